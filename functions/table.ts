@@ -87,17 +87,18 @@ export async function inferlets(): Promise<string[]> {
 
 /** Code lines of all files of an inferlet, those of its tests left out. */
 export function linesOf(name: string): Promise<number> {
-  return sum(path.join(FOLDER, name));
+  return codeLinesIn(path.join(FOLDER, name));
 }
 
 /** Code lines of the library. */
-export const libraryLines = (): Promise<number> => sum(path.join(FOLDER, 'sdk/src'));
+export const libraryLines = (): Promise<number> => codeLinesIn(path.join(FOLDER, 'sdk/src'));
 
-async function sum(folder: string): Promise<number> {
+async function codeLinesIn(folder: string): Promise<number> {
   let lines = 0;
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     const at = path.join(folder, entry.name);
-    if (entry.isDirectory()) lines += ['fixtures', 'node_modules', 'testing'].includes(entry.name) ? 0 : await sum(at);
+    if (entry.isDirectory())
+      lines += ['fixtures', 'node_modules', 'testing'].includes(entry.name) ? 0 : await codeLinesIn(at);
     else if (/\.(ts|c|h|rs)$/.test(entry.name) && !entry.name.endsWith('.test.ts'))
       lines += codeLines(await readFile(at, 'utf8'));
   }

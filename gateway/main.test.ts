@@ -46,38 +46,38 @@ describe('the gateway process', () => {
     throw new Error('the gateway ended before it was ready');
   }
   const credentials = async () => JSON.parse(await readFile(path.join(home, 'credentials.json'), 'utf8'));
-  const end = async (child: ChildProcess, signal: NodeJS.Signals) => {
+  const endWith = async (child: ChildProcess, signal: NodeJS.Signals) => {
     const exited = once(child, 'exit');
     child.kill(signal);
     return (await exited)[0];
   };
-  const take = async (events: AsyncIterator<PieEvent>) => (await events.next()).value as PieEvent;
+  const nextEvent = async (events: AsyncIterator<PieEvent>) => (await events.next()).value as PieEvent;
 
   it('makes a key on its first start, keeps it, and makes another when Redis has lost it', async () => {
     const first = await start();
-    const made = await credentials();
-    assert.equal(made.url, first.url);
-    assert.match(made.apiKey, /^pie_[0-9A-Za-z]{32}$/);
+    const firstCredentials = await credentials();
+    assert.equal(firstCredentials.url, first.url);
+    assert.match(firstCredentials.apiKey, /^pie_[0-9A-Za-z]{32}$/);
     assert.equal((await stat(path.join(home, 'credentials.json'))).mode & 0o777, 0o600);
-    const self = await new PieClient(made).self();
+    const self = await new PieClient(firstCredentials).self();
     assert.deepEqual([self.tenant, self.scopes], ['default', ['invoke', 'deploy', 'admin', 'operator']]);
     const stored = await platform.scheduler.store.call((redis) => redis.keys('pie:key:*'));
-    assert.ok(stored.length > 0 && stored.every((key) => !key.includes(made.apiKey)));
-    assert.equal(await end(first.child, 'SIGTERM'), 0);
+    assert.ok(stored.length > 0 && stored.every((key) => !key.includes(firstCredentials.apiKey)));
+    assert.equal(await endWith(first.child, 'SIGTERM'), 0);
 
     const second = await start();
-    assert.deepEqual(await credentials(), { url: second.url, apiKey: made.apiKey });
-    await end(second.child, 'SIGTERM');
+    assert.deepEqual(await credentials(), { url: second.url, apiKey: firstCredentials.apiKey });
+    await endWith(second.child, 'SIGTERM');
 
     assert.equal(await platform.scheduler.apiKeys.remove('default', self.keyId), 'removed');
     const third = await start();
     const renewed = await credentials();
-    assert.notEqual(renewed.apiKey, made.apiKey);
+    assert.notEqual(renewed.apiKey, firstCredentials.apiKey);
     assert.equal((await new PieClient(renewed).functions()).length, 1);
-    await end(third.child, 'SIGTERM');
+    await endWith(third.child, 'SIGTERM');
 
     await writeFile(path.join(home, 'credentials.json'), '{"broken');
-    await end((await start()).child, 'SIGTERM');
+    await endWith((await start()).child, 'SIGTERM');
     assert.match((await credentials()).apiKey, /^pie_/);
   });
 
@@ -89,16 +89,16 @@ describe('the gateway process', () => {
     const attempt = await platform.attempt(stream.id);
     const events = stream[Symbol.asyncIterator]();
     await attempt.say('one');
-    assert.equal((await take(events)).id, `${attempt.epoch}-1`);
-    await end(first.child, 'SIGKILL');
+    assert.equal((await nextEvent(events)).id, `${attempt.epoch}-1`);
+    await endWith(first.child, 'SIGKILL');
     await attempt.say('two');
     const second = await start({ PIE_PORT });
-    assert.equal((await take(events)).id, `${attempt.epoch}-2`);
+    assert.equal((await nextEvent(events)).id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
-    assert.equal((await take(events)).event, 'result');
+    assert.equal((await nextEvent(events)).event, 'result');
     // Without its end, the stream would keep this process alive until its idle timeout.
     assert.equal((await events.next()).done, true);
-    await end(second.child, 'SIGTERM');
+    await endWith(second.child, 'SIGTERM');
   });
 
   it('finishes a running stream after it is told to stop', async () => {
@@ -106,7 +106,7 @@ describe('the gateway process', () => {
     const { apiKey, url } = await credentials();
     const stream = await new PieClient({ url, apiKey }).invoke('echo', { prompt: 'a' });
     const attempt = await platform.attempt(stream.id);
-    const exit = end(child, 'SIGTERM');
+    const exit = endWith(child, 'SIGTERM');
     await attempt.say('last words');
     await attempt.succeed(1);
     const events: string[] = [];

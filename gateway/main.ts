@@ -32,8 +32,8 @@ const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 
 /** The gateway's process: it serves HTTP to clients and keeps its state in Redis. */
 async function main(): Promise<void> {
-  let closing = async (): Promise<void> => undefined;
-  exitWithParent(() => closing());
+  let closeOnParentExit = async (): Promise<void> => undefined;
+  exitWithParent(() => closeOnParentExit());
   const config = loadConfig();
   const onError = (error: unknown) => {
     const level = error instanceof UnrecordedAct ? 'error' : 'warn';
@@ -109,7 +109,7 @@ async function main(): Promise<void> {
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => drain().catch(fail));
   // Without a supervisor there is no time to drain; the gateway tells clients to come back.
-  closing = () => server.close(0);
+  closeOnParentExit = () => server.close(0);
   announceReady({ address: server.url });
 }
 

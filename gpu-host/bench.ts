@@ -43,19 +43,19 @@ const PAGE_SIZE = 16;
 const PAGES = 1024;
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 const tokens = Number(values.tokens);
-const perSequence = Math.ceil((tokens + 1) / PAGE_SIZE);
+const pagesPerSequence = Math.ceil((tokens + 1) / PAGE_SIZE);
 
 type Way = (connection: GpuHostConnection, inferlet: DeviceClient) => Promise<void>;
 
 const ways: Record<string, Way> = {
   'three calls': threeCalls,
-  fused: fused,
+  fused,
   'run-ahead': runAhead,
 };
 
 async function fused(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
-  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  const pages = unwrap(inferlet.allocatePages(queue, pagesPerSequence));
   let token = Uint32Array.of(1);
   for (let i = 0; i < tokens; i++) {
     const result = await inferlet.ask(queue, {
@@ -76,7 +76,7 @@ async function fused(connection: GpuHostConnection, inferlet: DeviceClient): Pro
 
 async function threeCalls(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
-  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  const pages = unwrap(inferlet.allocatePages(queue, pagesPerSequence));
   const embeds = unwrap(inferlet.allocateEmbeds(queue, 2));
   const input = embeds.slice(0, 1);
   const output = embeds.slice(1);
@@ -96,7 +96,7 @@ async function threeCalls(connection: GpuHostConnection, inferlet: DeviceClient)
 
 async function runAhead(connection: GpuHostConnection, inferlet: DeviceClient): Promise<void> {
   const queue = inferlet.createQueue(modelName(connection));
-  const pages = unwrap(inferlet.allocatePages(queue, perSequence));
+  const pages = unwrap(inferlet.allocatePages(queue, pagesPerSequence));
   const none = new Uint32Array();
   const run = inferlet.run(queue, {
     token: 1,
@@ -119,13 +119,13 @@ function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: st
 }
 
 /** Runs the backend's step back to back, with the same batch and contexts. @returns milliseconds per step */
-async function bare(backend: Backend, clients: number): Promise<number> {
+async function bareStepMs(backend: Backend, clients: number): Promise<number> {
   const inputs = new Uint32Array(clients).fill(1);
   const startedMs = performance.now();
   for (let position = 0; position < tokens; position++) {
     const batch: SequenceInput[] = [];
     for (let c = 0; c < clients; c++) {
-      const first = c * perSequence * PAGE_SIZE;
+      const first = c * pagesPerSequence * PAGE_SIZE;
       const context = new Uint32Array(position);
       for (let i = 0; i < position; i++) context[i] = first + i;
       batch.push({
@@ -146,7 +146,7 @@ async function bare(backend: Backend, clients: number): Promise<number> {
   return (performance.now() - startedMs) / tokens;
 }
 
-async function through(
+async function runThroughHost(
   connection: GpuHostConnection,
   way: Way,
   clients: number,
@@ -205,8 +205,8 @@ try {
     const bareMs: number[] = [];
     for (let round = 0; round < Number(values.rounds); round++) {
       for (const [name, way] of Object.entries(ways)) {
-        const base = await bare(backend, clients);
-        const { stepMs, batch, deviceMs, ahead } = await through(connection, way, clients);
+        const base = await bareStepMs(backend, clients);
+        const { stepMs, batch, deviceMs, ahead } = await runThroughHost(connection, way, clients);
         const row = ratios[name] ?? { ratio: [], step: [], batch: [], device: [], ahead: [] };
         ratios[name] = row;
         bareMs.push(base);

@@ -178,7 +178,7 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   const first = await start();
   let connection = await GpuHostConnection.connect(address);
   let inferlet = connection.openInferlet({ id: 'exports', tenant: 't', maxPages: 16, arrival: 1 });
-  const said = new Map<string, unknown>();
+  const expectedByModel = new Map<string, unknown>();
   for (const { name } of connection.models) {
     const queue = inferlet.createQueue(name);
     const pages = must(inferlet.allocatePages(queue, 3));
@@ -191,7 +191,7 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
       rows: 0,
     };
     must(await inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } }));
-    said.set(name, await probe(inferlet, queue, pages));
+    expectedByModel.set(name, await probe(inferlet, queue, pages));
     must(await inferlet.ask(queue, { op: 'export-pages', pages, name: 'kept/one', persistent: true }));
   }
   await end(first.child);
@@ -200,7 +200,7 @@ test('persistent exports outlive a killed host, bit for bit; those of other weig
   const second = await start();
   connection = await GpuHostConnection.connect(address);
   inferlet = connection.openInferlet({ id: 'imports', tenant: 't', maxPages: 16, arrival: 1 });
-  for (const [name, expected] of said) {
+  for (const [name, expected] of expectedByModel) {
     const queue = inferlet.createQueue(name);
     const imported = must(await inferlet.importPages(queue, 'kept/one'));
     assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [3, 19, 19]);
@@ -231,13 +231,13 @@ async function refusalOf(models: unknown): Promise<string> {
     stdio: ['pipe', 'ignore', 'pipe'],
   });
   children.push(child);
-  let said = '';
+  let log = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    said += text;
+    log += text;
   });
   const [code] = await once(child, 'close');
   assert.equal(code, 1);
-  return said;
+  return log;
 }
 
 test('does not start with a model that it cannot compute, and says which models it can', async () => {

@@ -42,9 +42,9 @@ async function main(): Promise<void> {
   const lostDevice = new LostDevice();
   // Load one after the other: memory bandwidth bounds loading.
   for (const entry of config.models)
-    models.push(await named(entry.name, openModel(entry, config.kvDirectory, lostDevice)));
+    models.push(await withNameInError(entry.name, openModel(entry, config.kvDirectory, lostDevice)));
   const encoders: HostedEncoder[] = [];
-  for (const entry of config.encoders) encoders.push(await named(entry.name, openEncoder(entry)));
+  for (const entry of config.encoders) encoders.push(await withNameInError(entry.name, openEncoder(entry)));
   const telemetry = await startTelemetry(settings, config.name, () => hostFamilies(host.stats(), config.name));
   const { tracer, vitals } = telemetry;
   const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
@@ -116,8 +116,8 @@ async function openModel(
   const { name, batchPolicy, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const weightPrecision = heldBits(entry);
-  const created = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
-  const backend = entry.pace ? pacedBackend(created, name, entry.pace) : created;
+  const unpacedBackend = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
+  const backend = entry.pace ? pacedBackend(unpacedBackend, name, entry.pace) : unpacedBackend;
   const { maxBatchTokens: maxTokens, maxBatchSequences: maxSequences } = entry;
   return {
     name,
@@ -176,8 +176,8 @@ async function openAdapters(entry: ModelEntry, model: LoadedModel): Promise<Read
   return adapters;
 }
 
-/** Names the model in the error of one that cannot be loaded. */
-async function named<T>(name: string, loading: Promise<T>): Promise<T> {
+/** Adds the model's name to the error of a model that cannot be loaded. */
+async function withNameInError<T>(name: string, loading: Promise<T>): Promise<T> {
   try {
     return await loading;
   } catch (error) {

@@ -11,7 +11,7 @@ import { must, range, startTestHost } from './testing/host.ts';
  */
 
 const PAGE_TOKENS = 8;
-const DECODED = 4;
+const DECODED_TOKENS = 4;
 const SEED = 7;
 
 /** One prompt. `after` is the prompt that must have been answered before. */
@@ -71,7 +71,7 @@ async function serve(
       arrival: order.indexOf(index) + 1,
     });
     const queue = inferlet.createQueue('tiny');
-    const pages = must(inferlet.allocatePages(queue, Math.ceil((tokens.length + DECODED) / PAGE_TOKENS)));
+    const pages = must(inferlet.allocatePages(queue, Math.ceil((tokens.length + DECODED_TOKENS) / PAGE_TOKENS)));
     const step = async (inputs: readonly number[], from: number): Promise<void> => {
       const positions = range(from, from + inputs.length);
       const request = { tokens: Uint32Array.from(inputs), positions, inPages: pages, outPages: pages, mask: undefined };
@@ -83,7 +83,7 @@ async function serve(
       );
     };
     await step(tokens, 0);
-    for (let i = 0; i < DECODED; i++) await step([5], tokens.length + i);
+    for (let i = 0; i < DECODED_TOKENS; i++) await step([5], tokens.length + i);
     await inferlet.close();
     answeredPrompts.add(index);
     progress.resolve();

@@ -42,7 +42,7 @@ test('kill -9 amid upserts loses no acknowledged entry and leaves no half of a c
     await client.create({ name: 'notes', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
     for (let kill = 0; kill < KILLS; kill++) {
       const calls = 8 + Math.floor(random() * 60);
-      let lost: string[] = [];
+      let unacknowledged: string[] = [];
       for (let call = 0; ; call++) {
         // Half of the entries replace earlier ones.
         const ids = Array.from({ length: BATCH }, (_, i) => (i % 2 ? `old-${i}` : `${kill}-${call}-${i}`));
@@ -57,25 +57,25 @@ test('kill -9 amid upserts loses no acknowledged entry and leaves no half of a c
           for (const [i, id] of ids.entries()) acknowledged.set(id, vectors[i]!);
         } catch (error) {
           assert.ok(error instanceof IndexError && error.code === 'unavailable', String(error));
-          lost = ids;
+          unacknowledged = ids;
           break;
         }
       }
       if (host.exitCode === null && host.signalCode === null) await once(host, 'exit');
       host = await start(folder.path);
       const { entries } = await client.stats('notes', OPTIONS);
-      const fresh = lost.filter((id) => !acknowledged.has(id)).length;
+      const fresh = unacknowledged.filter((id) => !acknowledged.has(id)).length;
       // The call without an answer is there as a whole or not at all.
       assert.ok([acknowledged.size, acknowledged.size + fresh].includes(entries), `${entries} of ${acknowledged.size}`);
-      for (const [id, vector] of [...acknowledged].filter(([id]) => !lost.includes(id)).slice(-200)) {
+      for (const [id, vector] of [...acknowledged].filter(([id]) => !unacknowledged.includes(id)).slice(-200)) {
         const query = { vector, text: null, filter: [], limit: 1 } as const;
         const [best] = await client.query('notes', query, OPTIONS);
         assert.equal(best?.id, id);
         assert.ok(best.score > 0.9999, `${id}: ${best.score}`);
       }
       // Delete what the call without an answer may have written, so that the next round counts what was acknowledged.
-      await client.delete('notes', lost, OPTIONS);
-      for (const id of lost) acknowledged.delete(id);
+      await client.delete('notes', unacknowledged, OPTIONS);
+      for (const id of unacknowledged) acknowledged.delete(id);
     }
   } finally {
     client.close();
@@ -95,9 +95,9 @@ test('the process saves its indexes when it is told to stop, and finds them agai
   try {
     await client.create({ name: 'notes', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
     for (let at = 0; at < vectors.length; at += 250) {
-      const some = vectors.slice(at, at + 250);
-      const entries = some.map((_, i) => ({ id: `${at + i}`, text: null, metadata: [] }));
-      await client.upsert('notes', entries, Float32Array.from(some.flatMap((vector) => [...vector])), OPTIONS);
+      const batch = vectors.slice(at, at + 250);
+      const entries = batch.map((_, i) => ({ id: `${at + i}`, text: null, metadata: [] }));
+      await client.upsert('notes', entries, Float32Array.from(batch.flatMap((vector) => [...vector])), OPTIONS);
     }
     client.close();
     host.kill('SIGTERM');

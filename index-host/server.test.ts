@@ -16,7 +16,7 @@ const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 const DIMENSIONS = 8;
 const shape = (name: string) => ({ name, dimensions: DIMENSIONS, metric: 'cosine' }) as const;
 
-async function started(folder: string, limits: Partial<Limits> = {}) {
+async function startHost(folder: string, limits: Partial<Limits> = {}) {
   const errors: unknown[] = [];
   const host = new IndexHost({
     directory: path.join(folder, 'indexes'),
@@ -43,7 +43,7 @@ async function started(folder: string, limits: Partial<Limits> = {}) {
 const refused = (code: IndexErrorCode) => (error: unknown) => error instanceof IndexError && error.code === code;
 
 const random = randomFrom(1);
-const some = (prefix: string, count: number) => ({
+const randomEntries = (prefix: string, count: number) => ({
   entries: Array.from({ length: count }, (_, i) => ({
     id: `${prefix}${i}`,
     text: `text of ${prefix}${i}`,
@@ -52,33 +52,33 @@ const some = (prefix: string, count: number) => ({
   vectors: Float32Array.from(Array.from({ length: count }, () => [...randomVector(DIMENSIONS, random)]).flat()),
 });
 
-const any = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
+const anyQuery = { vector: Float32Array.of(1, 0, 0, 0, 0, 0, 0, 0), text: null, filter: [], limit: 100 } as const;
 /** A filter that every entry passes. */
 const PASSES_ALL = [{ field: 'none', comparison: 'not-equal', values: [1] }] as const;
 
 test('tenants see nothing of each other, even when their indexes have the same name', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const [one, other] = [host.client('one'), host.client('other')];
-  const { entries, vectors } = some('secret-', 20);
+  const { entries, vectors } = randomEntries('secret-', 20);
   await one.create(shape('notes'), OPTIONS);
   await one.upsert('notes', entries, vectors, OPTIONS);
-  await assert.rejects(other.query('notes', any, OPTIONS), refused('not-found'));
+  await assert.rejects(other.query('notes', anyQuery, OPTIONS), refused('not-found'));
   await assert.rejects(other.stats('notes', OPTIONS), refused('not-found'));
   assert.deepEqual(await other.list(OPTIONS), []);
   assert.equal((await other.drop('notes', OPTIONS)).count, 0);
   await other.create(shape('notes'), OPTIONS);
-  assert.deepEqual(await other.query('notes', any, OPTIONS), []);
-  assert.deepEqual(await other.query('notes', { ...any, vector: null, text: 'text secret' }, OPTIONS), []);
+  assert.deepEqual(await other.query('notes', anyQuery, OPTIONS), []);
+  assert.deepEqual(await other.query('notes', { ...anyQuery, vector: null, text: 'text secret' }, OPTIONS), []);
   assert.equal((await other.delete('notes', ['secret-1'], OPTIONS)).count, 0);
   assert.equal((await other.drop('notes', OPTIONS)).count, 1);
-  assert.equal((await one.query('notes', any, OPTIONS)).length, 20);
+  assert.equal((await one.query('notes', anyQuery, OPTIONS)).length, 20);
   assert.deepEqual(host.errors, []);
 });
 
 test('names that lead out of the folder, wrong vectors and wrong shapes are refused', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const client = host.client('one');
   for (const name of ['../x', '..', '.', 'a/b', '', 'a'.repeat(129), 'a\0']) {
     await assert.rejects(client.create(shape(name), OPTIONS), refused('invalid-argument'), name);
@@ -86,7 +86,7 @@ test('names that lead out of the folder, wrong vectors and wrong shapes are refu
   await client.create(shape('notes'), OPTIONS);
   await client.create(shape('notes'), OPTIONS);
   await assert.rejects(client.create({ ...shape('notes'), dimensions: 9 }, OPTIONS), refused('invalid-argument'));
-  const { entries } = some('a', 1);
+  const { entries } = randomEntries('a', 1);
   const wrong = [new Float32Array(7).fill(1), new Float32Array(8), new Float32Array(8).fill(Number.NaN)];
   for (const vectors of wrong) {
     await assert.rejects(client.upsert('notes', entries, vectors, OPTIONS), refused('invalid-argument'));
@@ -96,21 +96,24 @@ test('names that lead out of the folder, wrong vectors and wrong shapes are refu
     client.upsert('notes', twice, new Float32Array(16).fill(1), OPTIONS),
     refused('invalid-argument'),
   );
-  await assert.rejects(client.query('notes', { ...any, vector: null }, OPTIONS), refused('invalid-argument'));
-  await assert.rejects(client.query('none', any, OPTIONS), refused('not-found'));
+  await assert.rejects(client.query('notes', { ...anyQuery, vector: null }, OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.query('none', anyQuery, OPTIONS), refused('not-found'));
   assert.equal((await client.stats('notes', OPTIONS)).entries, 0);
 });
 
 test('values that 16 bits cannot hold are refused, except for cosine', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const client = host.client('one');
-  const { entries } = some('a', 1);
+  const { entries } = randomEntries('a', 1);
   for (const metric of ['dot-product', 'euclidean', 'cosine'] as const) {
     await client.create({ ...shape(metric), metric }, OPTIONS);
     await client.upsert(metric, entries, new Float32Array(8).fill(-65_504), OPTIONS);
     const vector = new Float32Array(8).fill(-65_505);
-    const calls = [client.upsert(metric, entries, vector, OPTIONS), client.query(metric, { ...any, vector }, OPTIONS)];
+    const calls = [
+      client.upsert(metric, entries, vector, OPTIONS),
+      client.query(metric, { ...anyQuery, vector }, OPTIONS),
+    ];
     for (const call of calls) {
       if (metric === 'cosine') await call;
       else await assert.rejects(call, refused('invalid-argument'), metric);
@@ -120,19 +123,22 @@ test('values that 16 bits cannot hold are refused, except for cosine', async () 
 
 test('the limits hold for all indexes of a tenant together, and a refused write leaves nothing', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path, { indexes: 2, room: { entries: 30, bytes: 1e9 } });
+  await using host = await startHost(folder.path, { indexes: 2, room: { entries: 30, bytes: 1e9 } });
   const client = host.client('one');
   await client.create(shape('a'), OPTIONS);
   await client.create(shape('b'), OPTIONS);
   await assert.rejects(client.create(shape('c'), OPTIONS), refused('limit-exceeded'));
-  const twenty = some('x', 20);
+  const twenty = randomEntries('x', 20);
   await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
   const before = await client.list(OPTIONS);
   await assert.rejects(client.upsert('b', twenty.entries, twenty.vectors, OPTIONS), refused('limit-exceeded'));
-  const byTenant = client.upsert('a', some('y', 1).entries, some('y', 1).vectors, { ...OPTIONS, maxBytes: 1000 });
+  const byTenant = client.upsert('a', randomEntries('y', 1).entries, randomEntries('y', 1).vectors, {
+    ...OPTIONS,
+    maxBytes: 1000,
+  });
   await assert.rejects(byTenant, refused('limit-exceeded'));
   assert.deepEqual(await client.list(OPTIONS), before);
-  assert.deepEqual(await client.query('b', any, OPTIONS), []);
+  assert.deepEqual(await client.query('b', anyQuery, OPTIONS), []);
   // Entries that replace others need no room.
   await client.upsert('a', twenty.entries, twenty.vectors, OPTIONS);
   await host.client('other').create(shape('a'), OPTIONS);
@@ -141,36 +147,36 @@ test('the limits hold for all indexes of a tenant together, and a refused write 
 
 test('more indexes than may be open serve all their calls', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path, { open: 3 });
+  await using host = await startHost(folder.path, { open: 3 });
   const client = host.client('one');
   const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
   await Promise.all(names.map((name) => client.create(shape(name), OPTIONS)));
   for (let round = 0; round < 3; round++) {
-    const { entries, vectors } = some(`r${round}-`, 4);
+    const { entries, vectors } = randomEntries(`r${round}-`, 4);
     for (const name of names) await client.upsert(name, entries, vectors, OPTIONS);
-    for (const name of names) assert.equal((await client.query(name, any, OPTIONS)).length, 4 * (round + 1));
+    for (const name of names) assert.equal((await client.query(name, anyQuery, OPTIONS)).length, 4 * (round + 1));
   }
   assert.deepEqual(host.errors, []);
 });
 
 test('a withdrawn call, a late call and a call to a dropped index each end with an error of their own', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const client = host.client('one');
   await client.create(shape('notes'), OPTIONS);
-  const { entries, vectors } = some('a', 200);
+  const { entries, vectors } = randomEntries('a', 200);
   for (let i = 0; i < 20; i++) {
-    const own = entries.map((entry) => ({ ...entry, id: `${i}-${entry.id}` }));
-    await client.upsert('notes', own, vectors, OPTIONS);
+    const batch = entries.map((entry) => ({ ...entry, id: `${i}-${entry.id}` }));
+    await client.upsert('notes', batch, vectors, OPTIONS);
   }
   const withdrawn = new AbortController();
-  const query = client.query('notes', any, { ...OPTIONS, signal: withdrawn.signal });
+  const query = client.query('notes', anyQuery, { ...OPTIONS, signal: withdrawn.signal });
   withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
   await assert.rejects(query, refused('cancelled'));
-  await assert.rejects(client.query('notes', any, { ...OPTIONS, deadlineMs: 0 }), refused('deadline-exceeded'));
+  await assert.rejects(client.query('notes', anyQuery, { ...OPTIONS, deadlineMs: 0 }), refused('deadline-exceeded'));
   const queries = Array.from({ length: 30 }, (_, i) =>
     client
-      .query('notes', i % 2 ? any : { ...any, text: 'text', filter: PASSES_ALL }, OPTIONS)
+      .query('notes', i % 2 ? anyQuery : { ...anyQuery, text: 'text', filter: PASSES_ALL }, OPTIONS)
       .catch((error: unknown) => (error as IndexError).code),
   );
   const dropped = client.drop('notes', OPTIONS);
@@ -178,7 +184,7 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
     assert.ok(Array.isArray(answer) || answer === 'not-found', String(answer));
   assert.equal((await dropped).count, 1);
   await client.create(shape('notes'), OPTIONS);
-  assert.deepEqual(await client.query('notes', any, OPTIONS), []);
+  assert.deepEqual(await client.query('notes', anyQuery, OPTIONS), []);
   const [tenant] = readdirSync(path.join(folder.path, 'indexes'));
   assert.deepEqual(readdirSync(path.join(folder.path, 'indexes', tenant!)), ['notes']);
   assert.deepEqual(host.errors, []);
@@ -236,7 +242,7 @@ test('a call to an index host that does not answer ends after its deadline', { t
 
 test('a connection that breaks the protocol is closed, and the others go on', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const hello = encodeFrame(FRAME.hello, 0, { tenant: 'one' });
   const huge = Buffer.alloc(13, 0xff);
   const attacks = [
@@ -261,20 +267,20 @@ test('a connection that breaks the protocol is closed, and the others go on', as
 
 test('an answer and a request that are too long fail alone, and the other calls of the tenant go on', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const client = host.client('one');
   await client.create(shape('notes'), OPTIONS);
-  const { entries, vectors } = some('a', 60);
+  const { entries, vectors } = randomEntries('a', 60);
   for (let i = 0; i < 5; i++) {
     const long = entries.map(({ id }) => ({ id: `${i}-${id}`, text: 'x'.repeat(60_000), metadata: [] }));
     await client.upsert('notes', long, vectors, OPTIONS);
   }
   const escaped = entries.map((entry) => ({ ...entry, text: '\u0001'.repeat(60_000) }));
   const calls = [
-    client.query('notes', { ...any, limit: 256 }, OPTIONS),
+    client.query('notes', { ...anyQuery, limit: 256 }, OPTIONS),
     client.upsert('notes', escaped, vectors, OPTIONS),
     client.stats('n'.repeat(10_000), OPTIONS),
-    client.query('notes', { ...any, limit: 50 }, OPTIONS),
+    client.query('notes', { ...anyQuery, limit: 50 }, OPTIONS),
   ] as const;
   const [answer, request, name, other] = await Promise.allSettled(calls);
   const codeOf = (result: PromiseSettledResult<unknown>) => result.status === 'rejected' && result.reason.code;
@@ -285,10 +291,10 @@ test('an answer and a request that are too long fail alone, and the other calls 
 
 test('the character U+0000 is refused in ids, texts, names and values of fields, and filters', async () => {
   using folder = temporaryFolder();
-  await using host = await started(folder.path);
+  await using host = await startHost(folder.path);
   const client = host.client('one');
   await client.create(shape('notes'), OPTIONS);
-  const { entries, vectors } = some('a', 1);
+  const { entries, vectors } = randomEntries('a', 1);
   const wrong = [
     { id: 'a\0' },
     { text: 'a\0b' },
@@ -300,8 +306,8 @@ test('the character U+0000 is refused in ids, texts, names and values of fields,
     await assert.rejects(upsert, refused('invalid-argument'), JSON.stringify(part));
   }
   await assert.rejects(client.delete('notes', ['a\0'], OPTIONS), refused('invalid-argument'));
-  await assert.rejects(client.query('notes', { ...any, text: 'a\0' }, OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.query('notes', { ...anyQuery, text: 'a\0' }, OPTIONS), refused('invalid-argument'));
   const filter = [{ field: 'a', comparison: 'equal', values: ['\0'] }] as const;
-  await assert.rejects(client.query('notes', { ...any, filter }, OPTIONS), refused('invalid-argument'));
+  await assert.rejects(client.query('notes', { ...anyQuery, filter }, OPTIONS), refused('invalid-argument'));
   await assert.rejects(client.stats('notes\0', OPTIONS), refused('invalid-argument'));
 });

@@ -3,8 +3,8 @@ import path from 'node:path';
 import type { Config } from './config.ts';
 
 /**
- * Notes the functions that a start deploys before it serves, for its gateway. Returns a function that removes the note once they are
- * deployed: a gateway that starts again later must not wait for a function that an operator has removed.
+ * Writes a note for the gateway: the functions that this start of the platform deploys before it serves. Returns a function that removes the
+ * note. Call it when they are deployed: a gateway that restarts later must not wait for a function that an operator has removed.
  */
 export function noteAwaited(config: Pick<Config, 'runDirectory'>, names: readonly string[]): () => void {
   const file = fileOf(config);

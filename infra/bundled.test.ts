@@ -38,7 +38,7 @@ test('assertBundled names the function that is not bundled, and the bundled ones
 
 test('deployRest reports a program that cannot be started', async () => {
   const config = { ...loadConfig({ PIE_HOME: '/tmp/none' }), root: '/tmp/none/no-such-folder' };
-  const said: string[] = [];
-  await deployRest(config, ['rag'], new AbortController().signal, (line) => said.push(line));
-  assert.match(said.join('\n'), /ENOENT[\s\S]*could not be deployed/);
+  const lines: string[] = [];
+  await deployRest(config, ['rag'], new AbortController().signal, (line) => lines.push(line));
+  assert.match(lines.join('\n'), /ENOENT[\s\S]*could not be deployed/);
 });

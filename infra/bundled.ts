@@ -11,7 +11,7 @@ const READY_EVERY_MS = 2000;
 /** Exit code of `pie deploy --upgrading skip` that has deployed nothing. */
 const UPGRADING_EXIT = 6;
 
-/** The function that streams the story which proves a start. */
+/** The function that streams a story after a start, as proof that the platform works. */
 export const STORY_FUNCTION = 'text-completion';
 
 /** Functions that every platform deploys before it serves: that of the story, and those that routes and first examples need. */
@@ -39,10 +39,10 @@ export function firstFunctions({ encoders }: Pick<Config, 'encoders'>): string[]
 /** Names of the functions that came with this Pie, {@link FIRST_FUNCTIONS} first. */
 export function bundledFunctions({ root }: Pick<Config, 'root'>): string[] {
   const folder = path.join(root, 'functions');
-  const all = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
+  const folderNames = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, 'pie.json')));
   return [
-    ...FIRST_FUNCTIONS.filter((name) => all.includes(name)),
-    ...all.filter((name) => !FIRST_FUNCTIONS.includes(name)),
+    ...FIRST_FUNCTIONS.filter((name) => folderNames.includes(name)),
+    ...folderNames.filter((name) => !FIRST_FUNCTIONS.includes(name)),
   ];
 }
 
@@ -81,7 +81,7 @@ export async function deployRest(
   say: (line: string) => void,
 ): Promise<void> {
   if (names.length === 0 || signal.aborted) return;
-  if (!config.machine.roles.includes('runtime') && !(await readiness(config, signal))) return;
+  if (!config.machine.roles.includes('runtime') && !(await waitUntilReady(config, signal))) return;
   say(`\nDeploying ${names.length} more functions in the background; \`pie list\` shows them as they come.`);
   const args = [
     'gateway/cli/bin.js',
@@ -108,7 +108,7 @@ export async function deployRest(
  * Waits until `/readyz` answers 200: another machine has a runtime, which builds the functions, and a GPU host is there. Resolves to false when
  * the signal aborts.
  */
-async function readiness(config: Config, signal: AbortSignal): Promise<boolean> {
+async function waitUntilReady(config: Config, signal: AbortSignal): Promise<boolean> {
   const url = `${gatewayUrl(config)}/readyz`;
   while (!signal.aborted) {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(READY_EVERY_MS)]);

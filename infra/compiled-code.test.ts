@@ -38,7 +38,7 @@ test('compiled code stays while it is used, and goes with its folder after thirt
     await forget(29);
     assert.equal(files().length, 5);
     assert.ok(existsSync(empty), 'a running process may be about to write there');
-    // Written long ago, and loaded today.
+    // For a search on day 31: written 31 days ago, and loaded 11 days ago.
     utimesSync(code, (now + 20 * DAY_MS) / 1000, now / 1000);
     await forget(31, AbortSignal.abort());
     assert.equal(files().length, 5);

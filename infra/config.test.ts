@@ -57,14 +57,14 @@ test('a private Redis has time to load all that it may hold', () => {
     assert.ok(config.redis.kind === 'private');
     return privateRedis(config, config.redis).readyTimeoutMs / 1000;
   };
-  // A snapshot alone takes some ten seconds a gigabyte, and the log behind it may be as long and takes more.
+  // A snapshot takes about ten seconds per gigabyte to load; the append-only log after it may be as long and takes more.
   for (const gigabytes of [1, 4, 64]) assert.ok(secondsFor(gigabytes) >= 40 * gigabytes, `${gigabytes} GB`);
 });
 
 test('a GPU host has time to write a block-quantized model as floats, and the runtime of its machine waits for it', () => {
   const config = withToml('');
   const children = machineProcesses(config);
-  const readyMs = (of: string) => children.find(({ name }) => name === of)?.readyTimeoutMs ?? 0;
+  const readyMs = (child: string) => children.find(({ name }) => name === child)?.readyTimeoutMs ?? 0;
   // 4 bytes for each of 32 billion weights, at 100 MB a second.
   for (const ms of [readyMs('gpu-host-1'), readyMs('runtime-1'), gpuHostWaitMs(config)]) assert.ok(ms >= 1_280_000);
   const runtime = withToml('', { PIE_ROLES: 'runtime', REDIS_URL: 'redis://10.0.0.1:6379' });

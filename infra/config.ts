@@ -236,7 +236,7 @@ export const environmentSchema = z.object({
   OTEL_SDK_DISABLED: z.string().optional(),
 });
 
-/** Ports at the machine's address: of the first GPU host, which the ports of its other GPU hosts follow, and of the runtime. */
+/** Default ports at the machine's address: of its first GPU host (its other GPU hosts take the next ports), and of its runtime. */
 const GPU_HOST_PORT = 7400;
 const RUNTIME_PORT = 7500;
 
@@ -370,8 +370,8 @@ type File = z.output<typeof fileSchema>;
 type Environment = z.output<typeof environmentSchema>;
 
 function telemetrySettings({ telemetry }: File, env: Environment): TelemetrySettings {
-  const off = env.OTEL_SDK_DISABLED?.toLowerCase() === 'true';
-  const endpoint = off ? undefined : (env.OTEL_EXPORTER_OTLP_ENDPOINT ?? telemetry.otlp_endpoint);
+  const isDisabled = env.OTEL_SDK_DISABLED?.toLowerCase() === 'true';
+  const endpoint = isDisabled ? undefined : (env.OTEL_EXPORTER_OTLP_ENDPOINT ?? telemetry.otlp_endpoint);
   return {
     ...(endpoint !== undefined && { otlpEndpoint: endpoint.replace(/\/+$/, '') }),
     sampleRatio: env.OTEL_TRACES_SAMPLER_ARG ?? telemetry.sample_ratio,

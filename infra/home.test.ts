@@ -33,7 +33,7 @@ const PREPARE = `
     home, runDirectory: home + '/run', logsDirectory: home + '/logs', artifactsDirectory: home + '/artifacts',
   });`;
 
-/** Claims the home when it is told to, and holds it until its input ends. */
+/** A program that claims the home at its first input, and keeps the claim until its input ends. */
 const SCRIPT = `${PREPARE}
   const input = process.stdin[Symbol.asyncIterator]();
   console.log('ready');
@@ -64,7 +64,7 @@ test('of several starts at once, one claims the home, also when its last owner w
           stdio: ['pipe', 'pipe', 'inherit'],
         });
         children.push(child);
-        // A refused start has ended by then.
+        // A refused start has ended before the test ends its input.
         child.stdin.on('error', () => undefined);
         const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
         return { child, exited: once(child, 'exit'), line: async () => String((await lines.next()).value) };
@@ -88,7 +88,7 @@ test('of several starts at once, one claims the home, also when its last owner w
   }
 });
 
-/** Claims the home again and again for 8 s, releases it or leaves it as a killed owner would, and counts the times that another one had it, too. */
+/** A program that claims the home repeatedly for 8 s, releases it or leaves it as a killed owner would, and counts claims beside another owner. */
 const CLAIMS = `${PREPARE}
   const { readFileSync, readdirSync, rmSync, writeFileSync } = await import('node:fs');
   let [claims, shared] = [0, 0];
@@ -121,15 +121,15 @@ const CLAIMS = `${PREPARE}
   }
   console.log(JSON.stringify({ claims, shared }));`;
 
-const long = process.env.PIE_TEST_ALL ? false : 'set PIE_TEST_ALL';
+const skipLong = process.env.PIE_TEST_ALL ? false : 'set PIE_TEST_ALL';
 
-test('a home never has two owners, however often they die while others start', { skip: long }, async () => {
+test('a home never has two owners, however often they die while others start', { skip: skipLong }, async () => {
   const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
   try {
     const args = ['--input-type=module', '-e', CLAIMS, '--', 'infra/up.ts'];
     const options = { env: { ...process.env, PIE_HOME: home } };
-    const all = Array.from({ length: 6 }, () => promisify(execFile)(process.execPath, args, options));
-    for (const { stdout } of await Promise.all(all)) {
+    const runs = Array.from({ length: 6 }, () => promisify(execFile)(process.execPath, args, options));
+    for (const { stdout } of await Promise.all(runs)) {
       const { claims, shared } = JSON.parse(stdout) as { claims: number; shared: number };
       assert.ok(claims > 0);
       assert.equal(shared, 0);
@@ -165,7 +165,7 @@ test('a run directory outside of the home belongs to this user alone', () => {
   const [home, runDirectory] = [join(folder, 'home'), join(folder, 'run')];
   const claim = () =>
     claimHome({ home, runDirectory, logsDirectory: join(home, 'logs'), artifactsDirectory: join(home, 'artifacts') });
-  const refused = (why: RegExp) => {
+  const assertRefused = (why: RegExp) => {
     const before = readdirSync(runDirectory);
     assert.throws(claim, (error) => error instanceof ConfigError && why.test(error.message));
     assert.deepEqual(readdirSync(runDirectory), before);
@@ -176,18 +176,18 @@ test('a run directory outside of the home belongs to this user alone', () => {
     release();
     for (const mode of [0o777, 0o750, 0o701]) {
       chmodSync(runDirectory, mode);
-      refused(/other users may enter it\. Remove it, or set PIE_HOME/);
+      assertRefused(/other users may enter it\. Remove it, or set PIE_HOME/);
     }
     chmodSync(runDirectory, 0o700);
     claim()();
     if (process.getuid?.() === 0) {
       chownSync(runDirectory, 65_534, 65_534);
-      refused(/it is no directory of this user/);
+      assertRefused(/it is no directory of this user/);
       chownSync(runDirectory, 0, 0);
     }
     renameSync(runDirectory, join(folder, 'other'));
     symlinkSync(join(folder, 'other'), runDirectory);
-    refused(/it is no directory of this user/);
+    assertRefused(/it is no directory of this user/);
     rmSync(folder, { recursive: true });
     release();
   } finally {

@@ -18,7 +18,7 @@ const PID_FILE = 'supervisor.pid';
 /** Marks a home that a restore is writing: a platform that lacks some of the records would delete the files that belong to them. */
 const RESTORING = 'restoring';
 /** Matches the command lines of the programs that claim a home: the supervisor, and `pie`, which npm starts through a link. */
-const OWNERS = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
+const OWNER_COMMAND_LINE = /infra\/up\.|gateway\/cli\/|\/pie\0.*(backup|restore)\0/s;
 
 /** Throws {@link ConfigError} when a running platform has the home. */
 export function assertHomeFree({ home, runDirectory }: Pick<Config, 'home' | 'runDirectory'>): void {
@@ -105,7 +105,7 @@ function takePidFile(pidFile: string, home: string): string {
       const nextNumber = lastNumber + 1;
       if (!attempt('EEXIST', () => linkSync(ownPidFile, claim(nextNumber)))) continue;
       if (Math.max(...claimNumbers(pidFile)) > nextNumber) {
-        // Since this process looked, others have taken that number and the next one, and removed the lower one.
+        // Since this process read the claims, others have taken this number and the next one, and removed the claim with this number.
         rmSync(claim(nextNumber), { force: true });
         continue;
       }
@@ -157,7 +157,7 @@ function isPlatform(pid: number): boolean {
     // is often that of a thread of this process.
     const [, owner] = /^Tgid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
     if (owner !== undefined && Number(owner) !== pid) return false;
-    return OWNERS.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
+    return OWNER_COMMAND_LINE.test(readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
   } catch {
     return true; // No /proc here: believe the pid file.
   }

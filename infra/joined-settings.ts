@@ -5,7 +5,7 @@ import type { Role } from './machine-settings.ts';
 export type Settings = Readonly<Record<string, unknown>>;
 
 /** Settings of one machine, which another must not take over: a whole table, or a table and one of its keys. */
-const OWN: readonly (readonly [string, string?])[] = [
+const MACHINE_ONLY: readonly (readonly [string, string?])[] = [
   ['machine'],
   ['redis'],
   ['gateway', 'host'],
@@ -24,7 +24,7 @@ interface ModelEnvironment {
 /** The settings of one machine that hold for the whole platform, with the models that its environment chooses. */
 export function sharedSettings(file: Settings, environment: ModelEnvironment): Settings {
   const shared: Record<string, unknown> = { ...file };
-  for (const [table, key] of OWN) {
+  for (const [table, key] of MACHINE_ONLY) {
     const content = shared[table];
     if (key === undefined) delete shared[table];
     else if (isTable(content)) {

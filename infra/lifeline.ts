@@ -10,10 +10,10 @@ const EXIT_DEADLINE_MS = 1500;
  */
 export function exitWithParent(stop: () => Promise<void> | void = () => undefined): void {
   if (process.env[LIFELINE_VARIABLE] !== 'stdin') return;
-  let ended = false;
+  let isEnding = false;
   const end = () => {
-    if (ended) return;
-    ended = true;
+    if (isEnding) return;
+    isEnding = true;
     setTimeout(() => process.exit(1), EXIT_DEADLINE_MS);
     Promise.resolve()
       .then(stop)

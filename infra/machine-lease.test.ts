@@ -29,7 +29,7 @@ after(async () => {
 const onTaken = (error: Error) => assert.fail(error);
 const claim = (signal = new AbortController().signal) => claimMachine(config, { onTaken, signal });
 
-/** A connection, or a lease that is renewed, would keep the supervisor from ending. */
+/** Asserts that a claim has left no connection and no lease, which would keep the supervisor from ending. */
 async function assertNothingLeft(): Promise<void> {
   const alone = async () =>
     String(await probe.client('LIST'))
@@ -41,10 +41,10 @@ async function assertNothingLeft(): Promise<void> {
 
 test('a claim that fails leaves neither a connection nor the name behind', async () => {
   // The list of accepted certificates cannot be written.
-  const inTheWay = path.join(config.runDirectory, 'peers.json.new');
-  mkdirSync(inTheWay);
+  const blockingFolder = path.join(config.runDirectory, 'peers.json.new');
+  mkdirSync(blockingFolder);
   await assert.rejects(claim(), { code: 'EISDIR' });
-  rmSync(inTheWay, { recursive: true });
+  rmSync(blockingFolder, { recursive: true });
   await assertNothingLeft();
 
   const certificate = path.join(home, 'machine.pem');

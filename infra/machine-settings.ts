@@ -59,12 +59,12 @@ export function machineSettings(
     readonly PIE_ROLES?: readonly Role[] | undefined;
   },
 ): MachineSettings {
-  const wanted = env.PIE_ROLES ?? file.roles ?? ROLES;
-  const reached = env.PIE_ADDRESS ?? file.address;
+  const wantedRoles = env.PIE_ROLES ?? file.roles ?? ROLES;
+  const configuredAddress = env.PIE_ADDRESS ?? file.address;
   return {
     name: env.PIE_MACHINE ?? file.name ?? hostName(),
-    roles: ROLES.filter((role) => wanted.includes(role)),
-    ...(reached !== undefined && { address: reached }),
+    roles: ROLES.filter((role) => wantedRoles.includes(role)),
+    ...(configuredAddress !== undefined && { address: configuredAddress }),
   };
 }
 

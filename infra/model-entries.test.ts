@@ -163,11 +163,11 @@ test('an encoder has a kind, a source and threads, and stands beside models that
     ['m'],
   );
   assert.deepEqual(withToml('').encoders, []);
-  const refused = (text: string, pattern: RegExp) => assert.throws(() => withToml(text), pattern);
-  refused(encoder, /generates text/);
-  refused(`[[model]]\nname = "minilm"\n${encoder}`, /same name/);
-  refused(`[[model]]\nname = "m"\naliases = ["minilm"]\n${encoder}`, /same name/);
-  refused(`[[model]]\nname = "m"\n${encoder}pages = 5\n`, /pages/);
-  refused(`[[model]]\nname = "m"\n${encoder.replace('embedding', 'vectors')}`, /kind/);
-  refused(`[[model]]\nname = "m"\n${encoder.replace('hf:a/', '')}`, /source/);
+  const assertRefused = (text: string, pattern: RegExp) => assert.throws(() => withToml(text), pattern);
+  assertRefused(encoder, /generates text/);
+  assertRefused(`[[model]]\nname = "minilm"\n${encoder}`, /same name/);
+  assertRefused(`[[model]]\nname = "m"\naliases = ["minilm"]\n${encoder}`, /same name/);
+  assertRefused(`[[model]]\nname = "m"\n${encoder}pages = 5\n`, /pages/);
+  assertRefused(`[[model]]\nname = "m"\n${encoder.replace('embedding', 'vectors')}`, /kind/);
+  assertRefused(`[[model]]\nname = "m"\n${encoder.replace('hf:a/', '')}`, /source/);
 });

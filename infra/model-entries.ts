@@ -12,7 +12,7 @@ import {
 } from './model-entry.ts';
 
 /** A `[[model]]` entry as its file has it. */
-type Written = z.output<typeof modelSchema>;
+type WrittenEntry = z.output<typeof modelSchema>;
 
 /** Variables of the environment that replace fields of all entries. */
 interface ModelEnvironment {
@@ -22,9 +22,9 @@ interface ModelEnvironment {
   readonly PIE_THREADS?: number | undefined;
 }
 
-/** The entry for a GPU host whose card numbers are higher by `further` than those of the first host. */
-export function onCard(model: ModelEntry, further: number): ModelEntry {
-  return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + further } : model;
+/** The entry for a GPU host whose card numbers are higher by `cardOffset` than those of the first host. */
+export function onCard(model: ModelEntry, cardOffset: number): ModelEntry {
+  return model.backend === 'cuda' ? { ...model, device: deviceOf(model) + cardOffset } : model;
 }
 
 const deviceOf = ({ device = 0 }: ModelEntry): number => device;
@@ -35,7 +35,7 @@ export function cardSpan(models: readonly ModelEntry[]): number {
   return devices.length === 0 ? 0 : Math.max(...devices) - Math.min(...devices) + 1;
 }
 
-/** A model without a bound takes all free memory of its card and leaves none to the next model there. @throws ConfigError */
+/** Refuses a model without a bound on a shared card: its pages would take all memory that is free there. @throws ConfigError */
 function checkCards(models: readonly ModelEntry[]): void {
   const onCards = models.filter(({ backend }) => backend === 'cuda');
   for (const model of onCards) {
@@ -52,7 +52,7 @@ function checkCards(models: readonly ModelEntry[]): void {
 const DEFAULT_MODELS = ['stories15m', 'minimind2-small'].map((name) => ({ name, pages: DEFAULT_PAGES }));
 
 /** The causal models of the `[[model]]` entries; without entries, the model that the environment names, or the defaults. @throws ConfigError */
-export function modelEntries(writtenEntries: readonly Written[] | undefined, env: ModelEnvironment): ModelEntry[] {
+export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined, env: ModelEnvironment): ModelEntry[] {
   const entries =
     writtenEntries?.filter((entry) => entry.kind === 'causal') ??
     (env.PIE_MODEL === undefined ? DEFAULT_MODELS : [{ name: env.PIE_MODEL }]).map((entry) =>
@@ -105,7 +105,7 @@ export function modelEntries(writtenEntries: readonly Written[] | undefined, env
 
 /** The encoders of the `[[model]]` entries; `models` are those of {@link modelEntries}. @throws ConfigError */
 export function encoderEntries(
-  writtenEntries: readonly Written[] | undefined,
+  writtenEntries: readonly WrittenEntry[] | undefined,
   env: ModelEnvironment,
   models: readonly ModelEntry[],
 ): EncoderEntry[] {

@@ -24,7 +24,7 @@ export interface ModelEntry {
   readonly warmUpS?: number;
   /** `cuda` only: true (the default) when a kernel may begin while the kernel before it ends. */
   readonly dependentLaunch?: boolean;
-  /** `cuda` only: true (the default) when a step may read the keys of a prefix that several sequences share once for all of them. */
+  /** `cuda` only: true (the default) when a step may read a prefix's keys once for all sequences that share the prefix. */
   readonly sharedPrefixes?: boolean;
   /** KV pages of the pool, fixed at start; 0 means as many as fit (`cuda` only, and its default). */
   readonly pages: number;
@@ -196,9 +196,9 @@ export const causalSchema = z
   })
   .superRefine((entry, context) => {
     const names = entry.adapters.map(({ name }) => name);
-    const twice = names.find((name, i) => names.indexOf(name) < i);
-    if (twice !== undefined)
-      context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${twice}"` });
+    const duplicateName = names.find((name, i) => names.indexOf(name) < i);
+    if (duplicateName !== undefined)
+      context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${duplicateName}"` });
     for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
       if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
       const instead =

@@ -44,7 +44,7 @@ const WATCH_SWITCH = 'PIE_WATCHDOG';
 /** The processes of one machine, beside its private Redis. They start in parallel. */
 export function machineProcesses(config: Config): ChildSpec[] {
   const env = { PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host };
-  const watched = process.env[WATCH_SWITCH] !== 'off';
+  const isWatched = process.env[WATCH_SWITCH] !== 'off';
   const node = (
     name: string,
     file: string,
@@ -59,7 +59,7 @@ export function machineProcesses(config: Config): ChildSpec[] {
     readyTimeoutMs: times.readyTimeoutMs,
     stop: 'signal',
     stopTimeoutMs: times.stopTimeoutMs,
-    ...(watched && { watch: times.watch }),
+    ...(isWatched && { watch: times.watch }),
   });
   const drainMs = config.drainMs + STOP_MARGIN_MS;
   const gpuHost = { readyTimeoutMs: GPU_HOST_READY_MS, stopTimeoutMs: STOP_MARGIN_MS, watch: WATCH_GPU_HOST };

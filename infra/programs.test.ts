@@ -8,9 +8,9 @@ test('a child program gets its home, port and host, and does not inherit PIE_URL
   Object.assign(process.env, { PIE_URL: 'https://another.example', PIE_API_KEY: 'pie_another', KEPT: 'yes' });
   try {
     const config = loadConfig({ PIE_HOME: '/tmp/none', PIE_PORT: '8999', PIE_HOST: '127.0.0.2' });
-    const told = 'const { PIE_URL, PIE_API_KEY, KEPT, PIE_HOME, PIE_PORT, PIE_HOST } = process.env';
+    const readVariables = 'const { PIE_URL, PIE_API_KEY, KEPT, PIE_HOME, PIE_PORT, PIE_HOST } = process.env';
     const expected = JSON.stringify([null, null, 'yes', '/tmp/none', '8999', '127.0.0.2']);
-    const check = `${told}; const all = [PIE_URL, PIE_API_KEY, KEPT, PIE_HOME, PIE_PORT, PIE_HOST]; process.exit(JSON.stringify(all) === '${expected}' ? 0 : 1)`;
+    const check = `${readVariables}; const all = [PIE_URL, PIE_API_KEY, KEPT, PIE_HOME, PIE_PORT, PIE_HOST]; process.exit(JSON.stringify(all) === '${expected}' ? 0 : 1)`;
     assert.equal(await runProgram(config, ['-e', check], { output: 'progress' }), 0);
   } finally {
     for (const name of ['PIE_URL', 'PIE_API_KEY', 'KEPT']) {

@@ -14,7 +14,7 @@ import { Store } from '#scheduler/store/store.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { connectRedis, redisOptions } from './redis.ts';
 
-/** The longest blocking command of the platform, BullMQ's, milliseconds. */
+/** Duration of the platform's longest blocking command, which is BullMQ's, milliseconds. */
 const LONGEST_WAIT_MS = 10_000;
 
 let redis: TestRedis;
@@ -23,14 +23,14 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** A connection through a proxy, which counts as silent after a second. `pairs`: the sockets of its client and those of Redis. */
-async function proxied() {
+/** Opens a connection through a proxy; 1 s without data counts as silence. `pairs`: for each connection, the client's and Redis's socket. */
+async function connectThroughProxy() {
   const pairs: (readonly [Socket, Socket])[] = [];
   const server = createServer((client) => {
-    const behind = connect(redis.socket);
-    for (const socket of [client, behind]) socket.on('error', () => undefined);
-    client.pipe(behind).pipe(client);
-    pairs.push([client, behind]);
+    const toRedis = connect(redis.socket);
+    for (const socket of [client, toRedis]) socket.on('error', () => undefined);
+    client.pipe(toRedis).pipe(client);
+    pairs.push([client, toRedis]);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -50,10 +50,10 @@ async function proxied() {
 }
 
 test('a connection that falls silent without an end is opened anew, and its commands are sent again', async () => {
-  const { connection, pairs, errors, close } = await proxied();
+  const { connection, pairs, errors, close } = await connectThroughProxy();
   try {
     await connection.set('key', 'value');
-    // Redis has moved to another machine, and its earlier one is gone: the connections to that one stay, and nothing comes back.
+    // As if Redis had moved to another machine: the connections to the earlier machine stay open, and nothing comes back over them.
     for (const [client, behind] of pairs) {
       client.unpipe(behind);
       behind.unpipe(client);
@@ -67,29 +67,29 @@ test('a connection that falls silent without an end is opened anew, and its comm
 });
 
 test('calls that were given up on a silent connection are not sent again; others are', async () => {
-  const { connection, pairs, close } = await proxied();
+  const { connection, pairs, close } = await connectThroughProxy();
   const other = redis.connect();
   try {
     const store = new Store(connection, { deadlineMs: 200 });
     const values = new KeyValues(store);
     const queues = new MessageQueues(store, new Channels(redis.connect()));
-    const elsewhere = new KeyValues(new Store(other));
-    await elsewhere.write('t', 'kept', Buffer.from('0'));
+    const otherValues = new KeyValues(new Store(other));
+    await otherValues.write('t', 'kept', Buffer.from('0'));
     await store.ping();
     for (const [client, behind] of pairs) behind.unpipe(client);
     const unanswered = { code: 'store-unavailable' };
     const pushed = assert.rejects(queues.push('t', 'q', { sender: 's', message: { text: 'm' } }), unanswered);
-    const patient = store.call((client) => client.incr('patient'), 60_000);
+    const patientCall = store.call((client) => client.incr('patient'), 60_000);
     await assert.rejects(values.write('t', 'x', Buffer.from('1')), unanswered);
     await pushed;
-    // ioredis holds this command back: the answer to the one before it is missing.
+    // ioredis holds this command back while the answer to the command before it is missing.
     await assert.rejects(values.delete('t', 'kept'), unanswered);
-    const found = async (key: string) => String((await elsewhere.get('t', key))?.value);
+    const found = async (key: string) => String((await otherValues.get('t', key))?.value);
     assert.equal(await found('x'), '1', 'Redis has run the write');
-    await elsewhere.write('t', 'x', Buffer.from('2'));
-    // The outage lasts longer than Redis keeps replies.
+    await otherValues.write('t', 'x', Buffer.from('2'));
+    // As if the outage had lasted longer than Redis keeps replies.
     for (const reply of await other.keys(store.keys.reply('*'))) await other.del(reply);
-    assert.equal(await patient, 2, 'sent again, since its caller waits');
+    assert.equal(await patientCall, 2, 'sent again, since its caller waits');
     await store.ping();
     assert.equal(await found('x'), '2');
     assert.equal(await found('kept'), '0');

@@ -9,7 +9,7 @@ import type { SupervisorEvent } from './supervisor/supervisor.ts';
  */
 export class ServingMark {
   readonly #file: string;
-  readonly #away = new Set<string>();
+  readonly #deadProcesses = new Set<string>();
   #isServing = false;
 
   /** Removes the file that a killed supervisor left. */
@@ -19,8 +19,8 @@ export class ServingMark {
   }
 
   note({ kind, name }: SupervisorEvent): void {
-    if (kind === 'died') this.#away.add(name);
-    else this.#away.delete(name);
+    if (kind === 'died') this.#deadProcesses.add(name);
+    else this.#deadProcesses.delete(name);
     this.#show();
   }
 
@@ -38,7 +38,7 @@ export class ServingMark {
 
   #show(): void {
     try {
-      if (this.#isServing && this.#away.size === 0) writeFileSync(this.#file, '');
+      if (this.#isServing && this.#deadProcesses.size === 0) writeFileSync(this.#file, '');
       else rmSync(this.#file, { force: true });
     } catch (error) {
       // A full disk must not end the supervisor.

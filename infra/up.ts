@@ -53,7 +53,7 @@ async function main(): Promise<number> {
     },
   });
   const say = flags.json ? () => undefined : (line: string) => console.log(line);
-  const tell = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
+  const printEvent = flags.json ? (event: object) => console.log(JSON.stringify(event)) : () => undefined;
 
   if (flags.role !== undefined) process.env.PIE_ROLES = flags.role;
   const config = loadConfig();
@@ -75,17 +75,17 @@ async function main(): Promise<number> {
   // A service manager that sends SIGTERM takes every exit code but 0 for a failure.
   const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
-  const mark = new ServingMark(config);
+  const servingMark = new ServingMark(config);
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
     report: (event) => {
-      mark.note(event);
-      report(event, say, tell);
+      servingMark.note(event);
+      report(event, say, printEvent);
     },
   });
   const startedAt = performance.now();
   try {
-    // Otherwise the gateway would keep dying.
+    // A gateway whose port is taken would die after each restart.
     if (serves('gateway')) await assertPortFree(config);
     const start = async (children: readonly ChildSpec[]) => {
       await Promise.race([supervisor.start(children), whenStopped]);
@@ -105,13 +105,14 @@ async function main(): Promise<number> {
     const models = serves('runtime') || serves('gpu-host') ? [...config.models, ...config.encoders] : [];
     for (const [kind, entries] of Map.groupBy(models, (entry) => ('kind' in entry ? entry.kind : undefined))) {
       const sources = new Set(entries.map(({ source }) => source));
-      const pulled = await runProgram(
+      const pullExitCode = await runProgram(
         config,
         ['gpu-host/models/main.ts', 'pull', ...sources, ...(kind === undefined ? [] : ['--kind', kind])],
         { output: flags.json ? 'progress' : 'inherit', signal: stopping.signal },
       );
       if (stopping.signal.aborted) return earlyExitCode();
-      if (pulled !== 0) throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
+      if (pullExitCode !== 0)
+        throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
@@ -124,8 +125,8 @@ async function main(): Promise<number> {
     if (hasStory && !stopping.signal.aborted) await streamStory(config, stopping.signal, say);
     const url = gatewayUrl(config);
     if (!stopping.signal.aborted) {
-      mark.begin();
-      tell({
+      servingMark.begin();
+      printEvent({
         kind: 'serving',
         url,
         machine: config.machine.name,
@@ -134,7 +135,7 @@ async function main(): Promise<number> {
         logs: config.logsDirectory,
       });
       const tookMs = performance.now() - startedAt;
-      say(serves('gateway') ? welcome(config, url, tookMs) : joined(config, tookMs));
+      say(serves('gateway') ? welcomeText(config, url, tookMs) : joinedText(config, tookMs));
     }
     const allFunctions = serves('gateway') ? (requested ?? bundledFunctions(config)) : [];
     const laterNames = allFunctions.filter((name) => !haveDeployedFirst || !firstNames.includes(name));
@@ -145,7 +146,7 @@ async function main(): Promise<number> {
     await Promise.all([deploying, forgetting]);
     return code;
   } finally {
-    mark.end();
+    servingMark.end();
     const force = () => {
       say('Stopping at once.');
       supervisor.kill();
@@ -174,8 +175,8 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
   delete process.env[LIFELINE_VARIABLE];
 }
 
-function report(event: SupervisorEvent, say: (line: string) => void, tell: (event: object) => void): void {
-  tell(event);
+function report(event: SupervisorEvent, say: (line: string) => void, printEvent: (event: object) => void): void {
+  printEvent(event);
   if (event.kind === 'ready') {
     say(
       `  ${event.restarted ? 'restarted' : 'started'} ${event.name} (process ${event.pid}, ${(event.afterMs / 1000).toFixed(1)} s)`,
@@ -197,7 +198,7 @@ async function streamStory(config: Config, signal: AbortSignal, say: (line: stri
     throw new ConfigError(`The function ${STORY_FUNCTION} failed; see the logs in ${config.logsDirectory}.`);
 }
 
-function welcome(config: Config, url: string, tookMs: number): string {
+function welcomeText(config: Config, url: string, tookMs: number): string {
   return `
 Ready in ${(tookMs / 1000).toFixed(1)} s.
 
@@ -216,7 +217,7 @@ Try:
 Ctrl-C stops it.`;
 }
 
-function joined({ machine, logsDirectory }: Config, tookMs: number): string {
+function joinedText({ machine, logsDirectory }: Config, tookMs: number): string {
   return `
 Ready in ${(tookMs / 1000).toFixed(1)} s: the machine ${machine.name} serves as ${machine.roles.join(' and ')}.
 

@@ -17,21 +17,21 @@ const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
 
 describe('the confined programs of a runtime', { skip }, () => {
   const stopping = new AbortController();
-  const plain = layersFor('auto', probe);
-  const own = process.env.NODE_COMPILE_CACHE;
+  const plainLayers = layersFor('auto', probe);
+  const originalCacheFolder = process.env.NODE_COMPILE_CACHE;
   let folder: string;
   let layers: ProgramLayers;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'pie-codes-'));
     process.env.NODE_COMPILE_CACHE = folder;
-    const made = withCompiledCode(plain, stopping.signal, assert.ifError);
+    const codeCaches = withCompiledCode(plainLayers, stopping.signal, assert.ifError);
     restore();
-    layers = made.layers;
-    await made.filled;
+    layers = codeCaches.layers;
+    await codeCaches.filled;
   });
   const restore = () => {
-    if (own === undefined) delete process.env.NODE_COMPILE_CACHE;
-    else process.env.NODE_COMPILE_CACHE = own;
+    if (originalCacheFolder === undefined) delete process.env.NODE_COMPILE_CACHE;
+    else process.env.NODE_COMPILE_CACHE = originalCacheFolder;
   };
   after(async () => {
     stopping.abort();
@@ -43,7 +43,7 @@ describe('the confined programs of a runtime', { skip }, () => {
       const program = { ...PROGRAMS[name].program, environment: { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' } };
       const { code, errors } = await runConfined(layers[name], program, LIMITS);
       assert.equal(code, 0, errors);
-      // The test expects no later line: a thread that ends with the program may write into it.
+      // The test checks no later log line: threads that end with the program may write into the middle of such a line.
       const accepted = `V8 code cache for ESM ${pathToFileURL(program.main)} was accepted`;
       assert.ok(errors.includes(accepted), errors.slice(0, 2000));
       assert.doesNotMatch(errors, /was rejected|mismatch|no such file/);
@@ -52,9 +52,9 @@ describe('the confined programs of a runtime', { skip }, () => {
 
   it('get no code cache from a process without a compile cache', () => {
     delete process.env.NODE_COMPILE_CACHE;
-    const same = { sandbox: plain, build: plain, examination: plain };
+    const uncachedLayers = { sandbox: plainLayers, build: plainLayers, examination: plainLayers };
     try {
-      assert.deepEqual(withCompiledCode(plain, stopping.signal, assert.ifError).layers, same);
+      assert.deepEqual(withCompiledCode(plainLayers, stopping.signal, assert.ifError).layers, uncachedLayers);
     } finally {
       restore();
     }

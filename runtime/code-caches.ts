@@ -18,8 +18,8 @@ export interface CompiledCode {
 }
 
 /**
- * Adds the compiled code of each confined program, from this process's compile cache. Runs of the programs in the background fill it; until
- * then the programs only take longer to start. The layers stay as they are in a process without a compile cache.
+ * Adds to the layers each confined program's code cache, inside this process's compile cache. Background runs of the programs fill the
+ * caches; until then the programs only take longer to start. The layers stay as they are in a process without a compile cache.
  *
  * @param signal ends the runs
  */

@@ -37,30 +37,30 @@ test('a runtime keeps its connections while the registry is away or empty, and l
   await hosts.ready();
   t.after(() => hosts.close());
   const [connection] = hosts.list;
-  const read: number[] = [];
+  const hostCounts: number[] = [];
   const stop = await registry.follow(
     (changed) => {
       hosts.set(changed);
-      read.push(changed.length);
+      hostCounts.push(changed.length);
     },
     () => undefined,
   );
   t.after(stop);
-  await eventually(() => read.length > 0, 'the registry was read');
-  const isSame = () => assert.deepEqual([hosts.list, connection?.connected], [[connection], true]);
+  await eventually(() => hostCounts.length > 0, 'the registry was read');
+  const assertSameConnection = () => assert.deepEqual([hosts.list, connection?.connected], [[connection], true]);
 
-  // The server forgets everything.
+  // Redis loses all its data.
   await redis.restart();
-  await eventually(() => read.at(-1) === 0, 'the registry is empty');
-  isSame();
-  const returned = await claim();
-  t.after(() => returned.abandon());
-  await eventually(() => read.at(-1) === 1, 'the machine has registered again');
-  isSame();
-  const alive = async () => (await registry.hosts()).map((each) => each.alive);
-  assert.deepEqual(await alive(), [true]);
+  await eventually(() => hostCounts.at(-1) === 0, 'the registry is empty');
+  assertSameConnection();
+  const newLease = await claim();
+  t.after(() => newLease.abandon());
+  await eventually(() => hostCounts.at(-1) === 1, 'the machine has registered again');
+  assertSameConnection();
+  const readAlive = async () => (await registry.hosts()).map((each) => each.alive);
+  assert.deepEqual(await readAlive(), [true]);
   await scheduler.store.redis.del(scheduler.store.keys.machineLease('west'));
-  assert.deepEqual(await alive(), [false]);
+  assert.deepEqual(await readAlive(), [false]);
 });
 
 test("a host of another machine comes with the directories of this machine's models and encoders", async (t) => {

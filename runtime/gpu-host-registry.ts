@@ -7,7 +7,7 @@ import { retrying } from '#scheduler/store/retrying.ts';
 const LOOK_EVERY_MS = 60_000;
 
 /** A runtime's own configuration. */
-interface Own {
+interface OwnConfig {
   readonly machine: { readonly name: string };
   readonly gpuHosts: readonly GpuHostAddress[];
   /** The supervisor has pulled their sources. */
@@ -25,12 +25,12 @@ interface Named {
 /** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */
 export class GpuHostRegistry {
   readonly #machines: Machines;
-  readonly #ownConfig: Own;
+  readonly #ownConfig: OwnConfig;
   readonly #security: LinkSecurity | undefined;
   #directories: ReadonlyMap<string, string> | undefined;
 
   /** @param security for links to GPU hosts with network addresses */
-  constructor(machines: Machines, ownConfig: Own, security?: LinkSecurity) {
+  constructor(machines: Machines, ownConfig: OwnConfig, security?: LinkSecurity) {
     this.#machines = machines;
     this.#ownConfig = ownConfig;
     this.#security = security;

@@ -37,11 +37,11 @@ describe('live events between machines', () => {
     const [run, front] = machines;
     for (const each of machines) {
       each.accept(run, front);
-      each.said.length = 0;
+      each.refusalReasons.length = 0;
     }
   });
 
-  /** Follows an invocation from a machine, at the runtime of the machine `run` or of another that has its address. */
+  /** Follows an invocation as the machine `from`, which expects the runtime at the server's address to be on `machine`. */
   function follow(from: TestMachine | undefined, machine = 'run') {
     const client = new LiveClient(async () => ({ address: `127.0.0.1:${port}`, machine }), 'gateway', {
       security: from,
@@ -68,14 +68,14 @@ describe('live events between machines', () => {
       return { address: `127.0.0.1:${port}`, machine: 'run' };
     }, 'gateway');
     const [run] = machines;
-    const silent = {
+    const listener = {
       attached: () => assert.fail('attached'),
       events: () => assert.fail('told'),
       lost: () => undefined,
     };
-    client.follow('r', 'a', silent);
+    client.follow('r', 'a', listener);
     await eventually(() => connections >= 2, 'it asks again where the runtime is');
-    assert.deepEqual(run.said, [], 'the runtime saw no connection');
+    assert.deepEqual(run.refusalReasons, [], 'the runtime saw no connection');
     client.close();
   });
 
@@ -89,7 +89,7 @@ describe('live events between machines', () => {
     run.accept(run);
     await follower.hears('lost');
     assert.equal(server.followed, 0, 'a removed machine follows nothing');
-    assert.equal(run.said[0], 'a connection from 127.0.0.1 shows a certificate of no registered machine');
+    assert.equal(run.refusalReasons[0], 'a connection from 127.0.0.1 shows a certificate of no registered machine');
     run.accept(run, front);
     await eventually(() => follower.told.filter((each) => each === 'logged 0').length === 2, 'it is attached again');
   });
@@ -98,28 +98,34 @@ describe('live events between machines', () => {
     const [, front] = machines;
     using _attempt = begin();
     using follower = follow(front, 'front');
-    const why = `the runtime at 127.0.0.1:${port} shows the certificate of run, not of front`;
-    await eventually(() => front.said.includes(why), `the log names both; it has ${front.said.join()}`);
+    const refusal = `the runtime at 127.0.0.1:${port} shows the certificate of run, not of front`;
+    await eventually(
+      () => front.refusalReasons.includes(refusal),
+      `the log names both; it has ${front.refusalReasons.join()}`,
+    );
     assert.equal(follower.told.includes('logged 0'), false);
   });
 
   test('are refused to strangers, to peers without a certificate and over plain TCP', async () => {
     const [run, front, stranger] = machines;
     using follower = follow(stranger);
-    await eventually(() => run.said.some((why) => why.endsWith('of no registered machine')), 'the stranger is refused');
+    await eventually(
+      () => run.refusalReasons.some((why) => why.endsWith('of no registered machine')),
+      'the stranger is refused',
+    );
     assert.equal(follower.told.includes('logged 0'), false);
     const bare = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false }).on('error', () => undefined);
     await once(bare.resume(), 'close');
     const plain = connect(port, '127.0.0.1').on('error', () => undefined);
     plain.write('GET / HTTP/1.1\r\n\r\n');
     await once(plain.resume(), 'close');
-    assert.ok(run.said.includes('a connection from 127.0.0.1 shows no certificate'));
+    assert.ok(run.refusalReasons.includes('a connection from 127.0.0.1 shows no certificate'));
     assert.ok(
-      run.said.some((why) => why.startsWith('a connection from 127.0.0.1: ERR_SSL_')),
-      run.said.join(),
+      run.refusalReasons.some((why) => why.startsWith('a connection from 127.0.0.1: ERR_SSL_')),
+      run.refusalReasons.join(),
     );
     assert.equal(server.followed, 0);
     await assert.rejects(new LiveServer().listen('0.0.0.0:0'), /need certificates, and there are none for 0\.0\.0\.0/);
-    assert.deepEqual(front.said, []);
+    assert.deepEqual(front.refusalReasons, []);
   });
 });

@@ -6,7 +6,7 @@ const { runProcess } = await import('./process.ts');
 try {
   await runProcess();
 } catch (error) {
-  // These are for the operator, who needs no stack trace.
+  // These two errors address the operator, who needs no stack trace.
   const isForOperator = error instanceof Error && ['IsolationError', 'SharedDirectoryError'].includes(error.name);
   const message = error instanceof Error ? (isForOperator ? error.message : error.stack) : error;
   console.error('runtime:', message);

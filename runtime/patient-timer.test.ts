@@ -3,8 +3,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { patientTimer } from './patient-timer.ts';
 
-/** Blocks this thread. */
-const stand = (ms: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+const block = (ms: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
 test('a patient timer does not count blocked time, and fires after the events that waited meanwhile', async () => {
   const order: string[] = [];
@@ -15,22 +14,22 @@ test('a patient timer does not count blocked time, and fires after the events th
   });
   // The event arrives some turns later.
   setTimeout(() => setImmediate(() => setImmediate(() => order.push('done meanwhile'))), 20);
-  stand(200);
+  block(200);
   await over.promise;
   assert.deepEqual(order, ['done meanwhile', 'over']);
 });
 
 test('a patient timer fires although the process blocks repeatedly', async () => {
   // Runs before the timer in every turn, so that the timer is always late.
-  const standing = setInterval(() => stand(150), 1);
+  const blocker = setInterval(() => block(150), 1);
   await new Promise<void>((resolve) => void patientTimer(1, resolve));
-  clearInterval(standing);
+  clearInterval(blocker);
 });
 
 test('a patient timer does not fire after it was ended, even when its time was over', async () => {
   patientTimer(1, () => assert.fail('the timer was ended'))();
   const end = patientTimer(1, () => assert.fail('the timer was ended after its time'));
-  // Runs after the timer and before the callback.
+  // Ends the timer after its time is over, and before its callback runs.
   setTimeout(end, 1);
   await sleep(20);
 });

@@ -1,7 +1,7 @@
 /** A timer that fires this much too late shows that the process was stalled. */
 const LATE_MS = 100;
 /** Maximum number of times that a late timer is set again. */
-const AGAIN = 3;
+const MAX_RETRIES = 3;
 
 /**
  * Calls back after `ms` milliseconds during which this process could run. A busy machine may stall the process with all its threads, and
@@ -19,7 +19,7 @@ export function patientTimer(ms: number, callback: () => void): () => void {
       else immediate = setImmediate(callback);
     }, ms);
   };
-  start(AGAIN);
+  start(MAX_RETRIES);
   return () => {
     clearTimeout(timer);
     clearImmediate(immediate);

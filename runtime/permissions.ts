@@ -62,7 +62,7 @@ function ownCompileCache(): string | null {
     mkdirSync(runtimeCache, { recursive: true });
     return runtimeCache;
   } catch {
-    // Node also does without a cache that it cannot write.
+    // Without a writable cache, Node compiles the code at each start.
     return null;
   }
 }

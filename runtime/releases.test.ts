@@ -45,7 +45,7 @@ describe('under running streams,', () => {
 
   const deploy = (description: string, min = 0, name = 'ticker'): Promise<FunctionVersion> =>
     platform.deploy(component, { name, description, pool: { min } });
-  /** Makes an invocation by reference, as the gateway does. */
+  /** Resolves a function by its name and submits an invocation, as the gateway does. */
   async function invoke(name: string, random?: number, ticks = TICKS): Promise<{ id: string; version: string }> {
     const found = await platform.scheduler.functions.resolve('default', name, '', random);
     assert.ok(found, `there is no ${name}`);
@@ -57,13 +57,13 @@ describe('under running streams,', () => {
     });
     return { id, version: found.version };
   }
-  async function running(id: string): Promise<void> {
+  async function untilRunning(id: string): Promise<void> {
     for (const until = Date.now() + DEADLINE_MS; Date.now() < until; await sleep(10)) {
       if ((await platform.scheduler.invocations.get(id))?.status === 'running') return;
     }
     assert.fail(`${id} does not run`);
   }
-  const whole = ({ messages, end }: Transcript, version: string) => {
+  const assertWhole = ({ messages, end }: Transcript, version: string) => {
     assert.equal(end.event, 'result', JSON.stringify(end.data));
     assert.equal(end.data.output, version);
     assert.deepEqual(
@@ -75,28 +75,28 @@ describe('under running streams,', () => {
   // This test comes first, because pools of functions that ran shrink for minutes.
   it('a runtime keeps instances of the versions that aliases serve, and releases others', async () => {
     const { fleet } = platform.runtime;
-    const ready = async (least: number, most = least) => {
+    const untilReady = async (least: number, most = least) => {
       const fits = () => least <= fleet.readyInstances && fleet.readyInstances <= most;
       for (const until = Date.now() + DEADLINE_MS; !fits() && Date.now() < until; ) await sleep(20);
       assert.ok(fits(), `${fleet.readyInstances} instances, not ${least} to ${most}`);
     };
-    await ready(0);
+    await untilReady(0);
     await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
-    await ready(3);
+    await untilReady(3);
     const outcome = await platform.scheduler.deployments.deploy({
       ...{ tenant: 'other', component },
       manifest: { name: 'served', pool: { min: 2 }, limits: { memoryMb: 48 } },
     });
     assert.ok(outcome.ok);
-    await ready(5);
+    await untilReady(5);
     await platform.deploy(component, { name: 'served', limits: { memoryMb: 40 } });
-    // If the build used an instance a moment ago, one is kept.
-    await ready(2, 3);
+    // One more instance stays ready if the build used one a moment ago.
+    await untilReady(2, 3);
     await platform.scheduler.releases.rollback('default', 'served', 'live', { by: 'key_test' });
-    await ready(5);
+    await untilReady(5);
     await platform.scheduler.removals.removeFunction('other', 'served');
-    // Here, too, one may be kept; the fleet's tests cover the end of idle sandboxes.
-    await ready(3, 4);
+    // Here, too, one more may stay; the fleet's tests cover the end of idle sandboxes.
+    await untilReady(3, 4);
     await platform.scheduler.removals.removeFunction('default', 'served');
   });
 
@@ -108,7 +108,7 @@ describe('under running streams,', () => {
       for (let i = 0; i < count; i++) {
         const { id, version } = await invoke('ticker', random?.(i));
         versions.push(version);
-        streams.push(platform.transcript(id).then((transcript) => whole(transcript, version)));
+        streams.push(platform.transcript(id).then((transcript) => assertWhole(transcript, version)));
       }
       return versions;
     };
@@ -127,8 +127,8 @@ describe('under running streams,', () => {
     assert.ok(back.ok);
     assert.deepEqual(new Set(await start(2)), new Set([second.version]));
     const lasting = await invoke('ticker', undefined, 400);
-    const left = await removals.removeFunction('default', 'ticker');
-    assert.ok((left?.length ?? 0) > 0, 'streams are running');
+    const runningStreams = await removals.removeFunction('default', 'ticker');
+    assert.ok((runningStreams?.length ?? 0) > 0, 'streams are running');
     assert.equal(await functions.resolve('default', 'ticker'), null);
     await platform.scheduler.cancel(lasting.id, 'enough');
     await platform.transcript(lasting.id);
@@ -144,12 +144,12 @@ describe('under running streams,', () => {
     await platform.deploy(family, { name: 'stranger', grants: { launch: ['family'] } });
     const parents = await Promise.all(['family', 'stranger'].map((name) => invoke(name)));
     const transcripts = parents.map(({ id }) => platform.transcript(id));
-    for (const { id } of parents) await running(id);
+    for (const { id } of parents) await untilRunning(id);
     await platform.scheduler.removals.removeFunction('default', 'family');
     for (const { id } of parents) await platform.scheduler.inbox.push(id, { text: 'go' });
-    const [own, other] = await Promise.all(transcripts);
-    assert.equal(own?.end.data.output, 'launched');
-    assert.match(String(other?.end.data.output), /not-found/);
+    const [familyTranscript, strangerTranscript] = await Promise.all(transcripts);
+    assert.equal(familyTranscript?.end.data.output, 'launched');
+    assert.match(String(strangerTranscript?.end.data.output), /not-found/);
     await platform.scheduler.removals.sweep();
     assert.deepEqual(await platform.scheduler.removals.draining('default', 'family'), []);
     await platform.scheduler.removals.removeFunction('default', 'stranger');
@@ -159,7 +159,7 @@ describe('under running streams,', () => {
     await deploy('long', 0, 'cancelled');
     const { id } = await invoke('cancelled', 0, 400);
     const transcript = platform.transcript(id);
-    await running(id);
+    await untilRunning(id);
     await platform.scheduler.removals.removeFunction('default', 'cancelled', true);
     assert.equal((await transcript).end.data.code, 'cancelled');
   });

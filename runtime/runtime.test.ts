@@ -16,27 +16,27 @@ const SHORT_CPU_MS = 250;
 describe('a runtime', () => {
   let platform: TestPlatform;
   let version: FunctionVersion;
-  let brief: FunctionVersion;
+  let shortCpu: FunctionVersion;
   const invoke = (wish: Record<string, unknown>, deadlineMs?: number) => platform.invoke(version, wish, deadlineMs);
-  const allFree = () => eventually(async () => (await platform.freePages()) === 256, 'all pages are free');
+  const untilAllFree = () => eventually(async () => (await platform.freePages()) === 256, 'all pages are free');
 
-  let code: string | undefined;
+  let codeFolder: string | undefined;
   before(async () => {
     // `npm test` names a folder that all of its processes share.
     if (process.env.NODE_COMPILE_CACHE === undefined) {
-      code = await mkdtemp(join(tmpdir(), 'pie-test-code-'));
-      process.env.NODE_COMPILE_CACHE = code;
+      codeFolder = await mkdtemp(join(tmpdir(), 'pie-test-code-'));
+      process.env.NODE_COMPILE_CACHE = codeFolder;
     }
     platform = await TestPlatform.start();
     const source = await readFile(new URL('./testing/fixtures/behaviour.js', import.meta.url), 'utf8');
     version = await platform.deploy(source, { name: 'behaviour', limits: LIMITS });
-    brief = await platform.deploy(source, { name: 'brief', limits: { ...LIMITS, cpuMs: SHORT_CPU_MS } });
+    shortCpu = await platform.deploy(source, { name: 'brief', limits: { ...LIMITS, cpuMs: SHORT_CPU_MS } });
   });
   after(async () => {
     await platform.stop();
-    if (code === undefined) return;
+    if (codeFolder === undefined) return;
     delete process.env.NODE_COMPILE_CACHE;
-    await rm(code, { recursive: true });
+    await rm(codeFolder, { recursive: true });
   });
 
   it('streams the messages of an inferlet, then its result with its usage', async () => {
@@ -55,7 +55,7 @@ describe('a runtime', () => {
     assert.equal(usage?.inputTokens, 7);
     assert.equal(usage?.outputTokens, 5);
     assert.equal(usage?.kvPagesPeak, 8);
-    await allFree();
+    await untilAllFree();
   });
 
   it('gives the same answers to concurrent invocations as to consecutive ones', async () => {
@@ -64,7 +64,7 @@ describe('a runtime', () => {
     for (const [i, wish] of wishes.entries()) {
       assert.deepEqual((await invoke(wish)).end.data.output, together[i]?.end.data.output);
     }
-    await allFree();
+    await untilAllFree();
   });
 
   const endings: readonly [wish: Record<string, unknown>, code: string, message: RegExp][] = [
@@ -80,11 +80,11 @@ describe('a runtime', () => {
   ];
   for (const [wish, code, message] of endings) {
     it(`reports the failure of an inferlet: ${JSON.stringify(wish)} is ${code}`, async () => {
-      const { end } = await platform.invoke(code === 'cpu-limit' ? brief : version, wish);
+      const { end } = await platform.invoke(code === 'cpu-limit' ? shortCpu : version, wish);
       assert.equal(end.event, 'error');
       assert.equal(end.data.code, code);
       assert.match(end.data.message ?? '', message);
-      await allFree();
+      await untilAllFree();
     });
   }
 
@@ -104,16 +104,16 @@ describe('a runtime', () => {
   });
 
   it('cancels a sleeping inferlet, and a spinning one', async () => {
-    const cancelled = async (wish: Record<string, unknown>): Promise<Transcript> => {
+    const startAndCancel = async (wish: Record<string, unknown>): Promise<Transcript> => {
       const id = await platform.submit(version, wish);
-      await started(platform, id);
+      await untilStarted(platform, id);
       await platform.scheduler.cancel(id, 'no longer wanted');
       return platform.transcript(id);
     };
     // One after the other: they share a sandbox, in which the spinning one could keep the sleeping one from its turn
     // until the grace period ends.
-    const asleep = await cancelled({ do: 'sleep' });
-    const spinning = await cancelled({ do: 'spin' });
+    const asleep = await startAndCancel({ do: 'sleep' });
+    const spinning = await startAndCancel({ do: 'spin' });
     assert.deepEqual(asleep.messages, ['sleeping', 'cancelled true']);
     assert.equal(asleep.end.data.code, 'cancelled');
     assert.equal(spinning.end.data.code, 'cancelled');
@@ -127,7 +127,7 @@ describe('a runtime', () => {
   it("delivers the client's messages to an inferlet in order, until the end", async () => {
     const id = await platform.submit(version, { do: 'receive' });
     await platform.scheduler.inbox.push(id, { text: 'one' });
-    await started(platform, id);
+    await untilStarted(platform, id);
     await platform.scheduler.inbox.push(id, { bytes: new Uint8Array([2, 0, 255]) });
     await platform.scheduler.inbox.push(id, { text: 'three' });
     await platform.scheduler.inbox.close(id);
@@ -138,7 +138,7 @@ describe('a runtime', () => {
 
   it('reports a device failure as device-lost, and continues when the device is back', async () => {
     const id = await platform.submit(version, { do: 'generate', count: 100, pauseMs: 20 });
-    await started(platform, id);
+    await untilStarted(platform, id);
     await platform.killGpuHost();
     const { end } = await platform.transcript(id);
     assert.equal(end.data.code, 'device-lost');
@@ -164,7 +164,7 @@ describe('a runtime', () => {
 
   it('fails the unfinished invocations of an earlier runtime of its name', async () => {
     const id = await platform.submit(version, { do: 'sleep' });
-    await started(platform, id);
+    await untilStarted(platform, id);
     const predecessor = platform.runtime;
     platform.runtime = await platform.startRuntime();
     const { end } = await platform.transcript(id);
@@ -198,8 +198,8 @@ describe('a runtime', () => {
   });
 });
 
-/** Waits until an invocation has sent a message. */
-async function started(platform: TestPlatform, id: string): Promise<void> {
+/** Waits until an invocation has sent or logged a message. */
+async function untilStarted(platform: TestPlatform, id: string): Promise<void> {
   for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
     if (event === 'log' || event === 'message') return;
   }

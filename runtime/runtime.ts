@@ -138,9 +138,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const shares = await openKernelShares();
   const { groups, active } = shares;
   const stopping = new AbortController();
-  const limited: Layers = { ...confined, ...(groups && { groups }) };
-  const { layers, filled } = withCompiledCode(limited, stopping.signal, onError);
-  const store = openArtifactsDirectory(options.artifactsDirectory);
+  const layersWithGroups: Layers = { ...confined, ...(groups && { groups }) };
+  const { layers, filled } = withCompiledCode(layersWithGroups, stopping.signal, onError);
+  const artifactsDirectory = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names());
   const live =
@@ -154,7 +154,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
-    isolation: { layers: limited.isolation, ...(limited.notice !== null && { notice: limited.notice }) },
+    isolation: {
+      layers: layersWithGroups.isolation,
+      ...(layersWithGroups.notice !== null && { notice: layersWithGroups.notice }),
+    },
     limits: active,
     ...(options.liveSocket !== undefined && { live: options.liveSocket }),
     ...(options.liveAt && { liveAt: options.liveAt.address }),
@@ -210,7 +213,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onError,
   });
   const launcher = new FunctionLauncher({
-    ...{ fleet, store, layers },
+    ...{ fleet, store: artifactsDirectory, layers },
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
@@ -271,7 +274,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const worker = scheduler.createWorker({
     lease,
     slots: options.concurrency,
-    begins: { most: () => runner.begins, shown: live !== undefined },
+    begins: { most: () => runner.beginsAllowed, shown: live !== undefined },
     run: (job, signal, begun) => runner.run(job, signal, begun),
     onError,
   });
@@ -313,7 +316,11 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onError,
   });
   builds.start();
-  const collector = new ArtifactCollector({ store, isWanted: artifactWanted(scheduler, limits), onError });
+  const collector = new ArtifactCollector({
+    store: artifactsDirectory,
+    isWanted: artifactWanted(scheduler, limits),
+    onError,
+  });
   collector.start();
   // Load every tokenizer before the runtime counts as ready.
   const loaded = await models.granted([]);

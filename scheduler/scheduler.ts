@@ -89,7 +89,7 @@ export interface Submitted {
   readonly quotas: readonly QuotaUse[];
 }
 
-type Own = 'store' | 'control' | 'active' | 'admission' | 'connect';
+type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect';
 
 /** All parts of the scheduler over one Redis. Each gateway and each runtime opens one. */
 export class Scheduler {
@@ -247,7 +247,7 @@ export class Scheduler {
   }
 
   /** A worker that runs invocations; see `AdmissionWorkerOptions`. */
-  createWorker(options: Omit<AdmissionWorkerOptions, Own>): AdmissionWorker {
+  createWorker(options: Omit<AdmissionWorkerOptions, SuppliedOption>): AdmissionWorker {
     return new AdmissionWorker({ ...this.#parts(), ...options });
   }
 
@@ -267,7 +267,7 @@ export class Scheduler {
   }
 
   /** A worker that answers build requests; see `BuildWorkerOptions`. */
-  createBuildWorker(options: Omit<BuildWorkerOptions, Own>): BuildWorker {
+  createBuildWorker(options: Omit<BuildWorkerOptions, SuppliedOption>): BuildWorker {
     return new BuildWorker({ ...this.#parts(), ...options });
   }
 

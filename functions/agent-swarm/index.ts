@@ -66,13 +66,13 @@ async function agent(
   talk: Subscription,
   input: Required<Omit<Input, 'model'>> & Pick<Input, 'model'>,
 ): Promise<number> {
-  const { prompt, agent: mine, agents, messages, maxTokens, board, model } = input;
+  const { prompt, agent: ownIndex, agents, messages, maxTokens, board, model } = input;
   using ctx = new Context({ model });
   ctx.fill(prompt);
   await send('ready');
   let heard = 0;
   for (let turn = 0; turn < messages; turn++) {
-    if (turn % agents === mine) {
+    if (turn % agents === ownIndex) {
       const { text, tokens } = await ctx.generate({ maxTokens, ignoreEos: true }).collect();
       // The first agent writes its first message while the others start.
       if (turn === 0) await session.receive();

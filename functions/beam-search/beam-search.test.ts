@@ -70,7 +70,7 @@ describe('beam-search', () => {
   });
 
   it('ends no earlier than its result is certain, with any length penalty of the library', async () => {
-    // The function itself accepts none below 0.
+    // The function's own input schema accepts no penalty below 0.
     const manifest = { input: { type: 'object' } };
     await deploySource(platform, path.join(ROOT, 'functions/beam-search'), { name: 'any-penalty', manifest });
     for (const lengthPenalty of [-4, -1, 0.5]) {

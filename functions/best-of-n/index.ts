@@ -22,9 +22,9 @@ interface Candidate {
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, n = 4, rank = 'probability', judge = '\nIs this good? Answer yes or no:', model } = input;
   const { maxTokens = 32, temperature = 1, seed } = input;
-  let drawn = 0;
+  let drawnSeeds = 0;
   const pick = scripts(input.script, () =>
-    sampler({ temperature, seed: seed === undefined ? seed : (seed + drawn++) >>> 0 }),
+    sampler({ temperature, seed: seed === undefined ? seed : (seed + drawnSeeds++) >>> 0 }),
   );
   using shared = new Context({ model });
   shared.fill(prompt);

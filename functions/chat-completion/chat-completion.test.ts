@@ -44,7 +44,7 @@ describe('chat-completion', () => {
     ]);
     assert.equal(text, first + second);
     // All tokens but the last, which no call continued.
-    assert.equal(computed, reference.length - 1);
+    assert.equal(computed, referenceTokens.length - 1);
   });
 
   it('names the field of a bad input', async () => {
@@ -52,8 +52,8 @@ describe('chat-completion', () => {
     assert.deepEqual(await refusedInput('chat-completion', { messages }), { status: 422, field: '/messages/0/role' });
   });
 
-  /** The whole conversation so far, by the reference. */
-  let reference: number[] = [];
+  /** The tokens of the whole conversation so far, by the reference. */
+  let referenceTokens: number[] = [];
 
   /** The greedy continuation of a text by the float64 reference. */
   async function referenceAnswer(text: string): Promise<string> {
@@ -79,7 +79,7 @@ describe('chat-completion', () => {
       cached += inputs.length;
       answer.push(token);
     }
-    reference = [...prompt, ...answer];
+    referenceTokens = [...prompt, ...answer];
     return tokenizer.decode(answer);
   }
 

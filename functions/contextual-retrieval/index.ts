@@ -32,8 +32,8 @@ export const app = workflow('contextual-retrieval', (g: Builder, { document, que
   const passages = passagesOf(document, passageCharacters);
   const contexts = g.component('contexts', () =>
     passages.map((passage, i) => {
-      const known = i === 0 ? title : passages.slice(Math.max(0, i - before), i).join(' ');
-      const ask = prompt`${known}\nThis part follows: ${passage}\nIn a few words, it is about`;
+      const precedingText = i === 0 ? title : passages.slice(Math.max(0, i - before), i).join(' ');
+      const ask = prompt`${precedingText}\nThis part follows: ${passage}\nIn a few words, it is about`;
       return g.generate(ask, { maxTokens: contextTokens, model: contextModel, stop: '\n' });
     }),
   );

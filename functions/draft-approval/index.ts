@@ -37,15 +37,15 @@ const VERDICT = {
   additionalProperties: false,
 };
 /** Most characters of a draft in the question; a question has at most 4,096. */
-const QUOTED = 3000;
+const MAX_QUOTED = 3000;
 
 /** Asks a person about each draft. Between attempts, the platform keeps only the state. */
 export const run = defineInferlet(async (input: Input): Promise<Outcome | Waiting> => {
-  const told = resumed<State, Verdict>();
-  if (told === null) return ask(input, 1);
-  const { draft, drafts } = told.state;
-  if (told.answer.status === 'expired') return { text: null, decision: 'expired', drafts };
-  const { decision, text = draft } = told.answer.value;
+  const resumption = resumed<State, Verdict>();
+  if (resumption === null) return ask(input, 1);
+  const { draft, drafts } = resumption.state;
+  if (resumption.answer.status === 'expired') return { text: null, decision: 'expired', drafts };
+  const { decision, text = draft } = resumption.answer.value;
   if (decision === 'approve') return { text, decision: 'approved', drafts };
   if (decision === 'reject' || drafts >= draftsOf(input)) return { text: null, decision: 'rejected', drafts };
   return ask(input, drafts + 1);
@@ -62,7 +62,7 @@ async function ask(input: Input, drafts: number): Promise<Waiting> {
     .generate({ maxTokens, sampler: sampler({ temperature: 0.8, seed: drafts }) })
     .collect();
   return askPerson({
-    text: `Draft ${drafts}: approve it${drafts < draftsOf(input) ? ', ask for another one,' : ''} or reject it.\n\n${text.slice(0, QUOTED)}`,
+    text: `Draft ${drafts}: approve it${drafts < draftsOf(input) ? ', ask for another one,' : ''} or reject it.\n\n${text.slice(0, MAX_QUOTED)}`,
     schema: VERDICT,
     timeoutMs: 1000 * waitSeconds,
     state: { draft: text, drafts } satisfies State,

@@ -43,15 +43,15 @@ export function earley(grammar: string, options: SamplerOptions, model: string |
       // None of the candidates fits the grammar: force the next character, as a token of its own.
       if (kept.length === 0)
         kept.push(
-          ...spelled(parser, model)
+          ...characterTokens(parser, model)
             .map((token) => ({ token, value: 0 }))
             .slice(0, 1),
         );
       if (kept.length === 0) {
         throw new InferletError('limit-exceeded', `None of the ${CANDIDATES} likeliest tokens fits the grammar.`);
       }
-      const left = { tokens: kept.map(({ token }) => token), logProbabilities: kept.map(({ value }) => value) };
-      const token = draw(left, options, random);
+      const allowed = { tokens: kept.map(({ token }) => token), logProbabilities: kept.map(({ value }) => value) };
+      const token = draw(allowed, options, random);
       if (token !== end) parser.feed(textOf(token));
       return token;
     },
@@ -66,21 +66,21 @@ function canFollow(parser: nearley.Parser, text: string): boolean {
   if (first === undefined || text.includes('\ufffd') || !expected(parser).some((symbol) => takes(symbol, first))) {
     return false;
   }
-  const place = parser.save();
+  const saved = parser.save();
   try {
     parser.feed(text);
     return true;
   } catch {
     return false;
   } finally {
-    parser.restore(place);
+    parser.restore(saved);
   }
 }
 
 const mustEnd = (parser: nearley.Parser): boolean => expected(parser).length === 0;
 
 /** Tokens for the single characters that the parser can read next. */
-const spelled = (parser: nearley.Parser, model: string | undefined): number[] =>
+const characterTokens = (parser: nearley.Parser, model: string | undefined): number[] =>
   expected(parser)
     .flatMap((symbol) => (symbol instanceof RegExp ? [] : [tokenizeContinuation(symbol.literal, { model })]))
     .flatMap((tokens) => (tokens.length === 1 ? tokens : []));

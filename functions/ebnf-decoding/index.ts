@@ -17,9 +17,9 @@ export const run = defineInferlet(async (input: Input): Promise<GenerationResult
   const { grammar, prompt = '', engine = 'platform', maxTokens = 128, temperature, seed, model } = input;
   using ctx = new Context({ model });
   ctx.fill(prompt);
-  const held =
+  const options =
     engine === 'guest'
       ? { sampler: earley(grammar, { temperature, seed }, model) }
       : { sampler: sampler({ temperature, seed }), constraint: ebnf(grammar) };
-  return await ctx.generate({ ...held, maxTokens }).collect();
+  return await ctx.generate({ ...options, maxTokens }).collect();
 });

@@ -84,7 +84,7 @@ class Reader {
       );
     }
     if (token !== '(') return [token];
-    const name = this.#fresh();
+    const name = this.#freshName();
     this.#alternatives(name);
     if (this.#take() !== ')') throw new InferletError('invalid-argument', 'A group is not closed.');
     return [name];
@@ -95,13 +95,13 @@ class Reader {
     const sign = this.#tokens[this.#next] ?? '';
     if (!'*+?'.includes(sign) || sign === '') return item;
     this.#next++;
-    const name = this.#fresh();
+    const name = this.#freshName();
     this.#rules.push({ name, symbols: sign === '+' ? item : [] });
     this.#rules.push({ name, symbols: sign === '?' ? item : [name, ...item] });
     return [name];
   }
 
-  #fresh = (): string => `(${this.#rules.length}.${this.#next})`;
+  #freshName = (): string => `(${this.#rules.length}.${this.#next})`;
 
   #take(): string {
     const token = this.#tokens[this.#next++];

@@ -124,7 +124,7 @@ describe('function-calling', () => {
       log.push('decoded on');
       sawAfter?.resolve();
     });
-    // The order of the two entries depends on the machine; the answer to the request came after the other entry.
+    // The order of the two entries depends on the machine. The server answered only after the entry `decoded on`.
     assert.deepEqual(log.toSorted(), ['decoded on', 'request']);
     for (const { firedAt, generated } of eager.calls) assert.ok(firedAt < generated, `${firedAt} of ${generated}`);
     assert.equal(eager.prefilled, second.prefilled);

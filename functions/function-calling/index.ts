@@ -38,7 +38,7 @@ interface Input {
 /** Function calling with three optimisations, each of which can be switched off: see README.md. */
 export const run = defineInferlet(async ({ task, apis, model, script, ...input }: Input) => {
   const { reuse = true, eager = true, forget = true, maxRounds = 8, maxTokens = 256 } = input;
-  const begun = Date.now();
+  const startMs = Date.now();
   const next = scripts(script);
   const tools = apis.map(({ url, once, ...spec }) => ({ once, ...tool({ ...spec, call: (args) => post(url, args) }) }));
   const lines = (once: boolean) =>
@@ -49,7 +49,7 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
   const name = `function-calling/${hash(head)}`;
   using ctx = await begin(head, name, chatModel(model).name, reuse);
   const specTokens = ctx.length;
-  const places = new Map(lines(true).map(({ name, line }) => [name, [ctx.length, ctx.fill(line).length] as const]));
+  const ranges = new Map(lines(true).map(({ name, line }) => [name, [ctx.length, ctx.fill(line).length] as const]));
   ctx.fill(`\nTask: ${task}\nCalls:`);
   const calls: { name: string; ok: boolean; content: string; firedAt: number; generated: number }[] = [];
   let hidden = 0;
@@ -70,14 +70,14 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
     );
     if (outcomes.length === 0) {
       if (input.discard) await unless('not-found', Context.remove(name, { model: ctx.model.name }));
-      const times = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - begun };
+      const times = { specTokens, hidden, entropy: await entropy(ctx), wallMs: Date.now() - startMs };
       return { answer: runner.plain, calls, tokens: ctx.length, ...times };
     }
     ctx.fill(`\n${outcomes.map(({ name, content }) => `${name}: ${content}\n`).join('')}Answer:`);
     for (const { name } of forget ? outcomes : []) {
-      const place = places.get(name);
+      const place = ranges.get(name);
       if (!place) continue;
-      places.delete(name);
+      ranges.delete(name);
       const [from, to] = place;
       await mask(ctx, from, to);
       hidden += to - from;
@@ -88,8 +88,8 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
 
 /** A context that holds `head`: opened from an earlier invocation's export, or computed here and exported for the next invocation. */
 async function begin(head: string, name: string, model: string, reuse: boolean): Promise<Context> {
-  const known = reuse ? await unless('not-found', Context.open(name, { model })) : undefined;
-  if (known) return known;
+  const opened = reuse ? await unless('not-found', Context.open(name, { model })) : undefined;
+  if (opened) return opened;
   const ctx = new Context({ model }).fill(head);
   // `invalid-argument`: another invocation has saved the name meanwhile.
   if (reuse) await unless('invalid-argument', ctx.save(name, { persistent: true }));
@@ -104,10 +104,10 @@ async function post(url: string, args: unknown): Promise<string> {
 
 /** 64 bits of a text: two FNV-1a hashes. */
 function hash(text: string): string {
-  const one = (seed: number) => {
+  const fnv = (seed: number) => {
     let bits = seed;
     for (let i = 0; i < text.length; i++) bits = Math.imul(bits ^ text.charCodeAt(i), 0x01000193);
     return (bits >>> 0).toString(16).padStart(8, '0');
   };
-  return one(0x811c9dc5) + one(0x050c5d1f);
+  return fnv(0x811c9dc5) + fnv(0x050c5d1f);
 }

@@ -60,11 +60,11 @@ describe('graph-of-thought', () => {
 
     const sum = (numbers: readonly number[]) => numbers.reduce((x, y) => x + y, 0);
     const task = count.begin(`${TASK}\n`);
-    const asked = ({ kind, given }: Operation) => count.more(`${kind}: ${given}\nResult:`);
+    const asked = ({ kind, given }: Operation) => count.continuing(`${kind}: ${given}\nResult:`);
     const said = ({ thoughts }: Operation) =>
-      thoughts.map(({ text, score }) => count.more(` ${text}\n`, JUDGE, ` ${score}\n`));
-    // Each operation computes the task's last token again, and each thought its operation's last one and all of its own but
-    // its last.
+      thoughts.map(({ text, score }) => count.continuing(` ${text}\n`, JUDGE, ` ${score}\n`));
+    // Each operation computes the task's last token again. Each thought computes the operation's last token again, and all
+    // of its own tokens but the last.
     const own = operations.map((operation) => asked(operation) - 1 + sum(said(operation)));
     assert.equal(stats.tokens, task - 1 + sum(own) + operations.length);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);

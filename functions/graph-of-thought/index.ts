@@ -25,8 +25,8 @@ const SCORE = regex(/ ([0-9]|10)\n/);
 export const run = defineInferlet(async (input: Input) => {
   const { task, parts, branches = 3, refinements = 1, maxTokens = 48, temperature = 0.8, seed, model } = input;
   const { judge = 'Score from 0 to 10:' } = input;
-  let drawn = 0;
-  const seeded = () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawn++) >>> 0 });
+  let drawnSeeds = 0;
+  const seeded = () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawnSeeds++) >>> 0 });
   const pick = scripts(
     input.script?.map((reply) => ` ${reply}\n`),
     seeded,

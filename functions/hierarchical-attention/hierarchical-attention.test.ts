@@ -65,7 +65,7 @@ async function readBlocks(
   await using reference = await ReferenceText.open();
   const tokens = tinyTokens(text);
   /** Places in the text of the tokens that are held. */
-  let held: number[] = [];
+  let heldPlaces: number[] = [];
   let row: Row | undefined;
   let [surprise, mostHeld] = [0, 0];
   for (let from = 0; from < tokens.length; from += block) {
@@ -76,12 +76,15 @@ async function readBlocks(
       if (before) surprise -= candidate(before, token);
     }
     row = rows.at(-1);
-    held.push(...piece.map((_, i) => from + i));
-    mostHeld = Math.max(mostHeld, held.length);
+    heldPlaces.push(...piece.map((_, i) => from + i));
+    mostHeld = Math.max(mostHeld, heldPlaces.length);
     const isLandmark = (place: number) => place >= 4 && (place < from || place >= from + piece.length - landmarks);
-    const kept = new Set([...held.filter((place) => place < 4), ...held.filter(isLandmark).slice(-maxKept)]);
-    reference.keep([...held.keys()].filter((i) => kept.has(held[i]!)));
-    held = held.filter((place) => kept.has(place));
+    const kept = new Set([
+      ...heldPlaces.filter((place) => place < 4),
+      ...heldPlaces.filter(isLandmark).slice(-maxKept),
+    ]);
+    reference.keep([...heldPlaces.keys()].filter((i) => kept.has(heldPlaces[i]!)));
+    heldPlaces = heldPlaces.filter((place) => kept.has(place));
   }
   const written: number[] = [];
   while (written.length < maxTokens) {

@@ -39,11 +39,11 @@ export const run = defineInferlet(async (input: Input) => {
     const end = file.length;
     // Keep the first tokens, the latest landmarks of earlier blocks, and this block's landmarks.
     const sink = range(0, Math.min(SINK, end));
-    const fresh = range(Math.max(sink.length, before, end - landmarks), end);
-    const kept = [...sink, ...[...range(SINK, before), ...fresh].slice(-maxKept)];
-    const moved = await file.extract(kept, { firstPosition: 0 });
+    const newLandmarks = range(Math.max(sink.length, before, end - landmarks), end);
+    const kept = [...sink, ...[...range(SINK, before), ...newLandmarks].slice(-maxKept)];
+    const keptFile = await file.extract(kept, { firstPosition: 0 });
     file.close();
-    file = moved;
+    file = keptFile;
   }
   const perplexity = Math.exp(surprise / Math.max(1, tokens.length - 1));
   const written: number[] = [];

@@ -3,7 +3,7 @@ import { allocate, inputText, introspect, outputText, Queue, settle } from '@pie
 
 export interface CacheOptions {
   readonly model: string | undefined;
-  /** Tokens kept by an eviction. The cache grows to 1.5 times this number before the next one, so that not every token copies it. */
+  /** Tokens kept by an eviction. Until the next eviction, the cache grows to 1.5 times this number, so that not every token copies it. */
   readonly budget: number;
   /** Number of last tokens that stay, regardless of the attention they received. */
   readonly recent: number;
@@ -13,7 +13,7 @@ export interface CacheOptions {
  * Factor by which each call decays the attention received before it. Without decay the first tokens lead for ever, because most queries
  * have seen them (Jo and Shin, A2SF: Accumulative Attention Scoring with Forgetting Factor, 2024).
  */
-const FORGET = 0.8;
+const ATTENTION_DECAY = 0.8;
 
 /**
  * Holds keys and values of the tokens that received most attention, and of the last tokens (H2O: Zhang et al., Heavy-Hitter Oracle, NeurIPS
@@ -62,15 +62,15 @@ export class EvictingCache {
     const embeds = allocate.allocateEmbeds(queue, 2 * count);
     const states = embeds.slice(count);
     inputText.embedText(queue, tokens, positions, embeds.slice(0, count));
-    const out = pages.slice(Math.floor(held / this.#pageSize));
+    const outPages = pages.slice(Math.floor(held / this.#pageSize));
     const [scores, best, ...found] = await Promise.all([
-      settle(introspect.forwardScores(queue, this.#pages, embeds.slice(0, count), out, states, undefined)),
+      settle(introspect.forwardScores(queue, this.#pages, embeds.slice(0, count), outPages, states, undefined)),
       settle(outputText.nextDistribution(queue, states.at(-1) ?? 0, 1)),
       ...wanted.map((token, i) => settle(outputText.logProbabilities(queue, states[i] ?? 0, [token]))),
     ]);
     allocate.freeEmbeds(queue, embeds);
     const inputScores = scores.slice(this.#pages.length * this.#pageSize);
-    for (let i = 0; i < held; i++) this.#received[i] = FORGET * (this.#received[i] ?? 0) + (scores[i] ?? 0);
+    for (let i = 0; i < held; i++) this.#received[i] = ATTENTION_DECAY * (this.#received[i] ?? 0) + (scores[i] ?? 0);
     this.#received.push(...inputScores);
     this.#positions.push(...positions);
     this.held = [...this.held, ...tokens.map((_, i) => this.#read + i)];
@@ -83,15 +83,15 @@ export class EvictingCache {
 
   #evict(): void {
     const { budget, recent } = this.#options;
-    const border = this.#received.length - recent;
+    const firstRecent = this.#received.length - recent;
     const heavy = this.#received
-      .slice(0, border)
+      .slice(0, firstRecent)
       .map((score, index) => ({ score, index }))
       .sort((a, b) => b.score - a.score)
       .slice(0, budget - recent)
       .map(({ index }) => index)
       .sort((a, b) => a - b);
-    const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => border + i)];
+    const kept = [...heavy, ...Array.from({ length: recent }, (_, i) => firstRecent + i)];
     // Keep the text's distances between tokens as far as the model's context allows.
     const shift = Math.max(0, this.#next - Math.floor(this.contextLength / 2));
     const positions = kept.map((index, rank) => Math.max(rank, (this.#positions[index] ?? 0) - shift));

@@ -28,9 +28,9 @@ describe('map-reduce-summary', () => {
       [script.slice(0, 4), script.slice(4)],
     );
 
-    const { begin, more } = await tokenCounter(STORIES);
+    const { begin, continuing } = await tokenCounter(STORIES);
     const parts = [...[1, 2, 3, 4].map(sentence), 'One. Two. Three. Four.'].map((part) => `${part}\n\nIn short:`);
-    const once = begin('Say in short what happens in this text.\n\nText: ') + more(...parts, ...script);
+    const once = begin('Say in short what happens in this text.\n\nText: ') + continuing(...parts, ...script);
     // Each fork computes the instruction's last token; the prefix cache may recognise what parts have in common.
     assert.ok(stats.tokens <= once + parts.length, `${stats.tokens} tokens computed, ${once} if each is computed once`);
     await assertBatched(stats, () => callFunction('map-reduce-summary', input));

@@ -12,13 +12,13 @@ export function partsOf(text: string, most: number, model?: string): string[] {
   const pieces = (text.match(/[^.!?。！？\n]+[.!?。！？\n]*\s*/g) ?? [text]).flatMap((sentence) => {
     const tokens = tokenize(sentence, { model });
     if (tokens.length <= most) return [{ text: sentence, size: tokens.length }];
-    return joined(charactersOf(tokens, model), most);
+    return joinPieces(charactersOf(tokens, model), most);
   });
-  return joined(pieces, most).map((part) => part.text.trim());
+  return joinPieces(pieces, most).map((part) => part.text.trim());
 }
 
 /** Joins pieces that follow each other to pieces of at most `most` tokens. */
-function joined(pieces: readonly Piece[], most: number): readonly Piece[] {
+function joinPieces(pieces: readonly Piece[], most: number): readonly Piece[] {
   const parts: Piece[] = [];
   for (const { text, size } of pieces) {
     const last = parts.at(-1);

@@ -4,7 +4,7 @@ import { fetch, InferletError, type JsonSchema, log, type Response } from '@pie/
 const PROTOCOL = '2025-06-18';
 /** Maximum pages of a list that the client requests: a server might have an endless list. */
 const MAX_PAGES = 32;
-/** Time for the request that ends a session: the agent's answer waits for it. */
+/** Time limit of the request that ends a session: the agent's answer waits for this request. */
 const END_MS = 5000;
 
 /** A tool of a server. */
@@ -73,7 +73,7 @@ export class McpClient implements AsyncDisposable {
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page++) {
       const { tools: some, nextCursor } = await this.#call('tools/list', cursor === undefined ? {} : { cursor });
-      if (!isListOf(some, isTool)) throw this.#misformed('tools/list');
+      if (!isListOf(some, isTool)) throw this.#malformed('tools/list');
       tools.push(...some);
       if (nextCursor === undefined) return tools;
       cursor = nextCursor;
@@ -83,7 +83,7 @@ export class McpClient implements AsyncDisposable {
 
   async call(name: string, args: unknown): Promise<McpResult> {
     const { content, isError } = await this.#call('tools/call', { name, arguments: args });
-    if (!isListOf(content, isContent)) throw this.#misformed('tools/call');
+    if (!isListOf(content, isContent)) throw this.#malformed('tools/call');
     return { content: content.map(({ type, text }) => text ?? `[${type}]`).join('\n'), isError: isError === true };
   }
 
@@ -117,11 +117,11 @@ export class McpClient implements AsyncDisposable {
     this.#session ??= response.headers.get('mcp-session-id');
     const { result, error } = await replyOf(response, id);
     if (error) throw new InferletError('unavailable', `${method}: ${error.message} (${error.code})`);
-    if (!isObject(result)) throw this.#misformed(method);
+    if (!isObject(result)) throw this.#malformed(method);
     return result;
   }
 
-  #misformed(method: string): InferletError {
+  #malformed(method: string): InferletError {
     return new InferletError(
       'unavailable',
       `${this.#url} answered ${method} in a form that the protocol does not have.`,

@@ -20,24 +20,26 @@ const object = (properties: object): object => ({
 });
 const ANSWER = object({ answer: { type: 'string', maxLength: 1000 } });
 
-/** The schema as a part of another one, at the pointer `at`: its references from its own root start there. */
+/** The schema as a part of another schema, at the JSON pointer `at`. References from its own root then start at `at`. */
 function movedTo(at: string, { $id, ...schema }: JsonSchema): JsonSchema {
-  return moved(schema, at) as JsonSchema;
+  return withMovedRefs(schema, at) as JsonSchema;
 }
 
-function moved(schema: unknown, at: string): unknown {
-  if (Array.isArray(schema)) return schema.map((each) => moved(each, at));
+function withMovedRefs(schema: unknown, at: string): unknown {
+  if (Array.isArray(schema)) return schema.map((each) => withMovedRefs(each, at));
   if (!isObject(schema)) return schema;
-  return changed(schema, (value, keyword) => {
+  return mapMembers(schema, (value, keyword) => {
     if (DATA.has(keyword)) return value;
     if (keyword === '$ref') return typeof value === 'string' && /^#(\/|$)/.test(value) ? at + value.slice(1) : value;
-    return BY_NAME.has(keyword) && isObject(value) ? changed(value, (named) => moved(named, at)) : moved(value, at);
+    return BY_NAME.has(keyword) && isObject(value)
+      ? mapMembers(value, (named) => withMovedRefs(named, at))
+      : withMovedRefs(value, at);
   });
 }
 
-/** Keywords with values instead of schemas. */
+/** Keywords whose value is data, not a schema. */
 const DATA: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examples']);
-/** Keywords with schemas by names, which are no keywords. */
+/** Keywords whose members are schemas, under names that are not keywords. */
 const BY_NAME: ReadonlySet<string> = new Set([
   ...['properties', 'patternProperties', 'dependentSchemas', 'dependencies', '$defs', 'definitions'],
 ]);
@@ -45,5 +47,5 @@ const BY_NAME: ReadonlySet<string> = new Set([
 const isObject = (value: unknown): value is JsonSchema =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-const changed = (members: JsonSchema, change: (value: unknown, key: string) => unknown): JsonSchema =>
+const mapMembers = (members: JsonSchema, change: (value: unknown, key: string) => unknown): JsonSchema =>
   Object.fromEntries(Object.entries(members).map(([key, value]) => [key, change(value, key)]));

@@ -56,20 +56,20 @@ describe('modular-caching', () => {
       });
       return { ...output, computed: (await countersOf()).tokens };
     };
-    const answer = count.more(QUESTION) + MAX_TOKENS - 1;
+    const answer = count.continuing(QUESTION) + MAX_TOKENS - 1;
     const { dog, girl, bird } = LIBRARY.modules;
 
     const first = await ask(['dog', 'girl']);
     assert.deepEqual(first.made, ['system', 'module/dog', 'module/girl']);
-    assert.equal(first.computed, count.begin(LIBRARY.system) + count.more(dog, girl) + answer);
+    assert.equal(first.computed, count.begin(LIBRARY.system) + count.continuing(dog, girl) + answer);
     const second = await ask(['girl', 'dog']);
     assert.deepEqual(second.made, []);
     assert.equal(second.computed, answer);
     assert.deepEqual(second.tokens, first.tokens);
     const other = await ask(['girl', 'bird'], false);
     assert.deepEqual(other.made, ['module/bird']);
-    assert.equal(other.computed, count.more(bird) + answer);
-    assert.equal(other.promptTokens, count.begin(LIBRARY.system) + count.more(dog, girl, bird, QUESTION));
+    assert.equal(other.computed, count.continuing(bird) + answer);
+    assert.equal(other.promptTokens, count.begin(LIBRARY.system) + count.continuing(dog, girl, bird, QUESTION));
   });
 
   it('equals attention restricted to modules, and stays close to full attention', async (test) => {

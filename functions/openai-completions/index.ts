@@ -84,7 +84,7 @@ async function prepare({ model, echo, logprobs }: Input, prompt: string | readon
   prompting('prompt', () => ctx.fill(prompt));
   if (!echo || logprobs === undefined) return { ctx, before: [] };
   const scored = await promptLogs(ctx, logprobs);
-  // `fill` has put this token before a text: it is not a part of the prompt.
+  // `fill` puts the begin-of-text token before a text; that token is not a part of the prompt.
   const isAdded = typeof prompt === 'string' && ctx.tokens[0] === specialTokens(ctx.model.name).bos;
   return { ctx, before: isAdded ? scored.slice(1) : scored };
 }
@@ -112,17 +112,17 @@ async function complete(input: Input, { ctx, before }: Prepared, firstIndex: num
       frame: message && !texts ? frameAround((text) => message(piece(text))) : undefined,
     };
     const shownLogs = (logs: readonly PromptLog[]) => (texts ? completionLogprobs(texts, logs) : null);
-    const behind = (logs: readonly PlacedLog[]) => logs.map((log) => ({ ...log, at: echoed.length + log.at }));
+    const afterEcho = (logs: readonly PlacedLog[]) => logs.map((log) => ({ ...log, at: echoed.length + log.at }));
     if (echo) await send({ text: echoed, index, logprobs: shownLogs(before), finish_reason: null });
     const generated = await generate(fork, options, { maxTokens, ignoreEos }, ({ text, logs }) =>
-      send({ text, index, logprobs: shownLogs(behind(logs)), finish_reason: null }),
+      send({ text, index, logprobs: shownLogs(afterEcho(logs)), finish_reason: null }),
     );
     const finish = finishOf(generated.reason);
     const ids = returnsIds ? { token_ids: generated.ids } : {};
-    const ending = behind(generated.ending);
+    const ending = afterEcho(generated.ending);
     const last = ending.length > 0 ? shownLogs(ending) : null;
     await send({ text: '', index, logprobs: last, finish_reason: finish, ...ids });
-    const logs = shownLogs([...before, ...behind(generated.logs), ...ending]);
+    const logs = shownLogs([...before, ...afterEcho(generated.logs), ...ending]);
     return {
       shown: { text: echoed + generated.text, index, logprobs: logs, finish_reason: finish, ...ids },
       tokens: generated.tokens,

@@ -91,7 +91,7 @@ describe('openai-completions', () => {
     const echoed = await client.completions.create({
       ...{ model: STORIES, prompt: `${PROMPT} xylophone quantum`, echo: true, logprobs: 0, max_tokens: 0 },
     });
-    // The end of the text has the last log-probability.
+    // The last log-probability is that of the end-of-text token.
     const alike = improbable.choices[0]?.logprobs?.token_logprobs?.slice(0, -1) ?? [];
     const tail = echoed.choices[0]?.logprobs?.token_logprobs?.slice(-alike.length) ?? [];
     assert.ok(alike.length > 3 && alike.some((logprob) => logprob < -8));

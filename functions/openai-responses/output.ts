@@ -7,7 +7,7 @@ type Send = (event: object) => Promise<void>;
 type Status = 'in_progress' | 'completed' | 'incomplete';
 
 /** The item under construction: text or a call. */
-type Open =
+type OpenItem =
   | Message
   | { readonly kind: 'call'; readonly id: string; readonly callId: string; readonly name: string; text: string };
 
@@ -24,7 +24,7 @@ export class Output {
   readonly #idSuffix: string;
   readonly #texts: TokenTexts | undefined;
   readonly #send: Send;
-  #open: Open | undefined;
+  #open: OpenItem | undefined;
 
   constructor(responseId: string, texts: TokenTexts | undefined, send: Send) {
     this.#idSuffix = responseId.slice(-24);
@@ -58,7 +58,7 @@ export class Output {
         return;
       case 'arguments':
         if (this.#open) this.#open.text += part.text;
-        await this.#tell('function_call_arguments.delta', { delta: part.text });
+        await this.#sendItemEvent('function_call_arguments.delta', { delta: part.text });
         return;
       case 'called':
         await this.#close('completed');
@@ -97,10 +97,10 @@ export class Output {
     const item = itemOf(open, status);
     if (open.kind === 'message') {
       const { text, logprobs } = open;
-      await this.#tell('output_text.done', { content_index: 0, text, logprobs });
-      await this.#tell('content_part.done', { content_index: 0, part: textPart(text, logprobs) });
+      await this.#sendItemEvent('output_text.done', { content_index: 0, text, logprobs });
+      await this.#sendItemEvent('content_part.done', { content_index: 0, part: textPart(text, logprobs) });
     } else {
-      await this.#tell('function_call_arguments.done', { name: open.name, arguments: open.text });
+      await this.#sendItemEvent('function_call_arguments.done', { name: open.name, arguments: open.text });
     }
     await this.#send({ type: 'response.output_item.done', output_index: this.#index, item });
     this.#items.push(item);
@@ -108,7 +108,7 @@ export class Output {
   }
 
   /** Sends an event of the open item. */
-  #tell(type: string, event: object): Promise<void> {
+  #sendItemEvent(type: string, event: object): Promise<void> {
     return this.#send({ type: `response.${type}`, item_id: this.#open?.id, output_index: this.#index, ...event });
   }
 
@@ -142,7 +142,7 @@ const textPart = (text: string, logprobs: readonly object[]) => ({
   logprobs,
 });
 
-function itemOf(open: Open, status: Status): object {
+function itemOf(open: OpenItem, status: Status): object {
   if (open.kind === 'message') {
     const { id, text, logprobs } = open;
     return { id, type: 'message', status, role: 'assistant', content: [textPart(text, logprobs)] };

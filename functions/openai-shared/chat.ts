@@ -43,11 +43,11 @@ export interface Answer {
 /** A context that holds the conversation, ready for the answer. `param` is the conversation's place in the request. */
 export function begin(conversation: Conversation, param: string): Context {
   const { model, messages, tools, toolChoice, templateVariables: variables } = conversation;
-  const shown = toolChoice === 'none' ? [] : tools;
+  const offeredTools = toolChoice === 'none' ? [] : tools;
   const ctx = new Context({ model });
   try {
-    const told = shown.map(({ strict, ...tool }) => ({ type: 'function', function: tool }));
-    return prompting(param, () => ctx.chat(messages, { tools: told, variables }));
+    const specs = offeredTools.map(({ strict, ...tool }) => ({ type: 'function', function: tool }));
+    return prompting(param, () => ctx.chat(messages, { tools: specs, variables }));
   } catch (error) {
     ctx.release();
     throw error;
@@ -134,7 +134,7 @@ class Turn {
       const beginsCall = [...stop, ...stopTokens].some((each) => each === stoppedBy);
       if (!beginsCall && this.#calls.length > 0) return reason === 'max-tokens' ? 'length' : 'tool_calls';
       if (!beginsCall) {
-        // The beginning of a scripted reply was the answer's.
+        // The scripted reply that gave this beginning is the answer: use the reply again.
         this.#generations--;
         return finishOf((await this.#say({ constraint })).reason);
       }
@@ -146,13 +146,13 @@ class Turn {
   async #say(how: { constraint?: Constraint; marker?: string; stopTokens?: readonly number[] }): Promise<Generated> {
     // Between calls and after the last one, a mere line break does not count as text.
     let blank: Piece | undefined = this.#calls.length > 0 ? { text: '', logs: [] } : undefined;
-    const options = this.#next();
+    const options = this.#nextOptions();
     // The platform would send a line break between calls to the client, so this function must inspect the text first.
     const frame = blank ? undefined : options.frame;
     const said = await generate(
       this.#ctx,
       { ...options, frame },
-      { ...how, maxTokens: this.#left() },
+      { ...how, maxTokens: this.#remainingTokens() },
       async (piece) => {
         const whole = blank ? { text: blank.text + piece.text, logs: [...blank.logs, ...piece.logs] } : piece;
         blank = blank && whole.text.trim() === '' ? whole : undefined;
@@ -205,36 +205,36 @@ class Turn {
       if (error instanceof InferletError && error.code === 'context-overflow') return false;
       throw error;
     }
-    if (this.#used() <= (this.#conversation.maxTokens ?? Number.POSITIVE_INFINITY)) return true;
+    if (this.#usedTokens() <= (this.#conversation.maxTokens ?? Number.POSITIVE_INFINITY)) return true;
     this.#ctx.truncate(before);
     return false;
   }
 
-  /** Generates what is no text of the answer, without the request's stop strings and log-probabilities. */
+  /** Generates text that the answer's `text` does not hold, without the request's stop strings and log-probabilities. */
   async #silently(
     { stop = [], ...how }: Pick<GenerateOptions, 'constraint' | 'stopTokens' | 'until'> & { stop?: readonly string[] },
     emit: (text: string) => Promise<void> = async () => {},
   ): Promise<Generated> {
-    const options = { ...this.#next(), stop, topLogprobs: undefined, frame: undefined };
-    return generate(this.#ctx, options, { ...how, maxTokens: this.#left() }, ({ text }) => emit(text));
+    const options = { ...this.#nextOptions(), stop, topLogprobs: undefined, frame: undefined };
+    return generate(this.#ctx, options, { ...how, maxTokens: this.#remainingTokens() }, ({ text }) => emit(text));
   }
 
   /** Options of the next generation. A script has one reply per generation. */
-  #next(): ChoiceOptions {
+  #nextOptions(): ChoiceOptions {
     return { ...this.#options, reply: this.#options.sampling.script?.[this.#generations++] };
   }
 
-  #left(): number | undefined {
+  #remainingTokens(): number | undefined {
     const { maxTokens } = this.#conversation;
-    return maxTokens === undefined ? undefined : Math.max(0, maxTokens - this.#used());
+    return maxTokens === undefined ? undefined : Math.max(0, maxTokens - this.#usedTokens());
   }
 
-  #used(): number {
+  #usedTokens(): number {
     return this.#ctx.length - this.#start;
   }
 
   #answer(finish: Answer['finish']): Answer {
-    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens: this.#used() };
+    return { text: this.#text, calls: this.#calls, logs: this.#logs, finish, tokens: this.#usedTokens() };
   }
 }
 

@@ -59,8 +59,8 @@ export async function generate(
   });
   using places = new Places(ctx.model.name, ctx.tokens);
   const placed: PlacedLog[] = [];
-  let told = 0;
-  let shown = 0;
+  let reported = 0;
+  let shownLength = 0;
   let reason: FinishReason = 'stopped';
   try {
     if (frame) await generation.pipe({ frame });
@@ -69,11 +69,11 @@ export async function generate(
         placed.push({ ...log, ...places.next(tokens[i] ?? log.token) });
       }
       if (text === '') continue;
-      shown += text.length;
-      const from = told;
+      shownLength += text.length;
+      const from = reported;
       // Report the tokens of held-back text (a possible stop string) only when the text is released.
-      while ((placed[told]?.at ?? shown) < shown) told++;
-      await emit({ text, logs: placed.slice(from, told) });
+      while ((placed[reported]?.at ?? shownLength) < shownLength) reported++;
+      await emit({ text, logs: placed.slice(from, reported) });
     }
     reason = generation.finishReason ?? reason;
   } catch (error) {
@@ -82,7 +82,7 @@ export async function generate(
     reason = 'context-length';
   }
   // The last tokens may have no text, such as special tokens.
-  if (told < placed.length) await emit({ text: '', logs: placed.slice(told) });
+  if (reported < placed.length) await emit({ text: '', logs: placed.slice(reported) });
   const { text, tokens, stoppedBy } = generation;
   const stopTokens = typeof stoppedBy === 'number' ? [stoppedBy] : [];
   const ending = logs?.slice(0, stopTokens.length).map((log) => ({ ...log, at: text.length, adds: '' })) ?? [];

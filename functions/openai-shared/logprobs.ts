@@ -82,9 +82,9 @@ function byText(texts: TokenTexts, top: TokenLog['top']): Readonly<Record<string
 }
 
 /** States per call, bounded because they are embeds, which count against the inferlet's memory. */
-const ROWS = 64;
-/** Such calls under way for one prompt: the device computes one while the inferlet takes the values of another. */
-const CALLS = 2;
+const ROWS_PER_CALL = 64;
+/** Concurrent calls for one prompt: the device computes one while the inferlet takes the values of another. */
+const CONCURRENT_CALLS = 2;
 
 /** The log-probability of each of a context's tokens given those before it (teacher forcing). */
 export async function promptLogs({ model, tokens }: Context, topLogprobs: number): Promise<PromptLog[]> {
@@ -93,9 +93,9 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
   if (!first) return [];
   using queue = new Queue(model.name);
   const pages = attempt(() => allocate.allocatePages(queue, Math.ceil(tokens.length / model.pageSize)));
-  const starts = Array.from({ length: Math.ceil(rest.length / ROWS) }, (_, i) => i * ROWS);
+  const starts = Array.from({ length: Math.ceil(rest.length / ROWS_PER_CALL) }, (_, i) => i * ROWS_PER_CALL);
   const score = async (start: number): Promise<PromptLog[]> => {
-    const scored = rest.slice(start, start + ROWS);
+    const scored = rest.slice(start, start + ROWS_PER_CALL);
     const inputs = tokens.slice(start, start + scored.length);
     const embeds = attempt(() => allocate.allocateEmbeds(queue, inputs.length * 2));
     const [embedded, states] = [embeds.slice(0, inputs.length), embeds.slice(inputs.length)];
@@ -111,12 +111,12 @@ export async function promptLogs({ model, tokens }: Context, topLogprobs: number
     allocate.freeEmbeds(queue, embeds);
     return logs;
   };
-  const logs = await map(starts, score, { concurrency: CALLS });
+  const logs = await map(starts, score, { concurrency: CONCURRENT_CALLS });
   allocate.freePages(queue, pages);
   return [{ ...first, logprob: null, top: null }, ...logs.flat()];
 }
 
-/** The log entry of a token after a state. Takes the token's value from the list if possible: a device may round those of two calls differently. */
+/** The log entry of a token after a state. Prefers the value in the list of the best tokens: a device may round differently in two calls. */
 async function logAfter(queue: Queue, state: number, token: number, topLogprobs: number): Promise<TokenLog> {
   const best = topLogprobs > 0 ? await settle(outputText.nextDistribution(queue, state, topLogprobs)) : NONE;
   const log = tokenLog(best, token, topLogprobs);

@@ -14,8 +14,8 @@ export function markerTokenOf(
 }
 
 /**
- * The texts of which each begins a call, where the alternative is JSON. A call that begins like JSON, too (Llama: `{"name": "`), is told from it
- * by the name of a function.
+ * The texts that begin a call when every other answer is JSON. If a call begins like JSON, too (Llama: `{"name": "`), the name of a function
+ * tells the two apart.
  */
 export function callBeginnings(
   { open, middle, marker }: { readonly open: string; readonly middle: string; readonly marker: string },

@@ -16,8 +16,8 @@ export function textOf(content: string | readonly ContentPart[] | null | undefin
   if (typeof content === 'string') return content;
   return (content ?? [])
     .map(({ type, text, refusal }, i) => {
-      const said = type === 'refusal' ? refusal : text;
-      if (TEXT_PARTS.includes(type) && typeof said === 'string') return said;
+      const value = type === 'refusal' ? refusal : text;
+      if (TEXT_PARTS.includes(type) && typeof value === 'string') return value;
       throw new RequestError(`Only text is understood here, not "${type}".`, `${at}[${i}].type`);
     })
     .join('');

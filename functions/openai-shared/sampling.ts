@@ -71,10 +71,10 @@ export function samplerOf(
       for (const id of Object.keys(logit_bias ?? {})) checkToken(id, model);
       const begun = inner.begin?.(model) ?? inner;
       // Forced tokens may be improbable, so ask for them explicitly.
-      const told = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
-      const also = [...new Set([...(begun.also ?? []), ...told])];
-      const seen = { ...begun, candidates, also };
-      return logs ? { ...seen, choose: recording(begun, logs, topLogprobs) } : seen;
+      const forcedTokens = reply !== undefined && logs ? tokenizeContinuation(reply, { model: model.name }) : [];
+      const also = [...new Set([...(begun.also ?? []), ...forcedTokens])];
+      const askingSampler = { ...begun, candidates, also };
+      return logs ? { ...askingSampler, choose: recording(begun, logs, topLogprobs) } : askingSampler;
     },
   };
 }

@@ -26,11 +26,11 @@ export interface CallFormat {
 
 const PROBE = 'pie_probe';
 /** The format for models whose template has no calls: the Hermes format, which many of them know. */
-const COMMON = { open: '<tool_call>\n{"name": "', middle: '", "arguments": ', close: '}\n</tool_call>' };
+const DEFAULT_FORMAT = { open: '<tool_call>\n{"name": "', middle: '", "arguments": ', close: '}\n</tool_call>' };
 
 /** The call format of a model's own template, found by rendering a probe call. */
 export function callFormat(model: string): CallFormat {
-  const { open, middle, close } = probe(model) ?? COMMON;
+  const { open, middle, close } = probe(model) ?? DEFAULT_FORMAT;
   const marker = open.split('{', 1)[0]?.trim() || open.trim();
   const ids = tokenize(marker, { model, special: true });
   const isHidden = (token: number) => detokenize([token], { model }) !== detokenize([token], { model, special: true });
@@ -39,7 +39,7 @@ export function callFormat(model: string): CallFormat {
   return { open, middle, close, marker, markerToken };
 }
 
-function probe(model: string): typeof COMMON | undefined {
+function probe(model: string): typeof DEFAULT_FORMAT | undefined {
   const tools = [{ type: 'function', function: { name: PROBE, description: '', parameters: { type: 'object' } } }];
   const asked = [{ role: 'user', content: 'x' }];
   const call = { id: 'call00000', type: 'function', function: { name: PROBE, arguments: { k: 1 } } };
@@ -50,8 +50,8 @@ function probe(model: string): typeof COMMON | undefined {
     const whole = render([...asked, { role: 'assistant', content: '', tool_calls: [call] }], false);
     if (!whole.startsWith(before)) return undefined;
     const end = detokenize(specialTokens(model).eos.slice(0, 1), { model, special: true });
-    const said = /^(.*?)pie_probe(.*?)\{\s*"k"\s*:\s*1\s*\}(.*)$/s.exec(whole.slice(before.length));
-    const [, open = '', middle = '', rest = ''] = said ?? [];
+    const match = /^(.*?)pie_probe(.*?)\{\s*"k"\s*:\s*1\s*\}(.*)$/s.exec(whole.slice(before.length));
+    const [, open = '', middle = '', rest = ''] = match ?? [];
     if (open === '') return undefined;
     return { open, middle, close: (end === '' ? rest : (rest.split(end, 1)[0] ?? '')).trimEnd() };
   } catch (error) {

@@ -15,7 +15,7 @@ interface Input {
 /** Generates until the text is valid. Each attempt starts from a snapshot of the computed prompt. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, attempts = 5, maxTokens = 32, temperature = 1, seed = 1, model } = input;
-  const valid = patternOf(input.pattern);
+  const pattern = patternOf(input.pattern);
   const rejected: string[] = [];
   const next = scripts(input.script, () => sampler({ temperature, seed: (seed + rejected.length) >>> 0 }));
 
@@ -23,7 +23,7 @@ export const run = defineInferlet(async (input: Input) => {
   using prompted = await ctx.fill(prompt).snapshot();
   while (rejected.length < attempts) {
     const { text } = await ctx.restore(prompted).generate({ sampler: next(), maxTokens }).collect();
-    if (valid.test(text)) return { valid: true, text, rejected };
+    if (pattern.test(text)) return { valid: true, text, rejected };
     rejected.push(text);
   }
   return { valid: false, text: rejected.at(-1), rejected };

@@ -21,7 +21,7 @@ describe('output-validation', () => {
     // The prompt once, except its last token, which each attempt computes; and the tokens of each attempt.
     const said = script
       .slice(0, 3)
-      .map((text) => count.more(text))
+      .map((text) => count.continuing(text))
       .reduce((a, b) => a + b, 0);
     assert.equal(prefix.hitTokens, before.prefix.hitTokens);
     assert.equal(tokens, count.begin(PROMPT) - 1 + 3 + said);

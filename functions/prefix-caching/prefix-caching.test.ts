@@ -23,16 +23,16 @@ describe('prefix-caching', () => {
     // The last token is not computed.
     const first = await ask(question);
     assert.equal(first.cached, false);
-    assert.equal(first.stats.tokens, count.begin(PREFIX) + count.more(question) + MAX_TOKENS - 1);
+    assert.equal(first.stats.tokens, count.begin(PREFIX) + count.continuing(question) + MAX_TOKENS - 1);
     const second = await ask(question);
     assert.equal(second.cached, true);
-    assert.equal(second.stats.tokens, count.more(question) + MAX_TOKENS - 1);
+    assert.equal(second.stats.tokens, count.continuing(question) + MAX_TOKENS - 1);
     assert.deepEqual(second.tokens, first.tokens);
     const pinned = await callFunction('prefix-caching', { name: NAME, prefix: PREFIX, question, pinMs: 60_000 });
     assert.equal(pinned.output.pinned.tier, 'device');
     assert.ok(pinned.output.pinned.leaseMs > 0);
     const other = await ask(another, false);
-    assert.equal(other.stats.tokens, count.more(another) + MAX_TOKENS - 1);
+    assert.equal(other.stats.tokens, count.continuing(another) + MAX_TOKENS - 1);
     // No other cache supplied the prefix.
     assert.equal(other.stats.prefix.hitTokens, before.prefix.hitTokens);
 

@@ -19,7 +19,7 @@ export const run = defineInferlet(async (input: Input) => {
   const clock = tree.used + 1;
   const texts = prompts.map((prompt) => tokensOf(prompt, model));
   const ends = texts.map((tokens) => insert(tree, tokens, clock));
-  const fresh = ({ children }: TreeNode) => children.filter(({ used }) => used === clock);
+  const usedChildren = ({ children }: TreeNode) => children.filter(({ used }) => used === clock);
 
   /** Computes a node's edge unless it is saved, completes the prompts that end at the node, then visits its children. */
   async function visit(node: TreeNode, parent: Context, before: readonly number[]): Promise<void> {
@@ -27,11 +27,11 @@ export const run = defineInferlet(async (input: Input) => {
     const opened = await reopen(path, savedBelow(node));
     using ctx = opened ?? (await parent.fork()).fill(node.edge);
     await ctx.flush();
-    const kept = opened !== undefined && node.saved;
+    const isSaved = opened !== undefined && node.saved;
     // `invalid-argument`: another run has saved the name meanwhile.
-    if (ends.includes(node) && !kept) await unless('invalid-argument', ctx.save(nameOf(name, path)));
+    if (ends.includes(node) && !isSaved) await unless('invalid-argument', ctx.save(nameOf(name, path)));
     const answers = ends.map((end, i) => end === node && complete(ctx, i));
-    await Promise.all([...answers, ...fresh(node).map((child) => visit(child, ctx, path))]);
+    await Promise.all([...answers, ...usedChildren(node).map((child) => visit(child, ctx, path))]);
   }
 
   /** The context of `path`, cut from the saved text `path` + `rest`; undefined when no such text is saved. */
@@ -49,7 +49,7 @@ export const run = defineInferlet(async (input: Input) => {
     completions[index] = { text, tokens };
   }
 
-  await Promise.all(fresh(tree).map((node) => visit(node, root, [])));
+  await Promise.all(usedChildren(tree).map((node) => visit(node, root, [])));
   let evicted: number[][] = [];
   await store.update<TreeNode>(key, (current = emptyTree()) => {
     for (const tokens of texts) insert(current, tokens, current.used + 1).saved = true;

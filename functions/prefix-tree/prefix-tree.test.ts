@@ -25,7 +25,7 @@ describe('prefix-tree', () => {
 
     const first = [`${RULES}${LIONS} They sleep`, `${RULES}${LIONS} They eat`, `${RULES} One day`, RULES];
     const cold = await ask(first);
-    const edges = count.begin(RULES) + count.more(LIONS, ' They', ' sleep', ' eat', ' One day');
+    const edges = count.begin(RULES) + count.continuing(LIONS, ' They', ' sleep', ' eat', ' One day');
     assert.equal(cold.stats.tokens, edges - 1 + first.length * (save + generate));
     const alone = sum(first.map((prompt) => count.begin(prompt) + MAX_TOKENS - 1));
     assert.ok(alone > 1.8 * cold.stats.tokens, `${alone} tokens without the tree, ${cold.stats.tokens} with it`);
@@ -41,7 +41,7 @@ describe('prefix-tree', () => {
       `${first[0]} all day`,
     ];
     const grown = await ask(second);
-    assert.equal(grown.stats.tokens, count.more(' dogs bark', ' all day') + second.length * (save + generate));
+    assert.equal(grown.stats.tokens, count.continuing(' dogs bark', ' all day') + second.length * (save + generate));
     // On a busy machine the calls of one invocation may come so far apart that none meets another.
     const asked = [cold, warm, grown].map(({ stats }) => stats);
     assert.ok(

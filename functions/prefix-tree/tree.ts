@@ -53,7 +53,7 @@ export const size = (node: TreeNode): number =>
 
 /** Removes leaves, least recently used first, until at most `capacity` tokens are left. @returns the texts of the removed leaves */
 export function evict(root: TreeNode, capacity: number): number[][] {
-  const gone: number[][] = [];
+  const evicted: number[][] = [];
   for (let excess = size(root) - capacity; excess > 0; ) {
     let oldest: { node: TreeNode; parent: TreeNode; path: number[] } | undefined;
     const visit = (parent: TreeNode, before: readonly number[]): void => {
@@ -67,10 +67,10 @@ export function evict(root: TreeNode, capacity: number): number[][] {
     if (!oldest) break;
     const { node, parent, path } = oldest;
     parent.children.splice(parent.children.indexOf(node), 1);
-    gone.push(path);
+    evicted.push(path);
     excess -= node.edge.length;
   }
-  return gone;
+  return evicted;
 }
 
 /** The name under which a text is saved: its length and a 64-bit hash (two FNV-1a hashes). */

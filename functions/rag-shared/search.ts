@@ -1,4 +1,4 @@
-/** Finds the passages whose vectors are nearest to a query's; an index may take its place. */
+/** Finds the passages whose vectors are nearest to a query's vector: by a {@link scan}, or by an index. */
 export type Search = (query: Float32Array, count: number) => readonly string[];
 
 /** A search that compares the query with every vector; fast enough for some thousand passages. */

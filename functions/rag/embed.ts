@@ -4,17 +4,17 @@ import { allocate, attempt, forward, inputText, outputText, Queue, settle } from
 type Embed = (texts: readonly string[]) => Promise<Float32Array[]>;
 
 /**
- * Makes vectors with the encoder of that name; by default, with the platform's first one for embeddings. When the platform has none for embeddings,
- * or for the name `none`, makes them with a language model.
+ * Makes vectors with the named encoder, by default with the platform's first embedding model. If the platform has none, or for the name `none`,
+ * makes them from the states of a language model.
  */
 export function embedder({ model, encoder }: { model?: string | undefined; encoder?: string | undefined }): Embed {
-  const found = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';
-  if (found === 'none') return (texts) => map(texts, (text) => embedByStates(text, model));
-  return async (texts) => (await encode(texts, { model: found })).vectors;
+  const encoderName = encoder ?? encoders().find(({ kind }) => kind === 'embedding')?.name ?? 'none';
+  if (encoderName === 'none') return (texts) => map(texts, (text) => embedByStates(text, model));
+  return async (texts) => (await encode(texts, { model: encoderName })).vectors;
 }
 
 /** States read at a time. The texts are embedded side by side, and an inferlet holds only so many unread values. */
-const READS = 64;
+const CONCURRENT_READS = 64;
 
 /**
  * A text's embedding, a vector of length 1: the weighted mean of the model's states after its tokens. Later states weigh more, because they
@@ -31,8 +31,8 @@ async function embedByStates(text: string, name?: string): Promise<Float32Array>
   inputText.embedText(queue, tokens, [...tokens.keys()], inputs);
   forward.forward(queue, [], inputs, [], states, undefined);
   const rows: number[][] = [];
-  for (let start = 0; start < states.length; start += READS) {
-    const some = states.slice(start, start + READS);
+  for (let start = 0; start < states.length; start += CONCURRENT_READS) {
+    const some = states.slice(start, start + CONCURRENT_READS);
     rows.push(...(await Promise.all(some.map((state) => settle(outputText.readEmbed(queue, state))))));
   }
   allocate.freeEmbeds(queue, embeds);

@@ -39,27 +39,30 @@ describe('rag', () => {
   });
 
   it('searches the index of an earlier invocation, and computes only the question and the answer', async () => {
-    const { begin, more } = await tokenCounter(STORIES);
+    const { begin, continuing } = await tokenCounter(STORIES);
     for (const [question, expected] of questions) {
       const before = await countersOf(STORIES, { reset: true });
       const { output } = await callFunction('rag', { index, question, topK: 1, encoder: 'none', script: [' So.'] });
       const { tokens, prefix } = await countersOf(STORIES);
       assert.equal(output.found[0].text, passages[expected], `${question}: ${JSON.stringify(output.found)}`);
       const prompt = begin(`${passages[expected]}\n\nQuestion: ${question}\nAnswer:`);
-      // The question's vector is of its text alone, without the token that begins a text.
-      assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, begin(question) - 1 + prompt + more(' So.'));
+      // The question's vector comes from its text alone, without the begin-of-text token.
+      assert.equal(
+        tokens + prefix.hitTokens - before.prefix.hitTokens,
+        begin(question) - 1 + prompt + continuing(' So.'),
+      );
     }
   });
 
   it('makes vectors with an encoder, and finds words beside them', async () => {
-    const own = 'rag-encoder-test';
-    const input = { index: own, passages, encoder: ENCODER, question: passages[4], topK: 1, script: [' So.'] };
+    const indexName = 'rag-encoder-test';
+    const input = { index: indexName, passages, encoder: ENCODER, question: passages[4], topK: 1, script: [' So.'] };
     const named = await callFunction('rag', input);
     assert.equal(named.output.found[0].text, passages[4]);
     const { passages: _, encoder: __, ...later } = input;
     const first = await callFunction('rag', { ...later, question: 'deep blue' });
     assert.equal(first.output.found[0].text, passages[5]);
-    await callFunction('rag', { index: own, passages: [] });
+    await callFunction('rag', { index: indexName, passages: [] });
   });
 
   it('reports an empty index', async () => {

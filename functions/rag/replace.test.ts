@@ -31,36 +31,36 @@ describe('rag, when it replaces an index', () => {
     assert.equal(ended?.event, 'result', JSON.stringify(ended?.data));
     return ended?.data.output.found.map(({ text }: { text: string }) => text).sort();
   };
-  const room = async (limit: number) => {
+  const setStorageLimit = async (limit: number) => {
     const body = JSON.stringify({ tenant: tenant.name, quota: 'storage-bytes', limit });
     const headers = { 'content-type': 'application/json' };
     assert.equal((await platform.fetch('/v1/quotas', { method: 'PUT', headers, body })).status, 200);
   };
-  const used = async (): Promise<number> => {
+  const usedBytes = async (): Promise<number> => {
     const { quotas } = await json(await tenant.fetch('/v1/quotas'));
     return quotas.find(({ quota }: { quota: string }) => quota === 'storage-bytes').used;
   };
 
   it('keeps the old passages, and stores none of the new ones, when the new ones are refused', async () => {
-    await room(2 ** 40);
+    await setStorageLimit(2 ** 40);
     await write(OLD);
-    const before = await used();
+    const before = await usedBytes();
     // Two calls of the platform, of which the first may have room.
     const large = Array.from({ length: 300 }, (_, i) => `${i} ${'word '.repeat(400)}`);
-    await room(before + 620_000);
+    await setStorageLimit(before + 620_000);
     const refused = await end({ passages: large });
     assert.equal(refused?.event, 'error');
     assert.match(refused?.data.message, /limit-exceeded/);
     assert.deepEqual(await stored(), OLD.toSorted());
-    assert.equal(await used(), before);
-    await room(2 ** 40);
+    assert.equal(await usedBytes(), before);
+    await setStorageLimit(2 ** 40);
     await write(['Another cat.']);
     assert.deepEqual(await stored(), ['Another cat.']);
   });
 
   it('keeps the passages of one invocation when two replace them at once', async () => {
     await write(['Another cat.']);
-    const before = await used();
+    const before = await usedBytes();
     const both = ['one', 'two'].map((name) => Array.from({ length: 8 }, (_, i) => `The ${name} cat of ${i}.`));
     await Promise.all(both.map(write));
     const kept = await stored();
@@ -69,7 +69,7 @@ describe('rag, when it replaces an index', () => {
       `${kept}`,
     );
     await write(['Another cat.']);
-    assert.equal(await used(), before);
+    assert.equal(await usedBytes(), before);
   });
 
   it('replaces an index without a pointer, and removes those that lost invocations have left', async () => {

@@ -40,17 +40,17 @@ export class StoredPassages {
     } catch (error) {
       // An update that fails as unavailable may have taken place: keep the index unless the pointer surely names another one.
       const current = await store.getJson<string>(this.#key).catch(() => next);
-      if (first && current !== next) await dropped(next);
+      if (first && current !== next) await dropIndex(next);
       throw error;
     }
-    await dropped(before ?? this.#early);
+    await dropIndex(before ?? this.#legacyName);
     await this.#dropAbandoned();
   }
 
   /** @throws InferletError `not-found` when there are no passages */
   async query(query: IndexQuery): Promise<IndexMatch[]> {
     for (let attempt = 1; ; attempt++) {
-      const current = (await store.getJson<string>(this.#key)) ?? this.#early;
+      const current = (await store.getJson<string>(this.#key)) ?? this.#legacyName;
       try {
         if (current !== '') return await new VectorIndex(current).query(query);
       } catch (error) {
@@ -62,7 +62,7 @@ export class StoredPassages {
   }
 
   /** The index of earlier versions of this function, which had no pointer. */
-  get #early(): string {
+  get #legacyName(): string {
     return `rag-${this.#name}`;
   }
 
@@ -71,13 +71,13 @@ export class StoredPassages {
     for (const { name } of await VectorIndex.list()) {
       const [, written, of] = /^rag\.([0-9a-z]+)-[0-9a-z]+\.(.+)$/.exec(name) ?? [];
       const isOld = written !== undefined && Date.now() - Number.parseInt(written, 36) > ABANDONED_MS;
-      if (isOld && of === this.#name && name !== current) await dropped(name);
+      if (isOld && of === this.#name && name !== current) await dropIndex(name);
     }
   }
 }
 
 /** Drops an index that nothing points to. A failure only leaves the index until a later replacement drops it. */
-async function dropped(name: string): Promise<void> {
+async function dropIndex(name: string): Promise<void> {
   if (name === '') return;
   try {
     await new VectorIndex(name).drop();

@@ -40,10 +40,10 @@ describe('recursion-of-thought', () => {
     const stats = await countersOf();
     const rules = count.begin(`${RULES}\n`);
     const own = nodes.map((node) => {
-      const problem = count.more(`Problem: ${node.problem}\n`);
-      const answer = count.more('Answer:', ` ${node.answer}\n`);
+      const problem = count.continuing(`Problem: ${node.problem}\n`);
+      const answer = count.continuing('Answer:', ` ${node.answer}\n`);
       if (node.parts.length === 0) return problem + answer;
-      return problem + count.more('Parts:', ` ${divided(node)}\n`, answers(node)) + answer;
+      return problem + count.continuing('Parts:', ` ${divided(node)}\n`, answers(node)) + answer;
     });
     const sum = own.reduce((a, b) => a + b, 0);
     assert.equal(stats.tokens, rules - 1 + sum);

@@ -36,7 +36,7 @@ export const app = workflow('search-generation', (g: Builder, { question, engine
     const ask = prompt`Write ${queries} queries for a search engine, one sentence each.\nQuestion: ${question}\nQueries:`;
     return g.items(g.prefill(ask, { model: proxy }), { by: 'sentence', count: queries }, { maxTokens: QUERY_TOKENS });
   });
-  const found = () => {
+  const foundText = () => {
     const ask = (given: { queries: readonly string[] }, { signal }: { signal: Signal }) =>
       // The model may write fewer queries; the others are empty.
       Promise.all(given.queries.map((query) => (query === '' ? [] : resultsOf(engine, query, signal))));
@@ -49,7 +49,7 @@ export const app = workflow('search-generation', (g: Builder, { question, engine
     g.condition(
       needed,
       () =>
-        g.generate(prompt`${INSTRUCTION}Question: ${question}\nFound:\n${found()}\nAnswer:`, {
+        g.generate(prompt`${INSTRUCTION}Question: ${question}\nFound:\n${foundText()}\nAnswer:`, {
           maxTokens,
           model,
           stop: '\n',

@@ -21,9 +21,9 @@ export const run = defineInferlet(async (input: Input) => {
 
   async function reason(_: unknown, index: number): Promise<string | undefined> {
     const reply = input.script?.[index];
-    const own = seed === undefined ? seed : (seed + index) >>> 0;
+    const chainSeed = seed === undefined ? seed : (seed + index) >>> 0;
     using ctx = await shared.fork();
-    const picks = reply === undefined ? sampler({ temperature, seed: own }) : script(reply);
+    const picks = reply === undefined ? sampler({ temperature, seed: chainSeed }) : script(reply);
     const { text } = await ctx.generate({ sampler: picks, maxTokens }).collect();
     const found = pattern.exec(text);
     const answer = (found?.[1] ?? found?.[0])?.trim();

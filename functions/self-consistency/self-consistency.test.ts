@@ -28,7 +28,7 @@ describe('self-consistency', () => {
     );
 
     const prompt = count.begin(PROMPT);
-    const own = CHAINS.map((text) => count.more(text)).reduce((a, b) => a + b, 0);
+    const own = CHAINS.map((text) => count.continuing(text)).reduce((a, b) => a + b, 0);
     // Each chain computes the last token of the prompt.
     assert.equal(stats.tokens, prompt - 1 + CHAINS.length + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);

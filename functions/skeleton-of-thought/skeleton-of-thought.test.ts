@@ -27,9 +27,12 @@ describe('skeleton-of-thought', () => {
 
     const skeleton =
       count.begin(`${QUESTION}\n`) +
-      POINTS.map((point, i) => count.more(`${i + 1}.`, ` ${point}\n`)).reduce((a, b) => a + b, 0);
-    const own = POINTS.map((point, i) => count.more(`${i + 1}. ${point}:`, ` ${MORE[i]}\n`)).reduce((a, b) => a + b, 0);
-    // Of each context all tokens but the last are computed, and of a fork also the last token of its beginning.
+      POINTS.map((point, i) => count.continuing(`${i + 1}.`, ` ${point}\n`)).reduce((a, b) => a + b, 0);
+    const own = POINTS.map((point, i) => count.continuing(`${i + 1}. ${point}:`, ` ${MORE[i]}\n`)).reduce(
+      (a, b) => a + b,
+      0,
+    );
+    // Each context computes all of its tokens but the last; each fork also computes the last token of the skeleton.
     assert.equal(stats.tokens, skeleton - 1 + own);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);
     assert.ok(POINTS.length * skeleton + own > 2 * stats.tokens);

@@ -11,7 +11,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** Continues a text. Guesses that the last few words have the same continuation as earlier in the text; the model verifies it in one pass. */
+/** Continues a text. Guesses that the last few words have the same continuation as earlier in the text; one pass verifies the guess. */
 export const run = defineInferlet(async (input: Input) => {
   const { prompt, lookahead = 8, longest = 3, maxTokens = 64, temperature = 0, seed, model } = input;
   using ctx = new Context({ model });

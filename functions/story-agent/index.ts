@@ -12,8 +12,8 @@ interface Input {
 
 /** The program of `pie demo`: in each turn the model writes a sentence, a tool adds an event, and the longest of several forks goes on. */
 export const run = defineInferlet(async ({ prompt, turns = 4, openings, events, maxTokens = 32, model }: Input) => {
-  using all = new DisposableStack();
-  let story = all.use(new Context({ model }));
+  using contexts = new DisposableStack();
+  let story = contexts.use(new Context({ model }));
   story.fill(prompt);
   const promptTokens = story.length;
   let text = prompt;
@@ -23,14 +23,14 @@ export const run = defineInferlet(async ({ prompt, turns = 4, openings, events, 
     const sentence = await story.generate({ maxTokens, stop: '.' }).pipe();
     tokens += sentence.tokens.length;
     text += `${sentence.text}.`;
-    const happens = event(events, text);
-    text += happens;
-    story.fill(`.${happens}`);
-    await send(`.${happens}`);
+    const eventText = event(events, text);
+    text += eventText;
+    story.fill(`.${eventText}`);
+    await send(`.${eventText}`);
 
     const forks = await Promise.all(
       openings.map(async (opening) => {
-        const fork = all.use(await story.fork());
+        const fork = contexts.use(await story.fork());
         fork.fill(opening);
         const draft = await fork.generate({ maxTokens, stop: '.' }).collect();
         return { fork, tokens: draft.tokens.length, text: `${opening}${draft.text}.` };

@@ -32,10 +32,10 @@ const VERDICT = regex(/ (sure|likely|impossible)\n/);
 export const app = program('tree-of-thought', (session, input: Input) => {
   const { steps = 3, breadth = 3, keep = 2, maxTokens = 32, temperature = 0.8, seed, script, model } = input;
   const { propose = 'Step:', judge = 'Can this be solved (sure, likely, impossible)?', answer = 'Answer:' } = input;
-  let drawn = 0;
+  let drawnSeeds = 0;
   const picks = scripts(
     script?.map((reply) => ` ${reply}\n`),
-    () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawn++) >>> 0 }),
+    () => sampler({ temperature, seed: seed === undefined ? seed : (seed + drawnSeeds++) >>> 0 }),
   );
   /** Lets the model write one line after a label. The line stays in the state. */
   const write = (state: State, label: string): Variable => {

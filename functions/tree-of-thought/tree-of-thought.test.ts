@@ -91,11 +91,11 @@ describe('tree-of-thought', () => {
     assert.equal(messages.length, lines.length);
 
     const stats = await countersOf();
-    const said = (thought: string) => count.more(PROMPTS.propose, ` ${thought}\n`);
-    const judged = (word: string) => count.more(PROMPTS.judge, ` ${word}\n`);
+    const said = (thought: string) => count.continuing(PROMPTS.propose, ` ${thought}\n`);
+    const judged = (word: string) => count.continuing(PROMPTS.judge, ` ${word}\n`);
     const sum = (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0);
     const root = count.begin(`${PROBLEM}\n`);
-    const answer = count.more(PROMPTS.answer, ' done\n');
+    const answer = count.continuing(PROMPTS.answer, ' done\n');
     // Each continuation of a context computes the context's last token.
     assert.equal(stats.tokens, root - 1 + sum(lines.map(said)) + sum(verdicts.map(judged)) + answer);
     assert.equal(stats.prefix.hitTokens, before.prefix.hitTokens);

@@ -33,9 +33,9 @@ export const app = program(
     const solutions = numbers.flatMap((number) => {
       const planned = root.fork();
       plans.push(write(planned, `Plan ${number}:`));
-      return numbers.map((own): Solution => {
+      return numbers.map((solutionNumber): Solution => {
         const solved = planned.fork();
-        const solution = write(solved, `Solution ${own}:`);
+        const solution = write(solved, `Solution ${solutionNumber}:`);
         const score = choice(SCORES);
         solved.add`Score of the solution, from 1 to 5:${score}`;
         return { solution, score };
@@ -50,7 +50,7 @@ export const app = program(
   { plans: [DEFAULTS] },
 );
 
-/** The first of the solutions with the highest score. The texts are those of solutions and their scores in turn. */
+/** The first of the solutions with the highest score. `texts` holds each solution, followed by its score. */
 function bestOf(texts: readonly string[]): string {
   let [best, highest] = ['', 0];
   for (let i = 0; i < texts.length; i += 2) {

@@ -13,19 +13,19 @@ export const run = defineInferlet(async ({ text, window: size = 96, maxTokens = 
   using ctx = new Context({ model });
   const window = attentionSink({ sink: 0, window: size });
   const tokens = tokenize(text, { model });
-  // Without a token that begins texts, the model cannot predict the first one.
-  const given = specialTokens(model).bos === null ? 1 : 0;
-  ctx.fill(tokens.slice(0, given));
-  const read = tokens.slice(given);
+  // Without a begin-of-text token, the model cannot predict the first token.
+  const unpredicted = specialTokens(model).bos === null ? 1 : 0;
+  ctx.fill(tokens.slice(0, unpredicted));
+  const predicted = tokens.slice(unpredicted);
   const reading = {
     window,
-    sampler: script(read),
-    maxTokens: read.length,
+    sampler: script(predicted),
+    maxTokens: predicted.length,
     logProbabilities: true,
     ignoreEos: true,
   };
   const { logProbabilities = [] } = await ctx.generate(reading).collect();
-  const perplexity = Math.exp(-logProbabilities.reduce((sum, value) => sum + value, 0) / Math.max(1, read.length));
+  const perplexity = Math.exp(-logProbabilities.reduce((sum, value) => sum + value, 0) / Math.max(1, predicted.length));
   const written = await ctx.generate({ window, maxTokens, ignoreEos: true }).collect();
   return { perplexity, tokens: tokens.length, held: ctx.length, text: written.text, written: written.tokens };
 });

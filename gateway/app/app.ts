@@ -46,7 +46,7 @@ export interface AppOptions {
    */
   readonly firstFrameMs?: number;
   readonly limits?: Partial<Limits>;
-  /** Accounts for the bodies of all requests. By default the app makes one from the limits; a caller passes its own in order to measure it. */
+  /** Accounts for the bodies of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
   readonly bodies?: Bodies;
   readonly streams?: OpenStreams;
   /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */
@@ -173,7 +173,7 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
   }
 }
 
-/** The error without the messages of its invocation. For an error without messages, the refusal, which names the invocation. */
+/** Drops the messages of the invocation from `error`. If `error` has none to drop, returns `refusal` with the invocation's id instead. */
 function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
   const { messages, invocation } = error.members;
   if (Array.isArray(messages) && messages.length > 0) {
@@ -187,13 +187,13 @@ function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
 }
 
 /** Names of parameter locations in error messages. */
-const PLACES: Readonly<Record<string, string>> = { query: 'parameter', param: 'part of the address' };
+const PARAMETER_WORDS: Readonly<Record<string, string>> = { query: 'parameter', param: 'part of the address' };
 
 function invalidParameter(target: string, issue: z.core.$ZodIssue | undefined): GatewayError {
   const field = issue?.path.map(String).join('/') ?? '';
   return new GatewayError(
     'invalid-input',
-    `The ${PLACES[target] ?? target} "${field}" is not valid: it ${wordedIssue(issue)}.`,
+    `The ${PARAMETER_WORDS[target] ?? target} "${field}" is not valid: it ${wordedIssue(issue)}.`,
     {
       field,
       hint: '/docs shows the parameters of every route.',

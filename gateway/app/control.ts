@@ -31,7 +31,7 @@ export interface ControlPlane {
   /** Resolves to the key's principal, or null for an unknown key. Throws `tenant-suspended`, and `unauthorized` for an expired key. */
   authenticate(apiKey: string): Promise<Principal | null>;
 
-  /** Lists the functions that the tenant may invoke, by name: the version with most of `live`, or the newest when `live` serves none. */
+  /** Lists by name the functions that the tenant may invoke. Each entry is the version with the largest share of `live`, or else the newest. */
   functions(call: Call): Promise<readonly FunctionVersion[]>;
   /** Finds one version for display: for an alias, the version with the largest share. Null when absent. See `Releases.resolve`. */
   function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null>;
@@ -54,13 +54,13 @@ export interface ControlPlane {
   /** The input, JSON text. Null for an unknown invocation; throws `unknown-input` when the input is not stored, or was deleted. */
   input(call: Call, id: string): Promise<string | null>;
   /**
-   * The events after a place: stored events, then live ones. Ends after `result` or `error`. `take` throws when the store stays away for
-   * longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
+   * The events after a position: stored events, then live ones. Ends after `result` or `error`. `take` throws when Redis stays unreachable
+   * for longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
    */
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent>;
   /**
-   * Sends the inferlet a message or the end of messages. Repeats with the same `idempotencyKey` deliver nothing for a minute. False for an
-   * unknown invocation; throws `conflict` for an ended one.
+   * Sends the inferlet a message or the end of messages. A repeat with the same `idempotencyKey` within a minute delivers nothing. False for
+   * an unknown invocation; throws `conflict` for an ended one.
    */
   sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean>;
   /**
@@ -130,7 +130,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** The control plane counts here the data that it holds for the answer, before the read if it knows the size. */
+  /** The control plane counts here the bytes that it holds for the answer. It counts before it reads when it knows the size. */
   readonly memory?: Memory | undefined;
   /** Receives headers for the answer, whatever its status, such as those of rate limits. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
@@ -261,7 +261,7 @@ export interface ModelInfo {
   readonly kind: ModelKind;
   /** Longest context that the model was trained on, in tokens. */
   readonly contextLength: number;
-  /** Values of a vector; only of an encoder. */
+  /** Length of an encoder's output vector, 1 for a reranker; absent for a causal model. */
   readonly size?: number | undefined;
   /** Absent for an encoder, as are `pageSize` and `pageCount`. */
   readonly vocabularySize?: number | undefined;

@@ -17,7 +17,7 @@ const NEW_ENOUGH = 26;
 /** Packages that contain a Node binary. */
 const NODES = ['node', `node-${process.platform}-${process.arch}`, `node-bin-${process.platform}-${process.arch}`];
 
-/** The first existing file of these, by Node's rule for packages: in this folder, then in each folder above. */
+/** The first existing file of `names`, by Node's rule for packages: in `node_modules` of the root, then of each folder above. */
 function find(...names) {
   for (let at = path.resolve(root); ; at = path.dirname(at)) {
     for (const name of names) {
@@ -32,7 +32,7 @@ function find(...names) {
 function keepCompiledCode() {
   const { XDG_CACHE_HOME, HOME } = process.env;
   const caches = XDG_CACHE_HOME || (HOME && path.join(HOME, '.cache'));
-  // Node does without a folder that it cannot write.
+  // Node runs without the cache if it cannot write the folder.
   if (caches) module.enableCompileCache(path.join(caches, 'pie', 'compile'));
 }
 

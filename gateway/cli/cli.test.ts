@@ -50,7 +50,7 @@ function pie(
 const NO_LISTENER = 'http://127.0.0.1:9';
 
 describe('the pie command', () => {
-  const wrong: readonly [string, readonly string[], RegExp][] = [
+  const misuses: readonly [string, readonly string[], RegExp][] = [
     ['no command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
     ['a value that was meant to be hidden', ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
@@ -74,7 +74,7 @@ describe('the pie command', () => {
     ],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
   ];
-  for (const [name, args, expected] of wrong) {
+  for (const [name, args, expected] of misuses) {
     it(`refuses ${name} with an exit code and advice`, async () => {
       const { code, stderr } = await pie(args);
       assert.equal(code, EXIT.usage, stderr);
@@ -91,10 +91,10 @@ describe('the pie command', () => {
     for (const code of Object.values(EXIT)) assert.match(stdout, new RegExp(`Exit codes[^]*\\b${code} `));
     assert.match((await pie(['invoke', '--help'])).stdout, /Examples:[\s\S]*pie invoke text-completion/);
     assert.match((await pie(['models', 'pull', '--help'])).stdout, /stories15m/);
-    const { stdout: ofMachine } = await pie(['up', '--help']);
+    const { stdout: upHelp } = await pie(['up', '--help']);
     // docs/systemd.md and docs/containers.md refer to this list.
     for (const variable of ['HOME', 'HOST', 'MACHINE', 'ADDRESS', 'ROLES', 'MASTER_KEY'])
-      assert.match(ofMachine, new RegExp(`\\bPIE_${variable} \\(`));
+      assert.match(upHelp, new RegExp(`\\bPIE_${variable} \\(`));
   });
 
   it('prints no tabs', async () => {
@@ -126,13 +126,13 @@ describe('pie new', () => {
     const aside = path.join(directory, 'aside');
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
-      const begun = setInterval(() => {
-        // The folder holds the packed files.
+      const poll = setInterval(() => {
+        // The command is interrupted once the folder holds the packed files.
         if (readdirSync(aside, { recursive: true }).length < 3) return;
-        clearInterval(begun);
+        clearInterval(poll);
         child.kill('SIGINT');
       }, 20);
-      child.once('exit', () => clearInterval(begun));
+      child.once('exit', () => clearInterval(poll));
     });
     assert.equal(code, EXIT.interrupted);
     assert.deepEqual(readdirSync(aside), []);
@@ -272,8 +272,10 @@ describe('bin.js', () => {
     const all = await allCommands();
     for (const { name } of all) {
       const [first = ''] = name.split(' ');
-      const ofWord = all.filter((command) => command.name.split(' ')[0] === first).map((command) => command.name);
-      assert.deepEqual(await namesFor([first, '--help']), ofWord);
+      const expectedNames = all
+        .filter((command) => command.name.split(' ')[0] === first)
+        .map((command) => command.name);
+      assert.deepEqual(await namesFor([first, '--help']), expectedNames);
     }
     for (const argv of [[], ['--help'], ['help', 'list'], ['deplyo']])
       assert.equal((await namesFor(argv)).length, all.length);

@@ -5,7 +5,7 @@ import { parse } from './program.ts';
 import type { Terminal } from './terminal.ts';
 import { version } from './version.ts';
 
-/** The surroundings of a command line: a process of its own, or one with other work. */
+/** The environment of a command line: the process of `pie`, or a process with other work. */
 export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
   /** Opens the output: once before the command line is parsed, for its faults, and once with the parsed option `--json`. */
   terminal(json: boolean): Terminal;

@@ -5,7 +5,7 @@ import { confirm } from './confirm.ts';
 import { EXIT } from './failure.ts';
 
 /** The outcome of a question to a person at a terminal. Without `isShown`, the question goes to a file. */
-function asked(answer: (input: PassThrough, interrupted: AbortController) => void, isShown = true): Promise<void> {
+function outcomeOf(answer: (input: PassThrough, interrupted: AbortController) => void, isShown = true): Promise<void> {
   const [input, output] = [new PassThrough(), new PassThrough()];
   const interrupted = new AbortController();
   const terminal = {
@@ -19,10 +19,10 @@ function asked(answer: (input: PassThrough, interrupted: AbortController) => voi
 
 describe('a question to a person', { timeout: 240_000 }, () => {
   it('is confirmed by yes alone', async () => {
-    for (const text of ['y', 'Yes']) await asked((input) => input.write(`${text}\r`));
+    for (const text of ['y', 'Yes']) await outcomeOf((input) => input.write(`${text}\r`));
     for (const text of ['', 'n', 'yesterday'])
       await assert.rejects(
-        asked((input) => input.write(`${text}\r`)),
+        outcomeOf((input) => input.write(`${text}\r`)),
         { code: 'not-confirmed' },
       );
   });
@@ -34,14 +34,14 @@ describe('a question to a person', { timeout: 240_000 }, () => {
     ['the end of the input while the question goes to a file', (input) => input.end(), false],
   ] satisfies [string, (input: PassThrough) => void, boolean][]) {
     it(`is refused by ${name}, which is no fault of the command`, async () => {
-      await assert.rejects(asked(answer, isShown), { code: 'not-confirmed', exitCode: EXIT.interrupted });
+      await assert.rejects(outcomeOf(answer, isShown), { code: 'not-confirmed', exitCode: EXIT.interrupted });
     });
   }
 
   it("rejects with the signal's reason when the command is interrupted", async () => {
     const reason = new Error('enough');
     await assert.rejects(
-      asked((_, interrupted) => interrupted.abort(reason)),
+      outcomeOf((_, interrupted) => interrupted.abort(reason)),
       reason,
     );
   });

@@ -14,11 +14,11 @@ interface Prompt {
  */
 export async function confirm(
   question: string,
-  yes: boolean,
+  isConfirmed: boolean,
   signal: AbortSignal,
   { input, output }: Prompt = { input: process.stdin, output: process.stderr },
 ): Promise<void> {
-  if (yes) return;
+  if (isConfirmed) return;
   if (!input.isTTY) {
     throw new Failure(`${question} The input is not a terminal, so you cannot answer.`, {
       advice: 'Repeat the command with --yes.',

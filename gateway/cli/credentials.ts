@@ -16,8 +16,8 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
 }
 
 /**
- * Address and key: `PIE_URL` and `PIE_API_KEY`. The home's credentials.json supplies the one that is not set, but its key only for its own
- * address: another platform must not get it. Throws {@link Failure} when one of the two is missing.
+ * The address in `PIE_URL` and the key in `PIE_API_KEY`. The home's credentials.json supplies a value that is not set, but its key only for its
+ * own address: another platform must not get this key. Throws {@link Failure} when the address or the key is missing.
  */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
@@ -34,7 +34,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
   }
   const storedUrl = validUrl(stored.url, file);
   if (!url) return { url: storedUrl, apiKey: apiKey || stored.apiKey, source: file };
-  if (placeOf(validUrl(url, 'PIE_URL')) !== placeOf(storedUrl)) {
+  if (comparableOrigin(validUrl(url, 'PIE_URL')) !== comparableOrigin(storedUrl)) {
     throw new Failure('PIE_API_KEY is not set for the platform at PIE_URL.', {
       exitCode: EXIT.unreachable,
       code: 'no-credentials',
@@ -46,7 +46,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
 }
 
 /** Scheme, host and port, equal for both names of this machine's loopback address. */
-const placeOf = (url: string): string => new URL(url).origin.replace('//localhost', '//127.0.0.1');
+const comparableOrigin = (url: string): string => new URL(url).origin.replace('//localhost', '//127.0.0.1');
 
 function readCredentials(file: string): { url: string; apiKey: string } | null {
   let text: string;

@@ -6,25 +6,27 @@ import { bytes, duration } from './format.ts';
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
-  const compiled =
+  const compileTexts =
     built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;
-  const made = report.cached
+  const buildTexts = report.cached
     ? ['its build was found']
     : buildMs === null
       ? []
       : [`built in ${duration(buildMs)}${stepsText}`];
   const starts = [
-    ...(report.coldStartMs === null ? [] : [`cold ${fine(report.coldStartMs)}`]),
-    ...(report.warmStartMs === null ? [] : [`warm ${fine(report.warmStartMs)} (a ready instance taken from the pool)`]),
+    ...(report.coldStartMs === null ? [] : [`cold ${shortDuration(report.coldStartMs)}`]),
+    ...(report.warmStartMs === null
+      ? []
+      : [`warm ${shortDuration(report.warmStartMs)} (a ready instance taken from the pool)`]),
   ];
   return [
     row(
       'component',
       `${bytes(report.componentBytes)}${moduleBytes === null ? '' : `, ${bytes(moduleBytes)} of modules`}`,
     ),
-    ...when(compiled.length + made.length > 0, row('build', [...compiled, ...made].join(', '))),
-    ...when(starts.length > 0, row('start', starts.join(', '))),
+    ...lineIf(compileTexts.length + buildTexts.length > 0, row('build', [...compileTexts, ...buildTexts].join(', '))),
+    ...lineIf(starts.length > 0, row('start', starts.join(', '))),
     row(
       'serves',
       alias === null ? 'nothing: the traffic was left alone' : `${alias.alias} ${sharesText(alias.shares)}`,
@@ -36,11 +38,11 @@ export function reportLines({ deployed, built }: Deployment): string[] {
 /** Report of a planned deploy. */
 export function planLines(plan: DeployPlan): string[] {
   const { alias, from, version, exists, grants, changes } = plan;
-  const moved = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
+  const trafficText = from.length === 0 ? `would serve ${version}` : `${sharesText(from)} → ${version}`;
   return [
     row('component', bytes(plan.componentBytes)),
     row('version', exists ? 'exists already' : 'would be a new one'),
-    row('serves', alias === null ? 'nothing: the traffic would be left alone' : `${alias}: ${moved}`),
+    row('serves', alias === null ? 'nothing: the traffic would be left alone' : `${alias}: ${trafficText}`),
     ...grants.map((grant, i) => row(i === 0 ? 'may' : '', grant)),
     ...(from.length > 0 && changes.length === 0 ? [row('changes', 'nothing')] : []),
     ...(from.length === 0 ? [] : differenceLines(changes)),
@@ -62,9 +64,9 @@ export function sharesText(shares: readonly Share[]): string {
 }
 
 /** A short time, with as many digits as it needs. */
-function fine(ms: number): string {
+function shortDuration(ms: number): string {
   return ms < 10 ? `${ms.toFixed(ms < 1 ? 3 : 1)} ms` : duration(ms);
 }
 
 const row = (name: string, text: string): string => `  ${name.padEnd(10)}${text}`;
-const when = (condition: boolean, line: string): string[] => (condition ? [line] : []);
+const lineIf = (condition: boolean, line: string): string[] => (condition ? [line] : []);

@@ -10,9 +10,9 @@ import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
-/** Longest wait while the tenant is at its limit: the builds of a gateway that died count until the longest build would have ended. */
-const TURN_MS = 200_000;
-const AGAIN_MS = 1000;
+/** Longest wait while the tenant is at its limit. Builds of a gateway that died count toward it until the longest build would have ended. */
+const MAX_BUSY_MS = 200_000;
+const RETRY_MS = 1000;
 
 /** Outcome of a build and deploy. */
 export interface Deployment {
@@ -40,7 +40,7 @@ export async function deployFunction(
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
   const startedAt = performance.now();
-  const deployed = await inTurn(() => client.deploy(source.manifest, component, { ...target, signal }), signal);
+  const deployed = await retryWhileBusy(() => client.deploy(source.manifest, component, { ...target, signal }), signal);
   return { deployed, built, bytes: component.byteLength, deployMs: performance.now() - startedAt };
 }
 
@@ -54,17 +54,17 @@ export async function planFunction(
   const { component } = await componentOf(source);
   signal?.throwIfAborted();
   onBuilt?.(component.byteLength);
-  return inTurn(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
+  return retryWhileBusy(() => client.planDeploy(source.manifest, component, { ...target, signal }), signal);
 }
 
 /** Repeats a call while the tenant is at its limit of requests or builds under way. */
-async function inTurn<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  for (const until = performance.now() + TURN_MS; ; await pause(AGAIN_MS, signal)) {
+async function retryWhileBusy<T>(call: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  for (const deadline = performance.now() + MAX_BUSY_MS; ; await pause(RETRY_MS, signal)) {
     try {
       return await call();
     } catch (error) {
       const isBusy = error instanceof PieError && error.code === 'too-many-requests';
-      if (!isBusy || performance.now() > until) throw error;
+      if (!isBusy || performance.now() > deadline) throw error;
     }
   }
 }

@@ -57,8 +57,8 @@ export class Failure extends Error {
   readonly invocation: string | undefined;
   readonly diagnostics: readonly Diagnostic[];
 
-  constructor(what: string, options: FailureOptions = {}) {
-    super(what, options.cause === undefined ? undefined : { cause: options.cause });
+  constructor(message: string, options: FailureOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.exitCode = options.exitCode ?? EXIT.usage;
     this.code = options.code ?? 'usage';
     this.why = options.why;
@@ -71,7 +71,7 @@ export class Failure extends Error {
 }
 
 /** Codes for an unavailable part of the platform, as opposed to a wrong request. */
-const AWAY: ReadonlySet<string> = new Set([
+const UNAVAILABLE_CODES: ReadonlySet<string> = new Set([
   'connection-failed',
   'bad-response',
   ...RETRYABLE_CODES.filter((code) => CODES[code].status === 503),
@@ -82,7 +82,7 @@ export function toFailure(thrown: unknown): Failure {
   if (thrown instanceof Failure) return thrown;
   if (thrown instanceof PieError) {
     return new Failure(thrown.message, {
-      exitCode: AWAY.has(thrown.code) ? EXIT.unreachable : EXIT.refused,
+      exitCode: UNAVAILABLE_CODES.has(thrown.code) ? EXIT.unreachable : EXIT.refused,
       code: thrown.code,
       advice: thrown.hint,
       requestId: thrown.requestId,

@@ -13,7 +13,7 @@ export interface Manifest {
 /** A function on disk. */
 export interface FunctionSource {
   readonly manifest: Manifest;
-  /** The entry of the source, or a component. A core module is a source. */
+  /** Path of the source's entry file, or of a component. A core Wasm module counts as source: the build wraps it. */
   readonly entry: string;
   readonly kind: 'source' | 'component';
 }
@@ -36,9 +36,10 @@ export function findFunction(target: string, name: string | undefined): Function
     const manifest = readManifest(path.join(full, 'pie.json'), true) ?? { name: functionName(path.basename(full)) };
     return { ...describe(path.join(full, entryOf(full, target, manifest))), manifest: withName(manifest, name) };
   }
-  const beside = readManifest(path.join(path.dirname(full), 'pie.json'), false);
-  const owns = beside && path.resolve(path.dirname(full), String(beside.main ?? '')) === full;
-  const manifest = owns ? beside : { name: functionName(path.basename(full, path.extname(full))) };
+  const siblingManifest = readManifest(path.join(path.dirname(full), 'pie.json'), false);
+  const namesThisFile =
+    siblingManifest && path.resolve(path.dirname(full), String(siblingManifest.main ?? '')) === full;
+  const manifest = namesThisFile ? siblingManifest : { name: functionName(path.basename(full, path.extname(full))) };
   return { ...describe(full), manifest: withName(manifest, name) };
 }
 
@@ -50,8 +51,8 @@ function entryOf(folder: string, target: string, manifest: Manifest): string {
       advice: 'Correct "main", or create the file.',
     });
   }
-  const found = ENTRIES.find((entry) => existsSync(path.join(folder, entry)));
-  if (found) return found;
+  const entryFile = ENTRIES.find((entry) => existsSync(path.join(folder, entry)));
+  if (entryFile) return entryFile;
   throw new Failure(`${target} has no entry file.`, {
     why: `There is none of ${ENTRIES.join(', ')}, and no pie.json names another as "main".`,
     advice: 'Create index.ts, or name the file itself.',

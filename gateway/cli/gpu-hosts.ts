@@ -12,17 +12,17 @@ export function showHosts(
 ): void {
   const rows = gpuHosts.flatMap((host) => {
     const loads = models.filter(({ gpuHost }) => gpuHost === host.name);
-    const encoding = encoders.filter(({ gpuHost }) => gpuHost === host.name);
-    terminal.value({ ...host, load: loads, encoders: encoding });
-    const start = [host.name, hostState(host), number(host.running)];
-    if (host.models.length === 0) return [[...start, ...Array.from({ length: 7 }, () => '-')]];
+    const hostEncoders = encoders.filter(({ gpuHost }) => gpuHost === host.name);
+    terminal.value({ ...host, load: loads, encoders: hostEncoders });
+    const hostCells = [host.name, hostState(host), number(host.running)];
+    if (host.models.length === 0) return [[...hostCells, ...Array.from({ length: 7 }, () => '-')]];
     const modelCells = host.models.map((hosted) =>
       cells(
         hosted,
         loads.find(({ model }) => model === hosted.model),
       ),
     );
-    return [...modelCells, ...encoding.map(encoderCells)].map((each) => [...start, ...each]);
+    return [...modelCells, ...hostEncoders.map(encoderCells)].map((each) => [...hostCells, ...each]);
   });
   terminal.table(HEADING, rows, 'No GPU host is known. Run `pie doctor` to check the runtime.');
 }

@@ -8,7 +8,7 @@ const MAX_CHARACTERS = 1 << 20;
 const ENTER = ['\r', '\n'];
 const BACKSPACE = ['\b', '\u007f'];
 const INTERRUPT = '\u0003';
-const END = '\u0004';
+const END_OF_INPUT = '\u0004';
 
 /**
  * Reads a secret value: from a terminal without echo, else all of standard input without its final line break.
@@ -16,11 +16,11 @@ const END = '\u0004';
  */
 export async function readHidden(prompt: string, signal: AbortSignal): Promise<string> {
   const { stdin, stderr } = process;
-  if (!stdin.isTTY) return given((await text(addAbortSignal(signal, stdin))).replace(/\r?\n$/, ''));
+  if (!stdin.isTTY) return nonEmpty((await text(addAbortSignal(signal, stdin))).replace(/\r?\n$/, ''));
   stderr.write(`${prompt}: `);
   stdin.setRawMode(true).setEncoding('utf8').resume();
   try {
-    return given(await readLine(stdin, signal));
+    return nonEmpty(await readLine(stdin, signal));
   } finally {
     stdin.setRawMode(false).pause();
     stderr.write('\n');
@@ -34,7 +34,7 @@ function readLine(stdin: NodeJS.ReadStream, signal: AbortSignal): Promise<string
   const onData = (piece: string) => {
     for (const character of piece) {
       if (character === INTERRUPT) return interrupt();
-      if (ENTER.includes(character) || character === END) return resolve(typed);
+      if (ENTER.includes(character) || character === END_OF_INPUT) return resolve(typed);
       if (BACKSPACE.includes(character)) typed = [...typed].slice(0, -1).join('');
       else if (typed.length < MAX_CHARACTERS) typed += character;
     }
@@ -48,7 +48,7 @@ function readLine(stdin: NodeJS.ReadStream, signal: AbortSignal): Promise<string
   });
 }
 
-function given(value: string): string {
+function nonEmpty(value: string): string {
   if (value !== '') return value;
   throw new Failure('No value was given.', { advice: 'Type it at the prompt, or send it through a pipe.' });
 }

@@ -61,7 +61,7 @@ describe('joining a platform', () => {
       { url: platform.url, token: '', home: path.join(directory, home), environment: {}, ...more },
       AbortSignal.timeout(240_000),
     );
-  const refused = async (home: string, more: Partial<JoinRequest>, why: RegExp) => {
+  const assertRefused = async (home: string, more: Partial<JoinRequest>, why: RegExp) => {
     await assert.rejects(join(home, more), (error) =>
       why.test(`${toFailure(error).message} ${toFailure(error).advice}`),
     );
@@ -99,8 +99,8 @@ describe('joining a platform', () => {
 
   it('leaves no file of a home behind when one of them cannot be written', async () => {
     const home = path.join(directory, 'full');
-    const inTheWay = path.join(home, 'machine.pem.new');
-    mkdirSync(inTheWay, { recursive: true });
+    const blockingFolder = path.join(home, 'machine.pem.new');
+    mkdirSync(blockingFolder, { recursive: true });
     await assert.rejects(join('full', { token: await token(), name: 'full' }), (error) => {
       const { message, advice } = toFailure(error);
       assert.equal(message, `The home ${home} could not be written.`);
@@ -108,27 +108,35 @@ describe('joining a platform', () => {
       return true;
     });
     assert.deepEqual(readdirSync(home), ['machine.pem.new']);
-    rmdirSync(inTheWay);
+    rmdirSync(blockingFolder);
     await join('full', { token: await token(), name: 'full-2' });
   });
 
   it('leaves nothing behind when the token, the name or an option is refused', async () => {
     const used = await token();
     await join('north', { token: used, name: 'north' });
-    await refused('never', { token: used, name: 'north-2' }, /The token is unknown, used or expired/);
-    await refused('never', { token: newJoinToken().text, name: 'south' }, /The token is unknown, used or expired/);
-    await refused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
+    await assertRefused('never', { token: used, name: 'north-2' }, /The token is unknown, used or expired/);
+    await assertRefused(
+      'never',
+      { token: newJoinToken().text, name: 'south' },
+      /The token is unknown, used or expired/,
+    );
+    await assertRefused('never', { token: 'pie-join.a.b', name: 'south' }, /not a join token/);
     const unused = await token();
-    await refused('never', { token: unused, name: 'north' }, /"north" is already registered or has already joined/);
-    await refused('never', { token: unused, name: 'No Name' }, /^--name \(or PIE_MACHINE\): /);
-    await refused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role \(or PIE_ROLES\): /);
-    await refused(
+    await assertRefused(
+      'never',
+      { token: unused, name: 'north' },
+      /"north" is already registered or has already joined/,
+    );
+    await assertRefused('never', { token: unused, name: 'No Name' }, /^--name \(or PIE_MACHINE\): /);
+    await assertRefused('never', { token: unused, name: 'south', role: 'runtimes' }, /^--role \(or PIE_ROLES\): /);
+    await assertRefused(
       'never',
       { token: unused, name: 'south', address: '0.0.0.0' },
       /^--address \(or PIE_ADDRESS\): must be the address/,
     );
-    await refused('never', { token: unused, name: 'south', url: 'ftp://a' }, /not a valid gateway address/);
-    await refused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
+    await assertRefused('never', { token: unused, name: 'south', url: 'ftp://a' }, /not a valid gateway address/);
+    await assertRefused('never', { token: unused, name: 'south', url: 'http://127.0.0.1:1' }, /cannot be reached/);
     const request = { url: platform.url, token: unused, name: 'south', home: path.join(directory, 'never') };
     const stopped = new Error('stopped');
     await assert.rejects(joinPlatform(request, AbortSignal.abort(stopped)), stopped);
@@ -148,11 +156,11 @@ describe('joining a platform', () => {
 
   it('joins through a gateway of a neighbouring release', async () => {
     const old = { oldest: 1, newest: 1 };
-    const [before, after_] = [await token(), await token()];
-    await join('older', { token: before, name: 'older', versions: old });
-    await join('later', { token: after_, name: 'later', versions: { oldest: 2, newest: 3 } });
+    const [olderToken, laterToken] = [await token(), await token()];
+    await join('older', { token: olderToken, name: 'older', versions: old });
+    await join('later', { token: laterToken, name: 'later', versions: { oldest: 2, newest: 3 } });
     versions = old;
-    // Stands for a gateway that states no versions. It would refuse unknown fields, so the client must post only those that it knows.
+    // Stands for a gateway that states no versions and refuses unknown fields. The client must post only the fields that such a gateway knows.
     const posted: string[] = [];
     const gateway = createServer(async (request, response) => {
       if (request.method === 'GET') return response.writeHead(405).end('{}');
@@ -171,31 +179,35 @@ describe('joining a platform', () => {
     const later = { oldest: 2, newest: 3 };
     const gatewayTooOld =
       /The gateway is too old .* speaks version 1 of the join exchange, the joining machine versions 2 to 3/;
-    await refused('never', { url, token: await token(), name: 'new', versions: later }, gatewayTooOld);
+    await assertRefused('never', { url, token: await token(), name: 'new', versions: later }, gatewayTooOld);
     const machineTooOld =
       /The joining machine is too old .* Install a newer release of Pie on the machine of the joining/;
-    await refused('never', { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } }, machineTooOld);
+    await assertRefused(
+      'never',
+      { token: await token(), name: 'new', versions: { oldest: 0, newest: 0 } },
+      machineTooOld,
+    );
     gateway.close();
   });
 
   it('is refused when something on the path lowers the version of the exchange', async () => {
-    const path_ = createServer(async (request, response) => {
+    const proxy = createServer(async (request, response) => {
       const headers = { 'content-type': 'application/json' };
       if (request.method === 'GET') return response.writeHead(200, headers).end('{"versions":{"oldest":1,"newest":1}}');
       const body = (await Array.fromAsync(request)).join('');
       const answer = await fetch(`${platform.url}/join`, { method: 'POST', headers, body });
       response.writeHead(answer.status, headers).end(await answer.text());
     }).listen(0, '127.0.0.1');
-    await once(path_, 'listening');
-    const url = `http://127.0.0.1:${(path_.address() as AddressInfo).port}`;
+    await once(proxy, 'listening');
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
     const unused = await token();
-    await refused(
+    await assertRefused(
       'never',
       { url, token: unused, name: 'lowered' },
       /Both sides speak a newer version .* than 1\. .* gateways of two releases answer at this address/,
     );
     await join('lowered', { token: unused, name: 'lowered' });
-    path_.close();
+    proxy.close();
   });
 
   it("waits for the machine's Redis user, which a gateway that loses Redis makes later", async () => {
@@ -211,19 +223,23 @@ describe('joining a platform', () => {
     await once(gateway, 'listening');
     const url = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}`;
     const isRefused = async () => JSON.stringify(await store.redis.call('ACL', 'LOG')).includes(user);
-    const made = eventually(isRefused, 'Redis refuses the machine').then(() => redisUsers.compare());
+    const userMade = eventually(isRefused, 'Redis refuses the machine').then(() => redisUsers.reconcile());
     try {
-      await Promise.all([join('late', { url, token: await token(), name: 'late' }), made]);
+      await Promise.all([join('late', { url, token: await token(), name: 'late' }), userMade]);
     } finally {
       gateway.close();
     }
   });
 
   it("names the platform's Redis when this machine cannot reach it", async () => {
-    const was = redisUrl;
+    const originalUrl = redisUrl;
     redisUrl = 'redis://operator:secret@127.0.0.1:1';
-    await refused('never', { token: await token(), name: 'west' }, /Redis at 127\.0\.0\.1:1 cannot be used from here/);
-    redisUrl = was;
+    await assertRefused(
+      'never',
+      { token: await token(), name: 'west' },
+      /Redis at 127\.0\.0\.1:1 cannot be used from here/,
+    );
+    redisUrl = originalUrl;
     await platform.client().operations.removeMachine('west');
     await join('west', { token: await token(), name: 'west' });
   });

@@ -24,7 +24,7 @@ const RETRY_MS = 500;
 const SETTINGS = 'pie.toml';
 const REDIS_CA = 'redis-ca.pem';
 const MASTER_KEY = 'master.key';
-const OWNED = [SETTINGS, REDIS_CA, MASTER_KEY, 'machine.pem', 'credentials.json', 'redis'];
+const HOME_FILES = [SETTINGS, REDIS_CA, MASTER_KEY, 'machine.pem', 'credentials.json', 'redis'];
 
 export interface JoinRequest {
   /** Address of a gateway. */
@@ -65,7 +65,7 @@ export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSigna
     throw new Failure('This is not a join token.', {
       advice: 'Copy the whole token that `pie machines token` prints: it begins with pie-join.',
     });
-  const ownedFile = OWNED.find((name) => existsSync(path.join(home, name)));
+  const ownedFile = HOME_FILES.find((name) => existsSync(path.join(home, name)));
   if (ownedFile !== undefined)
     throw new Failure(`${home} is already the home of a machine: it contains ${ownedFile}.`, {
       advice: 'Set PIE_HOME to a new folder, or start the machine with `pie up`.',
@@ -114,7 +114,7 @@ function writeHome(
     writeCertificate(home, certificate);
   } catch (cause) {
     // Otherwise the next `pie join` would take the folder for the home of a machine.
-    for (const file of OWNED) rmSync(path.join(home, file), { force: true });
+    for (const file of HOME_FILES) rmSync(path.join(home, file), { force: true });
     throw new Failure(`The home ${home} could not be written.`, {
       why: cause instanceof Error ? cause.message : String(cause),
       advice: `Free the name (\`pie machines remove ${machine}\`), make another token, and join again.`,
@@ -170,7 +170,7 @@ async function ownAddress(gateway: URL): Promise<string> {
 /** The version of the exchange that this side and the gateway speak. */
 async function agreedVersion(gateway: URL, ownVersions: Versions, signal: AbortSignal): Promise<number> {
   const { response, text } = await ask(gateway, { method: 'GET' }, signal);
-  // Gateways that state no versions have no GET route there.
+  // Gateways that state no versions have no route for GET /join.
   const isSilent = response.status === 404 || response.status === 405;
   if (!response.ok && !isSilent) throw await errorFromResponse(response, text);
   const rawVersions = (jsonOf(text) as { versions?: unknown } | null)?.versions ?? null;
@@ -190,7 +190,7 @@ async function agreedVersion(gateway: URL, ownVersions: Versions, signal: AbortS
   throw new Failure(versionRefusal('join exchange', ...sides), { exitCode: EXIT.refused, code: 'conflict' });
 }
 
-/** An answer with its body. */
+/** Sends a request to `/join`, and returns the answer with its body. */
 async function ask(
   gateway: URL,
   request: RequestInit,
@@ -223,7 +223,7 @@ async function exchange(gateway: URL, request: object, signal: AbortSignal): Pro
   return body.success ? body.data.sealed : '';
 }
 
-/** The platform's Redis may have an address that only the gateway's machine reaches. */
+/** Checks that this machine can use the platform's Redis: only the gateway's machine may be able to reach its address. */
 async function assertRedis(redis: RedisAccess, machine: string, signal: AbortSignal): Promise<void> {
   const giveUpAt = performance.now() + USER_MS;
   for (let refusal = await refusalOf(redis); refusal !== null; refusal = await refusalOf(redis)) {

@@ -21,8 +21,8 @@ async function main(argv: readonly string[]): Promise<number> {
     terminal?.silence();
     // A reader that leaves (`pie … | head`) is not an error; a full disk is one.
     if (error.code !== 'EPIPE') {
-      const failure = unwritten(error);
-      // For the last write, this comes after the command's end.
+      const failure = outputFailure(error);
+      // An error of the last write arrives after the command has ended.
       process.exitCode = failure.exitCode;
       terminal?.failure(failure);
     }
@@ -48,12 +48,12 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-/** Commands that need no platform do without the client's modules. */
+/** Loads the client's modules, which commands without a platform do not need. */
 async function connect(): ReturnType<Call['connect']> {
   const connecting = await import('./connect.ts');
   return connecting.connect();
 }
 
-function unwritten(error: Error): Failure {
+function outputFailure(error: Error): Failure {
   return new Failure('Standard output cannot be written.', { code: 'output-lost', why: error.message, cause: error });
 }

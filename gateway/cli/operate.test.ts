@@ -30,8 +30,8 @@ describe('operator commands:', () => {
 
   const pie = (args: readonly string[]) => runPie(platform, args);
 
-  /** Runs a command that a signal ends, or that asks or reads the environment, in a process of its own. */
-  function spawned(
+  /** Runs a command in its own process, because a signal ends it, it asks for confirmation, or it reads the environment. */
+  function spawnPie(
     args: readonly string[],
     watch?: (child: ChildProcess, stdout: string) => void,
     url = platform.url,
@@ -83,7 +83,7 @@ describe('operator commands:', () => {
     assert.match(none.stderr, /There are none/);
     assert.equal(wrong.code, EXIT.usage);
     let watched = false;
-    const { code, stdout } = await spawned(['ps', '--watch', '--all'], (child, text) => {
+    const { code, stdout } = await spawnPie(['ps', '--watch', '--all'], (child, text) => {
       if (!watched && text.includes(done)) watched = child.kill('SIGINT');
     });
     assert.equal(code, EXIT.ok);
@@ -136,7 +136,7 @@ describe('operator commands:', () => {
     const ids: string[] = [];
     for (const name of ['echo', 'echo', 'other']) ids.push((await client.submit(name, {})).id);
     const stateOf = async (id = '') => (await client.invocation(id)).status;
-    const asked = await spawned(['cancel', '--function', 'echo']);
+    const asked = await spawnPie(['cancel', '--function', 'echo']);
     assert.equal(asked.code, EXIT.usage);
     assert.match(asked.stderr, /Cancel \d+ invocations of echo\?[\s\S]*--yes/);
     assert.equal(await stateOf(ids[0]), 'queued');
@@ -160,7 +160,7 @@ describe('operator commands:', () => {
     await once(gateway, 'listening');
     try {
       const { port } = gateway.address() as AddressInfo;
-      const { stderr } = await spawned(['cancel', '--all'], undefined, `http://127.0.0.1:${port}`);
+      const { stderr } = await spawnPie(['cancel', '--all'], undefined, `http://127.0.0.1:${port}`);
       assert.match(stderr, /Cancel 10200 invocations\?/);
     } finally {
       gateway.closeAllConnections();
@@ -303,7 +303,7 @@ describe('operator commands:', () => {
     assert.deepEqual([first.encoders[0].encoder, first.encoders[0].textsPerSecond], ['minilm', 90]);
     assert.deepEqual(first.encoders[0].latency, [{ tokens: 128, msPerToken: 0.1 }]);
     awaited = ['story', 'chat'];
-    const { stdout } = await spawned(['doctor']);
+    const { stdout } = await spawnPie(['doctor']);
     awaited = [];
     assert.match(
       stdout,

@@ -227,11 +227,11 @@ describe('pie invoke', () => {
   });
 
   it('exits with 0 and no error when the reader closes standard output', async () => {
-    let left = false;
+    let hasClosed = false;
     const { code, stderr } = await pie(invoke('chat', '--message', 'one', '--message', 'two', '--json'), {
       watch: (child) => {
-        if (left) return;
-        left = true;
+        if (hasClosed) return;
+        hasClosed = true;
         child.stdout?.destroy();
       },
     });

@@ -106,12 +106,15 @@ function optionOf(option: Option): CommanderOption {
   if (option.choices) commanderOption.choices([...option.choices]);
   const { parse } = option;
   if (option.repeat === true) {
-    commanderOption.argParser((value: string, before: string[] | undefined) => [...(before ?? []), value]);
+    commanderOption.argParser((value: string, earlierValues: string[] | undefined) => [
+      ...(earlierValues ?? []),
+      value,
+    ]);
   } else if (commanderOption.required || commanderOption.optional) {
     const choiceParser = commanderOption.parseArg;
-    commanderOption.argParser((value: string, before: unknown) => {
-      if (before !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
-      if (choiceParser) return choiceParser(value, before);
+    commanderOption.argParser((value: string, earlierValue: unknown) => {
+      if (earlierValue !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
+      if (choiceParser) return choiceParser(value, earlierValue);
       return parse ? parsedValue(parse, value) : value;
     });
   }

@@ -58,7 +58,7 @@ export async function runProgram(
   };
   const timer = timeoutMs === undefined ? undefined : setTimeout(kill, timeoutMs);
   try {
-    const [code, stdout, stderr] = await Promise.all([ended(child), collect(child.stdout), collect(child.stderr)]);
+    const [code, stdout, stderr] = await Promise.all([exitCodeOf(child), collect(child.stdout), collect(child.stderr)]);
     if (!isLate) return { code, stdout, stderr };
     throw new Failure(`${script} did not end within ${Number(timeoutMs) / 1000} s.`, {
       exitCode: EXIT.unreachable,
@@ -72,7 +72,7 @@ export async function runProgram(
   }
 }
 
-/** Children of a program, such as compilers, hold its output open, also when the program has ended. */
+/** Signals a program and its children: a child, such as a compiler, keeps the output open even after the program has ended. */
 function signalGroup({ pid }: ChildProcess, signal: NodeJS.Signals): void {
   if (pid === undefined) return;
   try {
@@ -83,7 +83,7 @@ function signalGroup({ pid }: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /** The exit code, as a shell reports it: 128 and the signal's number when a signal ended the program. */
-function ended(child: ChildProcess): Promise<number> {
+function exitCodeOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code, signal) => resolve(code ?? (signal === null ? 1 : 128 + constants.signals[signal])));

@@ -57,15 +57,15 @@ describe('pie quota and pie usage', () => {
     const listed: QuotaStatus[] = JSON.parse((await pie('quota', '--json')).stdout);
     assert.deepEqual(listed, api);
     assert.deepEqual(await platform.client().quotas.list(), api);
-    const left = api.map(({ quota, limit, used }) => [quota, limit - used]);
-    assert.deepEqual(left, [
+    const remaining = api.map(({ quota, limit, used }) => [quota, limit - used]);
+    assert.deepEqual(remaining, [
       ['requests-per-month', 8],
       ['tokens-per-month', 968],
     ]);
-    const told = [...(headers.get('ratelimit') ?? '').matchAll(/"([a-z-]+)";r=(\d+)/g)];
+    const headerQuotas = [...(headers.get('ratelimit') ?? '').matchAll(/"([a-z-]+)";r=(\d+)/g)];
     assert.deepEqual(
-      told.map(([, quota, rest]) => [quota, Number(rest)]),
-      left,
+      headerQuotas.map(([, quota, rest]) => [quota, Number(rest)]),
+      remaining,
     );
     const [row] = JSON.parse((await pie('usage', '--by', 'month', '--json')).stdout);
     assert.deepEqual([row.requests, row.inputTokens - row.cachedTokens + row.outputTokens], [2, 32]);
@@ -78,7 +78,7 @@ describe('pie quota and pie usage', () => {
     skip: !existsSync('/dev/full') && 'this system has no /dev/full',
   }, async () => {
     const env = { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey };
-    // The first one waits for its output. The second one has ended when its write fails.
+    // The first command waits for its output. The second command has ended when its write fails.
     for (const args of [
       ['usage', '--csv'],
       ['completion', 'bash'],

@@ -46,11 +46,11 @@ describe('releases on the command line:', () => {
   }
   const pie = (...args: string[]) => runPie(platform, args);
   /**
-   * Runs a command that a signal ends, or that asks, in a process of its own.
+   * Runs a command in its own process, because a signal ends it or it asks for confirmation.
    *
    * @param heard called after each write of the command to its standard error, with the whole text so far
    */
-  function spawned(
+  function spawnPie(
     args: readonly string[],
     heard: (text: string, child: ChildProcess) => void = () => undefined,
     url = platform.url,
@@ -73,7 +73,7 @@ describe('releases on the command line:', () => {
     assert.equal(code, EXIT.ok, stderr);
     return stdout;
   }
-  /** A component with its own manifest. */
+  /** Writes a component and its manifest, and returns their folder. */
   function source(content: string, manifest: object): string {
     writeFileSync(path.join(folder, 'story.wasm'), componentBytes(content));
     writeFileSync(path.join(folder, 'pie.json'), JSON.stringify({ name: 'story', main: 'story.wasm', ...manifest }));
@@ -106,18 +106,18 @@ describe('releases on the command line:', () => {
     // The gateway restarts while the command waits.
     const port = await freePort();
     const first = await serve(platform.control, { host: '127.0.0.1', port });
-    const [told, away] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    const hears = (text: string) => {
-      if (text.includes('Waiting until they are upgraded.')) told.resolve();
-      if (text.includes('cannot be listed now')) away.resolve();
+    const [waitAnnounced, outageAnnounced] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const onText = (text: string) => {
+      if (text.includes('Waiting until they are upgraded.')) waitAnnounced.resolve();
+      if (text.includes('cannot be listed now')) outageAnnounced.resolve();
     };
     const { apiKey } = platform;
-    const waiting = runPie({ url: first.url, apiKey }, ['deploy', target, '--upgrading', 'wait', '--dry-run'], hears);
-    const ends = waiting.then(({ stderr }) => assert.fail(`the command did not wait: ${stderr}`));
-    ends.catch(() => undefined);
-    await Promise.race([told.promise, ends]);
+    const waiting = runPie({ url: first.url, apiKey }, ['deploy', target, '--upgrading', 'wait', '--dry-run'], onText);
+    const endedEarly = waiting.then(({ stderr }) => assert.fail(`the command did not wait: ${stderr}`));
+    endedEarly.catch(() => undefined);
+    await Promise.race([waitAnnounced.promise, endedEarly]);
     await first.close(0);
-    await Promise.race([away.promise, ends]);
+    await Promise.race([outageAnnounced.promise, endedEarly]);
     const second = await serve(platform.control, { host: '127.0.0.1', port });
     await lease.release();
     assert.match((await waiting).stdout, /version +would be a new one/);
@@ -146,7 +146,7 @@ describe('releases on the command line:', () => {
     const interrupt = (text: string, child: ChildProcess) => {
       if (!isWaiting && text.includes('Waiting until they are upgraded.')) isWaiting = child.kill('SIGINT');
     };
-    const { code, stderr } = await spawned(['deploy', source('0', {}), '--upgrading', 'wait'], interrupt, url);
+    const { code, stderr } = await spawnPie(['deploy', source('0', {}), '--upgrading', 'wait'], interrupt, url);
     assert.equal(code, EXIT.interrupted, stderr);
     assert.doesNotMatch(stderr, /error:/);
     earlier.close();
@@ -179,14 +179,14 @@ describe('releases on the command line:', () => {
   });
 
   it("deploy --latency states targets in place of the manifest's", async () => {
-    const stated = async (...flags: string[]) => {
+    const deployedLatency = async (...flags: string[]) => {
       const latency = { firstTokenMs: 700, perTokenMs: 70 };
       const { version } = JSON.parse(await ok('deploy', source('1', { name: 'timed', latency }), '--json', ...flags));
       return (await platform.client().function(`timed@${version}`)).manifest.latency;
     };
-    assert.deepEqual(await stated(), { firstTokenMs: 700, perTokenMs: 70 });
-    assert.deepEqual(await stated('--latency', '300,40'), { firstTokenMs: 300, perTokenMs: 40 });
-    assert.equal(await stated('--latency', 'none'), false);
+    assert.deepEqual(await deployedLatency(), { firstTokenMs: 700, perTokenMs: 70 });
+    assert.deepEqual(await deployedLatency('--latency', '300,40'), { firstTokenMs: 300, perTokenMs: 40 });
+    assert.equal(await deployedLatency('--latency', 'none'), false);
     const wrong = await Promise.all(
       ['300', '300,40,5', '1.5,2', '0,40'].map((targets) => pie('deploy', folder, '--latency', targets)),
     );
@@ -200,17 +200,20 @@ describe('releases on the command line:', () => {
 
   it('deploy prints the warnings of several functions, one per line', async () => {
     const folders = ['one', 'two'].map((name) => {
-      const of = path.join(folder, name);
-      mkdirSync(of);
-      writeFileSync(path.join(of, 'a.wasm'), componentBytes(name));
-      writeFileSync(path.join(of, 'pie.json'), JSON.stringify({ name, main: 'a.wasm', limits: { pages: 9000 } }));
-      return of;
+      const functionFolder = path.join(folder, name);
+      mkdirSync(functionFolder);
+      writeFileSync(path.join(functionFolder, 'a.wasm'), componentBytes(name));
+      writeFileSync(
+        path.join(functionFolder, 'pie.json'),
+        JSON.stringify({ name, main: 'a.wasm', limits: { pages: 9000 } }),
+      );
+      return functionFolder;
     });
     for (const more of [['--dry-run'], []]) {
       const { code, stderr } = await pie('deploy', ...folders, ...more);
       assert.equal(code, EXIT.ok, stderr);
-      const [, told = ''] = stderr.split(/^(?:Checked|Deployed) 2 functions.*\n/m);
-      assert.match(told, /^warning: one: limits\.pages is 9000.*\nwarning: two: limits\.pages is 9000.*\n$/);
+      const [, printedWarnings = ''] = stderr.split(/^(?:Checked|Deployed) 2 functions.*\n/m);
+      assert.match(printedWarnings, /^warning: one: limits\.pages is 9000.*\nwarning: two: limits\.pages is 9000.*\n$/);
     }
     await ok('remove', 'one');
     await ok('remove', 'two');
@@ -227,7 +230,7 @@ describe('releases on the command line:', () => {
     assert.equal((await pie('alias', 'set', 'story', 'live', '3f2a=90', '9c1b')).code, EXIT.usage);
     assert.match((await pie('alias', 'set', 'story', 'live', `${second}=90`)).stderr, /sum to 100; these sum to 90/);
     await ok('rollback', 'story', '--yes');
-    const asked = await spawned(['rollback', 'story']);
+    const asked = await spawnPie(['rollback', 'story']);
     assert.equal(asked.code, EXIT.usage);
     assert.match(
       asked.stdout,

@@ -41,12 +41,12 @@ describe('pie replay and pie schedule', () => {
     const version = await platform.register({ name: 'story', description: 'first' });
     const { id } = await client.submit('story', { prompt: 'Hé' });
     await (await platform.attempt(id)).succeed('first');
-    const known = new Set([id]);
+    const knownIds = new Set([id]);
     const newer = await platform.register({ name: 'story', description: 'second' });
     assert.notEqual(newer, version);
     const again = pie('replay', id);
-    const repeated = await platform.submitted('story', known);
-    known.add(repeated);
+    const repeated = await platform.submitted('story', knownIds);
+    knownIds.add(repeated);
     assert.equal((await client.invocation(repeated)).version, version);
     assert.deepEqual(await client.input(repeated), { prompt: 'Hé' });
     await (await platform.attempt(repeated)).succeed('second');
@@ -55,8 +55,8 @@ describe('pie replay and pie schedule', () => {
     assert.match(stderr, new RegExp(`story@${version} runs as ${repeated}`));
 
     const other = await pie('replay', id, '--input', '{"prompt":"other"}', '--async', '--json');
-    const { id: third, version: its } = JSON.parse(other.stdout);
-    assert.equal(its, version);
+    const { id: third, version: replayedVersion } = JSON.parse(other.stdout);
+    assert.equal(replayedVersion, version);
     assert.deepEqual(await client.input(third), { prompt: 'other' });
     assert.equal((await pie('replay', 'inv_nothing')).code, EXIT.refused);
     assert.equal((await pie('replay', id, '--input', '{')).code, EXIT.usage);
@@ -75,9 +75,9 @@ describe('pie replay and pie schedule', () => {
   it('invoke waits for a debounce delay, and names the invocation that takes its place', async () => {
     const client = platform.client();
     await platform.register({ name: 'story' });
-    const known = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
+    const knownIds = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
     const waiting = pie('invoke', 'story', '--debounce-key', 'k', '--debounce-delay', '1h', '--debounce-max', '2h');
-    const id = await platform.submitted('story', known);
+    const id = await platform.submitted('story', knownIds);
     const debounce = { key: 'k', delayMs: 60_000 };
     const { id: successor } = await client.submit('story', {}, { debounce });
     const status = (await pie('status', successor)).stdout;
@@ -100,12 +100,12 @@ describe('pie replay and pie schedule', () => {
 
   it('invoke --interactive sends every line, also while the function takes none', async (t) => {
     await platform.register({ name: 'story' });
-    const known = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
+    const knownIds = new Set((await platform.scheduler.invocations.recent('default', 'story')).map(({ id }) => id));
     const lines = Array.from({ length: 600 }, (_, i) => `line ${i}`);
     const { inbox } = platform.scheduler;
     const push = t.mock.method(inbox, 'push');
     const talking = pieReading(`${lines.join('\r\n')}\r\n`, 'invoke', 'story', '--interactive', '--json');
-    const id = await platform.submitted('story', known);
+    const id = await platform.submitted('story', knownIds);
     const outcomes = () => Promise.all(push.mock.calls.map(({ result }) => result));
     while (!(await outcomes()).includes('full')) await sleep(5);
     const attempt = await platform.attempt(id);

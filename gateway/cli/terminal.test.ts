@@ -6,7 +6,7 @@ import { PieError } from '../client/errors.ts';
 import { EXIT, Failure, toFailure } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
-/** Clears the screen, with both forms of the control sequence, and turns the direction of the text behind it. */
+/** Contains a sequence that clears the screen, in both its forms, and a character that reverses the direction of the following text. */
 const HOSTILE = 'a\x1b[2Jb\x9b2Jc\u202ed';
 const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
 
@@ -14,13 +14,13 @@ const SHOWN = 'a\ufffd[2Jb\ufffd2Jc\ufffdd';
 function outputOf(isTTY: boolean, command: (terminal: Terminal) => void, json = false): string {
   let output = '';
   const stream = () => {
-    const made = new Writable({
+    const writable = new Writable({
       write(text, _encoding, done) {
         output += text;
         done();
       },
     });
-    return Object.assign(made, { isTTY }) as unknown as NodeJS.WriteStream;
+    return Object.assign(writable, { isTTY }) as unknown as NodeJS.WriteStream;
   };
   command(new Terminal({ json, out: stream(), err: stream() }));
   return output;
@@ -37,7 +37,7 @@ describe('the output of a command', () => {
     it(`shows ${name} on a terminal without control characters`, () => {
       const output = outputOf(true, command);
       assert.ok(output.includes(SHOWN), JSON.stringify(output));
-      for (const obeyed of ['\x1b[2J', '\x9b', '\u202e']) assert.ok(!output.includes(obeyed), JSON.stringify(output));
+      for (const control of ['\x1b[2J', '\x9b', '\u202e']) assert.ok(!output.includes(control), JSON.stringify(output));
     });
   }
 
@@ -58,18 +58,18 @@ describe('the output of a command', () => {
       (terminal: Terminal) => terminal.failure(new Failure(HOSTILE)),
     ]) {
       const output = outputOf(true, command, true);
-      for (const obeyed of ['\x1b', '\x9b', '\u202e']) assert.ok(!output.includes(obeyed), JSON.stringify(output));
+      for (const control of ['\x1b', '\x9b', '\u202e']) assert.ok(!output.includes(control), JSON.stringify(output));
       assert.ok(JSON.stringify(JSON.parse(output)).includes(JSON.stringify(HOSTILE)), output);
     }
   });
 
   it('shows the stack of a fault of the command, which a report needs, and of no other failure', () => {
-    const told = (thrown: unknown) => outputOf(false, (terminal) => terminal.failure(toFailure(thrown)));
+    const failureOutput = (thrown: unknown) => outputOf(false, (terminal) => terminal.failure(toFailure(thrown)));
     assert.match(
-      told(new TypeError('A bug.')),
+      failureOutput(new TypeError('A bug.')),
       /Report it with the lines below.*TypeError: A bug\.\n +at .*terminal\.test\.ts/s,
     );
-    assert.doesNotMatch(told(new PieError('conflict', 'Refused.')), / at /);
+    assert.doesNotMatch(failureOutput(new PieError('conflict', 'Refused.')), / at /);
   });
 
   it('keeps a cell on the line of its row', () => {

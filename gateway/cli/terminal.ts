@@ -10,7 +10,7 @@ export interface Progress {
 }
 
 /** Characters that a terminal obeys instead of showing: controls except line breaks and tabs, and marks that set the direction of text. */
-const OBEYED = /(?!\r?\n|\t)\p{Cc}|[\u202a-\u202e\u2066-\u2069]/gu;
+const TERMINAL_CONTROLS = /(?!\r?\n|\t)\p{Cc}|[\u202a-\u202e\u2066-\u2069]/gu;
 /** Characters that end a line. */
 const LINE_ENDS = /[\n\v\f\r\u0085\u2028\u2029]+/g;
 
@@ -73,7 +73,7 @@ export class Terminal {
     if (!this.json && !this.#isSilent) this.#err.write(`${this.#style(2, displayText(line, this.#err))}\n`);
   }
 
-  /** A remark about the result, at its place in it. Goes to standard error, and to standard output too when only that is a terminal. */
+  /** A remark that belongs between parts of the result. Goes to standard error, and also to standard output when only that is a terminal. */
   remark(line: string): void {
     if (this.#out.isTTY && !this.#err.isTTY) this.#printStyled(this.#style(2, displayText(line, this.#out), this.#out));
     this.note(line);
@@ -175,12 +175,12 @@ export class Terminal {
 
 /** The text for a stream: unchanged for a pipe; for a terminal, with a mark in place of each character that a terminal obeys. */
 function displayText(text: string, stream: NodeJS.WriteStream): string {
-  return stream.isTTY ? text.replace(OBEYED, '\ufffd') : text;
+  return stream.isTTY ? text.replace(TERMINAL_CONTROLS, '\ufffd') : text;
 }
 
 /** The JSON for a stream: for a terminal, with escapes in place of the characters that a terminal obeys, so the value stays the same. */
 function jsonLine(value: unknown, stream: NodeJS.WriteStream): string {
   const text = JSON.stringify(value);
   if (!stream.isTTY) return text;
-  return text.replace(OBEYED, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return text.replace(TERMINAL_CONTROLS, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -1,10 +1,10 @@
 import { Failure } from './failure.ts';
 
-/** The parser of an option that takes a whole number from `least` to `most`. */
+/** The parser of an option that takes a whole number from `min` to `max`. */
 export const wholeNumber =
-  (least: number, most: number) =>
+  (min: number, max: number) =>
   (text: string): number => {
     const number = Number(text);
-    if (Number.isInteger(number) && number >= least && number <= most) return number;
-    throw new Failure(`It must be a whole number from ${least} to ${most}.`);
+    if (Number.isInteger(number) && number >= min && number <= max) return number;
+    throw new Failure(`It must be a whole number from ${min} to ${max}.`);
   };

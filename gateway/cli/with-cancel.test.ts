@@ -9,14 +9,17 @@ it('withCancel reports a cancellation that did not reach the platform', { timeou
   const err = new PassThrough().setEncoding('utf8');
   const terminal = new Terminal({ json: false, err: err as unknown as NodeJS.WriteStream });
   const client = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'pie_x' });
-  let said = '';
+  let errorOutput = '';
   const code = await withCancel(client, 'inv_1', { signal: AbortSignal.abort(), terminal }, async () => {
     for await (const text of err) {
-      said += text;
-      if (said.includes('could not')) break;
+      errorOutput += text;
+      if (errorOutput.includes('could not')) break;
     }
     return 3;
   });
   assert.equal(code, 3);
-  assert.match(said, /Cancelling inv_1 .*\ninv_1 could not be cancelled: http:\/\/127\.0\.0\.1:9 cannot be reached/);
+  assert.match(
+    errorOutput,
+    /Cancelling inv_1 .*\ninv_1 could not be cancelled: http:\/\/127\.0\.0\.1:9 cannot be reached/,
+  );
 });

@@ -208,12 +208,12 @@ describe('PieClient', () => {
   });
 
   it('aborts in the middle of an answer, also after garbage collections', { timeout: 240_000 }, async () => {
-    let left: () => void = () => undefined;
+    let onClose: () => void = () => undefined;
     const closed = new Promise<void>((resolve) => {
-      left = resolve;
+      onClose = resolve;
     });
     const slow = createServer((socket) => {
-      socket.on('error', () => undefined).on('close', left);
+      socket.on('error', () => undefined).on('close', onClose);
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello');
     });
     slow.listen(0, '127.0.0.1');
@@ -225,7 +225,7 @@ describe('PieClient', () => {
     await once(slow, 'connection');
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
-    // The garbage collector would free objects that the answer depends on only some turns after the answer has begun.
+    // Collects garbage repeatedly, because the objects that an answer depends on could be freed only some turns after it has begun.
     for (let i = 0; i < 10; i++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
       collect();
@@ -252,9 +252,9 @@ describe('PieClient', () => {
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     const hasty = new PieClient({ url, apiKey: 'x', timeoutMs: 2000 });
     assert.equal(new TextDecoder().decode((await hasty.file('inv', 'slow')).content), 'by piece');
-    const stalled = { name: 'PieError', code: 'connection-failed', message: /no byte came for 2000 ms/ };
-    await assert.rejects(hasty.file('inv', 'stalled'), stalled);
-    await assert.rejects(hasty.invocation('inv'), stalled);
+    const silenceError = { name: 'PieError', code: 'connection-failed', message: /no byte came for 2000 ms/ };
+    await assert.rejects(hasty.file('inv', 'stalled'), silenceError);
+    await assert.rejects(hasty.invocation('inv'), silenceError);
     server.close();
     // The client has left the answers that fell silent.
     await once(server, 'close');
@@ -276,7 +276,7 @@ describe('PieClient', () => {
         );
         const asked = wired[way]('echo', { prompt: way });
         const id = await platform.submitted('echo', known);
-        // Apart from a stream's head, the answer comes only at the invocation's end.
+        // Only `invokeAndWait` gets its answer at the invocation's end.
         if (way !== 'invokeAndWait') assert.equal(((await asked) as { id: string }).id, id);
         const attempt = await platform.attempt(id);
         await attempt.say('a');

@@ -110,7 +110,7 @@ export class PieClient extends FunctionsClient {
   /**
    * Sends a message to a running invocation: text, or bytes. Repeats it after a transient failure.
    *
-   * @param options.idempotencyKey for a minute, a call with the same key and message sends nothing; each call has its own by default
+   * @param options.idempotencyKey for a minute, another call with the same key and message sends nothing; by default, each call makes a new key
    */
   async send(
     id: string,
@@ -122,8 +122,8 @@ export class PieClient extends FunctionsClient {
   ): Promise<void> {
     const body = typeof message === 'string' ? { text: message } : { base64: toBase64(message) };
     const headers = { 'idempotency-key': idempotencyKey };
-    const forgotten = AbortSignal.timeout(KEY_KNOWN_MS);
-    const isTransient = (error: PieError) => error.retryable && !forgotten.aborted;
+    const retryTimeout = AbortSignal.timeout(KEY_KNOWN_MS);
+    const isTransient = (error: PieError) => error.retryable && !retryTimeout.aborted;
     await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal, false, isTransient);
   }
 

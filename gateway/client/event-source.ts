@@ -20,7 +20,7 @@ export class FrameParser {
   #hasId = false;
   #event = '';
   #data: string[] = [];
-  #heldCharacters = 0;
+  #dataCharacters = 0;
 
   /** Returns the frames that this chunk completes. Throws `RangeError` for a frame past the limit. */
   push(text: string): Frame[] {
@@ -38,7 +38,7 @@ export class FrameParser {
     this.#pendingText = buffer.slice(lineStart);
     // Scan a final carriage return again.
     this.#searchedLength = Math.max(0, this.#pendingText.length - 1);
-    if (this.#pendingText.length + this.#heldCharacters > MAX_FRAME_CHARACTERS)
+    if (this.#pendingText.length + this.#dataCharacters > MAX_FRAME_CHARACTERS)
       throw new RangeError('A frame of the event stream is too long.');
     return frames;
   }
@@ -56,7 +56,7 @@ export class FrameParser {
       this.#data = [];
       this.#event = '';
       this.#hasId = false;
-      this.#heldCharacters = 0;
+      this.#dataCharacters = 0;
       return;
     }
     const colon = line.indexOf(':');
@@ -66,7 +66,7 @@ export class FrameParser {
     if (field === 'data') {
       this.#data.push(value);
       // The line break counts, too: empty lines must not add up without a bound.
-      this.#heldCharacters += value.length + 1;
+      this.#dataCharacters += value.length + 1;
     } else if (field === 'event') this.#event = value;
     else if (field === 'id' && !value.includes('\0')) {
       this.#id = value;

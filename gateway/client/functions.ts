@@ -61,7 +61,7 @@ export class FunctionsClient {
       .versions;
   }
 
-  /** Removes a function; `now` cancels its invocations. Returns what is left to drain. */
+  /** Removes a function; `now` cancels its invocations. Returns the versions that still drain. */
   async removeFunction(
     name: string,
     options: CallOptions & { readonly now?: boolean } = {},

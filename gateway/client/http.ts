@@ -51,13 +51,13 @@ export class Http {
 
   /** Returns an answer with a success status. Throws {@link PieError}, or the signal's reason when the caller aborted. */
   async request(path: string, options: RequestOptions = {}): Promise<Response> {
-    const late = new AbortController();
-    const signal = options.signal === undefined ? late.signal : AbortSignal.any([options.signal, late.signal]);
+    const timeout = new AbortController();
+    const signal = options.signal === undefined ? timeout.signal : AbortSignal.any([options.signal, timeout.signal]);
     const timer =
       options.patient === true
         ? undefined
         : setTimeout(
-            () => late.abort(new DOMException(`no answer within ${this.#timeoutMs} ms`, 'TimeoutError')),
+            () => timeout.abort(new DOMException(`no answer within ${this.#timeoutMs} ms`, 'TimeoutError')),
             this.#timeoutMs,
           );
     let response: Response;
@@ -70,7 +70,7 @@ export class Http {
         signal,
       });
     } catch (cause) {
-      throw this.#broken('cannot be reached', cause, options.signal);
+      throw this.#connectionError('cannot be reached', cause, options.signal);
     } finally {
       clearTimeout(timer);
     }
@@ -107,7 +107,7 @@ export class Http {
     try {
       return await readAll(response.body, this.#timeoutMs);
     } catch (cause) {
-      throw this.#broken('broke off its answer', cause, signal);
+      throw this.#connectionError('broke off its answer', cause, signal);
     }
   }
 
@@ -115,8 +115,8 @@ export class Http {
    * Retries transient failures (a refused connection, a restarting store), with growing pauses, until the attempt succeeds, fails
    * for good, or `reconnectMs` have passed.
    *
-   * @param patient when true, `reconnectMs` count from the first failure, and once more from a failure after a long wait for an answer: `fetch`
-   * of Node gives up a request that has had no answer for 300 s
+   * @param patient when true, `reconnectMs` start at the first failure, and start again once, at a failure after a long wait for an answer:
+   * Node's `fetch` gives up a request that has had no answer for 300 s
    * @param isTransient tells the failures to retry
    */
   async retrying<T>(
@@ -143,7 +143,7 @@ export class Http {
   }
 
   /** The error of a request whose connection failed: the signal's reason when the caller aborted it. */
-  #broken(what: string, cause: unknown, signal: AbortSignal | undefined): unknown {
+  #connectionError(what: string, cause: unknown, signal: AbortSignal | undefined): unknown {
     if (signal?.aborted === true) return signal.reason;
     return new PieError('connection-failed', `${this.#base} ${what}: ${reasonOf(cause)}.`, {
       hint: 'Check the address, and that the platform runs (`pie doctor`).',

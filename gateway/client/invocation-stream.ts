@@ -4,7 +4,7 @@ import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
 
-/** A stream that stays open for this part of `reconnectMs` counts as resumed, even without an event: a gateway without its store ends it sooner. */
+/** A stream that stays open for this part of `reconnectMs` counts as resumed, even without an event: a gateway that lost Redis ends it sooner. */
 const STEADY_PART = 1 / 3;
 
 export interface StreamOptions {

@@ -24,9 +24,9 @@ describe('following a log', () => {
   });
   after(() => platform.stop());
 
-  for (const begun of [{ since: '1ms' }, { limit: 1 }]) {
-    it(`begins with the first request, also when that breaks before the first line: ${JSON.stringify(begun)}`, async () => {
-      const name = `quiet-${Object.keys(begun)[0]}`;
+  for (const startOptions of [{ since: '1ms' }, { limit: 1 }]) {
+    it(`begins with the first request, also when that breaks before the first line: ${JSON.stringify(startOptions)}`, async () => {
+      const name = `quiet-${Object.keys(startOptions)[0]}`;
       await platform.register({ name });
       const { id } = await platform.client().submit(name, {});
       const attempt = await platform.attempt(id);
@@ -45,7 +45,7 @@ describe('following a log', () => {
           },
         });
         const signal = AbortSignal.timeout(240_000);
-        for await (const { message } of follower.followLogs(name, { ...begun, signal })) {
+        for await (const { message } of follower.followLogs(name, { ...startOptions, signal })) {
           seen.push(message);
           if (message === 'three') break;
         }

@@ -24,7 +24,7 @@ export interface LogQuery extends CallOptions {
 }
 
 /** The gateway's maximum of past lines. */
-const MOST_LINES = 10_000;
+const MAX_LINES = 10_000;
 
 /** Stored lines of a function, or of all functions when null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
@@ -41,11 +41,11 @@ export async function* followLogs(
   const headers = { ...common(query).headers, accept: 'text/event-stream' };
   // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones. Leave `since` out: the gateway counts
   // a duration such as `10s` from each request, so lines of a longer break would be too old.
-  const behind = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MOST_LINES });
-  let next = query;
+  const queryAfter = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MAX_LINES });
+  let nextQuery = query;
   for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
     const response = await http.retrying(
-      () => http.request(logsPath(name, next), { ...common(query), headers }),
+      () => http.request(logsPath(name, nextQuery), { ...common(query), headers }),
       query.signal,
     );
     try {
@@ -55,7 +55,7 @@ export async function* followLogs(
       })) {
         if (frame.event !== 'log') continue;
         const entry = entryOf(frame);
-        next = behind(entry);
+        nextQuery = queryAfter(entry);
         pauseMs = 50;
         yield entry;
       }
@@ -64,18 +64,18 @@ export async function* followLogs(
       // The stream broke or the signal aborted: `pause` throws in the latter case.
     }
     await pause(pauseMs, query.signal);
-    const openedMs = openingOf(response);
-    if (next !== query || openedMs === null) continue;
-    // The first stream broke before its first line. It owes the past lines as of its opening, and every line since.
+    const openedMs = serverTimeOf(response);
+    if (nextQuery !== query || openedMs === null) continue;
+    // The first stream broke before its first line. Read the past lines as of its opening, then follow every line since.
     const sinceMs = since === undefined ? null : timeMs(since, openedMs);
-    const past = { ...query, until: isoTime(openedMs), ...(sinceMs !== null && { since: isoTime(sinceMs) }) };
-    next = {
+    const pastQuery = { ...query, until: isoTime(openedMs), ...(sinceMs !== null && { since: isoTime(sinceMs) }) };
+    nextQuery = {
       ...filters,
       ...(after !== undefined && { after }),
-      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MOST_LINES },
+      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MAX_LINES },
     };
-    for (const entry of await http.retrying(() => readLogs(http, name, past), query.signal)) {
-      next = behind(entry);
+    for (const entry of await http.retrying(() => readLogs(http, name, pastQuery), query.signal)) {
+      nextQuery = queryAfter(entry);
       yield entry;
     }
   }
@@ -85,7 +85,7 @@ export async function* followLogs(
  * Time of an answer, in ms since the epoch; null when the server does not state it. The gateway reads times and durations of queries by its own
  * clock, from which this machine's clock may differ.
  */
-function openingOf(response: Response): number | null {
+function serverTimeOf(response: Response): number | null {
   const ms = Date.parse(response.headers.get('date') ?? '');
   return Number.isNaN(ms) ? null : ms;
 }

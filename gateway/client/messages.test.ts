@@ -10,19 +10,19 @@ test('sends a message once although the first answer is lost', async (t) => {
   const client = platform.client();
   await platform.register({ name: 'echo', input: ECHO_SCHEMA });
   const { id } = await client.submit('echo', { prompt: 'a' });
-  let lost = 0;
+  let lostAnswers = 0;
   const wired = new PieClient({
     ...{ url: platform.url, apiKey: platform.apiKey },
     fetch: async (url, init) => {
       const answer = await fetch(url, init);
-      if (lost > 0) return answer;
-      lost += 1;
+      if (lostAnswers > 0) return answer;
+      lostAnswers += 1;
       throw new TypeError('the connection broke');
     },
   });
   for (let sent = 1; sent <= 2; sent += 1) {
     await wired.send(id, 'a');
     const { redis, keys } = platform.scheduler.store;
-    assert.deepEqual([await redis.llen(keys.inbox(id)), lost], [sent, 1]);
+    assert.deepEqual([await redis.llen(keys.inbox(id)), lostAnswers], [sent, 1]);
   }
 });

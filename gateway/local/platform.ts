@@ -76,17 +76,17 @@ interface Serving {
   readonly home: string;
 }
 
-/** The process of `infra/up.ts`, with a lifeline. */
+/** The process of `infra/up.ts`. It ends when its standard input closes, and so with this process. */
 class Supervisor {
   readonly exited: Promise<number | null>;
   readonly #process: ChildProcess;
-  readonly #tail: string[] = [];
+  readonly #stderrTail: string[] = [];
   #onLine: (line: string) => void = () => undefined;
   #problem = '';
 
   constructor({ home, port, environment, onProgress }: LocalPlatformOptions) {
     this.#process = spawn(pinnedNode(), [path.join(ROOT, 'infra/up.ts'), '--json', '--no-functions'], {
-      // In a process group of its own: the starting process handles Ctrl-C in the terminal.
+      // In a process group of its own, so that Ctrl-C in the terminal reaches only the starting process.
       detached: true,
       stdio: ['pipe', 'pipe', 'pipe'],
       env: {
@@ -112,8 +112,8 @@ class Supervisor {
     if (stdout !== null) readline.createInterface({ input: stdout }).on('line', (line) => this.#onLine(line));
     if (stderr !== null) {
       readline.createInterface({ input: stderr }).on('line', (line) => {
-        this.#tail.push(line);
-        if (this.#tail.length > TAIL_LINES) this.#tail.shift();
+        this.#stderrTail.push(line);
+        if (this.#stderrTail.length > TAIL_LINES) this.#stderrTail.shift();
         onProgress?.(line);
         this.#onLine(line);
       });
@@ -147,7 +147,7 @@ class Supervisor {
         end();
         resolve(serving);
       };
-      // No limit of its own: the supervisor bounds the start of each process, and a conversion may be silent for long.
+      // No time limit here: the supervisor bounds the start of each process, and the conversion of a model may be silent for long.
       void this.exited.then((code) => fail(code === null ? 'it was ended' : `it ended with exit code ${code}`));
     });
   }
@@ -162,7 +162,7 @@ class Supervisor {
   }
 
   #outputTail(): string {
-    return [this.#problem, ...this.#tail].join('\n').trim();
+    return [this.#problem, ...this.#stderrTail].join('\n').trim();
   }
 }
 

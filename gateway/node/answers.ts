@@ -15,10 +15,10 @@ export class Answers {
 
   /** Checks an answer by its question's schema and stores it. Throws `not-waiting`, `invalid-input`, and what `Questions.answer` throws. */
   async give(record: Invocation, { text, value, question }: PersonAnswer): Promise<void> {
-    const { id, question: asked, seq } = record;
-    if (asked === null || (question !== undefined && question !== seq)) throw notWaiting(id, question);
-    const checked = { name: id, version: `${id}/${seq}`, manifest: { input: asked.schema } };
-    const fault = this.#checker.check(checked, value, `The answer to ${id}`);
+    const { id, question: openQuestion, seq } = record;
+    if (openQuestion === null || (question !== undefined && question !== seq)) throw notWaiting(id, question);
+    const schemaSource = { name: id, version: `${id}/${seq}`, manifest: { input: openQuestion.schema } };
+    const fault = this.#checker.check(schemaSource, value, `The answer to ${id}`);
     if (fault !== null) {
       const { message, field, cause } = fault;
       const hint = `Send an answer that the question's schema accepts. \`pie answer ${id}\` and \`GET /v1/invocations/${id}\` show it.`;

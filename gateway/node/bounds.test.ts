@@ -186,12 +186,12 @@ describe('with bounds for each key,', () => {
 
   it('a body at the minimum speed has the time to arrive', async () => {
     let server: http.Server | undefined;
-    const noted = (message: unknown) => {
+    const noteServer = (message: unknown) => {
       ({ server } = message as { server: http.Server });
     };
-    subscribe('http.server.request.start', noted);
+    subscribe('http.server.request.start', noteServer);
     assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
-    unsubscribe('http.server.request.start', noted);
+    unsubscribe('http.server.request.start', noteServer);
     const slowestMs = (DEFAULT_LIMITS.componentBytes / (16 * KIB)) * 1000;
     assert.ok((server?.requestTimeout ?? 0) > slowestMs, 'Node does not cut it');
     assert.ok((server?.headersTimeout ?? 0) <= 60_000, 'the headers must still come soon');

@@ -16,21 +16,21 @@ const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Re
  */
 export function answerBrokenRequests(server: Server): void {
   /** Connections with an answer in progress: a refusal would land in the middle of it. */
-  const answering = new WeakMap<Socket, number>();
+  const openAnswers = new WeakMap<Socket, number>();
   /** Connections that were answered here: more of their input is dropped. */
   const refused = new WeakSet<Socket>();
   server.on('request', ({ socket }, response) => {
-    answering.set(socket, (answering.get(socket) ?? 0) + 1);
-    response.once('close', () => answering.set(socket, (answering.get(socket) ?? 1) - 1));
+    openAnswers.set(socket, (openAnswers.get(socket) ?? 0) + 1);
+    response.once('close', () => openAnswers.set(socket, (openAnswers.get(socket) ?? 1) - 1));
   });
   server.on('clientError', (error: NodeJS.ErrnoException, stream) => {
     const socket = stream as Socket;
     if (refused.has(socket)) return;
-    if (!socket.writable || error.code === 'ECONNRESET' || (answering.get(socket) ?? 0) > 0) {
+    if (!socket.writable || error.code === 'ECONNRESET' || (openAnswers.get(socket) ?? 0) > 0) {
       socket.destroy();
       return;
     }
-    // Read and drop the rest of the input until the client closes: a reset would take the answer from it.
+    // Read and drop the rest of the input until the client closes the connection: after a reset, the client might lose the answer.
     refused.add(socket);
     socket.end(answerTo(error.code ?? '', originOf(socket)));
     socket.resume();

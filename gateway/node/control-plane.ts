@@ -385,15 +385,15 @@ export class NodeControlPlane implements ControlPlane {
     const submitTarget = isFindable ? this.#scheduler : this.#scheduler.withdrawals;
     const submitted = await submitTarget.submit(submission).catch((error: unknown) => {
       submitter.forget(id);
-      if (error instanceof QuotaExceeded) this.#tellLimits(call, error.counted);
+      if (error instanceof QuotaExceeded) this.#addLimitHeaders(call, error.counted);
       throw error;
     });
-    this.#tellLimits(call, submitted.quotas);
+    this.#addLimitHeaders(call, submitted.quotas);
     if (!submitted.created) {
       submitter.forget(id);
       return this.#repeatedAnswer(call, submitted.id, request.join === true);
     }
-    // The invocation of a client that has left may get no follower, so keep no messages for one.
+    // A client that has left may never follow its invocation, so keep no messages for it.
     if (call.signal.aborted) submitter.forget(id);
     return {
       id,
@@ -408,8 +408,8 @@ export class NodeControlPlane implements ControlPlane {
     };
   }
 
-  /** Answers a repeated request with its invocation once the invocation has ended; with `join`, also before. */
-  async #repeatedAnswer(call: Call, id: string, join: boolean): Promise<Invoked> {
+  /** Answers a repeated request with its invocation once the invocation has ended; with `mayJoin`, also before. */
+  async #repeatedAnswer(call: Call, id: string, mayJoin: boolean): Promise<Invoked> {
     const state = await this.#readState(call, id);
     // Keys expire no later than outcomes, but a store may lose data.
     if (state === null)
@@ -417,12 +417,12 @@ export class NodeControlPlane implements ControlPlane {
         'unknown-invocation',
         `The record of the invocation ${id}, which this idempotency key started, was deleted.`,
       );
-    if (join || hasEnded(state.status)) return { ...state, replayed: true };
+    if (mayJoin || hasEnded(state.status)) return { ...state, replayed: true };
     throw inFlight(id);
   }
 
   /** Adds the remainder of the counted quotas to the answer's headers. */
-  #tellLimits(call: Call, quotas: readonly QuotaUse[]): void {
+  #addLimitHeaders(call: Call, quotas: readonly QuotaUse[]): void {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }
 

@@ -28,9 +28,9 @@ describe('the credentials of an installation', () => {
   });
 
   const holder = async (apiKey: string) => {
-    const known = await scheduler.apiKeys.authenticate(apiKey);
-    assert.ok(known.kind === 'valid');
-    return known.holder;
+    const authentication = await scheduler.apiKeys.authenticate(apiKey);
+    assert.ok(authentication.kind === 'valid');
+    return authentication.holder;
   };
 
   it('are made once, with every scope, and kept', async () => {
@@ -68,10 +68,10 @@ describe('the credentials of an installation', () => {
 
   it('of machines that have gone make room for those of new ones, the longest unused first', async () => {
     const { apiKeys } = scheduler;
-    const own = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
+    const machineKeys = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
     const client = redis.connect();
-    /** A machine that started days ago and has gone since. */
+    /** Makes the credentials of a machine that started on a day of January 2026 and has gone since. */
     const startEarlier = async (day: number) => {
       const credentials = await start();
       const sha256 = createHash('sha256').update(credentials.apiKey).digest('hex');
@@ -79,20 +79,20 @@ describe('the credentials of an installation', () => {
       await client.hset(scheduler.store.keys.apiKey(sha256), { createdAt });
       return credentials;
     };
-    const recent = (await own()).length;
-    for (let i = recent; i < 52; i++) await start();
-    assert.equal((await own()).length, 52, 'a key that was made today may belong to a machine that runs');
-    for (const { id } of await own()) await apiKeys.remove('default', id);
+    const initialCount = (await machineKeys()).length;
+    for (let i = initialCount; i < 52; i++) await start();
+    assert.equal((await machineKeys()).length, 52, 'a key that was made today may belong to a machine that runs');
+    for (const { id } of await machineKeys()) await apiKeys.remove('default', id);
     const first = await startEarlier(1);
     for (let i = 1; i < 60; i++) await startEarlier(i + 1);
-    const kept = await own();
-    assert.equal(kept.length, 50);
+    const remainingKeys = await machineKeys();
+    assert.equal(remainingKeys.length, 50);
     assert.deepEqual(await apiKeys.authenticate(first.apiKey), { kind: 'unknown' });
-    for (const { id } of kept.slice(0, 10)) await apiKeys.remove('default', id);
+    for (const { id } of remainingKeys.slice(0, 10)) await apiKeys.remove('default', id);
     let others = 0;
     while ((await apiKeys.create('default', { name: 'k', scopes: ['invoke'] })).kind === 'created') others++;
     assert.ok(others > 0);
     assert.deepEqual((await holder((await start()).apiKey)).scopes, SCOPES);
-    assert.equal((await own()).length, 40, 'a full tenant, too');
+    assert.equal((await machineKeys()).length, 40, 'a full tenant, too');
   });
 });

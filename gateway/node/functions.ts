@@ -38,7 +38,9 @@ export class NodeFunctions {
       const { principal } = call;
       await this.#holdRecords(call);
       const visibleFunctions = await this.#scheduler.functions.visible(principal.tenant);
-      const quarantinedSince = await this.#scheduler.quarantine.since(visibleFunctions.map(({ version }) => version));
+      const quarantinedSince = await this.#scheduler.quarantine.quarantineTimes(
+        visibleFunctions.map(({ version }) => version),
+      );
       return visibleFunctions
         .map(({ version, live }, i) => ({
           ...toFunctionVersion(version),
@@ -70,7 +72,9 @@ export class NodeFunctions {
       const { principal } = call;
       await this.#holdRecords(call);
       const foundVersions = await this.#scheduler.functions.visibleVersions(principal.tenant, name);
-      const quarantinedSince = await this.#scheduler.quarantine.since(foundVersions.map(({ version }) => version));
+      const quarantinedSince = await this.#scheduler.quarantine.quarantineTimes(
+        foundVersions.map(({ version }) => version),
+      );
       return foundVersions.map(({ version, aliases }, i) => ({
         ...toFunctionVersion(version),
         aliases: toVersionAliases(version.version, aliases),
@@ -133,8 +137,8 @@ export class NodeFunctions {
         alias: exists && target.onlyNew === true && from.length > 0 ? null : alias,
         from,
         changes: differences(
-          servedVersion && (await environments.opened(servedVersion)),
-          await environments.opened(version),
+          servedVersion && (await environments.withOpenedValues(servedVersion)),
+          await environments.withOpenedValues(version),
         ),
         grants: grantsInWords(version.manifest),
         warnings,
@@ -156,7 +160,7 @@ export class NodeFunctions {
         actor: keyId,
         onRemoved: removeSchedules,
       });
-      // An earlier try may have removed the function and broken off before its schedules.
+      // An earlier try may have removed the function and failed before it removed the schedules.
       if (drainingVersions === null) await removeSchedules();
       return drainingVersions;
     });

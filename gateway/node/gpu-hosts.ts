@@ -3,7 +3,7 @@ import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { GpuHostState } from '../app/resources/operations.ts';
 
 /**
- * Lists each GPU host once, although every runtime that uses it reports it. A disconnected host appears only when no connected host has
+ * Lists each GPU host once, although every runtime that uses the host reports it. A disconnected host appears only when no connected host has
  * its name. A host counts as drained once all its runtimes know of the drain.
  */
 export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {

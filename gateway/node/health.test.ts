@@ -16,33 +16,37 @@ const runtime = (gpuHosts: readonly RuntimeGpuHost[], more: Partial<RuntimeInfo>
   ...{ id: 'r', name: 'r', startedAt: 0, slots: 8, alive: true, load: { running: 0 }, gpuHosts },
   ...more,
 });
-const said = (...runtimes: RuntimeInfo[]): string[] =>
+const checkLines = (...runtimes: RuntimeInfo[]): string[] =>
   runningChecks(runtimes, NOW).map(({ name, ok, detail }) => `${name} ${ok ? 'ok' : 'FAIL'}: ${detail}`);
 
 test('the platform is ready only with a living runtime', () => {
-  assert.deepEqual(said(), ['runtimes FAIL: 0 alive']);
-  assert.deepEqual(said(runtime([], { alive: false })), ['runtimes FAIL: 0 alive']);
+  assert.deepEqual(checkLines(), ['runtimes FAIL: 0 alive']);
+  assert.deepEqual(checkLines(runtime([], { alive: false })), ['runtimes FAIL: 0 alive']);
   const { gpuHosts: _, ...silent } = runtime([]);
-  assert.deepEqual(said(silent), ['runtimes ok: 1 alive'], 'a runtime that does not report GPU hosts');
+  assert.deepEqual(checkLines(silent), ['runtimes ok: 1 alive'], 'a runtime that does not report GPU hosts');
 });
 
 test('each accepting runtime must reach a GPU host or have lost its last one only recently', () => {
-  const hosts = (...gpuHosts: RuntimeGpuHost[]) => said(runtime(gpuHosts))[1];
-  assert.equal(hosts(there('a'), away('b', 60_000)), 'gpu-hosts ok: 1 of 2 there');
-  assert.equal(hosts(away('a'), away('b')), 'gpu-hosts FAIL: none of 2 there yet');
-  assert.equal(hosts(), 'gpu-hosts FAIL: no machine with GPU hosts is there');
-  assert.equal(hosts(away('a', 60_000), away('b', GPU_HOST_GRACE_MS)), 'gpu-hosts ok: none of 2 there for 5 s');
-  assert.equal(hosts(away('a', 60_000), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s');
+  const hostsLine = (...gpuHosts: RuntimeGpuHost[]) => checkLines(runtime(gpuHosts))[1];
+  assert.equal(hostsLine(there('a'), away('b', 60_000)), 'gpu-hosts ok: 1 of 2 there');
+  assert.equal(hostsLine(away('a'), away('b')), 'gpu-hosts FAIL: none of 2 there yet');
+  assert.equal(hostsLine(), 'gpu-hosts FAIL: no machine with GPU hosts is there');
+  assert.equal(hostsLine(away('a', 60_000), away('b', GPU_HOST_GRACE_MS)), 'gpu-hosts ok: none of 2 there for 5 s');
+  assert.equal(hostsLine(away('a', 60_000), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s');
   const drained = (host: RuntimeGpuHost) => ({ ...host, drain: { since: 1 } });
-  assert.equal(hosts(there('a'), drained(there('b'))), 'gpu-hosts ok: 1 of 2 there, 1 drained');
-  assert.equal(hosts(drained(there('a')), drained(there('b'))), 'gpu-hosts FAIL: none of 2 there, 2 drained');
-  assert.equal(hosts(drained(there('a')), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s, 1 drained');
-  assert.equal(hosts({ ...there('a'), drain: { since: 1, until: 2 } }), 'gpu-hosts ok: 1 of 1 there');
-  const takes = { accepting: true } as const;
-  const [good, bad] = [runtime([there('a')], takes), runtime([away('a', 60_000)], takes)];
-  assert.equal(said(good, bad)[1], 'gpu-hosts FAIL: none of 1 there for 60 s', 'either runtime may get an invocation');
+  assert.equal(hostsLine(there('a'), drained(there('b'))), 'gpu-hosts ok: 1 of 2 there, 1 drained');
+  assert.equal(hostsLine(drained(there('a')), drained(there('b'))), 'gpu-hosts FAIL: none of 2 there, 2 drained');
+  assert.equal(hostsLine(drained(there('a')), away('b', 6000)), 'gpu-hosts FAIL: none of 2 there for 6 s, 1 drained');
+  assert.equal(hostsLine({ ...there('a'), drain: { since: 1, until: 2 } }), 'gpu-hosts ok: 1 of 1 there');
+  const acceptsWork = { accepting: true } as const;
+  const [good, bad] = [runtime([there('a')], acceptsWork), runtime([away('a', 60_000)], acceptsWork)];
   assert.equal(
-    said(good, { ...bad, accepting: false })[1],
+    checkLines(good, bad)[1],
+    'gpu-hosts FAIL: none of 1 there for 60 s',
+    'either runtime may get an invocation',
+  );
+  assert.equal(
+    checkLines(good, { ...bad, accepting: false })[1],
     'gpu-hosts ok: 1 of 1 there',
     'a runtime that accepts no work gets none',
   );

@@ -12,26 +12,26 @@ export const GPU_HOST_GRACE_MS = 5000;
  * @param now milliseconds since the Unix epoch
  */
 export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): Health['checks'] {
-  const alive = runtimes.filter((runtime) => runtime.alive);
-  const running = { name: 'runtimes', ok: alive.length > 0, detail: `${alive.length} alive` };
-  const taking = alive.filter(({ accepting }) => accepting === true);
-  const asked = taking.length > 0 ? taking : alive;
+  const aliveRuntimes = runtimes.filter((runtime) => runtime.alive);
+  const runtimesCheck = { name: 'runtimes', ok: aliveRuntimes.length > 0, detail: `${aliveRuntimes.length} alive` };
+  const acceptingRuntimes = aliveRuntimes.filter(({ accepting }) => accepting === true);
+  const candidates = acceptingRuntimes.length > 0 ? acceptingRuntimes : aliveRuntimes;
   // Any of these runtimes may get the invocation.
-  const reach = asked.flatMap(({ gpuHosts }) => (gpuHosts === undefined ? [] : [hostCheck(gpuHosts, now)]));
-  const worst = reach.find(({ ok }) => !ok) ?? reach[0];
-  return worst === undefined ? [running] : [running, worst];
+  const hostChecks = candidates.flatMap(({ gpuHosts }) => (gpuHosts === undefined ? [] : [hostCheck(gpuHosts, now)]));
+  const shownCheck = hostChecks.find(({ ok }) => !ok) ?? hostChecks[0];
+  return shownCheck === undefined ? [runtimesCheck] : [runtimesCheck, shownCheck];
 }
 
 /** Checks whether a runtime reaches one of its GPU hosts. */
 function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['checks'][number] {
   if (hosts.length === 0) return { name: 'gpu-hosts', ok: false, detail: 'no machine with GPU hosts is there' };
-  const used = hosts.filter((host) => !isDrained(host));
-  const drained = hosts.length > used.length ? `, ${hosts.length - used.length} drained` : '';
-  const there = used.filter(({ connected }) => connected).length;
-  const awayMs = now - Math.max(...used.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
-  const since = there > 0 || used.length === 0 ? '' : sinceText(awayMs);
-  const detail = `${there || 'none'} of ${hosts.length} there${since}${drained}`;
-  return { name: 'gpu-hosts', ok: there > 0 || awayMs <= GPU_HOST_GRACE_MS, detail };
+  const undrainedHosts = hosts.filter((host) => !isDrained(host));
+  const drainedText = hosts.length > undrainedHosts.length ? `, ${hosts.length - undrainedHosts.length} drained` : '';
+  const connectedCount = undrainedHosts.filter(({ connected }) => connected).length;
+  const awayMs = now - Math.max(...undrainedHosts.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
+  const awayText = connectedCount > 0 || undrainedHosts.length === 0 ? '' : sinceText(awayMs);
+  const detail = `${connectedCount || 'none'} of ${hosts.length} there${awayText}${drainedText}`;
+  return { name: 'gpu-hosts', ok: connectedCount > 0 || awayMs <= GPU_HOST_GRACE_MS, detail };
 }
 
 /** @param missing functions that the platform's start has not deployed yet */

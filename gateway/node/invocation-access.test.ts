@@ -15,9 +15,9 @@ describe('InvocationAccess', () => {
     scheduler = openTestScheduler(redis);
     ids = [];
     for (const _ of [1, 2]) {
-      const one = submission({ tenant: 'theirs' });
-      await scheduler.submit(one);
-      ids.push(one.id);
+      const newInvocation = submission({ tenant: 'theirs' });
+      await scheduler.submit(newInvocation);
+      ids.push(newInvocation.id);
     }
   });
   after(async () => {
@@ -31,7 +31,8 @@ describe('InvocationAccess', () => {
     traceparent: '',
     signal: new AbortController().signal,
   });
-  const entries = async () => (await scheduler.audit.read({ tenant: 'theirs', limit: 100 })).map(({ actor }) => actor);
+  const recordedActors = async () =>
+    (await scheduler.audit.read({ tenant: 'theirs', limit: 100 })).map(({ actor }) => actor);
 
   it('records the reads of one request once a minute, for each key and invocation', async () => {
     let now = 0;
@@ -40,31 +41,31 @@ describe('InvocationAccess', () => {
     const read = async (by: Call, id: string) => assert.equal((await access.open(by, id, 'read'))?.id, id);
     await read(call('key-1', 'r-1'), first);
     await read(call('key-1', 'r-1'), first);
-    assert.deepEqual(await entries(), ['key-1']);
+    assert.deepEqual(await recordedActors(), ['key-1']);
     await read(call('key-1', 'r-2'), first);
     await read(call('key-2', 'r-1'), first);
     await read(call('key-3', 'r-1'), first);
     await read(call('key-3', 'r-1'), second);
-    assert.deepEqual(await entries(), ['key-3', 'key-3', 'key-2', 'key-1', 'key-1']);
+    assert.deepEqual(await recordedActors(), ['key-3', 'key-3', 'key-2', 'key-1', 'key-1']);
     now = 59_999;
     await read(call('key-1', 'r-1'), first);
-    assert.equal((await entries()).length, 5);
+    assert.equal((await recordedActors()).length, 5);
     now = 60_000;
     await read(call('key-1', 'r-1'), first);
-    assert.equal((await entries()).length, 6);
+    assert.equal((await recordedActors()).length, 6);
   });
 
   it('records the lists of a tenant once a minute, for each key', async () => {
     let now = 0;
     const access = new InvocationAccess(scheduler, () => now);
-    const count = (await entries()).length;
+    const count = (await recordedActors()).length;
     await access.recordList(call('key-6', 'r-1'), 'theirs');
     for (const request of ['r-1', 'r-2']) await access.recordList(call('key-6', request), 'theirs');
     await access.recordList(call('key-7', 'r-1'), 'theirs');
     await access.recordList(call('key-8', 'r-1', 'theirs', 'invoke'), 'theirs');
     now = 60_000;
     await access.recordList(call('key-6', 'r-1'), 'theirs');
-    const acts = await entries();
+    const acts = await recordedActors();
     assert.deepEqual(acts.slice(0, acts.length - count), ['key-6', 'key-7', 'key-6']);
     const [act] = await scheduler.audit.read({ tenant: 'theirs', limit: 1 });
     assert.deepEqual([act?.action, act?.target], ['invocation.list', 'theirs']);
@@ -83,19 +84,19 @@ describe('InvocationAccess', () => {
       await assert.rejects(act(by), /away/);
       failing.mock.restore();
       await act(by);
-      assert.equal((await entries())[0], by.principal.keyId);
+      assert.equal((await recordedActors())[0], by.principal.keyId);
     }
   });
 
   it('reaches and records nothing for others, and records every act that changes something', async () => {
     const access = new InvocationAccess(scheduler, () => 0);
     const [id = ''] = ids;
-    const count = (await entries()).length;
+    const count = (await recordedActors()).length;
     assert.equal(await access.open(call('key-4', 'r', 'default', 'admin'), id, 'read'), null);
     assert.equal((await access.open(call('key-4', 'r', 'theirs', 'invoke'), id, 'read'))?.id, id);
-    assert.equal((await entries()).length, count);
+    assert.equal((await recordedActors()).length, count);
     for (const _ of [1, 2]) await access.open(call('key-5', 'r'), id, 'cancel');
-    assert.deepEqual((await entries()).slice(0, 2), ['key-5', 'key-5']);
-    assert.equal((await entries()).length, count + 2);
+    assert.deepEqual((await recordedActors()).slice(0, 2), ['key-5', 'key-5']);
+    assert.equal((await recordedActors()).length, count + 2);
   });
 });

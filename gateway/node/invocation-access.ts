@@ -12,7 +12,7 @@ const SAME_READ_MS = 60_000;
 /** Maximum reads remembered; beyond it the oldest one counts as new. */
 const MAX_READS = 10_000;
 
-/** The invocations that a caller may reach, and the record of what operators do to those of other tenants. */
+/** Finds the invocations that a caller may reach, and records in the audit log what operators do to invocations of other tenants. */
 export class InvocationAccess {
   readonly #scheduler: Pick<Scheduler, 'invocations' | 'audit'>;
   readonly #clock: () => number;
@@ -25,7 +25,7 @@ export class InvocationAccess {
     this.#clock = clock;
   }
 
-  /** The record, when it belongs to the caller's tenant or the caller is an operator. */
+  /** The invocation, when it belongs to the caller's tenant or the caller is an operator. */
   async find(principal: Principal, id: string): Promise<Invocation | null> {
     // Any other text would address another key of the store.
     if (!INVOCATION_ID.test(id)) return null;
@@ -34,7 +34,7 @@ export class InvocationAccess {
     return record.tenant === principal.tenant || includesScope(principal.scopes, 'operator') ? record : null;
   }
 
-  /** Finds the record and records the act. */
+  /** Finds the invocation, and records the act. */
   async open(
     call: Call,
     id: string,

@@ -11,7 +11,7 @@ const CERTIFICATE = Array(32).fill('AB').join(':');
 const MASTER_KEY = randomBytes(32).toString('base64');
 
 /** The version of a machine that states none: its requests have no field for it. */
-const SILENT = 1;
+const UNSTATED_VERSION = 1;
 
 const masterKeys = openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: MASTER_KEY } });
 
@@ -37,18 +37,18 @@ describe('machines that join', () => {
     return parseJoinToken(text) ?? assert.fail(text);
   };
   const machine = (name: string, roles = ['runtime']) => ({ machine: name, roles, certificate: CERTIFICATE });
-  const post = async ({ id, key }: JoinToken, request: object, version = SILENT) => {
+  const post = async ({ id, key }: JoinToken, request: object, version = UNSTATED_VERSION) => {
     const response = await fetch(`${platform.url}/join`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...(version !== SILENT && { version }),
+        ...(version !== UNSTATED_VERSION && { version }),
         ...{ token: id, sealed: sealJoin(key, { direction: 'request', version }, request) },
       }),
     });
     return (await response.json()) as { sealed?: string; code?: string; detail?: string };
   };
-  const joined = async (used: JoinToken, request: object, version = SILENT) => {
+  const joinAs = async (used: JoinToken, request: object, version = UNSTATED_VERSION) => {
     const { sealed, ...refusal } = await post(used, request, version);
     assert.ok(sealed, JSON.stringify(refusal));
     assert.ok(!sealed.includes('secret'));
@@ -66,7 +66,7 @@ describe('machines that join', () => {
     const forged = newJoinToken();
     await store.redis.set(store.keys.joinToken(forged.id), forged.key.toString('base64'));
     assert.equal((await post(forged, machine('forged', ['gateway']))).code, 'join-refused');
-    // One token's entry under the id of another.
+    // Copies one token's entry to the id of another token.
     const real = await token();
     await store.redis.copy(store.keys.joinToken(real.id), store.keys.joinToken(forged.id), 'REPLACE');
     assert.equal((await post({ id: forged.id, key: real.key }, machine('forged', ['gateway']))).code, 'join-refused');
@@ -74,7 +74,7 @@ describe('machines that join', () => {
   });
 
   it('get a Redis user of their own, the settings, and the master key where they open secrets', async () => {
-    const answer = await joined(await token(), machine('east'));
+    const answer = await joinAs(await token(), machine('east'));
     const url = new URL(answer.redis.url);
     assert.deepEqual(
       [url.protocol, url.host, url.pathname, answer.redis.ca],
@@ -82,7 +82,7 @@ describe('machines that join', () => {
     );
     assert.equal(decodeURIComponent(url.username), 'pie-machine-east');
     assert.deepEqual([answer.masterKey, answer.settings], [`${MASTER_KEY}\n`, { drain_ms: 5 }]);
-    assert.equal((await joined(await token(), machine('gpu', ['gpu-host']))).masterKey, null);
+    assert.equal((await joinAs(await token(), machine('gpu', ['gpu-host']))).masterKey, null);
     assert.deepEqual((await users()).sort(), ['pie-machine-east', 'pie-machine-gpu']);
     const { store } = platform.scheduler;
     assert.equal(await store.redis.call('AUTH', 'pie-machine-east', url.password), 'OK');
@@ -92,22 +92,22 @@ describe('machines that join', () => {
   it('join once with a token, and not with one that is wrong or expired; a refusal leaves nothing behind', async () => {
     const [once, other] = [await token(), await token()];
     const before = await users();
-    const refused = async (with_: JoinToken, request: object = machine('north')) => {
-      const { code } = await post(with_, request);
+    const assertRefused = async (usedToken: JoinToken, request: object = machine('north')) => {
+      const { code } = await post(usedToken, request);
       assert.equal(code, 'join-refused');
       assert.deepEqual(await users(), before);
     };
-    await refused({ ...once, key: other.key });
-    await refused(newJoinToken());
-    await refused(once, { ...machine('north'), machine: 'No Name' });
-    await refused(once, { ...machine('north'), more: true });
+    await assertRefused({ ...once, key: other.key });
+    await assertRefused(newJoinToken());
+    await assertRefused(once, { ...machine('north'), machine: 'No Name' });
+    await assertRefused(once, { ...machine('north'), more: true });
     const { store } = platform.scheduler;
     await store.redis.pexpire(store.keys.joinToken(other.id), 1);
     await eventually(
       async () => (await platform.scheduler.joinTokens.find(masterKeys, other.id)) === null,
       'the token expires',
     );
-    await refused(other);
+    await assertRefused(other);
     const answers = await Promise.all([post(once, machine('north')), post(once, machine('north-2'))]);
     assert.deepEqual(answers.map(({ code = 'joined' }) => code).sort(), ['join-refused', 'joined']);
     assert.equal((await users()).length, before.length + 1);
@@ -123,15 +123,15 @@ describe('machines that join', () => {
     assert.ok(!(await users()).includes('pie-machine-east'));
     const removed = await post(await token(), machine('east'));
     assert.equal(removed.code, 'conflict', 'its certificate was removed, too');
-    await joined(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
+    await joinAs(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
   });
 
   it('may speak any version of the exchange that the gateway states, and are told when they speak another', async () => {
     const asked = await fetch(`${platform.url}/join`);
-    assert.deepEqual(await asked.json(), { versions: { oldest: SILENT, newest: 2 } });
-    for (const version of [SILENT, 2])
+    assert.deepEqual(await asked.json(), { versions: { oldest: UNSTATED_VERSION, newest: 2 } });
+    for (const version of [UNSTATED_VERSION, 2])
       assert.ok(
-        await joined(
+        await joinAs(
           await token(),
           { ...machine(`v${version}`), certificate: CERTIFICATE.replaceAll('B', 'D') },
           version,
@@ -148,7 +148,7 @@ describe('machines that join', () => {
     const mixed = await fetch(`${platform.url}/join`, { method: 'POST', headers, body: JSON.stringify(body) });
     assert.equal(((await mixed.json()) as { code: string }).code, 'join-refused');
     // The machine speaks version 2, and a third party made it use version 1.
-    const old = sealJoin(once.key, { direction: 'request', version: SILENT }, machine('v3'), 2);
+    const old = sealJoin(once.key, { direction: 'request', version: UNSTATED_VERSION }, machine('v3'), 2);
     const lowered = await fetch(`${platform.url}/join`, {
       ...{ method: 'POST', headers, body: JSON.stringify({ token: once.id, sealed: old }) },
     });
@@ -159,22 +159,28 @@ describe('machines that join', () => {
   it('have only roles that the operator allowed; the audit log names them and the operator', async () => {
     const limited = await token(['gpu-host', 'runtime']);
     const before = await users();
-    const named = { ...machine('limited', ['gateway', 'gpu-host']), certificate: CERTIFICATE.replaceAll('B', 'E') };
-    const { code, detail } = await post(limited, named);
+    const limitedMachine = {
+      ...machine('limited', ['gateway', 'gpu-host']),
+      certificate: CERTIFICATE.replaceAll('B', 'E'),
+    };
+    const { code, detail } = await post(limited, limitedMachine);
     assert.equal(code, 'join-refused');
     assert.equal(detail, 'The token allows the roles gpu-host, runtime; asked for: gateway, gpu-host.');
     assert.deepEqual(await users(), before);
-    await joined(limited, { ...named, roles: ['gpu-host'] });
+    await joinAs(limited, { ...limitedMachine, roles: ['gpu-host'] });
     const { audit } = platform.scheduler;
     const acts = await audit.read({ limit: 100 });
     const [join] = acts.filter(({ action }) => action === 'machine.join');
-    const [made] = acts.filter(({ action }) => action === 'machine.token');
-    assert.deepEqual([join?.target, join?.details, join?.actor], ['limited', { roles: ['gpu-host'] }, made?.actor]);
-    assert.deepEqual(made?.details.roles, ['gpu-host', 'runtime']);
+    const [tokenEntry] = acts.filter(({ action }) => action === 'machine.token');
+    assert.deepEqual(
+      [join?.target, join?.details, join?.actor],
+      ['limited', { roles: ['gpu-host'] }, tokenEntry?.actor],
+    );
+    assert.deepEqual(tokenEntry?.details.roles, ['gpu-host', 'runtime']);
   });
 
   it('are listed from the moment they join, also before their first start', async () => {
-    await joined(await token(), { ...machine('unstarted'), certificate: CERTIFICATE.replaceAll('B', 'F') });
+    await joinAs(await token(), { ...machine('unstarted'), certificate: CERTIFICATE.replaceAll('B', 'F') });
     const { machines } = await platform.client().operations.load();
     const { joinedAt, ...shown } = machines.find(({ name }) => name === 'unstarted') ?? assert.fail('not listed');
     assert.ok(Math.abs(Date.now() - Date.parse(joinedAt ?? '')) < 60_000);

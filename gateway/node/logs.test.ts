@@ -13,10 +13,10 @@ const LINES = 700;
 
 describe('logs of invocations filtered by status', () => {
   let platform: TestPlatform;
-  let asked: string[][] = [];
+  let lookups: string[][] = [];
   let source: LogSource;
-  const quiet = new AbortController().signal;
-  const failed: string[] = [];
+  const neverAborted = new AbortController().signal;
+  const failedIds: string[] = [];
   before(async () => {
     platform = await TestPlatform.start();
     await platform.register({ name: 'f' });
@@ -24,7 +24,7 @@ describe('logs of invocations filtered by status', () => {
     for (let i = 0; i < 2; i++) {
       const { id } = await platform.client().submit('f', {});
       await (await platform.attempt(id)).fail('trap', `t${i}`);
-      failed.push(id);
+      failedIds.push(id);
     }
     // Lines of forgotten invocations, with a line of a known invocation in their middle.
     const key = store.keys.logs('default', 'f');
@@ -34,8 +34,8 @@ describe('logs of invocations filtered by status', () => {
     });
     await store.call(async (redis) => {
       for (let i = 0; i < LINES; i++) {
-        const kept = i === LINES / 2 ? (failed[0] ?? '') : `gone-${i}`;
-        await redis.xadd(key, '*', ...Object.entries(line(kept, `m${i}`)).flat());
+        const invocationId = i === LINES / 2 ? (failedIds[0] ?? '') : `gone-${i}`;
+        await redis.xadd(key, '*', ...Object.entries(line(invocationId, `m${i}`)).flat());
       }
     });
     source = {
@@ -43,31 +43,31 @@ describe('logs of invocations filtered by status', () => {
       tenant: 'default',
       names: async () => ['f'],
       statuses: (ids) => {
-        asked.push([...ids]);
+        lookups.push([...ids]);
         return invocations.statuses(ids);
       },
     };
   });
   after(() => platform.stop());
 
-  async function read(options: Partial<LogOptions>, signal = quiet): Promise<string[]> {
-    asked = [];
+  async function read(options: Partial<LogOptions>, signal = neverAborted): Promise<string[]> {
+    lookups = [];
     const messages: string[] = [];
-    const all = { cursor: null, follow: false, limit: 100, level: 'debug', ...options } as const;
-    for await (const { message } of readLogs(source, all, signal)) messages.push(message);
+    const allOptions = { cursor: null, follow: false, limit: 100, level: 'debug', ...options } as const;
+    for await (const { message } of readLogs(source, allOptions, signal)) messages.push(message);
     return messages;
   }
 
   it('are read in few round trips, look up each invocation once, and keep the newest within the limit', async () => {
-    const all = ['trap: t0', 'trap: t1', `m${LINES / 2}`];
-    assert.deepEqual(await read({ status: 'failed' }), all);
-    const ids = asked.flat();
+    const failedMessages = ['trap: t0', 'trap: t1', `m${LINES / 2}`];
+    assert.deepEqual(await read({ status: 'failed' }), failedMessages);
+    const ids = lookups.flat();
     assert.deepEqual([ids.length, new Set(ids).size], [LINES + 1, LINES + 1]);
-    assert.ok(asked.length <= 5, `${asked.length} round trips`);
-    assert.deepEqual(await read({ status: 'failed', limit: 2 }), all.slice(1));
+    assert.ok(lookups.length <= 5, `${lookups.length} round trips`);
+    assert.deepEqual(await read({ status: 'failed', limit: 2 }), failedMessages.slice(1));
     assert.deepEqual(await read({ status: 'succeeded' }), []);
     await read({ limit: 5 });
-    assert.deepEqual(asked, []);
+    assert.deepEqual(lookups, []);
   });
 
   it('continue after the last event of a reader that reconnects, not at the beginning that its address names', async () => {
@@ -94,7 +94,7 @@ describe('logs of invocations filtered by status', () => {
       },
     };
     await read({ status: 'failed' }, leave.signal);
-    assert.equal(asked.length, 1);
+    assert.equal(lookups.length, 1);
   });
 
   it('hold no memory after a refusal, whichever of several reads it stops', async () => {
@@ -105,14 +105,14 @@ describe('logs of invocations filtered by status', () => {
     });
     await store.call(async (redis) => {
       for (const [i, name] of names.entries()) {
-        // The page of the first log does not fit; those of some others would.
+        // The page of the first log exceeds the memory bound; the pages of some other logs would fit.
         const fields = Object.entries(entry('m'.repeat(i === 0 ? 16_000 : 8000))).flat();
         for (let line = 0; line < 20; line++) await redis.xadd(store.keys.logs('default', name), '*', ...fields);
       }
     });
     const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_200_000 });
     const following = { cursor: null, follow: true, limit: 100, level: 'debug' } as const;
-    const lines = readLogs({ ...source, logs, names: async () => names }, following, quiet, bodies.roomFor('t'));
+    const lines = readLogs({ ...source, logs, names: async () => names }, following, neverAborted, bodies.roomFor('t'));
     await assert.rejects(Array.fromAsync(lines), /too many bytes at once/);
     // Longer than the reads take: none of them is under way any more.
     await sleep(200);
@@ -122,16 +122,16 @@ describe('logs of invocations filtered by status', () => {
   it('of a thousand functions take little work for each line, and others have their turn', async () => {
     const [functions, page] = [1000, 20];
     const names = Array.from({ length: functions }, (_, i) => `many-${i}`);
-    let compared = 0;
+    let cursorReads = 0;
     const line = (name: string, i: number) => ({
       ...{ function: name, invocation: 'gone', seq: 1, at: 1, event: 'log' as const },
       data: JSON.stringify({ level: 'info', message: 'm' }),
       get cursor() {
-        compared += 1;
+        cursorReads += 1;
         return `${functions - i}-0`;
       },
     });
-    // The pages are there at once, so that no read gives others a turn.
+    // The pages are there at once, so that no read waits for a turn of the event loop.
     const logs = {
       newest: async (_tenant: string, name: string, { before }: { readonly before?: string }) =>
         before === undefined ? Array.from({ length: page }, (_, i) => line(name, i)) : [],
@@ -144,13 +144,13 @@ describe('logs of invocations filtered by status', () => {
     let counting: NodeJS.Immediate = setImmediate(count);
     try {
       const nothing = { cursor: null, follow: false, limit: 100, level: 'debug', search: 'no such text' } as const;
-      const lines = readLogs({ ...source, logs, names: async () => names }, nothing, quiet);
+      const lines = readLogs({ ...source, logs, names: async () => names }, nothing, neverAborted);
       assert.deepEqual(await Array.fromAsync(lines), []);
     } finally {
       clearImmediate(counting);
     }
     assert.ok(turns > 0, 'others had a turn');
-    assert.ok(compared <= 3 * functions * page, `${compared} reads of cursors for ${functions * page} lines`);
+    assert.ok(cursorReads <= 3 * functions * page, `${cursorReads} reads of cursors for ${functions * page} lines`);
   });
 
   it('take memory for each log that a stream follows, until it ends', async () => {
@@ -162,7 +162,7 @@ describe('logs of invocations filtered by status', () => {
     const leave = new AbortController();
     const first = follow(leave.signal);
     await eventually(() => bodies.heldBytes >= 50_000, 'the first stream follows its logs');
-    await assert.rejects(follow(quiet), /too many bytes at once/);
+    await assert.rejects(follow(neverAborted), /too many bytes at once/);
     leave.abort();
     assert.deepEqual(await first, []);
     assert.equal(bodies.heldBytes, 0);

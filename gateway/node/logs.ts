@@ -20,8 +20,8 @@ const LINE_BYTES = 256;
 /** Memory for following one log. */
 const FOLLOWED_BYTES = 512;
 /** Maximum lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
-const MAX_LOOKED_AT = 100_000;
-const MAX_LOOKED_UP = 20_000;
+const MAX_EXAMINED = 100_000;
+const MAX_STATE_LOOKUPS = 20_000;
 /** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
 /** Longest time for which a request examines lines without a break; other requests then have their turn. */
@@ -55,13 +55,13 @@ export async function* readLogs(
 ): AsyncGenerator<LogEntry, void, undefined> {
   const heldLines = new HeldLines(memory);
   try {
-    yield* readHeld(source, options, signal, heldLines);
+    yield* readFiltered(source, options, signal, heldLines);
   } finally {
     heldLines.free();
   }
 }
 
-async function* readHeld(
+async function* readFiltered(
   source: LogSource,
   options: LogOptions,
   signal: AbortSignal,
@@ -69,16 +69,20 @@ async function* readHeld(
 ): AsyncGenerator<LogEntry, void, undefined> {
   const filter = new LogFilter(source, options);
   const names = await source.names();
-  const logs = await openLogs(names, (name) => Backwards.open(source, name, options, names.length, heldLines), signal);
+  const logs = await openLogs(
+    names,
+    (name) => BackwardReader.open(source, name, options, names.length, heldLines),
+    signal,
+  );
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
-  const past: LogEntry[] = [];
+  const pastEntries: LogEntry[] = [];
   let characters = 0;
-  const [maxLines, batchSize] = options.status === undefined ? [MAX_LOOKED_AT, 1] : [MAX_LOOKED_UP, BATCH];
+  const [maxLines, batchSize] = options.status === undefined ? [MAX_EXAMINED, 1] : [MAX_STATE_LOOKUPS, BATCH];
   let sliceEndsAt = performance.now() + SLICE_MS;
   for (
     let examinedCount = 0, hasMore = true;
     hasMore &&
-    past.length < options.limit &&
+    pastEntries.length < options.limit &&
     characters < MAX_CHARACTERS &&
     examinedCount < maxLines &&
     !signal.aborted;
@@ -98,11 +102,11 @@ async function* readHeld(
     for (const entry of await filter.pass(lines)) {
       characters += entry.message.length;
       heldLines.hold(sizeOf(entry.message.length));
-      past.push(entry);
+      pastEntries.push(entry);
     }
   }
   for (const log of logs.splice(0)) log.close();
-  yield* past.splice(0).slice(0, options.limit).reverse();
+  yield* pastEntries.splice(0).slice(0, options.limit).reverse();
   heldLines.free();
   if (!options.follow) return;
   heldLines.hold(FOLLOWED_BYTES * names.length);
@@ -117,10 +121,10 @@ async function* readHeld(
 /** Opens logs, a few at once. */
 async function openLogs(
   names: readonly string[],
-  openLog: (name: string) => Promise<Backwards>,
+  openLog: (name: string) => Promise<BackwardReader>,
   signal: AbortSignal,
-): Promise<Backwards[]> {
-  const logs: Backwards[] = [];
+): Promise<BackwardReader[]> {
+  const logs: BackwardReader[] = [];
   for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
     // Wait for every read of the group, also after one has failed: a read that ends later would take memory that the stream no longer frees.
     const results = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(openLog));
@@ -165,8 +169,8 @@ function totalBytes(lines: readonly LogLine[]): number {
 }
 
 /** Removes and returns the newest line of all logs. */
-async function takeNewest(logs: readonly Backwards[]): Promise<LogLine | null> {
-  let newest: Backwards | undefined;
+async function takeNewest(logs: readonly BackwardReader[]): Promise<LogLine | null> {
+  let newest: BackwardReader | undefined;
   for (const log of logs) {
     if (log.head !== null && (newest === undefined || log.isNewerThan(newest))) newest = log;
   }
@@ -176,7 +180,7 @@ async function takeNewest(logs: readonly Backwards[]): Promise<LogLine | null> {
 }
 
 /** One log, read from its end. */
-class Backwards {
+class BackwardReader {
   readonly name: string;
   /** Cursor after which following starts. */
   newest: string;
@@ -219,11 +223,11 @@ class Backwards {
     options: LogOptions,
     logCount: number,
     heldLines: HeldLines,
-  ): Promise<Backwards> {
+  ): Promise<BackwardReader> {
     const { cursor, sinceMs = 0, untilMs } = options;
     const since = sinceMs > 0 ? `${sinceMs - 1}-${MAX_SEQUENCE}` : LOG_BEGINNING;
     const pageSize = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, logCount)));
-    const log = new Backwards(
+    const log = new BackwardReader(
       source,
       name,
       laterCursor(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
@@ -245,7 +249,7 @@ class Backwards {
   }
 
   /** Orders the heads of two logs by cursor, then by function. */
-  isNewerThan(other: Backwards): boolean {
+  isNewerThan(other: BackwardReader): boolean {
     if (this.#headMs !== other.#headMs) return this.#headMs > other.#headMs;
     if (this.#headSequence !== other.#headSequence) return this.#headSequence > other.#headSequence;
     return this.name > other.name;
@@ -278,7 +282,7 @@ class Backwards {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** The place of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids are in order of name: a later name includes the id. */
+/** The position of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids follow by function name: a later log still has the id. */
 function cursorFor(cursor: string, name: string): string {
   const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');
   if (cursorFunction === undefined || name <= cursorFunction) return position;

@@ -31,8 +31,8 @@ import { toInvocationState } from './present.ts';
 import { translating } from './store-errors.ts';
 
 /** Longest wait until all runtimes know of a drain. A runtime that does not hear of it for a whole lease counts as dead. */
-const HEARD_MS = LEASE_MS;
-const HEARD_POLL_MS = 20;
+const DRAIN_WAIT_MS = LEASE_MS;
+const DRAIN_POLL_MS = 20;
 
 /** Lists of invocations, load, GPU hosts, machines, join tokens and the webhook secret, in Redis. */
 export class NodeOperations implements Operations {
@@ -147,7 +147,7 @@ export class NodeOperations implements Operations {
 
   /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
   async #awaitDrainState(name: string, drained: boolean): Promise<GpuHostState | null> {
-    for (const giveUpAt = performance.now() + HEARD_MS; ; await sleep(HEARD_POLL_MS)) {
+    for (const giveUpAt = performance.now() + DRAIN_WAIT_MS; ; await sleep(DRAIN_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
       const reportedHosts = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
       const isBehind = reportedHosts.some((host) => host.name === name && isDrained(host) !== drained);
@@ -198,7 +198,7 @@ export class NodeOperations implements Operations {
       const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
       // When this gateway may not delete Redis users, another process that may do so hears of the removal and deletes the user.
-      if (removed && (await redisUsers.mayChange())) await redisUsers.compare();
+      if (removed && (await redisUsers.mayChange())) await redisUsers.reconcile();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;
     });

@@ -19,7 +19,7 @@ async function startDurable(): Promise<TestPlatform> {
 }
 
 /** Reads a stream frame by frame. */
-class Reading {
+class FrameReader {
   /** Frames that arrived in one chunk. */
   readonly #waiting: Frame[] = [];
   readonly #parser = new FrameParser();
@@ -58,7 +58,7 @@ describe('when Redis dies', () => {
 
   it('a stream continues once Redis is back', async () => {
     const { response, attempt } = await h.stream();
-    const reading = new Reading(response);
+    const reading = new FrameReader(response);
     await attempt.say('before');
     assert.equal((await reading.next())?.id, `${attempt.epoch}-1`);
     await platform.redis.restart();
@@ -98,10 +98,10 @@ describe('when Redis dies', () => {
 
   it('a stream ends with an error while Redis is away, and new requests are refused', async () => {
     const { response, attempt } = await h.stream();
-    const reading = new Reading(response);
+    const reading = new FrameReader(response);
     await attempt.say('before');
     await reading.next();
-    // The gateway asks Redis for a key that it has known for 1.5 s.
+    // The gateway's cached key expires after 1.5 s; the next request reads the key from Redis again.
     await sleep(1500);
     await h.ask('/v1/functions');
     await platform.redis.kill();
@@ -134,7 +134,7 @@ describe('when Redis dies', () => {
     assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
 
     await platform.redis.restart();
-    const again = new Reading(
+    const again = new FrameReader(
       await h.send(`/v1/invocations/${attempt.id}/events`, { headers: { 'last-event-id': '1' } }),
     );
     await attempt.say('after');
@@ -200,7 +200,7 @@ describe('a submission without a key that Redis does not answer in time', () => 
   after(() => platform.stop());
 
   /** Submits while Redis stands still. The scheduler knows the function and the key, so that only the submission waits for Redis. */
-  async function submitted(more: Partial<InvokeRequest> = {}): Promise<void> {
+  async function submitToStoppedRedis(more: Partial<InvokeRequest> = {}): Promise<void> {
     const call = {
       principal: (await platform.control.authenticate(platform.apiKey))!,
       ...{ requestId: 'r', traceparent: '', signal: AbortSignal.timeout(WAIT_MS) },
@@ -221,21 +221,21 @@ describe('a submission without a key that Redis does not answer in time', () => 
 
   it('does not run once Redis goes on', async () => {
     const known = await h.invocations();
-    await submitted();
+    await submitToStoppedRedis();
     process.kill(platform.redis.pid!, 'SIGCONT');
     await eventually(async () => (await h.invocations()).size === known.size + 2, 'Redis stores the submission');
     assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
   });
 
   it('does not run after a restart of Redis', async () => {
-    await submitted();
+    await submitToStoppedRedis();
     process.kill(platform.redis.pid!, 'SIGKILL');
     await platform.redis.restart();
     assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
   });
 
   it('waits for the retry of its client when the client has a key', async () => {
-    await submitted({ idempotencyKey: 'mine' });
+    await submitToStoppedRedis({ idempotencyKey: 'mine' });
     process.kill(platform.redis.pid!, 'SIGCONT');
     assert.deepEqual(
       (await statuses()).filter((status) => status !== 'cancelled'),

@@ -10,7 +10,7 @@ import type { OpenStreams } from '../app/http/open-streams.ts';
 import type { MetricsPage } from '../app/routes/metrics.ts';
 import { gpuHostsOf } from './gpu-hosts.ts';
 
-type Watched = Pick<Scheduler, 'queue' | 'runtimes' | 'admission' | 'store'>;
+type WatchedParts = Pick<Scheduler, 'queue' | 'runtimes' | 'admission' | 'store'>;
 type Load = Pick<TenantLoad, 'tenant' | 'waiting' | 'running'>;
 
 export interface PlatformMetricsOptions {
@@ -24,7 +24,7 @@ export interface PlatformMetricsOptions {
 
 /** All measurements of the platform: this gateway's own, and those that the other processes have stored in Redis lately. */
 export function platformMetrics({ scheduler, process, collect, ...options }: PlatformMetricsOptions): MetricsPage {
-  const others = async (): Promise<ProcessFamilies[] | null> => {
+  const readOthers = async (): Promise<ProcessFamilies[] | null> => {
     try {
       const snapshots = (await scheduler.metrics.read()).filter((snapshot) => snapshot.process !== process);
       return snapshots.map(({ process: name, text }) => ({ process: name, families: parseFamilies(text) ?? [] }));
@@ -34,28 +34,28 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
     }
   };
   const page = async (): Promise<string> => {
-    const [own, rest] = await Promise.all([collect(), others()]);
-    const reach: MetricFamily = {
+    const [own, rest] = await Promise.all([collect(), readOthers()]);
+    const redisUp: MetricFamily = {
       ...{ name: 'pie.redis.up', unit: '{redis}', description: '1 while Redis answers this gateway, else 0.' },
       ...{ kind: 'gauge', points: [{ labels: {}, value: rest === null ? 0 : 1 }] },
     };
-    return prometheusText([{ process, families: [...own, reach] }, ...(rest ?? [])]);
+    return prometheusText([{ process, families: [...own, redisUp] }, ...(rest ?? [])]);
   };
-  let reading: Promise<string> | undefined;
+  let pendingPage: Promise<string> | undefined;
   return {
     public: options.public,
     // Concurrent readers share one page.
     text: () => {
-      reading ??= page().finally(() => {
-        reading = undefined;
+      pendingPage ??= page().finally(() => {
+        pendingPage = undefined;
       });
-      return reading;
+      return pendingPage;
     },
   };
 }
 
 /** Queue, admission and runtimes, measured at each read. Without Redis the page lacks them. */
-export function watchPlatform(meter: Meter, { queue, runtimes, admission, store }: Watched): void {
+export function watchPlatform(meter: Meter, { queue, runtimes, admission, store }: WatchedParts): void {
   const gauge = (
     name: string,
     unit: string,
@@ -101,17 +101,17 @@ export function watchPlatform(meter: Meter, { queue, runtimes, admission, store 
   );
   gauge('pie.runtimes', '{runtime}', 'Runtimes that are known.', async (observe) => {
     const known = await runtimes.list();
-    const alive = known.filter((runtime) => runtime.alive).length;
-    observe(alive, { state: 'alive' });
-    observe(known.length - alive, { state: 'gone' });
+    const aliveCount = known.filter((runtime) => runtime.alive).length;
+    observe(aliveCount, { state: 'alive' });
+    observe(known.length - aliveCount, { state: 'gone' });
   });
   gauge('pie.gpu_hosts', '{host}', 'GPU hosts of runtimes; drained ones count only as drained.', async (observe) => {
     const hosts = gpuHostsOf(await runtimes.list());
-    const drained = hosts.filter((host) => host.drained).length;
-    const there = hosts.filter((host) => host.connected && !host.drained).length;
-    observe(there, { state: 'there' });
-    observe(drained, { state: 'drained' });
-    observe(hosts.length - drained - there, { state: 'away' });
+    const drainedCount = hosts.filter((host) => host.drained).length;
+    const availableCount = hosts.filter((host) => host.connected && !host.drained).length;
+    observe(availableCount, { state: 'there' });
+    observe(drainedCount, { state: 'drained' });
+    observe(hosts.length - drainedCount - availableCount, { state: 'away' });
   });
   gauge('pie.redis.memory', 'By', 'Memory that Redis uses, and its limit if it has one.', async (observe) => {
     const { usedBytes, maxBytes } = await store.memory();

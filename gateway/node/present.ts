@@ -70,7 +70,7 @@ export function toReport({ componentBytes, build = {} }: StoredVersion): DeployR
   };
 }
 
-/** A record in its client's view, without output. */
+/** An invocation as its client sees it, without the output. */
 export function toInvocationState(record: Invocation): InvocationState {
   return {
     id: record.id,
@@ -93,7 +93,7 @@ export function toInvocationState(record: Invocation): InvocationState {
   };
 }
 
-/** A record in its client's view, with output. `last` is the `result` event of a succeeded invocation, if the store still has it. */
+/** An invocation as its client sees it, with the output. `last` is the `result` event of a succeeded invocation, if the store still has it. */
 export function withOutput(record: Invocation, last: InvocationEvent | null): HeldInvocation {
   return { ...toInvocationState(record), ...(last?.event === 'result' && { output: resultIn(last.data).output }) };
 }

@@ -35,25 +35,25 @@ export class NodeQuotas implements Quotas {
       requireScope(call, 'operator');
       await this.#requireTenant(tenant);
       const { quotas, audit, store } = this.#scheduler;
-      const wanted = toChange(change, store.clock());
+      const limitChange = toChange(change, store.clock());
       // A limit of a removed function can still be removed.
-      if (wanted.function !== null && wanted.limit !== null)
-        await this.#requireFunction(tenant, wanted.function, '/function');
+      if (limitChange.function !== null && limitChange.limit !== null)
+        await this.#requireFunction(tenant, limitChange.function, '/function');
       const note = { author: call.principal.keyId, reason: change.reason ?? '' };
-      if ((await quotas.set(tenant, wanted, note)) === 'full') {
+      if ((await quotas.set(tenant, limitChange, note)) === 'full') {
         throw new GatewayError(
           'invalid-quota',
           `The tenant ${tenant} has ${MAX_SETTINGS} quota settings, the maximum.`,
         );
       }
-      const { quota, function: fn } = wanted;
+      const { quota, function: fn } = limitChange;
       await audit.record(call.principal.keyId, tenant, 'quota.set', fn === null ? quota : `${quota}/${fn}`, {
         ...change,
       });
       await this.#scheduler.pokeAdmission(tenant);
       const states = await quotas.status(tenant, fn);
-      const now = states.find((state) => state.quota === quota && state.function === fn);
-      return now === undefined ? null : toStatus(now);
+      const currentState = states.find((state) => state.quota === quota && state.function === fn);
+      return currentState === undefined ? null : toStatus(currentState);
     });
   }
 

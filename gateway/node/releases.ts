@@ -57,7 +57,7 @@ export class NodeReleases implements Releases {
 
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias> {
     return translating(async () => {
-      refuse(aliasNameFault(alias) ?? messageFault(change.message));
+      throwFault(aliasNameFault(alias) ?? messageFault(change.message));
       requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
       const deployedFunction = await this.#requireFunction(tenant, name);
@@ -65,7 +65,7 @@ export class NodeReleases implements Releases {
         version: versionIn(deployedFunction, version, `/shares/${index}/version`),
         weight,
       }));
-      refuse(sharesFault(shares));
+      throwFault(sharesFault(shares));
       const { message, ifRevision } = change;
       const outcome = await this.#scheduler.releases.set(tenant, name, alias, {
         shares,
@@ -101,15 +101,15 @@ export class NodeReleases implements Releases {
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback> {
     return translating(async () => {
       const { alias = LIVE, message, ifRevision, dryRun = false } = request;
-      refuse(aliasNameFault(alias) ?? messageFault(message));
+      throwFault(aliasNameFault(alias) ?? messageFault(message));
       requireOwn(call.principal, name);
       const { tenant, keyId } = call.principal;
       const deployedFunction = await this.#requireFunction(tenant, name);
       const to = request.to === undefined ? undefined : versionIn(deployedFunction, request.to, '/to');
-      const wish = { by: keyId, to, message, ifRevision };
+      const rollbackOptions = { by: keyId, to, message, ifRevision };
       const { releases } = this.#scheduler;
       if (dryRun) {
-        const planOutcome = await releases.planRollback(tenant, name, alias, wish);
+        const planOutcome = await releases.planRollback(tenant, name, alias, rollbackOptions);
         if (!planOutcome.ok) throw refusal(name, alias, planOutcome);
         const { from } = planOutcome.plan;
         const missingVersion = planOutcome.plan.to.find(
@@ -123,7 +123,7 @@ export class NodeReleases implements Releases {
           dryRun,
         };
       }
-      const outcome = await releases.rollback(tenant, name, alias, wish);
+      const outcome = await releases.rollback(tenant, name, alias, rollbackOptions);
       if (!outcome.ok) throw refusal(name, alias, outcome);
       await this.#audit(call, 'alias.rollback', `${name}@${alias}`, { to: outcome.plan.to, message });
       return {
@@ -186,7 +186,7 @@ export class NodeReleases implements Releases {
     return deployedFunction;
   }
 
-  /** Changes of a rollback, between the versions with the largest shares. */
+  /** The shares before and after a rollback, and the changes between the versions with the largest shares. */
   async #planWithChanges(
     deployedFunction: DeployedFunction,
     { from, to }: RollbackPlan,
@@ -198,7 +198,7 @@ export class NodeReleases implements Releases {
         version === undefined
           ? null
           : await functions.runnable(deployedFunction.tenant, deployedFunction.name, version);
-      return heaviestVersion && environments.opened(heaviestVersion);
+      return heaviestVersion && environments.withOpenedValues(heaviestVersion);
     };
     const [before, after] = await Promise.all([openedHeaviest(from.shares), openedHeaviest(to)]);
     return { from: from.shares, to, changes: after === null ? [] : differences(before, after) };
@@ -218,8 +218,8 @@ export class NodeReleases implements Releases {
 function versionIn(deployedFunction: DeployedFunction, reference: string, field: string): string {
   const version = versionOf(deployedFunction, reference, field);
   if (version !== null) return version;
-  const what = `"${reference.slice(0, 100)}" is neither a version nor a tag of ${deployedFunction.name}.`;
-  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(deployedFunction.name) });
+  const message = `"${reference.slice(0, 100)}" is neither a version nor a tag of ${deployedFunction.name}.`;
+  throw new GatewayError('invalid-alias', message, { field, hint: versionsHint(deployedFunction.name) });
 }
 
 /** Returns the version that `reference` names: a full version, its unique first digits, or an alias of a single version. Null when there is none. */
@@ -230,24 +230,24 @@ function versionOf({ name, versions, aliases }: DeployedFunction, reference: str
   const matches =
     reference.length < MIN_VERSION_PREFIX ? [] : versions.filter(({ version }) => version.startsWith(reference));
   if (matches.length <= 1) return matches[0]?.version ?? null;
-  const what = `${matches.length} versions of ${name} begin with "${reference}".`;
-  throw new GatewayError('invalid-alias', what, { field, hint: versionsHint(name) });
+  const message = `${matches.length} versions of ${name} begin with "${reference}".`;
+  throw new GatewayError('invalid-alias', message, { field, hint: versionsHint(name) });
 }
 
 function versionsHint(name: string): string {
   return `\`pie versions ${name}\` lists them; the first ${MIN_VERSION_PREFIX} digits are enough when they are unique.`;
 }
 
-function refuse(fault: { readonly field: string; readonly message: string } | null): void {
+function throwFault(fault: { readonly field: string; readonly message: string } | null): void {
   if (fault === null) return;
   throw new GatewayError('invalid-alias', `${fault.field.replace(/^\//, '')} ${fault.message}.`, {
     field: fault.field,
   });
 }
 
-type Refused = Extract<AliasOutcome, { ok: false }> | Extract<RollbackOutcome, { ok: false }>;
+type RefusedOutcome = Extract<AliasOutcome, { ok: false }> | Extract<RollbackOutcome, { ok: false }>;
 
-function refusal(name: string, alias: string, refused: Refused): GatewayError {
+function refusal(name: string, alias: string, refused: RefusedOutcome): GatewayError {
   switch (refused.reason) {
     case 'unknown-function':
       return new GatewayError('unknown-function', `There is no function "${name}".`);

@@ -30,7 +30,7 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
   });
   return {
     begin(request: ArrivedRequest): ObservedRequest {
-      const from = performance.now();
+      const startedAt = performance.now();
       const method = METHODS.has(request.method) ? request.method : '_OTHER';
       const span = tracer && !UNTRACED.has(request.path) ? beginSpan(tracer, method, request) : undefined;
       return {
@@ -45,10 +45,10 @@ export function observeRequests({ meter, tracer }: Instruments): RequestObserver
               'http.response.status_code': status,
               ...(code !== undefined && { 'error.type': code }),
             };
-            durations.record((performance.now() - from) / 1000, attributes);
+            durations.record((performance.now() - startedAt) / 1000, attributes);
             if (span) endSpan(span, method, answer);
           };
-          whenLeft(request.environment, finish);
+          onResponseEnd(request.environment, finish);
         },
       };
     },
@@ -74,7 +74,7 @@ function endSpan(span: Span, method: string, { route, status, tenant, code }: An
 }
 
 /** Calls `finish` when Node closes the response, or at once without a Node response. */
-function whenLeft(environment: unknown, finish: () => void): void {
+function onResponseEnd(environment: unknown, finish: () => void): void {
   const outgoing = (environment as { outgoing?: ServerResponse } | undefined)?.outgoing;
   if (!outgoing || outgoing.closed) finish();
   else outgoing.once('close', finish);

@@ -6,10 +6,10 @@ import type { Call, ControlPlane } from '../app/control.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { InputChecker } from '../app/validation/input.ts';
 
-/** Limit on making one invocation. */
+/** Time limit on the submission of one invocation. */
 const DEADLINE_MS = 10_000;
 /** Codes of refusals after which another try may soon succeed. */
-const PASSING: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
+const TRANSIENT_CODES: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
 
 /** Makes the invocations of schedules as ordinary invocations of their tenants, with the same quotas and the same check of the input. */
 export function scheduledRuns(
@@ -31,7 +31,7 @@ export function scheduledRuns(
       return { invocation: invoked.id };
     } catch (caught) {
       const error = GatewayError.from(caught);
-      if (PASSING.includes(error.code)) throw caught;
+      if (TRANSIENT_CODES.includes(error.code)) throw caught;
       return { error: { code: error.code, message: error.message } };
     }
   };

@@ -19,11 +19,12 @@ describe('schedules', () => {
     worker = scheduler.createScheduleWorker({ run: scheduledRuns(control, scheduler.tenants) });
     worker.start();
   };
-  const made = async (name: string) => {
+  const invocationsOf = async (name: string) => {
     const { invocations } = await client.operations.invocations({ function: name });
     return invocations;
   };
-  const last = async (name: string) => (await client.schedules.list()).find((one) => one.name === name)?.last ?? null;
+  const lastRunOf = async (name: string) =>
+    (await client.schedules.list()).find((one) => one.name === name)?.last ?? null;
 
   before(async () => {
     platform = await TestPlatform.start();
@@ -39,11 +40,11 @@ describe('schedules', () => {
     await platform.register({ name: 'story', input: INPUT_SCHEMA });
     const set = await client.schedules.put('often', { function: 'story', input: { prompt: 'Hé' }, everyMs: MINUTE_MS });
     assert.deepEqual([set.function, set.input, set.everyMs, set.last], ['story', { prompt: 'Hé' }, MINUTE_MS, null]);
-    await eventually(async () => (await made('story')).length === 1, 'an interval begins at once');
-    const [invocation] = await made('story');
+    await eventually(async () => (await invocationsOf('story')).length === 1, 'an interval begins at once');
+    const [invocation] = await invocationsOf('story');
     assert.deepEqual([invocation?.status, invocation?.schedule], ['queued', 'often']);
     assert.deepEqual(await client.input(invocation?.id ?? ''), { prompt: 'Hé' });
-    await eventually(async () => (await last('often'))?.invocation === invocation?.id, 'the last time is noted');
+    await eventually(async () => (await lastRunOf('often'))?.invocation === invocation?.id, 'the last time is noted');
     const attempt = await platform.attempt(invocation?.id ?? '');
     await attempt.succeed('done');
     assert.equal((await client.invocation(attempt.id)).schedule, 'often', 'the source outlives the end');
@@ -75,7 +76,7 @@ describe('schedules', () => {
     );
     const { redis } = platform.scheduler.store;
     const hdel = redis.hdel.bind(redis);
-    // As when the connection loses the first answer.
+    // Repeats the call, as if the connection had lost the first answer.
     const twice = t.mock.method(redis, 'hdel', async (...call: Parameters<typeof hdel>) => {
       await hdel(...call);
       return hdel(...call);
@@ -96,18 +97,18 @@ describe('schedules', () => {
     await platform.register({ name: 'story', input: INPUT_SCHEMA });
     const good = { function: 'story', input: { prompt: 'x' }, cron: '0 3 * * *' };
     const put = (more: object, name = 'refused') => client.schedules.put(name, { ...good, ...more });
-    const refused = async (more: object, code: string, field?: string) =>
+    const assertRefused = async (more: object, code: string, field?: string) =>
       assert.rejects(put(more), { code, ...(field !== undefined && { field }) }, JSON.stringify(more));
-    await refused({ cron: '0 3 * *' }, 'invalid-input', '/cron');
-    await refused({ timezone: 'Nowhere' }, 'invalid-input', '/timezone');
-    await refused({ everyMs: MINUTE_MS }, 'invalid-input', '/everyMs');
-    await refused({ cron: undefined }, 'invalid-input', '/cron');
-    await refused({ cron: undefined, everyMs: 1000 }, 'invalid-input', '/everyMs');
-    await refused({ input: { prompt: 1 } }, 'invalid-input', '/prompt');
-    await refused({ input: { prompt: 'x'.repeat(17_000) } }, 'invalid-input', '/input');
-    await refused({ function: 'nothing' }, 'unknown-function');
-    await refused({ function: 'story@nothing' }, 'unknown-alias');
-    await refused({ other: 1 }, 'invalid-input', '/other');
+    await assertRefused({ cron: '0 3 * *' }, 'invalid-input', '/cron');
+    await assertRefused({ timezone: 'Nowhere' }, 'invalid-input', '/timezone');
+    await assertRefused({ everyMs: MINUTE_MS }, 'invalid-input', '/everyMs');
+    await assertRefused({ cron: undefined }, 'invalid-input', '/cron');
+    await assertRefused({ cron: undefined, everyMs: 1000 }, 'invalid-input', '/everyMs');
+    await assertRefused({ input: { prompt: 1 } }, 'invalid-input', '/prompt');
+    await assertRefused({ input: { prompt: 'x'.repeat(17_000) } }, 'invalid-input', '/input');
+    await assertRefused({ function: 'nothing' }, 'unknown-function');
+    await assertRefused({ function: 'story@nothing' }, 'unknown-alias');
+    await assertRefused({ other: 1 }, 'invalid-input', '/other');
     await assert.rejects(put({}, 'Not a name'), { code: 'invalid-input' });
     const reader = platform.client(await platform.key(['invoke']));
     await assert.rejects(reader.schedules.put('refused', good), { code: 'forbidden' });
@@ -120,7 +121,7 @@ describe('schedules', () => {
     await platform.scheduler.quotas.setDefaults({ schedules: used + 1 });
     await put({}, 'last-one');
     await put({ cron: '0 4 * * *' }, 'last-one');
-    await refused({}, 'quota-schedules');
+    await assertRefused({}, 'quota-schedules');
     await client.schedules.remove('last-one');
     await platform.scheduler.quotas.setDefaults({});
   });
@@ -134,8 +135,8 @@ describe('schedules', () => {
       { name: 'never', function: 'paused-story', reference: '', input: '{}', timing: { everyMs: MINUTE_MS } },
       'key_test',
     );
-    const told = async () => (await platform.scheduler.schedules.get('paused', 'never'))?.last?.error?.code;
-    await eventually(async () => (await told()) === 'tenant-suspended', 'the refusal is noted');
+    const lastErrorCode = async () => (await platform.scheduler.schedules.get('paused', 'never'))?.last?.error?.code;
+    await eventually(async () => (await lastErrorCode()) === 'tenant-suspended', 'the refusal is noted');
     await platform.scheduler.tenants.change('paused', { suspended: false });
     assert.equal((await owner.operations.invocations({})).invocations.length, 0);
   });
@@ -148,7 +149,7 @@ describe('schedules', () => {
     assert.equal((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
     assert.equal(await schedules.repair(), 1);
     assert.equal(await schedules.repair(), 0);
-    // A change that broke off before its job scheduler.
+    // Stands in for a change that broke off before it reached its job scheduler.
     const { store } = platform.scheduler;
     const entry = JSON.parse((await store.redis.hget(store.keys.schedules('default'), 'of-short-lived')) ?? '');
     await store.redis.hset(
@@ -179,9 +180,9 @@ describe('schedules', () => {
     const { id } = await admin.submit('redeployed', {});
     // Each step of the removal is followed by changes of other clients.
     const { redis } = scheduler.store;
-    const all = redis.hvals.bind(redis);
+    const originalHvals = redis.hvals.bind(redis);
     t.mock.method(redis, 'hvals', async (key: string) => {
-      const found = await all(key);
+      const found = await originalHvals(key);
       if (key === scheduler.store.keys.schedules(tenant) && !found.join().includes('other'))
         await put('second', 'other', 2);
       return found;
@@ -228,22 +229,22 @@ describe('schedules', () => {
       return new Date(yearly?.nextAt ?? 0).getUTCMonth() + 1;
     };
     // Other changes that are made between a read of the entry and the change of the job scheduler.
-    const others: (() => Promise<unknown>)[] = [];
+    const otherChanges: (() => Promise<unknown>)[] = [];
     const get = slow.get.bind(slow);
     slow.get = async (...names) => {
       const found = await get(...names);
-      await others.shift()?.();
+      await otherChanges.shift()?.();
       return found;
     };
-    others.push(() => put(schedules, 2));
+    otherChanges.push(() => put(schedules, 2));
     await put(slow, 12);
     assert.equal(await nextMonth(), 2);
-    others.push(() => put(schedules, 3));
+    otherChanges.push(() => put(schedules, 3));
     assert.equal(await slow.remove('hasty', 'yearly'), true);
     assert.equal(await nextMonth(), 3);
-    others.push(() => schedules.remove('hasty', 'yearly'));
+    otherChanges.push(() => schedules.remove('hasty', 'yearly'));
     assert.equal((await put(slow, 12))?.nextAt, null);
-    assert.deepEqual(others, []);
+    assert.deepEqual(otherChanges, []);
     await slow.close();
   });
 
@@ -266,7 +267,7 @@ describe('schedules', () => {
     await worker.stop();
     await client.schedules.put('restarted', { function: 'later', everyMs: MINUTE_MS });
     start();
-    await eventually(async () => (await made('later')).length === 1, 'the time that passed is made up for');
+    await eventually(async () => (await invocationsOf('later')).length === 1, 'the time that passed is made up for');
     assert.deepEqual(definedScripts(platform.scheduler.store), []);
   });
 });

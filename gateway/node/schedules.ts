@@ -16,7 +16,7 @@ export class NodeSchedules implements Schedules {
   }
 
   list({ principal }: Call): Promise<readonly Schedule[]> {
-    return translating(async () => (await this.#scheduler.schedules.list(principal.tenant)).map(shown));
+    return translating(async () => (await this.#scheduler.schedules.list(principal.tenant)).map(toSchedule));
   }
 
   put({ principal }: Call, { name, function: fn, input, timing, check }: NewSchedule): Promise<Schedule | null> {
@@ -33,7 +33,7 @@ export class NodeSchedules implements Schedules {
       // The function was removed meanwhile.
       if (schedule === null) return null;
       await audit.record(keyId, tenant, 'schedule.set', name, { function: fn.name, ...timing });
-      return shown(schedule);
+      return toSchedule(schedule);
     });
   }
 
@@ -47,7 +47,7 @@ export class NodeSchedules implements Schedules {
   }
 }
 
-function shown({
+function toSchedule({
   name,
   function: fn,
   reference,

@@ -18,11 +18,11 @@ export class NodeSecrets implements Secrets {
   list({ principal }: Call): Promise<readonly Secret[]> {
     return translating(async () => {
       const { secrets, functions } = this.#scheduler;
-      const [stored, served] = await Promise.all([
+      const [storedSecrets, servedVersions] = await Promise.all([
         secrets.list(principal.tenant),
         functions.inService(principal.tenant),
       ]);
-      return stored.map((secret) => withUses(secret, served));
+      return storedSecrets.map((secret) => withUses(secret, servedVersions));
     });
   }
 
@@ -33,7 +33,7 @@ export class NodeSecrets implements Secrets {
       if (fault !== null) throw new GatewayError('invalid-secret', `${name}: ${fault}.`, { field: '/value' });
       const { secrets, functions, audit } = this.#scheduler;
       const { tenant, keyId } = principal;
-      const secret = await secrets.set(tenant, name, value, keyId).catch(sealingFault);
+      const secret = await secrets.set(tenant, name, value, keyId).catch(throwSealingFault);
       if (secret === 'too-many-secrets') {
         throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, the maximum.`);
       }
@@ -80,15 +80,20 @@ function checkName(name: string): void {
 }
 
 /** Turns an error of sealing or opening into the platform's own fault. */
-function sealingFault(error: unknown): never {
+function throwSealingFault(error: unknown): never {
   if (!(error instanceof SecretError)) throw error;
   throw new GatewayError('internal', error.message, { cause: error });
 }
 
-function withUses({ name, revision, changedAt, changedBy }: StoredSecret, served: readonly FunctionVersion[]): Secret {
-  const usedBy = served.flatMap((version) => {
-    const used = revisionOf(version, name);
-    return used === undefined ? [] : [{ function: version.name, version: version.version, revision: used }];
+function withUses(
+  { name, revision, changedAt, changedBy }: StoredSecret,
+  servedVersions: readonly FunctionVersion[],
+): Secret {
+  const usedBy = servedVersions.flatMap((version) => {
+    const usedRevision = revisionOf(version, name);
+    return usedRevision === undefined
+      ? []
+      : [{ function: version.name, version: version.version, revision: usedRevision }];
   });
   return { name, revision, changedAt, changedBy, usedBy };
 }

@@ -27,7 +27,7 @@ export interface RunningServer {
 
 /** Connections that may wait for acceptance: bursts of a thousand clients are ordinary. */
 const BACKLOG = 4096;
-/** Longer than common proxies keep a connection, so that the proxy closes it and not the gateway. */
+/** Longer than common proxies keep an idle connection, so that the proxy closes the connection and not the gateway. */
 const KEEP_ALIVE_MS = 65_000;
 /**
  * Longest time in which a request arrives. The app bounds a body by its speed: 64 MiB at 16 KiB a second take 68 minutes, and Node's own
@@ -49,7 +49,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
     draining: draining.signal,
     shutdown: shutdown.signal,
   });
-  let running = 0;
+  let openRequests = 0;
   const server = createAdaptorServer({
     fetch: app.fetch,
     serverOptions: { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: ARRIVAL_MS },
@@ -57,9 +57,9 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   answerBrokenRequests(server);
   server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.on('request', (_request, response) => {
-    running += 1;
+    openRequests += 1;
     response.once('close', () => {
-      running -= 1;
+      openRequests -= 1;
     });
   });
   server.listen({ host: options.host, port: options.port, backlog: BACKLOG });
@@ -70,10 +70,10 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   );
 
   const idleWithin = async (ms: number) => {
-    const until = performance.now() + ms;
+    const deadline = performance.now() + ms;
     for (;;) {
       server.closeIdleConnections();
-      if (running === 0 || performance.now() >= until) return;
+      if (openRequests === 0 || performance.now() >= deadline) return;
       await sleep(POLL_MS);
     }
   };
@@ -92,7 +92,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
 }
 
 function urlOf({ address, family, port }: AddressInfo): string {
-  const everywhere = address === '0.0.0.0' || address === '::';
-  const host = everywhere ? '127.0.0.1' : family === 'IPv6' ? `[${address}]` : address;
+  const isWildcard = address === '0.0.0.0' || address === '::';
+  const host = isWildcard ? '127.0.0.1' : family === 'IPv6' ? `[${address}]` : address;
   return `http://${host}:${port}`;
 }

@@ -103,7 +103,7 @@ export class NodeTenants implements Tenants {
       requireValid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
       requireValid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
       requireValid(
-        expiresAtMs === undefined || isAhead(expiresAtMs),
+        expiresAtMs === undefined || isValidExpiry(expiresAtMs),
         'expiresAt',
         'A key expires in the future, within ten years.',
       );
@@ -117,8 +117,8 @@ export class NodeTenants implements Tenants {
 
   rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null> {
     return translating(async () => {
-      const old = await this.#keyToChange(call, tenant, id);
-      if (old === null) return null;
+      const oldKey = await this.#keyToChange(call, tenant, id);
+      if (oldKey === null) return null;
       const outcome = await this.#scheduler.apiKeys.rotate(tenant, id, graceMs, call.principal.keyId);
       if (outcome.kind === 'unknown') return null;
       if (outcome.kind === 'full') throw tooManyKeys(tenant);
@@ -214,7 +214,7 @@ function checkChange({ weight, latency }: TenantChange): void {
   );
 }
 
-function isAhead(at: number): boolean {
+function isValidExpiry(at: number): boolean {
   return at > Date.now() && at <= Date.now() + MAX_LIFETIME_MS;
 }
 

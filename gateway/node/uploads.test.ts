@@ -49,18 +49,18 @@ describe('a large upload', () => {
 
   it('beyond the limit is refused, and its connection stays usable', async () => {
     const tooLarge = Buffer.alloc(66 * MEBIBYTE);
-    const isUsable = async () => assert.equal((await send('GET', '/v1/functions', [])).status, 200);
+    const assertUsable = async () => assert.equal((await send('GET', '/v1/functions', [])).status, 200);
     assert.deepEqual(await send('PUT', '/v1/functions/big', deployment(tooLarge), multipart), {
       status: 413,
       code: 'component-too-large',
     });
-    await isUsable();
+    await assertUsable();
     const input = await send('POST', '/v1/functions/big/invocations', [tooLarge.subarray(0, 6 * MEBIBYTE)], json);
     assert.deepEqual(input, { status: 413, code: 'body-too-large' });
     const stranger = { ...multipart, authorization: 'Bearer x' };
     const wrongKey = await send('PUT', '/v1/functions/big', [tooLarge.subarray(0, 16 * MEBIBYTE)], stranger);
     assert.deepEqual(wrongKey, { status: 401, code: 'unauthorized' });
-    await isUsable();
+    await assertUsable();
   });
 
   it('of exactly the limit is accepted', async () => {

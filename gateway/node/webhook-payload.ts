@@ -13,8 +13,8 @@ const MAX_OUTPUT_BYTES = 256 * 1024;
 export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
   return async (invocation) => {
     const last = await scheduler.events.terminal(invocation.id, invocation);
-    const large = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
-    const { webhook, ...state } = withOutput(invocation, large ? null : last);
+    const isLarge = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
+    const { webhook, ...state } = withOutput(invocation, isLarge ? null : last);
     const head = JSON.stringify({ type: 'invocation.ended', timestamp: state.endedAt });
     const isOmitted = state.status === 'succeeded' && !('output' in state);
     const data = jsonWithOutput({ ...state, ...(isOmitted ? { outputOmitted: true } : {}) });

@@ -94,13 +94,13 @@ describe('webhooks', () => {
   });
 
   /** Runs an invocation that succeeds with `output`. */
-  async function ended(webhook: string, output: unknown = 1): Promise<string> {
+  async function runToEnd(webhook: string, output: unknown = 1): Promise<string> {
     const { id } = await client.submit('echo', {}, { webhook });
     await (await platform.attempt(id)).succeed(output);
     return id;
   }
 
-  async function settled(id: string): Promise<WebhookDelivery> {
+  async function untilSettled(id: string): Promise<WebhookDelivery> {
     let delivery: WebhookDelivery | undefined;
     await eventually(async () => {
       delivery = (await client.invocation(id)).webhook;
@@ -116,12 +116,12 @@ describe('webhooks', () => {
     // A replica refuses writes.
     receiver.beforeAnswer = async () => void (await redis.replicaof('127.0.0.1', '1'));
     receiver.statuses = [410];
-    const id = await ended(receiver.url('/away'));
+    const id = await runToEnd(receiver.url('/away'));
     await eventually(() => receiver.received.some(({ path }) => path === '/away'), 'the receiver has the delivery');
     receiver.beforeAnswer = async () => undefined;
     await sleep(100);
     await redis.replicaof('NO', 'ONE');
-    const { status, attempts } = await settled(id);
+    const { status, attempts } = await untilSettled(id);
     assert.deepEqual([status, attempts], ['failed', 1]);
     await redis.zrem(keys.webhooks, 'broken');
   });
@@ -129,41 +129,41 @@ describe('webhooks', () => {
   it('lose no attempt when Redis is away as a delivery begins', async () => {
     const { invocations } = platform.scheduler;
     const { get } = invocations;
-    const asked = Promise.withResolvers<void>();
+    const recordRead = Promise.withResolvers<void>();
     const id = await client.submit('echo', {}, { webhook: receiver.url('/read') }).then((submitted) => submitted.id);
     const attempt = await platform.attempt(id);
     invocations.get = async () => {
-      asked.resolve();
+      recordRead.resolve();
       throw new StoreError('store-unavailable', 'Redis is away.');
     };
     try {
       await attempt.succeed(1);
-      await asked.promise;
+      await recordRead.promise;
     } finally {
       invocations.get = get;
     }
-    const { status, attempts } = await settled(id);
+    const { status, attempts } = await untilSettled(id);
     assert.deepEqual([status, attempts], ['delivered', 1]);
   });
 
   it('repeat a signed delivery under one id until the receiver accepts it', async () => {
     receiver.statuses = [500, 302];
     outcomes.length = 0;
-    const id = await ended(receiver.url('/signed'), { text: 'done' });
-    const { status, attempts, lastStatus, nextAt } = await settled(id);
+    const id = await runToEnd(receiver.url('/signed'), { text: 'done' });
+    const { status, attempts, lastStatus, nextAt } = await untilSettled(id);
     assert.deepEqual([status, attempts, lastStatus, nextAt], ['delivered', 3, 204, null]);
     await eventually(() => outcomes.length === 3, 'the receiver has each attempt');
     assert.deepEqual(definedScripts(platform.scheduler.store), []);
     assert.deepEqual(outcomes, ['retry', 'retry', 'delivered']);
-    const mine = receiver.received.filter(({ path }) => path === '/signed');
-    assert.equal(mine.length, 3);
+    const signedDeliveries = receiver.received.filter(({ path }) => path === '/signed');
+    assert.equal(signedDeliveries.length, 3);
     assert.equal(
       receiver.received.some(({ path }) => path === '/elsewhere'),
       false,
       'the sender does not follow a redirect',
     );
     const key = Buffer.from((await client.operations.webhookSecret()).replace('whsec_', ''), 'base64');
-    for (const { headers, body } of mine) {
+    for (const { headers, body } of signedDeliveries) {
       assert.equal(headers['webhook-id'], id);
       const signed = `${id}.${headers['webhook-timestamp']}.${body}`;
       const signature = `v1,${createHmac('sha256', key).update(signed).digest('base64')}`;
@@ -171,7 +171,7 @@ describe('webhooks', () => {
       assert.ok(Math.abs(Number(headers['webhook-timestamp']) - Date.now() / 1000) < 60);
     }
     const { webhook, ...state } = await client.invocation(id);
-    assert.deepEqual(JSON.parse(mine[0]?.body ?? ''), {
+    assert.deepEqual(JSON.parse(signedDeliveries[0]?.body ?? ''), {
       type: 'invocation.ended',
       timestamp: state.endedAt,
       data: state,
@@ -181,8 +181,8 @@ describe('webhooks', () => {
   it('report cancellations, and omit large outputs', async () => {
     const { id: cancelled } = await client.submit('echo', {}, { webhook: receiver.url('/cancelled') });
     await client.cancel(cancelled);
-    const large = await ended(receiver.url('/large'), 'x'.repeat(300_000));
-    await Promise.all([settled(cancelled), settled(large)]);
+    const large = await runToEnd(receiver.url('/large'), 'x'.repeat(300_000));
+    await Promise.all([untilSettled(cancelled), untilSettled(large)]);
     const dataOf = (path: string) => JSON.parse(receiver.received.find((each) => each.path === path)?.body ?? '').data;
     assert.deepEqual([dataOf('/cancelled').status, dataOf('/cancelled').error.code], ['cancelled', 'cancelled']);
     assert.deepEqual([dataOf('/large').outputOmitted, 'output' in dataOf('/large')], [true, false]);
@@ -194,10 +194,10 @@ describe('webhooks', () => {
       const record = (await invocations.get(id)) ?? assert.fail('no record');
       return JSON.parse(await webhookPayload({ events })(record)).data;
     };
-    const id = await ended(receiver.url('/late'), null);
-    await settled(id);
-    const kept = await dataOf(id);
-    assert.deepEqual([kept.output, 'outputOmitted' in kept], [null, false]);
+    const id = await runToEnd(receiver.url('/late'), null);
+    await untilSettled(id);
+    const keptData = await dataOf(id);
+    assert.deepEqual([keptData.output, 'outputOmitted' in keptData], [null, false]);
     await store.redis.del(store.keys.events(id), store.keys.outcome(id));
     const late = await dataOf(id);
     assert.deepEqual([late.status, late.outputOmitted, 'output' in late], ['succeeded', true, false]);
@@ -208,12 +208,12 @@ describe('webhooks', () => {
 
   it('stop at status 410, and do not connect to private addresses behind public names', async () => {
     receiver.statuses = [410];
-    const gone = await settled(await ended(receiver.url('/gone')));
+    const gone = await untilSettled(await runToEnd(receiver.url('/gone')));
     assert.deepEqual([gone.status, gone.attempts, gone.lastStatus], ['failed', 1, 410]);
     await eventually(() => outcomes.at(-1) === 'failed', 'the attempt was the last one');
     const before = receiver.received.length;
     const { port } = new URL(receiver.url('/'));
-    const id = await ended(`https://rebound.example:${port}/inside`);
+    const id = await runToEnd(`https://rebound.example:${port}/inside`);
     await eventually(async () => ((await client.invocation(id)).webhook?.attempts ?? 0) > 0, 'an attempt');
     const { lastError, status } = (await client.invocation(id)).webhook as WebhookDelivery;
     assert.match(lastError ?? '', /no public address/);
@@ -226,18 +226,18 @@ describe('webhooks', () => {
     dead.listen(0, '127.0.0.1');
     await once(dead, 'listening');
     const { port } = dead.address() as AddressInfo;
-    const theirs = platform.client(await platform.key(['invoke'], 'other'));
+    const otherClient = platform.client(await platform.key(['invoke'], 'other'));
     await platform.register({ name: 'echo' }, 'other');
     for (let i = 0; i < 30; i++) {
-      const { id } = await theirs.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
-      await theirs.cancel(id);
+      const { id } = await otherClient.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
+      await otherClient.cancel(id);
     }
-    assert.equal((await settled(await ended(receiver.url('/beside')))).status, 'delivered');
+    assert.equal((await untilSettled(await runToEnd(receiver.url('/beside')))).status, 'delivered');
     await webhooks.stop();
-    const id = await ended(receiver.url('/later'));
+    const id = await runToEnd(receiver.url('/later'));
     assert.equal((await client.invocation(id)).webhook?.status, 'pending');
     start();
-    assert.equal((await settled(id)).status, 'delivered');
+    assert.equal((await untilSettled(id)).status, 'delivered');
     assert.equal(receiver.received.filter(({ path }) => path === '/later').length, 1);
     dead.closeAllConnections();
     dead.close();
@@ -250,7 +250,7 @@ describe('webhooks', () => {
       answer = resolve;
     });
     receiver.beforeAnswer = () => answered;
-    const id = await ended(receiver.url('/interrupted'));
+    const id = await runToEnd(receiver.url('/interrupted'));
     await eventually(() => receiver.received.some(({ path }) => path === '/interrupted'), 'the attempt has begun');
     // The stop finds the gateway at a slow call of Redis.
     let isMoving = false;

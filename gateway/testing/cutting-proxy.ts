@@ -11,12 +11,12 @@ export async function startCuttingProxy(target: URL, everyBytes: () => number, p
       sockets.add(socket);
       socket.on('error', () => undefined).on('close', () => sockets.delete(socket));
     }
-    let left = everyBytes();
+    let remainingBytes = everyBytes();
     client.pipe(upstream);
     upstream.on('data', (chunk: Buffer) => {
-      client.write(chunk.subarray(0, left));
-      left -= chunk.byteLength;
-      if (left > 0) return;
+      client.write(chunk.subarray(0, remainingBytes));
+      remainingBytes -= chunk.byteLength;
+      if (remainingBytes > 0) return;
       cuts += 1;
       client.destroySoon();
       upstream.destroy();

@@ -20,8 +20,8 @@ export async function runInPast({ redis, lease }: TestPlatform, runs: readonly P
       now = at;
       const record = submission({ function: name, submittedAt: at });
       await scheduler.invocations.create(record);
-      const begun = await beginAttempt(scheduler, record.id, lease.id);
-      if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
+      const attempt = await beginAttempt(scheduler, record.id, lease.id);
+      if ('refused' in attempt) throw new Error(`the attempt was refused: ${attempt.refused}`);
       const end = failed
         ? ({
             event: 'error',
@@ -30,7 +30,7 @@ export async function runInPast({ redis, lease }: TestPlatform, runs: readonly P
             data: '{"code":"trap","message":"unreachable"}',
           } as const)
         : ({ event: 'result', data: '{"output":null}' } as const);
-      const outcome = await scheduler.invocations.finish(record.id, begun.epoch, begun.nextSeq, end, usage);
+      const outcome = await scheduler.invocations.finish(record.id, attempt.epoch, attempt.nextSeq, end, usage);
       if (outcome !== 'ok') throw new Error(`finish answered ${outcome}`);
     }
   } finally {

@@ -39,9 +39,9 @@ export async function runPie(
 }
 
 /** A stream that, like that of a pipe, lacks the members of a terminal. */
-function stream(take: (text: string) => void): NodeJS.WriteStream {
+function stream(onText: (text: string) => void): NodeJS.WriteStream {
   const write = (chunk: Buffer, _encoding: string, done: () => void) => {
-    take(chunk.toString());
+    onText(chunk.toString());
     done();
   };
   return new Writable({ write }) as NodeJS.WriteStream;

@@ -133,21 +133,21 @@ export class TestPlatform {
 
   /** Begins an attempt of an invocation, as a runtime does. */
   async attempt(id: string): Promise<Attempt> {
-    const begun = await beginAttempt(this.scheduler, id, this.lease.id);
-    if ('refused' in begun) throw new Error(`the attempt was refused: ${begun.refused}`);
-    return new Attempt(this.scheduler, id, begun.epoch, begun.nextSeq);
+    const attempt = await beginAttempt(this.scheduler, id, this.lease.id);
+    if ('refused' in attempt) throw new Error(`the attempt was refused: ${attempt.refused}`);
+    return new Attempt(this.scheduler, id, attempt.epoch, attempt.nextSeq);
   }
 
-  /** The latest invocation of a function that is not in `known`. Waits for it. */
+  /** Waits until the function has an invocation that is not in `known`, and returns the id of the latest. */
   async submitted(name: string, known: ReadonlySet<string> = new Set()): Promise<string> {
     for (const until = Date.now() + WAIT_MS; Date.now() < until; await sleep(5)) {
-      const found = (await this.scheduler.invocations.recent('default', name)).find(({ id }) => !known.has(id));
-      if (found !== undefined) return found.id;
+      const invocation = (await this.scheduler.invocations.recent('default', name)).find(({ id }) => !known.has(id));
+      if (invocation !== undefined) return invocation.id;
     }
     throw new Error(`no invocation of ${name} came`);
   }
 
-  /** Listens for the cancellation of this invocation, as a runtime does; `asked` resolves then. */
+  /** Listens, as a runtime does, for the request to cancel this invocation; `asked` resolves when it comes. */
   async cancelOf(id: string): Promise<{ asked: Promise<void> }> {
     let resolve: () => void = () => undefined;
     const asked = new Promise<void>((resolved) => {

@@ -55,8 +55,8 @@ export interface OriginOptions {
 }
 
 /** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
-const BELIEF_MS = 5000;
-const MAX_BELIEVED = 1000;
+const KEY_CACHE_MS = 5000;
+const MAX_CACHED_KEYS = 1000;
 /** Time from a lost answer within which the edge repeats a submission; an origin restarts within that time. */
 const REPEAT_MS = 5000;
 
@@ -75,24 +75,24 @@ export class OriginControlPlane implements ControlPlane {
   readonly operations: Operations;
   readonly schedules: Schedules;
   readonly #options: OriginOptions;
-  /** Keeps keys out of principals: only the principal object leads to its key. */
+  /** Connections by principal, so that a principal need not contain its key. */
   readonly #origins = new WeakMap<Principal, Origin>();
-  readonly #believed = new Map<string, { principal: Principal; until: number }>();
+  readonly #principalsByKey = new Map<string, { principal: Principal; until: number }>();
 
   constructor(options: OriginOptions) {
-    this.releases = new OriginReleases((call) => this.#of(call).client);
-    this.secrets = new OriginSecrets((call) => this.#of(call).client);
-    this.tenants = new OriginTenants((call) => this.#of(call).client);
-    this.quotas = new OriginQuotas((call) => this.#of(call).client);
-    this.operations = new OriginOperations((call) => this.#of(call).client);
-    this.schedules = new OriginSchedules((call) => this.#of(call).client);
+    this.releases = new OriginReleases((call) => this.#originOf(call).client);
+    this.secrets = new OriginSecrets((call) => this.#originOf(call).client);
+    this.tenants = new OriginTenants((call) => this.#originOf(call).client);
+    this.quotas = new OriginQuotas((call) => this.#originOf(call).client);
+    this.operations = new OriginOperations((call) => this.#originOf(call).client);
+    this.schedules = new OriginSchedules((call) => this.#originOf(call).client);
     this.#options = options;
   }
 
   async authenticate(apiKey: string): Promise<Principal | null> {
-    const believed = this.#believed.get(apiKey);
-    if (believed !== undefined && believed.until > performance.now()) return believed.principal;
-    this.#believed.delete(apiKey);
+    const cached = this.#principalsByKey.get(apiKey);
+    if (cached !== undefined && cached.until > performance.now()) return cached.principal;
+    this.#principalsByKey.delete(apiKey);
     const origin = this.#open(apiKey);
     const principal = await translating(() => origin.client.self() as Promise<Principal>).catch((error: unknown) => {
       if (error instanceof GatewayError && error.code === 'unauthorized') return null;
@@ -100,27 +100,27 @@ export class OriginControlPlane implements ControlPlane {
     });
     if (principal === null) return null;
     this.#origins.set(principal, origin);
-    if (this.#believed.size >= MAX_BELIEVED) this.#believed.clear();
-    this.#believed.set(apiKey, { principal, until: performance.now() + BELIEF_MS });
+    if (this.#principalsByKey.size >= MAX_CACHED_KEYS) this.#principalsByKey.clear();
+    this.#principalsByKey.set(apiKey, { principal, until: performance.now() + KEY_CACHE_MS });
     return principal;
   }
 
   functions(call: Call): Promise<readonly FunctionVersion[]> {
-    return translating(() => this.#of(call).client.functions(options(call)));
+    return translating(() => this.#originOf(call).client.functions(options(call)));
   }
 
   function(call: Call, { name, version }: FunctionReference): Promise<FunctionVersion | null> {
     const reference = version === undefined ? name : `${name}@${version}`;
-    return orNull('unknown-function', () => this.#of(call).client.function(reference, options(call)));
+    return orNull('unknown-function', () => this.#originOf(call).client.function(reference, options(call)));
   }
 
   async versions(call: Call, name: string): Promise<readonly FunctionVersion[]> {
-    return (await orNull('unknown-function', () => this.#of(call).client.versions(name, options(call)))) ?? [];
+    return (await orNull('unknown-function', () => this.#originOf(call).client.versions(name, options(call)))) ?? [];
   }
 
   deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {
     return translating(async () => {
-      const { created, alias, report, grants, warnings, ...version } = await this.#of(call).client.deploy(
+      const { created, alias, report, grants, warnings, ...version } = await this.#originOf(call).client.deploy(
         manifest,
         new Uint8Array(component),
         { ...options(call), ...target },
@@ -130,16 +130,18 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {
-    return orNull('unknown-function', () => this.#of(call).client.removeFunction(name, { ...options(call), now }));
+    return orNull('unknown-function', () =>
+      this.#originOf(call).client.removeFunction(name, { ...options(call), now }),
+    );
   }
 
   invoke(call: Call, request: InvokeRequest): Promise<Invoked> {
     return translating(async () => {
       if (request.idempotencyKey !== undefined) return this.#submit(call, request);
-      // When the answer is lost, this key finds its invocation. Otherwise a retry of the client would make a second one.
-      const keyed = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
-      const { http } = this.#of(call);
-      const invoked = await http.retrying(() => this.#submit(call, keyed), call.signal, true, isLost);
+      // When an answer is lost, a retry with this key finds the invocation. Without a key, a retry would make a second invocation.
+      const keyedRequest = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
+      const { http } = this.#originOf(call);
+      const invoked = await http.retrying(() => this.#submit(call, keyedRequest), call.signal, true, isLost);
       return { ...invoked, replayed: undefined };
     });
   }
@@ -149,12 +151,12 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   input(call: Call, id: string): Promise<string | null> {
-    return orNull('unknown-invocation', () => this.#of(call).client.inputText(id, options(call)));
+    return orNull('unknown-invocation', () => this.#originOf(call).client.inputText(id, options(call)));
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
     const open = (signal: AbortSignal) =>
-      this.#of(call).http.request(`${pathOf(id)}/events`, {
+      this.#originOf(call).http.request(`${pathOf(id)}/events`, {
         signal,
         headers: { ...headers(call), accept: 'text/event-stream', 'last-event-id': eventId(after) },
       });
@@ -162,7 +164,7 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   async sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean> {
-    const { client } = this.#of(call);
+    const { client } = this.#originOf(call);
     return isFound('unknown-invocation', () =>
       'close' in message
         ? client.closeSession(id, options(call))
@@ -171,16 +173,18 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   files(call: Call, id: string): Promise<readonly InvocationFile[] | null> {
-    return orNull('unknown-invocation', () => this.#of(call).client.files(id, options(call)));
+    return orNull('unknown-invocation', () => this.#originOf(call).client.files(id, options(call)));
   }
 
   async fileInfo(call: Call, id: string, name: string): Promise<InvocationFile | null> {
-    const { http, client } = this.#of(call);
+    const { http, client } = this.#originOf(call);
     const path = `${pathOf(id)}/files/${encodeURIComponent(name)}`;
     return translating(async () => {
       const head = { ...headers(call), accept: '*/*', 'accept-encoding': 'identity' };
-      const sent = await http.request(path, { method: 'HEAD', signal: call.signal, headers: head }).catch(orRefused);
-      const [mediaType, bytes] = [sent?.headers.get('content-type'), sent?.headers.get('content-length')];
+      const headAnswer = await http
+        .request(path, { method: 'HEAD', signal: call.signal, headers: head })
+        .catch(nullWithoutProblem);
+      const [mediaType, bytes] = [headAnswer?.headers.get('content-type'), headAnswer?.headers.get('content-length')];
       if (mediaType && bytes) return { name, mediaType, bytes: Number(bytes) };
       // The refusal of a HEAD has no body and so no error code, and a proxy may have dropped the size.
       return (await client.files(id, options(call))).find((file) => file.name === name) ?? null;
@@ -188,13 +192,13 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   file(call: Call, id: string, name: string): Promise<FileContent | null> {
-    return orNull('unknown-file', () => this.#of(call).client.file(id, name, options(call)));
+    return orNull('unknown-file', () => this.#originOf(call).client.file(id, name, options(call)));
   }
 
   putFile(call: Call, id: string, { name, mediaType, content }: FileContent): Promise<InvocationFile | null> {
     const bytes = new Uint8Array(content);
     return orNull('unknown-invocation', () =>
-      this.#of(call).client.putFile(id, name, bytes, { ...options(call), mediaType }),
+      this.#originOf(call).client.putFile(id, name, bytes, { ...options(call), mediaType }),
     );
   }
 
@@ -209,25 +213,25 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   async *logs(call: Call, name: string | null, query: LogOptions): AsyncGenerator<LogEntry, void, undefined> {
-    const { client } = this.#of(call);
+    const { client } = this.#originOf(call);
     const { cursor, follow, sinceMs, untilMs, ...filters } = query;
-    const wanted = {
+    const logQuery = {
       ...options(call),
-      ...defined(filters),
+      ...withoutUndefined(filters),
       ...(cursor === null ? {} : { after: cursor }),
       ...(sinceMs === undefined ? {} : { since: new Date(sinceMs).toISOString() }),
       ...(untilMs === undefined ? {} : { until: new Date(untilMs).toISOString() }),
     };
     try {
-      if (follow) yield* client.followLogs(name, wanted);
-      else yield* await client.logs(name, wanted);
+      if (follow) yield* client.followLogs(name, logQuery);
+      else yield* await client.logs(name, logQuery);
     } catch (error) {
       if (!call.signal.aborted) throw translate(error);
     }
   }
 
   models(call: Call): Promise<readonly ModelInfo[]> {
-    return translating(() => this.#of(call).client.models(options(call)));
+    return translating(() => this.#originOf(call).client.models(options(call)));
   }
 
   async health(): Promise<Health> {
@@ -242,7 +246,7 @@ export class OriginControlPlane implements ControlPlane {
   async #submit(call: Call, request: InvokeRequest): Promise<Invoked> {
     const { function: fn, input, idempotencyKey, hasSingleUseKey, join, cancelAfterMs } = request;
     const { webhookUrl, affinity, concurrency, debounce } = request;
-    const { http } = this.#of(call);
+    const { http } = this.#originOf(call);
     // The origin chooses the version and checks the input.
     const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
     try {
@@ -278,13 +282,13 @@ export class OriginControlPlane implements ControlPlane {
 
   /** The origin's answer about an invocation, whose output stays text. @param body JSON text */
   async #ask(call: Call, path: string, method = 'GET', body?: string): Promise<HeldInvocation> {
-    const { http } = this.#of(call);
-    const sent = { ...headers(call), ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
-    const response = await http.request(path, { method, body, signal: call.signal, headers: sent });
+    const { http } = this.#originOf(call);
+    const requestHeaders = { ...headers(call), ...(body === undefined ? {} : { 'content-type': 'application/json' }) };
+    const response = await http.request(path, { method, body, signal: call.signal, headers: requestHeaders });
     return http.parsed(response, call.signal, parseWithOutput);
   }
 
-  #of(call: Call): Origin {
+  #originOf(call: Call): Origin {
     const origin = this.#origins.get(call.principal);
     if (origin === undefined) throw new GatewayError('internal', 'The principal is not of this control plane.');
     return origin;
@@ -310,7 +314,7 @@ function isLost({ code, status }: PieError): boolean {
 }
 
 /** Null for an answer without a problem document; throws any other error. */
-function orRefused(error: unknown): null {
+function nullWithoutProblem(error: unknown): null {
   if (error instanceof PieError && error.code === 'bad-response') return null;
   throw error;
 }
@@ -318,6 +322,6 @@ function orRefused(error: unknown): null {
 type Defined<T> = { [Key in keyof T]: Exclude<T[Key], undefined> };
 
 /** Drops the members that are undefined. */
-function defined<T extends object>(value: T): Partial<Defined<T>> {
+function withoutUndefined<T extends object>(value: T): Partial<Defined<T>> {
   return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as Partial<Defined<T>>;
 }

@@ -62,7 +62,7 @@ describe('a worker whose connection to the origin breaks', () => {
 });
 
 /** Takes the place of the origin until a request comes, whose connection it breaks. Resolves to the method and path of the request. */
-async function oneUnanswered(port: number): Promise<string> {
+async function breakOneRequest(port: number): Promise<string> {
   const server = createServer().listen(port, '127.0.0.1');
   try {
     const [{ method, url }] = await once(server, 'request', { signal: AbortSignal.timeout(240_000) });
@@ -92,7 +92,7 @@ it('a worker cancels what its client cannot find again, also when the origin res
     h.refused(refusal, 'origin-unavailable');
     assert.equal(refusal.headers.get('x-should-retry'), 'true');
     const port = Number(new URL(url).port);
-    assert.equal(await oneUnanswered(port), `DELETE /v1/invocations/${id}?reason=The%20client%20left.`);
+    assert.equal(await breakOneRequest(port), `DELETE /v1/invocations/${id}?reason=The%20client%20left.`);
     proxies.push(await connect(port));
     const { invocations } = platform.scheduler;
     await eventually(async () => (await invocations.get(id))?.cancelReason === 'The client left.', 'the cancel');
@@ -113,18 +113,18 @@ describe('the control plane over HTTP', () => {
 
   const request = { function: { name: 'echo' }, check: () => undefined, input: '{"prompt":"a"}' };
 
-  /** A control plane whose requests pass through `fetch`, and a call of it. */
-  async function through(fetch: NonNullable<OriginOptions['fetch']>) {
+  /** Makes a control plane whose requests pass through `fetch`, and a `Call` for its methods. */
+  async function controlThrough(fetch: NonNullable<OriginOptions['fetch']>) {
     const control = new OriginControlPlane({ url: platform.url, fetch });
     const principal = (await control.authenticate(platform.apiKey))!;
     const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(240_000) };
     return { control, call };
   }
 
-  /** Invokes through a `fetch` that treats the origin's answers to submissions; asserts that one invocation was made, and returns it. */
+  /** Invokes while `treat` may replace the origin's answers to submissions. Asserts that exactly one invocation was made, and returns it. */
   async function invokedOnce(treat: (answer: Response, submission: number) => Promise<Response>) {
     let submissions = 0;
-    const { control, call } = await through(async (url, init) => {
+    const { control, call } = await controlThrough(async (url, init) => {
       const answer = await fetch(url, init);
       return init.method === 'POST' ? treat(answer, ++submissions) : answer;
     });
@@ -163,7 +163,7 @@ describe('the control plane over HTTP', () => {
 
   it('passes on at once that a proxy refuses a submission', async () => {
     let submissions = 0;
-    const { control, call } = await through(async (url, init) => {
+    const { control, call } = await controlThrough(async (url, init) => {
       if (init.method !== 'POST') return fetch(url, init);
       submissions += 1;
       return new Response('<html>', { status: 403 });
@@ -176,7 +176,7 @@ describe('the control plane over HTTP', () => {
     let submissions = 0;
     let repeat: () => Promise<Response> = assert.fail;
     // The connection of the second submission breaks while the origin waits for Redis, which answers again once that submission has failed.
-    const { control, call } = await through(async (url, init) => {
+    const { control, call } = await controlThrough(async (url, init) => {
       if (init.method === 'POST') submissions += 1;
       if (init.method !== 'POST' || submissions !== 2) return fetch(url, init);
       repeat = () => fetch(url, init);
@@ -184,14 +184,14 @@ describe('the control plane over HTTP', () => {
       await sleep(500);
       throw new TypeError('the connection broke');
     });
-    const open = async () => {
+    const openIds = async () => {
       const { invocations } = await platform.client().operations.invocations({ status: ['queued', 'running'] });
       return invocations.map(({ id }) => id);
     };
     await control.invoke(call, request);
-    // The origin asks Redis for a key that it has known for 1.5 s.
+    // The origin's cached key expires after 1.5 s; the next request reads the key from Redis again.
     await sleep(1500);
-    const before = await open();
+    const before = await openIds();
     process.kill(platform.redis.pid!, 'SIGSTOP');
     try {
       await assert.rejects(control.invoke(call, request), { code: 'store-unavailable' });
@@ -201,11 +201,11 @@ describe('the control plane over HTTP', () => {
     await eventually(() => platform.scheduler.withdrawals.size === 0, 'the withdrawal ends');
     assert.equal(submissions, 3);
     assert.equal((await repeat()).status, 503, 'the key leads to no withdrawn invocation');
-    assert.deepEqual(await open(), before);
+    assert.deepEqual(await openIds(), before);
   });
 
   it('passes on why the origin refuses to name a file', async () => {
-    const { control, call } = await through(async (url, init) => {
+    const { control, call } = await controlThrough(async (url, init) => {
       if (!url.includes('/files')) return fetch(url, init);
       const body = init.method === 'HEAD' ? null : JSON.stringify({ code: 'tenant-suspended', detail: 'Suspended.' });
       return new Response(body, { status: 403, headers: { 'content-type': 'application/problem+json' } });

@@ -18,15 +18,15 @@ interface WorkerContext {
   readonly props: unknown;
 }
 
-/** Only when workerd writes does it notice that a client has left: the heartbeat bounds the delay. */
+/** workerd notices only at a write that a client has left, so the interval of heartbeats bounds the delay. */
 const HEARTBEAT_MS = 250;
-/** Before the first frame there is no heartbeat, so this wait bounds the delay. */
+/** Longest wait for the first frame. No heartbeat comes before that frame, so this wait bounds the delay. */
 const FIRST_FRAME_MS = 1000;
 
 /** An isolate has 128 MB of memory. */
 const LIMITS = { heldBodyBytes: 96 * 1024 * 1024, streams: 4096, streamsPerKey: 1024 };
 
-const PICTURE_MS = 10_000;
+const PICTURE_DEADLINE_MS = 10_000;
 
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
@@ -62,7 +62,7 @@ export default {
 /** A picture of the guides, from the origin, which has the files. */
 async function pictureOf({ ORIGIN, ORIGIN_URL }: Env, name: string): Promise<Uint8Array<ArrayBuffer> | null> {
   const address = new URL(`/docs/pictures/${name}`, ORIGIN_URL).href;
-  const init = { signal: AbortSignal.timeout(PICTURE_MS) };
+  const init = { signal: AbortSignal.timeout(PICTURE_DEADLINE_MS) };
   const response = await (ORIGIN === undefined ? fetch(address, init) : ORIGIN.fetch(address, init));
   if (response.ok) return new Uint8Array(await response.arrayBuffer());
   await response.body?.cancel();

@@ -57,16 +57,16 @@ describe('low-rank adapters', () => {
         let changed = 0;
         const worst = new Map<string, number>();
         for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
-          const scenario = wanted(scenarioOf(model.config, new Random(31)), model);
-          const expected = await numbers(oracle, scenario);
-          const exact = relativeError(await numbers(reference, scenario, referenceAdapter), expected);
+          const scenario = outputScenarios(scenarioOf(model.config, new Random(31)), model);
+          const expected = await outputNumbers(oracle, scenario);
+          const exact = relativeError(await outputNumbers(reference, scenario, referenceAdapter), expected);
           assert.ok(exact <= EXACT, `reference, ${kind}: ${exact}`);
           for (const device of devices) {
-            const error = relativeError(await numbers(device, scenario, loaded.get(device)), expected);
+            const error = relativeError(await outputNumbers(device, scenario, loaded.get(device)), expected);
             assert.ok(error <= TOLERANCE, `${device.name}, ${kind}: ${error}`);
             worst.set(device.name, Math.max(worst.get(device.name) ?? 0, error));
           }
-          changed = Math.max(changed, relativeError(await numbers(backends.onnx, scenario), expected));
+          changed = Math.max(changed, relativeError(await outputNumbers(backends.onnx, scenario), expected));
         }
         assert.ok(changed > 0.05, `the adapter hardly changes anything: ${changed}`);
         const errors = [...worst].map(([name, error]) => `${name} ${error.toExponential(1)}`);
@@ -87,9 +87,9 @@ describe('low-rank adapters', () => {
         const [onnxAdapter, oracleAdapter] = [await onnx.loadAdapter(adapter), await oracle.loadAdapter(adapter)];
         const errors: number[] = [];
         for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
-          const scenario = wanted(scenarioOf(model.config, new Random(31)), model);
-          const expected = await numbers(oracle, scenario, oracleAdapter);
-          const error = relativeError(await numbers(onnx, scenario, onnxAdapter), expected);
+          const scenario = outputScenarios(scenarioOf(model.config, new Random(31)), model);
+          const expected = await outputNumbers(oracle, scenario, oracleAdapter);
+          const error = relativeError(await outputNumbers(onnx, scenario, onnxAdapter), expected);
           assert.ok(error <= ROUNDED_APART, `${kind}: ${error}`);
           errors.push(error);
         }
@@ -114,13 +114,13 @@ describe('low-rank adapters', () => {
       const device = await create(model);
       const prompt = sequence(model.config, new Random(3).tokens(model.config, 12), wantsStates(12));
       try {
-        const said: Float32Array[] = [];
+        const outputs: Float32Array[] = [];
         for (const each of [adapter, undefined, other, adapter, undefined]) {
           const loaded = each && (await device.loadAdapter(each));
-          said.push((await run(device, { ...prompt, ...(loaded ? { adapter: loaded } : {}) }))[0]);
+          outputs.push((await run(device, { ...prompt, ...(loaded ? { adapter: loaded } : {}) }))[0]);
           loaded?.release?.();
         }
-        const [first, plain, second, again, plainAgain] = said;
+        const [first, plain, second, again, plainAgain] = outputs;
         assert.deepEqual(again, first);
         assert.deepEqual(plainAgain, plain);
         for (const [a, b] of [
@@ -216,11 +216,11 @@ describe('low-rank adapters', () => {
       [cuda, onnx],
     ] as const) {
       const loaded = await backend.loadAdapter(adapter);
-      const refused = (text: RegExp, ...batch: SequenceInput[]) =>
+      const assertRefused = (text: RegExp, ...batch: SequenceInput[]) =>
         assert.rejects(backend.forward(batch), (error) => error instanceof InvalidInput && text.test(error.message));
-      if (backend === onnx) await refused(/different adapters/, { ...plain, adapter: loaded }, plain);
-      await refused(/another backend/, { ...plain, adapter: await stranger.loadAdapter(adapter) });
-      await refused(/[Aa]ttention/, { ...plain, adapter: loaded, attention: true });
+      if (backend === onnx) await assertRefused(/different adapters/, { ...plain, adapter: loaded }, plain);
+      await assertRefused(/another backend/, { ...plain, adapter: await stranger.loadAdapter(adapter) });
+      await assertRefused(/[Aa]ttention/, { ...plain, adapter: loaded, attention: true });
     }
   });
 });
@@ -241,8 +241,8 @@ function wantsStates(rows: number): Pick<SequenceInput, 'output'> {
   return { output: { kind: 'states', rows } };
 }
 
-/** Scenarios that request the batch's states, and then its distributions. */
-function wanted({ before: steps, batch }: Scenario, { config }: LoadedModel): Scenario[] {
+/** Two scenarios from one: the first requests the states of the batch, the second its distributions. */
+function outputScenarios({ before: steps, batch }: Scenario, { config }: LoadedModel): Scenario[] {
   return [
     { before: steps, batch: batch.map((each) => ({ ...each, ...wantsStates(each.positions.length) })) },
     {
@@ -252,8 +252,8 @@ function wanted({ before: steps, batch }: Scenario, { config }: LoadedModel): Sc
   ];
 }
 
-/** All numbers of a scenario in a fixed order. */
-async function numbers(
+/** Runs the scenarios, and returns all numbers of their outputs in a fixed order. */
+async function outputNumbers(
   backend: Backend,
   scenarios: readonly Scenario[],
   adapter?: DeviceAdapter,

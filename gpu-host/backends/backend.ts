@@ -5,7 +5,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 /**
  * One model on one device: its weights and its pool of KV slots. The same tests run on every implementation.
  *
- * A backend knows physical slots only (`page × pageSize + offset`). The memory keeps addresses, ownership, page masks and filled slots.
+ * A backend knows physical slots only (`page × pageSize + offset`). `gpu-host/memory` keeps addresses, ownership, page masks, filled slots.
  * A backend keeps rotated keys and values per slot, nothing else. Callers make one call at a time, except `forward` where `ahead` is set.
  */
 export interface Backend {
@@ -44,7 +44,7 @@ export interface Backend {
    * @throws ModelError when its matrices cannot be read
    */
   loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter>;
-  /** Most bytes that `loadAdapter` takes on the device. Without this method: as many as the matrices have as 32-bit floats. */
+  /** Upper bound of the bytes that `loadAdapter` takes on the device. Without this method, callers count the matrices as 32-bit floats. */
   adapterBytes?(adapter: LoadedAdapter): number;
   /** The `topK` most probable tokens after each of `count` states (`count × hiddenSize`, as `forward` returned them). */
   project(states: Float32Array, count: number, topK: number): Promise<TopTokens>;
@@ -59,9 +59,9 @@ export interface Backend {
   readPage(page: number, into: Uint8Array): void;
   writePage(page: number, from: Uint8Array): void;
   /**
-   * As `readPage` and `writePage`, for memory of `allocatePinned` that the caller keeps: they only queue the copy, and later calls take
-   * effect after it. Only queued copies may use the memory until `settlePages` returns, which blocks until all have ended, or until
-   * `pagesSettled` resolves, which leaves the thread free. Copies from and to other memory are complete when the call returns.
+   * Like `readPage` and `writePage`, but for memory of `allocatePinned` they only queue the copy; the device runs later calls after the copy.
+   * The caller keeps the memory and leaves it to queued copies until `settlePages` returns (it blocks until all copies have ended) or
+   * `pagesSettled` resolves (it leaves the thread free). For other memory, the copy is complete when the call returns.
    */
   queueReadPage?(page: number, into: Uint8Array): void;
   queueWritePage?(page: number, from: Uint8Array): void;
@@ -122,7 +122,7 @@ export interface DeviceAdapter {
   release?(): void;
 }
 
-/** One call's inputs over one set of slots. `n` is `positions.length`. */
+/** One sequence of a batch: its inputs, and the slots that it reads and writes. `n` is `positions.length`. */
 export interface SequenceInput {
   readonly inputs: InputRows;
   /** Position of each input, for the rotation. */
@@ -149,8 +149,8 @@ export type InputRows =
   | { readonly kind: 'tokens'; readonly tokens: Uint32Array }
   /**
    * Only on `ahead` backends: tokens that the previous `forward` picks, finished or not. `rows` index the `top` outputs of its whole batch;
-   * a row picks its drawn token, else its most probable one (any token when its logits are not numbers or that `forward` fails).
-   * Refused when that `forward` was refused, or when either batch is more than the device computes in one go.
+   * a row picks its drawn token, else its most probable one (an arbitrary token when its logits are NaN or the previous `forward` fails).
+   * The backend refuses such inputs when it refused the previous `forward`, or when either batch needs more than one device step.
    */
   | { readonly kind: 'picked'; readonly rows: Uint32Array }
   | { readonly kind: 'embeds'; readonly embeds: Float32Array };
@@ -172,7 +172,7 @@ export interface TopRequest {
   readonly states?: boolean;
   /**
    * Tokens that may be chosen: one row of `ceil(vocabularySize / 32)` words per output row, bit `t % 32` of word `t / 32`. Probabilities
-   * are then over the allowed tokens; places past the last allowed one hold token 0 with log-probability -Infinity.
+   * are then over the allowed tokens; when fewer than `topK` are allowed, the entries left over are token 0 with log-probability -Infinity.
    */
   readonly allowed?: Uint32Array;
   /**
@@ -181,8 +181,8 @@ export interface TopRequest {
    */
   readonly draws?: readonly Draw[];
   /**
-   * Only on backends that set `changesLogits`, and with one row: its logits change before anything else. The lists are copied before `forward`
-   * returns.
+   * Changes of the row's logits, applied before all other steps. Allowed only on backends that set `changesLogits`, and only with one row.
+   * `forward` copies the lists before it returns.
    */
   readonly changes?: RowChanges;
 }
@@ -192,7 +192,7 @@ export interface TopRequest {
  * left, nothing is drawn.
  */
 export interface RowChanges {
-  /** Distinct; with the bit `CHOSEN_TOKEN` when the text has chosen the token. */
+  /** Distinct token ids. The bit `CHOSEN_TOKEN` marks tokens that the sampler has already chosen for this text. */
   readonly tokens: Uint32Array;
   /** Added to the logit of each token: numbers below Infinity. */
   readonly values: Float32Array;

@@ -22,7 +22,7 @@ export interface BareLoopResult {
 
 /** Maximum tokens of one prefill call, so that a long context does not make one huge step. */
 const PREFILL_TOKENS = 256;
-/** Decode steps before the measured ones: a backend may copy the contexts of sequences that it decodes step by step. */
+/** Decode steps before the measured ones: a backend may spend a sequence's first decode steps on copying its context. */
 const SETTLING_STEPS = 8;
 
 /**
@@ -39,29 +39,29 @@ export async function bareLoop(backend: Backend, options: BareLoopOptions): Prom
   const slots = Array.from({ length: batch }, (_, b) =>
     Uint32Array.from({ length: perSequence }, (_, i) => b * perSequence + i),
   );
-  const first = backend.config.bosTokenId ?? 0;
+  const firstToken = backend.config.bosTokenId ?? 0;
   const prefilled = Math.max(0, context - SETTLING_STEPS);
   for (let start = 0; start < prefilled; start += PREFILL_TOKENS) {
     const end = Math.min(prefilled, start + PREFILL_TOKENS);
-    for (const own of slots) {
-      await backend.forward([prefill(own, start, end, first)]);
+    for (const sequenceSlots of slots) {
+      await backend.forward([prefill(sequenceSlots, start, end, firstToken)]);
     }
   }
-  for (let at = prefilled; at < context; at++)
-    await backend.forward(slots.map((own) => decode(own, at, first, options.topK)));
-  const next = new Uint32Array(batch).fill(first);
+  for (let position = prefilled; position < context; position++)
+    await backend.forward(slots.map((sequenceSlots) => decode(sequenceSlots, position, firstToken, options.topK)));
+  const nextTokens = new Uint32Array(batch).fill(firstToken);
   const stepMs: number[] = [];
   const tokens: number[] = [];
   for (let step = 0; step < steps; step++) {
-    const at = context + step;
+    const position = context + step;
     const began = performance.now();
-    const inputs = slots.map((own, b) => decode(own, at, next[b], options.topK));
+    const inputs = slots.map((sequenceSlots, b) => decode(sequenceSlots, position, nextTokens[b], options.topK));
     const outputs = await backend.forward(inputs);
     outputs.forEach((output, b) => {
-      if (output.kind === 'top') next[b] = output.tokens[0];
+      if (output.kind === 'top') nextTokens[b] = output.tokens[0];
     });
     stepMs.push(performance.now() - began);
-    tokens.push(next[0] ?? first);
+    tokens.push(nextTokens[0] ?? firstToken);
   }
   const msPerStep = stepMs.reduce((sum, ms) => sum + ms, 0) / steps;
   return { msPerStep, tokensPerSecond: (batch * 1000) / msPerStep, stepMs, tokens };
@@ -78,13 +78,13 @@ function prefill(slots: Uint32Array, start: number, end: number, token: number):
   };
 }
 
-function decode(slots: Uint32Array, at: number, token: number, topK: number | undefined): SequenceInput {
+function decode(slots: Uint32Array, position: number, token: number, topK: number | undefined): SequenceInput {
   return {
     inputs: { kind: 'tokens', tokens: Uint32Array.of(token) },
-    positions: Uint32Array.of(at),
-    context: slots.subarray(0, at),
+    positions: Uint32Array.of(position),
+    context: slots.subarray(0, position),
     mask: 'causal',
-    writes: slots.subarray(at, at + 1),
+    writes: slots.subarray(position, position + 1),
     output: topK === undefined ? { kind: 'top', rows: 1, topK: 1, tokensOnly: true } : { kind: 'top', rows: 1, topK },
   };
 }

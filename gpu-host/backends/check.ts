@@ -3,7 +3,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { DeviceAdapter, SequenceInput, TopRequest } from './backend.ts';
 
 /**
- * Input that a backend refuses before it computes anything: it does not fit the model or the pool, or has values that are not finite.
+ * A backend refuses the input before it computes anything: the input does not fit the model or the pool, or has values that are not finite.
  *
  * `forward` refuses the whole batch. A caller that batches calls of many inferlets therefore runs {@link checkSequence} on each call's
  * sequence when it prepares that call, and answers that call alone with the error.
@@ -61,7 +61,7 @@ export function pickedRows(batch: readonly SequenceInput[]): number {
   return rows;
 }
 
-/** Throws {@link InvalidInput} when `picked` inputs name rows at or past `rowsBefore`: the previous batch's picked rows, 0 if unusable. */
+/** Throws {@link InvalidInput} unless each `picked` row is below `rowsBefore`, the previous batch's number of picks (0 if not usable). */
 export function checkPicked(batch: readonly SequenceInput[], rowsBefore: number): void {
   for (const { inputs } of batch) {
     if (inputs.kind !== 'picked') continue;
@@ -154,10 +154,10 @@ function checkTokens(config: ModelConfig, tokens: Uint32Array): void {
   }
 }
 
-function checkFinite(values: Float32Array, rowSize: number, what: string): void {
+function checkFinite(values: Float32Array, rowSize: number, label: string): void {
   for (let i = 0; i < values.length; i++) {
     if (Number.isFinite(values[i])) continue;
-    throw new InvalidInput(`${what} ${Math.floor(i / rowSize)} holds ${values[i]}.`);
+    throw new InvalidInput(`${label} ${Math.floor(i / rowSize)} holds ${values[i]}.`);
   }
 }
 

@@ -9,7 +9,7 @@ import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 /** Backends that take steps ahead. */
 const AHEAD = /^(reference|cuda)/;
 const STEPS = 10;
-const ROOM = STEPS + 2;
+const SLOTS_PER_SEQUENCE = STEPS + 2;
 
 /** The token that the last row of an output picks; with a backend that cannot draw, the caller draws. */
 function pickedOf({ output: asked }: SequenceInput, output: SequenceOutput): number {
@@ -24,7 +24,7 @@ eachBackend('steps ahead', (subject) => {
   const { random, make } = subject;
 
   /** Output requests of three sequences; the last one asks for all tokens' probabilities, so that any difference shows. */
-  const asking = (sequence: number, position: number): OutputRequest => {
+  const outputRequestOf = (sequence: number, position: number): OutputRequest => {
     if (sequence === 0) return { kind: 'top', rows: 1, topK: 1, tokensOnly: true };
     if (sequence === 2) return { ...wholeVocabulary(subject.model.config), states: position % 2 === 0 };
     return {
@@ -38,9 +38,9 @@ eachBackend('steps ahead', (subject) => {
     ...make(Uint32Array.of(0)),
     inputs,
     positions: Uint32Array.of(step),
-    context: range(sequence * ROOM, sequence * ROOM + step),
-    writes: Uint32Array.of(sequence * ROOM + step),
-    output: asking(sequence, step),
+    context: range(sequence * SLOTS_PER_SEQUENCE, sequence * SLOTS_PER_SEQUENCE + step),
+    writes: Uint32Array.of(sequence * SLOTS_PER_SEQUENCE + step),
+    output: outputRequestOf(sequence, step),
   });
 
   async function oneByOne(): Promise<{ batch: readonly SequenceInput[]; outputs: readonly SequenceOutput[] }[]> {
@@ -78,9 +78,9 @@ eachBackend('steps ahead', (subject) => {
     }
     for (const [step, outputs] of (await Promise.all(steps)).entries()) {
       for (const [i, output] of outputs.entries()) {
-        const { batch, outputs: told } = expected[step]!;
-        assert.equal(pickedOf(batch[i]!, output), pickedOf(batch[i]!, told[i]!));
-        if (orderAt(step)[i] === 2) assert.deepEqual(values(output), values(told[i]!));
+        const { batch, outputs: expectedOutputs } = expected[step]!;
+        assert.equal(pickedOf(batch[i]!, output), pickedOf(batch[i]!, expectedOutputs[i]!));
+        if (orderAt(step)[i] === 2) assert.deepEqual(values(output), values(expectedOutputs[i]!));
       }
     }
   });
@@ -113,28 +113,28 @@ eachBackend('steps ahead', (subject) => {
     assert.deepEqual((await following)[0], expected, 'the batch before is under way');
   });
 
-  const taking = (...rows: number[]): SequenceInput => ({
+  const pickedInputs = (...rows: number[]): SequenceInput => ({
     ...make(Uint32Array.from(rows)),
     inputs: { kind: 'picked', rows: Uint32Array.from(rows) },
   });
-  const refused = (sequence: SequenceInput) => assert.rejects(subject.backend.forward([sequence]), InvalidInput);
+  const assertRefused = (sequence: SequenceInput) => assert.rejects(subject.backend.forward([sequence]), InvalidInput);
 
   test('tokens that the batch before does not pick are refused', async () => {
     await run(subject.backend, make(Uint32Array.of(1, 2), { output: { kind: 'states', rows: 2 } }));
-    await refused(taking(0));
+    await assertRefused(pickedInputs(0));
     const two = make(Uint32Array.of(1, 2), { output: { kind: 'top', rows: 2, topK: 1 } });
     await subject.backend.forward([two]);
-    await refused(taking(0, 2));
-    await refused(taking(0));
+    await assertRefused(pickedInputs(0, 2));
+    await assertRefused(pickedInputs(0));
     await subject.backend.forward([two]);
-    await refused({ ...taking(0, 1), positions: Uint32Array.of(0) });
+    await assertRefused({ ...pickedInputs(0, 1), positions: Uint32Array.of(0) });
   });
 
   test('tokens that a refused batch did not pick are refused', { skip }, async () => {
     const two = make(Uint32Array.of(1, 2), { output: { kind: 'top', rows: 2, topK: 1 } });
     await subject.backend.forward([two]);
-    await subject.backend.forward([taking(1)]);
+    await subject.backend.forward([pickedInputs(1)]);
     await assert.rejects(subject.backend.forward([make(Uint32Array.of(1_000_000))]), InvalidInput);
-    await refused(taking(0));
+    await assertRefused(pickedInputs(0));
   });
 });

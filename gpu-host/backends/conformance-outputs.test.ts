@@ -4,7 +4,7 @@ import { eachBackend } from './testing/each-backend.ts';
 import { allowedMask } from './testing/handlers.ts';
 import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
 
-/** Checks every kind of output request for inputs and states against the other kinds. */
+/** Checks the kinds of output against each other: top tokens, states, projections, scores and received attention. */
 eachBackend('outputs', (subject) => {
   const { random, close, make } = subject;
 

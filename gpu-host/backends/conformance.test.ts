@@ -102,7 +102,7 @@ eachBackend('inputs, contexts and masks', (subject) => {
   test('forks of forks compute the same together as alone', async () => {
     let next = 0;
     const forks: SequenceInput[] = [];
-    /** Appends tokens to a context, then lets three go on from there. */
+    /** Appends tokens to a context, then grows three forks of the result, down to depth 2. */
     const grow = async (context: Uint32Array, depth: number): Promise<void> => {
       const length = [40, 12, 5][depth] ?? 0;
       const writes = range(next, next + length);
@@ -150,17 +150,17 @@ eachBackend('inputs, contexts and masks', (subject) => {
     const context = random.tokens(subject.model.config, 8);
     await run(subject.backend, make(context, { writes: range(0, 8), output: { kind: 'none' } }));
     const tokens = random.tokens(subject.model.config, 4);
-    const written = new Uint8Array(4 * 12);
-    for (let i = 0; i < 4; i++) written.fill(1, i * 12, i * 12 + 8 + i + 1);
+    const causalMask = new Uint8Array(4 * 12);
+    for (let i = 0; i < 4; i++) causalMask.fill(1, i * 12, i * 12 + 8 + i + 1);
     const [causal] = await run(subject.backend, make(tokens, { context: range(0, 8) }));
-    const [explicit] = await run(subject.backend, make(tokens, { context: range(0, 8), mask: written }));
+    const [explicit] = await run(subject.backend, make(tokens, { context: range(0, 8), mask: causalMask }));
     close(explicit, causal);
-    const without = written.slice();
-    for (let i = 0; i < 4; i++) without.fill(0, i * 12 + 2, i * 12 + 5);
-    const kept = Uint32Array.of(0, 1, 5, 6, 7);
+    const maskWithGap = causalMask.slice();
+    for (let i = 0; i < 4; i++) maskWithGap.fill(0, i * 12 + 2, i * 12 + 5);
+    const visibleSlots = Uint32Array.of(0, 1, 5, 6, 7);
     const positions = range(8, 12);
-    const [masked] = await run(subject.backend, make(tokens, { context: range(0, 8), mask: without, positions }));
-    const [absent] = await run(subject.backend, make(tokens, { context: kept, positions }));
+    const [masked] = await run(subject.backend, make(tokens, { context: range(0, 8), mask: maskWithGap, positions }));
+    const [absent] = await run(subject.backend, make(tokens, { context: visibleSlots, positions }));
     close(masked, absent);
   });
 

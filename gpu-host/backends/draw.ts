@@ -9,8 +9,8 @@ export function allowedCount(logProbabilities: Float32Array, offset: number, cou
 
 /**
  * Draws one of `count` candidates, most probable first, and returns its place. Their log-probabilities at temperature 1 start at
- * `logProbabilities[offset]`. A candidate of log-probability -Infinity is never drawn unless it is the first. The cuts top-p, then min-p
- * apply to probabilities after the temperature; min-p cuts what top-p left. The random number depends on seed and position alone.
+ * `logProbabilities[offset]`. A candidate of log-probability -Infinity is never drawn unless it is the first. The temperature applies
+ * first, then top-p, then min-p to the candidates that top-p left. The random number depends on seed and position alone.
  */
 export function drawPlace(draw: Draw, logProbabilities: Float32Array, offset: number, count: number): number {
   let candidateCount = allowedCount(logProbabilities, offset, count);
@@ -31,7 +31,7 @@ export function drawPlace(draw: Draw, logProbabilities: Float32Array, offset: nu
     sum = reachedWeight;
   }
   if (draw.minP > 0) {
-    // The first weight is 1, so the cut relative to the most probable is the weight itself.
+    // The first weight is 1, so each weight is already a probability relative to the most probable candidate.
     let prefix = 1;
     sum = weights[0] as number;
     while (prefix < candidateCount && (weights[prefix] as number) >= draw.minP) sum += weights[prefix++] as number;

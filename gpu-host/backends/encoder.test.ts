@@ -33,8 +33,8 @@ const MODERN = {
   ...{ bos_token_id: 2, cls_token_id: 2, eos_token_id: 3, sep_token_id: 3 },
 };
 
-/** Options that the golden's table lacks: names of weights, and settings that are not the default. */
-const WRITTEN: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>> = {
+/** Options of each model that encoder-cases.json lacks: names of weights, and settings that are not the default. */
+const MODEL_OPTIONS: Readonly<Record<string, Omit<RandomEncoderOptions, 'kind'>>> = {
   bert: {},
   first: { prefix: 'bert.', oldNorms: true, config: { hidden_act: 'gelu_new', layer_norm_eps: 1e-5 } },
   roberta: { config: { model_type: 'xlm-roberta', type_vocab_size: 1, pad_token_id: 1, hidden_act: 'relu' } },
@@ -69,7 +69,7 @@ describe('encoders', () => {
     const pooling = mode && { mode, normalizes, maxTokens };
     const model = await randomEncoder(
       join(directory, name),
-      { kind, ...(pooling && { pooling }), ...WRITTEN[name] },
+      { kind, ...(pooling && { pooling }), ...MODEL_OPTIONS[name] },
       7,
     );
     const encoder = await OnnxEncoder.open(model, { threads: 1 });

@@ -1,6 +1,6 @@
 import type { EncoderConfig } from '#gpu-host/models/encoder/config.ts';
 
-/** An encoder on one device. Callers make one call at a time and check inputs against `config` first. */
+/** A text encoder (embedding model or reranker) on one device. Callers make one call at a time and check inputs against `config` first. */
 export interface Encoder {
   readonly config: EncoderConfig;
   /**

@@ -10,16 +10,16 @@ import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { range, run, sequence, wholeVocabulary } from './testing/scenario.ts';
 
-/** Logarithms of probabilities that transformers calculates in float64 (`fixtures/families-golden.py`), to eight digits after the point. */
+/** Log-probabilities that transformers computes in float64 (`fixtures/families-golden.py`), to eight digits after the point. */
 const GOLDEN: Readonly<Record<string, readonly (readonly number[])[]>> = JSON.parse(
   readFileSync(new URL('./fixtures/families-golden.json', import.meta.url), 'utf8'),
 );
 const SEED = 7;
 const POOL = { pageSize: 16, pageCount: 4 };
-/** Rows of the golden: the last ones of the prompt. */
+/** The number of last prompt tokens for which the golden file has log-probabilities. */
 const ROWS = 2;
-/** Tokens computed before the others, whose keys and values come from the cache. */
-const FIRST = 10;
+/** The number of tokens computed first. The rest of the prompt reads their keys and values from the pool. */
+const PREFIX_TOKENS = 10;
 
 /** Every family; each has different settings that change the computation. */
 const MODELS: Readonly<Record<string, Partial<ModelConfig>>> = {
@@ -53,12 +53,12 @@ describe('every family of models', () => {
       ] as const) {
         const backend = await create();
         try {
-          const written = range(0, FIRST);
+          const written = range(0, PREFIX_TOKENS);
           await run(
             backend,
-            sequence(model.config, prompt.subarray(0, FIRST), { writes: written, output: { kind: 'none' } }),
+            sequence(model.config, prompt.subarray(0, PREFIX_TOKENS), { writes: written, output: { kind: 'none' } }),
           );
-          const rest = prompt.subarray(FIRST);
+          const rest = prompt.subarray(PREFIX_TOKENS);
           const output = wholeVocabulary(model.config, ROWS);
           const [found] = await run(backend, sequence(model.config, rest, { context: written, output }));
           const worst = Math.max(...expected.map((value, i) => Math.abs(value - found[i]!)));

@@ -138,11 +138,11 @@ async function main(): Promise<void> {
   const cells = new Map<string, Cell>();
   const report: Report = (cell, { error, unrounded, original }) => {
     const key = JSON.stringify([cell.models, cell.device, cell.handler, cell.kind]);
-    const known = cells.get(key) ?? { ...cell, errors: [], unrounded: [], original: [] };
-    cells.set(key, known);
-    known.errors.push(error);
-    if (unrounded !== undefined) known.unrounded.push(unrounded);
-    if (original !== undefined) known.original.push(original);
+    const tableCell = cells.get(key) ?? { ...cell, errors: [], unrounded: [], original: [] };
+    cells.set(key, tableCell);
+    tableCell.errors.push(error);
+    if (unrounded !== undefined) tableCell.unrounded.push(unrounded);
+    if (original !== undefined) tableCell.original.push(original);
   };
   try {
     for (const [i, [name, shape]] of Object.entries(SHAPES).entries()) {
@@ -222,24 +222,24 @@ async function openDevice({ backend, width }: DeviceKind, model: LoadedModel, di
   if (backend === 'cuda') {
     if (width === 32) return { device: await createTestCudaBackend(model, MASK_POOL), oracles: null };
     const narrow = await narrowModel(model, join(await mkdtemp(join(directory, 'narrow-')), 'model'), 'BF16');
-    const same = width === 'bf16' ? narrow : narrowWeightsModel(narrow, width);
+    const oracleModel = width === 'bf16' ? narrow : narrowWeightsModel(narrow, width);
     return {
       device: await createTestCudaBackend(narrow, { ...MASK_POOL, precision: width }),
       oracles: {
-        rounded: await createReferenceBackend(same, { ...MASK_POOL, roundedTo: 'bf16' }),
-        unrounded: await createReferenceBackend(same, MASK_POOL),
+        rounded: await createReferenceBackend(oracleModel, { ...MASK_POOL, roundedTo: 'bf16' }),
+        unrounded: await createReferenceBackend(oracleModel, MASK_POOL),
       },
     };
   }
   const options = { ...MASK_POOL, bits: width, threads: 1, cacheDirectory: directory };
   const device = await createOnnxBackend(model, options);
   if (width === 32) return { device, oracles: null };
-  const widened = await dequantizedModel(model, width, width, directory);
+  const oracleModel = await dequantizedModel(model, width, width, directory);
   return {
     device,
     oracles: {
-      rounded: await createReferenceBackend(widened, { ...MASK_POOL, roundedBlock: BLOCK_SIZE }),
-      unrounded: await createReferenceBackend(widened, MASK_POOL),
+      rounded: await createReferenceBackend(oracleModel, { ...MASK_POOL, roundedBlock: BLOCK_SIZE }),
+      unrounded: await createReferenceBackend(oracleModel, MASK_POOL),
     },
   };
 }
@@ -272,12 +272,12 @@ function print(cells: readonly Cell[], seed: number): number {
     const isExact = width === 32;
     const bounds = BOUNDS[handler][isExact ? 'exact' : backend === 'cuda' ? 'narrow' : 'rounded'];
     // A trained model gives one sample, and is so deep that backend and oracle always round some input differently.
-    const hasTypical = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
+    const hasTypicalBound = isExact || (models === 'random' && (backend === 'cuda' || ROUNDS_ALIKE));
     const median = errors.toSorted((a, b) => a - b)[errors.length >> 1];
     const worst = Math.max(...errors);
     const worstUnrounded = unrounded.length === 0 ? undefined : Math.max(...unrounded);
     const isWithin =
-      (!hasTypical || median <= bounds.typical) &&
+      (!hasTypicalBound || median <= bounds.typical) &&
       worst <= bounds.worst &&
       (worstUnrounded === undefined || worstUnrounded <= bounds.unrounded);
     if (!isWithin) failures++;
@@ -289,7 +289,7 @@ function print(cells: readonly Cell[], seed: number): number {
       kind,
       norm,
       show(median),
-      show(hasTypical ? bounds.typical : undefined),
+      show(hasTypicalBound ? bounds.typical : undefined),
       show(worst),
       show(bounds.worst),
       show(worstUnrounded),

@@ -22,7 +22,7 @@ import { createTestCudaBackend } from './testing/cuda.ts';
 import { Random, relativeError, run, sequence } from './testing/scenario.ts';
 
 const POOL = { pageSize: 16, pageCount: 8 };
-/** Between two computations of the same values, as in `parity.test.ts`. */
+/** Bounds the relative error between two computations of the same values, as in `parity.test.ts`. */
 const TOLERANCE = 1e-4;
 const PROMPTS = 5;
 

@@ -1,6 +1,6 @@
 import { NOTHING_DRAWN, type TopTokens } from './backend.ts';
 
-/** The answer to a `tokensOnly` request, from one with probabilities. */
+/** Turns an answer with probabilities into the answer to a `tokensOnly` request. */
 export function tokensOnly({ topK, tokens, logProbabilities }: TopTokens): TopTokens {
   const marked = tokens.map((token, i) =>
     i % topK === 0 && Number.isNaN(logProbabilities[i]) ? NOTHING_DRAWN : token,

@@ -4,7 +4,7 @@ import type { BatchPolicy } from './policies/policy.ts';
 import { Trace } from './testing/trace.ts';
 
 /** A trace with one run on the device. */
-function running(policy?: BatchPolicy): Trace {
+function traceWithRun(policy?: BatchPolicy): Trace {
   const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 }, ...(policy ? { policy } : {}) });
   trace.push('run', { kind: 'forward', run: true, tokens: 100 });
   trace.start();
@@ -13,7 +13,7 @@ function running(policy?: BatchPolicy): Trace {
 
 test('runs count as alone until any other call can go', () => {
   for (const kind of ['forward', 'project', 'encode', 'instant', 'idle'] as const) {
-    const trace = running();
+    const trace = traceWithRun();
     assert.equal(trace.batcher.isAlone(trace.nowMs), true);
     trace.push('other', { kind });
     assert.equal(trace.batcher.isAlone(trace.nowMs), false, kind);
@@ -41,7 +41,7 @@ test('a queue with a recent answer counts as present during the grace period', (
 });
 
 test('policies that gather calls choose each batch anew', () => {
-  assert.equal(running({ kind: 'eager' }).batcher.isAlone(0), true);
+  assert.equal(traceWithRun({ kind: 'eager' }).batcher.isAlone(0), true);
   for (const policy of [
     { kind: 'k-only', calls: 1, maxWaitMs: 5 },
     { kind: 'rate', maxWaitMs: 5 },

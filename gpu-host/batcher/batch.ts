@@ -18,7 +18,7 @@ export interface Batch {
   readonly projections: readonly BatchCall[];
   /** Images to encode in one step. */
   readonly encodings: readonly BatchCall[];
-  /** Ready calls that the batch leaves out because one of its forwards computes their next pages; by that forward. */
+  /** For each forward: the ready calls that the batch leaves out because this forward computes their next pages. */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
 

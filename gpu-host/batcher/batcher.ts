@@ -46,24 +46,24 @@ export class Batcher {
   #projections: BatchCall[] = [];
   #encodings: BatchCall[] = [];
   /** True when the last batch encoded images. */
-  #encoded = false;
+  #lastWasEncoding = false;
   #forwards: BatchCall[] = [];
   #turns = new VariantTurns();
   readonly #latency: LatencyTurns;
-  #busy: Batch | undefined;
+  #deviceBatch: Batch | undefined;
   /** Tenants whose calls are on the device, or joined the batch there. */
   #computing = new Set<string>();
   /** Projections of the forward batch under construction. */
   #riders: BatchRoom | undefined;
   readonly #departure: Departure;
-  /** First `next` at which the device was free and calls were ready; undefined otherwise. */
+  /** Time of the first call of `next` that found the device free and calls ready; undefined while that does not hold. */
   #waitingSinceMs: number | undefined;
   #startedMs = 0;
   #queues = new Set<BatchQueue>();
   /** Queues whose priority changed since the last batch. */
-  #repriced = new Set<BatchQueue>();
+  #repricedQueues = new Set<BatchQueue>();
   /** Queues with a depth. */
-  #deep = new Set<BatchQueue>();
+  #deepQueues = new Set<BatchQueue>();
 
   /** @throws RangeError when a bound of the policy is not a positive number */
   constructor(options: BatcherOptions = {}) {
@@ -74,7 +74,7 @@ export class Batcher {
   }
 
   get busy(): boolean {
-    return this.#busy !== undefined;
+    return this.#deviceBatch !== undefined;
   }
 
   get queues(): number {
@@ -108,7 +108,7 @@ export class Batcher {
     if (clamped === queue.priority) return;
     queue.priority = clamped;
     queue.scoreboard.isRanked = true;
-    if (this.#queues.has(queue)) this.#repriced.add(queue);
+    if (this.#queues.has(queue)) this.#repricedQueues.add(queue);
   }
 
   /**
@@ -119,7 +119,7 @@ export class Batcher {
     if (!this.#queues.has(queue)) return;
     queue.depth = depth;
     queue.scoreboard.isRanked = true;
-    this.#deep.add(queue);
+    this.#deepQueues.add(queue);
   }
 
   /**
@@ -128,8 +128,8 @@ export class Batcher {
    */
   closeQueue(queue: BatchQueue): BatchCall[] {
     this.#queues.delete(queue);
-    this.#repriced.delete(queue);
-    this.#deep.delete(queue);
+    this.#repricedQueues.delete(queue);
+    this.#deepQueues.delete(queue);
     this.#departure.forget(queue);
     const dropped = queue.clear();
     for (const call of dropped) {
@@ -156,10 +156,10 @@ export class Batcher {
 
   /**
    * A call that needs no step and can be executed now: an `idle` one only between two batches, since it may touch memory, an instant one at any
-   * time. With `mayGo`, only an instant one that may go. The call's dependents wait until it is finished.
+   * time. With `mayGo`, only an instant call that it accepts. The call's dependents wait until it is finished.
    */
   takeInstant(mayGo?: (tenant: string, call: BatchCall) => boolean): BatchCall | undefined {
-    const mayIdle = this.#busy === undefined && !mayGo;
+    const mayIdle = this.#deviceBatch === undefined && !mayGo;
     const idle = mayIdle && this.#idleNext ? this.#idles.shift() : undefined;
     const call = idle ?? this.#instants.shift(mayGo) ?? (mayIdle ? this.#idles.shift() : undefined);
     if (!call) return undefined;
@@ -170,7 +170,7 @@ export class Batcher {
 
   /** The device's next work. A batch makes the device busy until `ended`. */
   next(nowMs: number): Decision {
-    if (this.#busy) return IDLE;
+    if (this.#deviceBatch) return IDLE;
     if (this.waiting === 0) {
       this.#waitingSinceMs = undefined;
       return IDLE;
@@ -181,7 +181,7 @@ export class Batcher {
     // The clock and its rounding are coarser than a microsecond.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
-    this.#busy = batch;
+    this.#deviceBatch = batch;
     this.#computing = tenantsOf(batch);
     this.#startedMs = nowMs;
     this.#waitingSinceMs = undefined;
@@ -193,7 +193,7 @@ export class Batcher {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /** True when only the batch's calls can go, and the policy waits for none. With `own`, that many others may be ready, whatever the policy does. */
+  /** True when no other call can go and the policy waits for none. With `own`: when at most `own` other calls can go, whatever the policy does. */
   isAlone(nowMs: number, own?: number): boolean {
     if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     return own !== undefined || !this.#departure.gathers(nowMs);
@@ -224,7 +224,7 @@ export class Batcher {
 
   /** Call when the device is free again. Every call of the batch must have been finished, resumed or paused before. */
   ended(nowMs: number): void {
-    this.#busy = undefined;
+    this.#deviceBatch = undefined;
     this.#computing.clear();
     this.#latency.noteStep(nowMs - this.#startedMs);
     this.#departure.ended(nowMs, nowMs - this.#startedMs);
@@ -368,13 +368,13 @@ export class Batcher {
 
   #takeUrgent(nowMs: number): Batch {
     const { agingMs } = this.limits;
-    if (this.#repriced.size > 0) {
-      for (const queue of this.#repriced) queue.each((call) => relendUrgency(call, agingMs));
-      this.#repriced.clear();
+    if (this.#repricedQueues.size > 0) {
+      for (const queue of this.#repricedQueues) queue.each((call) => relendUrgency(call, agingMs));
+      this.#repricedQueues.clear();
     }
     const lists = [this.#forwards, this.#projections, this.#encodings];
     for (const calls of lists) {
-      if (this.#deep.size > 0) takeTurnsInTopology(calls, agingMs, mostShortTokens(this.limits));
+      if (this.#deepQueues.size > 0) takeTurnsInTopology(calls, agingMs, mostShortTokens(this.limits));
       sortByUrgency(calls, agingMs);
     }
     this.#latency.begin(lists, nowMs);
@@ -386,8 +386,8 @@ export class Batcher {
   #takeFirst(): Batch {
     const projectionsFirst = this.#isFirst(this.#projections[0], this.#forwards[0]);
     const other = projectionsFirst ? this.#projections[0] : this.#forwards[0];
-    this.#encoded = this.#isFirst(this.#encodings[0], other) && !(this.#encoded && other);
-    if (this.#encoded) return this.#takeEncodings();
+    this.#lastWasEncoding = this.#isFirst(this.#encodings[0], other) && !(this.#lastWasEncoding && other);
+    if (this.#lastWasEncoding) return this.#takeEncodings();
     return projectionsFirst ? this.#takeProjections() : this.#takeForwards();
   }
 
@@ -413,8 +413,8 @@ export class Batcher {
 
   #takeForwards(): Batch {
     const { pressing } = this.#latency;
-    const [most] = this.#forwards;
-    const variant = most && pressing.has(most) ? most.variant : this.#turns.next(this.#forwards);
+    const [mostUrgent] = this.#forwards;
+    const variant = mostUrgent && pressing.has(mostUrgent) ? mostUrgent.variant : this.#turns.next(this.#forwards);
     const { going: ready, waiting, awaitedBy } = postponeWaiters(this.#forwards, variant, this.limits);
     this.#latency.lend(awaitedBy);
     this.#forwards = ready;

@@ -15,7 +15,7 @@ import type { BatchQueue } from './queue.ts';
  */
 export type CallKind = 'instant' | 'barrier' | 'idle' | 'project' | 'encode' | 'forward';
 
-/** `queued` behind others; `ready` to go; `running` on the device; `paused` until told to go on; `done`. */
+/** `queued` behind others; `ready` to go; `running` on the device; `paused` until it is resumed; `done`. */
 export type CallState = 'queued' | 'ready' | 'running' | 'paused' | 'done';
 
 /**

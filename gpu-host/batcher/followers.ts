@@ -3,11 +3,11 @@ import { linksOf } from './links.ts';
 
 /**
  * Lets followers into the batch under construction, which contains all of `call`. Forwards that wait for `call` softly, and projections,
- * may join that batch before `call` is done. `admitted` receives each follower that now waits for no call.
+ * may join that batch before `call` is done. `onAdmitted` receives each follower that now waits for no call.
  */
-export function admitFollowers(call: BatchCall, admitted: (later: BatchCall) => void): void {
+export function admitFollowers(call: BatchCall, onAdmitted: (later: BatchCall) => void): void {
   if (call.dependents) {
-    for (const later of call.dependents) if (later.kind === 'project' && --later.blockers === 0) admitted(later);
+    for (const later of call.dependents) if (later.kind === 'project' && --later.blockers === 0) onAdmitted(later);
   }
   if (call.links?.softDependents) {
     for (const { later, needs } of call.links.softDependents) {
@@ -17,7 +17,7 @@ export function admitFollowers(call: BatchCall, admitted: (later: BatchCall) => 
         links.needs ??= [];
         links.needs.push(call);
       }
-      if (--later.blockers === 0) admitted(later);
+      if (--later.blockers === 0) onAdmitted(later);
     }
   }
 }

@@ -25,6 +25,6 @@ export interface QueueOptions {
   readonly tenant?: string;
   /** Latency targets of the queue's calls; without them the calls are ordinary. */
   readonly targets?: LatencyTargets | undefined;
-  /** Place of the queue's query among those of its tenant: the smaller, the earlier; 0 by default. Queues of one query have the same. */
+  /** Rank of the queue's query (a root inferlet with its children) among its tenant's queries: the smaller, the earlier; 0 by default. */
   readonly query?: number;
 }

@@ -6,7 +6,7 @@ import { Trace } from './testing/trace.ts';
 
 const PAGE = 16;
 
-/** A forward over whole pages; its last input is its own. */
+/** A forward over the whole pages `keys` and one more input of its own. */
 function prefill(trace: Trace, name: string, keys: readonly number[], scope = 't'): SimCall {
   const call = trace.push(name, { kind: 'forward', tokens: keys.length * PAGE + 1 }, name);
   call.pagesToCome = { scope, pageTokens: PAGE, keys, takes: keys.length, begun: false };
@@ -85,7 +85,7 @@ class Pages {
   readonly trace: Trace;
   readonly maxTokens: number;
   /** Pages that exist, as `scope/key`. */
-  readonly there = new Set<string>();
+  readonly existing = new Set<string>();
   readonly calls = new Set<SimCall>();
   readonly texts: readonly (readonly number[])[];
   waits = 0;
@@ -112,9 +112,9 @@ class Pages {
     this.#textOf.set(call, keys);
   }
 
-  /** Does one batch. Some of its calls fail, and lose their pages or not. */
+  /** Runs one batch. With `mayFail`, calls may end before they are done, and pages may be lost. */
   step(mayFail: boolean): void {
-    for (const call of this.calls) this.#look(call);
+    for (const call of this.calls) this.#updatePagesToCome(call);
     const waiting = [...this.calls];
     const { batch } = this.trace.start();
     const going = new Map(batch.forwards.map(({ call, tokens }) => [call as SimCall, tokens]));
@@ -124,7 +124,7 @@ class Pages {
       call.left -= tokens;
       const done = keys.length - Math.floor(call.left / PAGE);
       for (const key of keys.slice(0, call.left === 0 ? keys.length : Math.max(0, done)))
-        this.there.add(`${scope}/${key}`);
+        this.existing.add(`${scope}/${key}`);
       if (call.left > 0 && mayFail && this.dice.roll(6) === 0) this.#drop(call);
       else if (call.left > 0) {
         call.pagesToCome = { ...call.pagesToCome!, keys: keys.slice(Math.max(0, done)), takes: 0, begun: true };
@@ -137,22 +137,22 @@ class Pages {
     this.trace.nowMs++;
     this.trace.batcher.ended(this.trace.nowMs);
     if (mayFail && this.dice.roll(5) === 0)
-      for (const page of [...this.there]) if (this.dice.roll(3) === 0) this.there.delete(page);
+      for (const page of [...this.existing]) if (this.dice.roll(3) === 0) this.existing.delete(page);
     if (mayFail && this.dice.roll(8) === 0 && this.calls.size > 0) this.#drop([...this.calls][0]!);
   }
 
-  /** The pages ahead of a call that has not begun. */
-  #look(call: SimCall): void {
+  /** Updates the pages that a call which has not begun still has to compute. */
+  #updatePagesToCome(call: SimCall): void {
     const ahead = call.pagesToCome!;
     if (ahead.begun) return;
     const whole = this.#textOf.get(call)!;
     let found = 0;
-    while (found < whole.length && this.there.has(`${ahead.scope}/${whole[found]}`)) found++;
+    while (found < whole.length && this.existing.has(`${ahead.scope}/${whole[found]}`)) found++;
     call.left = (whole.length - found) * PAGE + 1;
     call.pagesToCome = { ...ahead, keys: whole.slice(found), takes: whole.length - found };
   }
 
-  /** A call with room that was left out must have its next page in the batch. */
+  /** When the batch had room for a call and left it out, a call of the batch must compute its next page. */
   #checkPostponed(call: SimCall, going: ReadonlyMap<SimCall, number>): void {
     const tokens = [...going.values()].reduce((sum, each) => sum + each, 0);
     if (going.size >= this.trace.batcher.limits.maxCalls || tokens >= this.maxTokens || call.left <= 16) return;

@@ -41,8 +41,8 @@ export interface Candidates {
  * @param variant the variant of the next batch
  */
 export function postponeWaiters(ready: BatchCall[], variant: string | undefined, limits: BatchLimits): Candidates {
-  const short = mostShortTokens(limits);
-  const isLong = (call: BatchCall): boolean => call.variant === variant && call.tokens > short;
+  const maxShortTokens = mostShortTokens(limits);
+  const isLong = (call: BatchCall): boolean => call.variant === variant && call.tokens > maxShortTokens;
   const longs = ready.filter(isLong);
   if (longs.length < 2) return { going: ready, waiting: [], awaitedBy: NOT_AWAITED };
   const claims = new PageClaims();

@@ -13,7 +13,7 @@ export class BatchQueue {
   readonly tenant: string;
   /** Targets of the queue's calls; undefined for ordinary ones. */
   readonly targets: LatencyTargets | undefined;
-  /** Place of the queue's query among those of its tenant: the smaller, the earlier. Queues of one query have the same. */
+  /** Rank of the queue's query (a root inferlet with its children) among its tenant's queries: the smaller, the earlier. */
   readonly query: number;
   priority = 0;
   /** Depth of the calls to come. */

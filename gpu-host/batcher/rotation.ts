@@ -19,7 +19,7 @@ export class Rotation<T> {
     return false;
   }
 
-  /** Removes and returns the first item of a tenant, if the two may go, and moves the tenant behind the others. */
+  /** Removes and returns the first item of the first tenant that `mayGo` accepts, and moves this tenant behind the others. */
   shift(mayGo: (tenant: string, first: T) => boolean = always): T | undefined {
     for (const [tenant, queue] of this.#queues) {
       if (!mayGo(tenant, queue[0] as T)) continue;

@@ -67,7 +67,7 @@ export class Scoreboard {
     this.#prunedAt = PRUNE_ENTRIES;
   }
 
-  /** Unblocks the call's dependents. Returns those that ended earlier and now block no call either. */
+  /** Unblocks the call's dependents. Returns those that ended earlier and now wait for no other call: they are next to be released. */
   #release(call: BatchCall, onFreed: (call: BatchCall) => void): BatchCall[] | undefined {
     this.#size--;
     const { dependents, links } = call;

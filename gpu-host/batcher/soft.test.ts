@@ -95,7 +95,7 @@ test('a call that reads one page and fills another page of a call depends on it'
   trace.push('a.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
   // B only follows A's read of page 1, and depends on A's fill of page 2.
   trace.push('a.2', { kind: 'forward', fills: [1], reads: [2] }, 'B');
-  // C fills both: first the page that A reads.
+  // C fills both pages of its own A, first the one that this A reads.
   trace.push('b.1', { kind: 'forward', reads: [1], fills: [2] }, 'A');
   trace.push('b.2', { kind: 'forward', fills: [1, 2] }, 'C');
   const { batch } = trace.start();

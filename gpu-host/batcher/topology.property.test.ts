@@ -43,7 +43,7 @@ function callsOf(all: readonly Waiting[], depthOf: (one: Waiting) => number | un
     });
 }
 
-function ordered(calls: readonly BatchCall[]): BatchCall[] {
+function orderOf(calls: readonly BatchCall[]): BatchCall[] {
   takeTurnsInTopology(calls, AGING_MS, 1);
   const order = [...calls];
   sortByUrgency(order, AGING_MS);
@@ -63,7 +63,7 @@ test('calls with a depth keep the places that their tenant has without depths, a
       );
       const marked = new Set(calls.flatMap(({ arrival, depth }) => (depth === undefined ? [] : [arrival])));
       const plain = callsOf(all, () => undefined);
-      assert.deepEqual(placesOf(ordered(calls), marked), placesOf(ordered(plain), marked));
+      assert.deepEqual(placesOf(orderOf(calls), marked), placesOf(orderOf(plain), marked));
     }),
     { seed: 20261124, numRuns: RUNS },
   );
@@ -72,7 +72,7 @@ test('calls with a depth keep the places that their tenant has without depths, a
 test('calls with a depth go by query, depth and arrival, as far as the bound on yielding allows', () => {
   fc.assert(
     fc.property(waiting, (all) => {
-      const order = ordered(callsOf(all, ({ depth }) => depth)).filter(({ depth }) => depth !== undefined);
+      const order = orderOf(callsOf(all, ({ depth }) => depth)).filter(({ depth }) => depth !== undefined);
       const isSettled = (call: BatchCall) =>
         order.some(
           (other) =>
@@ -97,15 +97,15 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
   );
 });
 
-/** The calls of a batcher with room for one call a batch, which come over time; in the order in which they leave. */
-function played(all: readonly Waiting[], depthOf: (one: Waiting, i: number) => number | undefined): SimCall[] {
+/** The order in which calls that come over time leave a batcher that has room for one call a batch. */
+function leavingOrder(all: readonly Waiting[], depthOf: (one: Waiting, i: number) => number | undefined): SimCall[] {
   const batcher = new Batcher({
     limits: { maxCalls: 1, maxTokens: 8, agingMs: AGING_MS },
     grace: { maxMs: 0, stepShare: 0 },
   });
   const toCome = all.map((one, i) => ({ one, i })).sort((a, b) => a.one.arrivedMs - b.one.arrivedMs || a.i - b.i);
-  const left: SimCall[] = [];
-  for (let nowMs = 0; left.length < all.length; nowMs += STEP_MS) {
+  const departed: SimCall[] = [];
+  for (let nowMs = 0; departed.length < all.length; nowMs += STEP_MS) {
     while ((toCome[0]?.one.arrivedMs ?? Number.POSITIVE_INFINITY) <= nowMs) {
       const { one, i } = toCome.shift() as (typeof toCome)[number];
       const queue = batcher.openQueue(new Scoreboard(), { tenant: one.tenant, query: one.query, maxPriority: 3 });
@@ -118,11 +118,11 @@ function played(all: readonly Waiting[], depthOf: (one: Waiting, i: number) => n
     if (decision.kind !== 'batch') continue;
     for (const { call } of decision.batch.forwards) {
       batcher.finish(call, nowMs);
-      left.push(call as SimCall);
+      departed.push(call as SimCall);
     }
     batcher.ended(nowMs);
   }
-  return left;
+  return departed;
 }
 
 const STEP_MS = 7;
@@ -130,8 +130,8 @@ const STEP_MS = 7;
 test('over time, too, no depth moves a call of another tenant, or one without a depth', () => {
   fc.assert(
     fc.property(waiting, fc.array(fc.nat(), { minLength: 1, maxLength: 5 }), (all, hostile) => {
-      const plain = played(all, () => undefined);
-      const deep = played(all, ({ depth }, i) => (depth === undefined ? undefined : hostile[i % hostile.length]));
+      const plain = leavingOrder(all, () => undefined);
+      const deep = leavingOrder(all, ({ depth }, i) => (depth === undefined ? undefined : hostile[i % hostile.length]));
       const others = (order: readonly SimCall[]) =>
         order.map(({ name, queue }) =>
           all[Number(name)]?.depth === undefined ? name : `${queue.tenant} ${queue.priority}`,

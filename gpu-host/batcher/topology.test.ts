@@ -7,13 +7,13 @@ const AGING_MS = 100;
 /** One call per batch, so that batches show the order. */
 const single = (): Trace => new Trace({ maxCalls: 1, agingMs: AGING_MS });
 
-function deep(trace: Trace, queue: string, depth: number): void {
+function setDepth(trace: Trace, queue: string, depth: number): void {
   trace.batcher.setDepth(trace.queue(queue), depth);
 }
 
 /** A forward of one input, a millisecond after the one before. */
 function decode(trace: Trace, queue: string, depth?: number): void {
-  if (depth !== undefined) deep(trace, queue, depth);
+  if (depth !== undefined) setDepth(trace, queue, depth);
   trace.decode(queue);
   trace.nowMs++;
 }
@@ -39,7 +39,7 @@ test('calls with a depth take the turns that their tenant has, and all others ke
 
 test('after the token of a run, other calls of the tenant keep their age among those of other tenants', () => {
   const trace = single();
-  deep(trace, 't/a.1', 8);
+  setDepth(trace, 't/a.1', 8);
   trace.push('t/a.1', { kind: 'forward', run: true, tokens: 3 }, 'run');
   decode(trace, 't/b.1', 9);
   decode(trace, 't/c.1', 9);
@@ -90,7 +90,7 @@ test('a change of priority gives back no turn that a call has lent', () => {
 
 test('a call yields while others with a depth wait for it', () => {
   const trace = single();
-  deep(trace, 't/b.1', 1);
+  setDepth(trace, 't/b.1', 1);
   trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'prompt');
   trace.push('t/b.1', { kind: 'forward', reads: [1] }, 'waits');
   trace.nowMs++;
@@ -100,7 +100,7 @@ test('a call yields while others with a depth wait for it', () => {
 
 test('a call does not yield while one without a depth waits for it', () => {
   const trace = single();
-  deep(trace, 't/b.1', 0);
+  setDepth(trace, 't/b.1', 0);
   trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'blocker');
   trace.push('t/b.2', { kind: 'forward', reads: [1] }, 'waits');
   trace.nowMs++;
@@ -114,16 +114,16 @@ test('a call that came before its queue had a depth does not yield', () => {
   trace.push('t/b.1', { kind: 'forward', writes: [1] }, 'blocker');
   trace.push('t/b.2', { kind: 'forward', reads: [1] }, 'waits');
   trace.nowMs++;
-  deep(trace, 't/b.1', 0);
+  setDepth(trace, 't/b.1', 0);
   decode(trace, 't/a.1', 5);
   assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 't/a.1']);
 });
 
 test('a run of an older query goes on before the prompts of younger ones', () => {
   const trace = new Trace({ maxCalls: 2, maxTokens: 64 });
-  deep(trace, 't/a.1', 8);
-  deep(trace, 't/b.1', 20);
-  deep(trace, 't/c.1', 20);
+  setDepth(trace, 't/a.1', 8);
+  setDepth(trace, 't/b.1', 20);
+  setDepth(trace, 't/c.1', 20);
   trace.push('t/c.1', { kind: 'forward', tokens: 40 }, 'c');
   trace.push('t/b.1', { kind: 'forward', tokens: 40 }, 'b');
   trace.push('t/a.1', { kind: 'forward', run: true, tokens: 3 }, 'a');

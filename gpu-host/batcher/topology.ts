@@ -1,9 +1,9 @@
 import type { BatchCall } from './call.ts';
 
 /** Maximum time that a call may yield, as a number of priority levels. */
-const MOST_LEVELS = 10;
+const MAX_YIELD_LEVELS = 10;
 /** Maximum calls of a group that exchange turns; later calls keep their own. This bounds the cost of a batch. */
-const MOST_CALLS = 1024;
+const MAX_GROUP_CALLS = 1024;
 
 /** A place in the order of all calls. */
 interface Turn {
@@ -27,12 +27,12 @@ interface Turn {
 export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number, maxShortTokens: number): void {
   const groups = new Map<string, BatchCall[]>();
   for (const call of calls) {
-    // A call that others wait for has their urgency, and theirs must not go to calls for which they do not wait.
+    // A call that others wait for has their urgency. An exchanged turn would pass this urgency to a call for which they do not wait.
     if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
     const key = `${call.tokens > maxShortTokens} ${call.queue.priority} ${call.queue.tenant}`;
     const group = groups.get(key);
     if (!group) groups.set(key, [call]);
-    else if (group.length < MOST_CALLS) group.push(call);
+    else if (group.length < MAX_GROUP_CALLS) group.push(call);
   }
   for (const group of groups.values()) if (group.length > 1) exchange(group, agingMs);
 }
@@ -53,7 +53,7 @@ function exchange(group: readonly BatchCall[], agingMs: number): void {
 
 /** Maximum time that a call may yield, milliseconds. It does not depend on the priority, so that a change of priority undoes no exchanged turn. */
 export const mostYieldMs = ({ depth }: BatchCall, agingMs: number): number =>
-  depth === undefined ? 0 : MOST_LEVELS * agingMs;
+  depth === undefined ? 0 : MAX_YIELD_LEVELS * agingMs;
 
 function inTopology(a: BatchCall, b: BatchCall): number {
   return a.queue.query - b.queue.query || (b.depth ?? 0) - (a.depth ?? 0) || a.arrival - b.arrival;

@@ -10,15 +10,15 @@ function single(): Trace {
   return new Trace({ maxCalls: 1, agingMs: AGING_MS });
 }
 
-function queueOf(trace: Trace, name: string, priority: number): void {
+function setPriority(trace: Trace, name: string, priority: number): void {
   trace.batcher.setPriority(trace.queue(name), priority);
 }
 
 test('a call lends its urgency to the one that it waits for', () => {
   const trace = single();
-  queueOf(trace, 'a.low', -5);
-  queueOf(trace, 'a.high', 5);
-  queueOf(trace, 'b', 1);
+  setPriority(trace, 'a.low', -5);
+  setPriority(trace, 'a.high', 5);
+  setPriority(trace, 'b', 1);
   trace.push('a.low', { kind: 'forward', writes: [1] }, 'blocker');
   trace.push('a.low', { kind: 'forward' }, 'behind it');
   trace.push('b', { kind: 'forward' }, 'other');
@@ -28,9 +28,9 @@ test('a call lends its urgency to the one that it waits for', () => {
 
 test('a call lends its urgency also to the calls ahead of its blockers in their queues, and to the blockers of those calls', () => {
   const trace = single();
-  queueOf(trace, 'a.1', -5);
-  queueOf(trace, 'a.2', -4);
-  queueOf(trace, 'a.3', 5);
+  setPriority(trace, 'a.1', -5);
+  setPriority(trace, 'a.2', -4);
+  setPriority(trace, 'a.3', 5);
   trace.push('a.1', { kind: 'forward' }, 'first');
   trace.push('a.1', { kind: 'forward', writes: [1] }, 'second');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'third');
@@ -49,22 +49,22 @@ test('a call lends its urgency also to the calls ahead of its blockers in their 
 test('a change of priority on either side counts', () => {
   for (const change of ['raise', 'lower'] as const) {
     const trace = single();
-    queueOf(trace, 'a.1', 1);
-    queueOf(trace, 'a.2', 1);
+    setPriority(trace, 'a.1', 1);
+    setPriority(trace, 'a.2', 1);
     trace.push('a.1', { kind: 'forward', writes: [1] }, 'blocker');
-    queueOf(trace, 'b', change === 'raise' ? 3 : 0);
+    setPriority(trace, 'b', change === 'raise' ? 3 : 0);
     trace.decode('b');
     trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
-    if (change === 'raise') queueOf(trace, 'a.2', 5);
-    else queueOf(trace, 'a.1', -5);
+    if (change === 'raise') setPriority(trace, 'a.2', 5);
+    else setPriority(trace, 'a.1', -5);
     assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 'b'], change);
   }
 });
 
 test('a run that others wait for has their priority, and counts as newly arrived with each token', () => {
   const trace = single();
-  queueOf(trace, 'a.1', -3);
-  queueOf(trace, 'a.2', 2);
+  setPriority(trace, 'a.1', -3);
+  setPriority(trace, 'a.2', 2);
   const run = trace.push('a.1', { kind: 'forward', writes: [1], run: true, tokens: 50 }, 'run');
   trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
   for (let i = 0; i < 5; i++) trace.step(7);

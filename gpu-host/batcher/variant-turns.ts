@@ -8,22 +8,22 @@ import type { BatchCall } from './call.ts';
 export class VariantTurns {
   /** Adapters that had a batch, the latest last. */
   readonly #served = new Set<string>();
-  #wasPlain = false;
+  #lastWasModel = false;
 
   /** The variant of the next batch. `ready` is in order of urgency and must not be empty. */
   next(ready: readonly BatchCall[]): string | undefined {
     const waiting = new Set<string | undefined>();
     for (const { variant } of ready) waiting.add(variant);
-    this.#wasPlain = waiting.has(undefined) && !(this.#wasPlain && waiting.size > 1);
-    if (this.#wasPlain) return undefined;
+    this.#lastWasModel = waiting.has(undefined) && !(this.#lastWasModel && waiting.size > 1);
+    if (this.#lastWasModel) return undefined;
     waiting.delete(undefined);
-    const chosen = this.#longestSince(waiting as ReadonlySet<string>);
+    const chosen = this.#longestWaiting(waiting as ReadonlySet<string>);
     this.#served.delete(chosen);
     this.#served.add(chosen);
     return chosen;
   }
 
-  #longestSince(waiting: ReadonlySet<string>): string {
+  #longestWaiting(waiting: ReadonlySet<string>): string {
     for (const variant of waiting) if (!this.#served.has(variant)) return variant;
     for (const variant of this.#served) if (waiting.has(variant)) return variant;
     throw new Error('a turn was asked for without a ready call');

@@ -29,16 +29,16 @@ function call(texts: readonly (readonly number[])[], firsts = texts.map(({ lengt
   };
 }
 
-/** Counts the batches of an encoder, and holds them back until `gate` opens. */
-/** Keeps the size of batches, whatever the time that a test holds one of them. */
+/** Keeps the size of batches, however long a test holds one of them back. */
 class SteadyProfile extends LatencyProfile {
   override note(): void {}
 }
 
+/** Records the batches of an encoder, and holds them back until `gate` opens. */
 class Watched implements Encoder {
   readonly batches: EncoderInput[][] = [];
   gate: Promise<void> = Promise.resolve();
-  broken = false;
+  isBroken = false;
   readonly #encoder: Encoder;
 
   constructor(encoder: Encoder) {
@@ -52,7 +52,7 @@ class Watched implements Encoder {
   async encode(inputs: readonly EncoderInput[]): Promise<readonly Float32Array[]> {
     this.batches.push([...inputs]);
     await this.gate;
-    if (this.broken) throw new Error('the device is broken');
+    if (this.isBroken) throw new Error('the device is broken');
     return this.#encoder.encode(inputs);
   }
 
@@ -252,13 +252,13 @@ describe('encoders of a GPU host', () => {
   });
 
   it('answer every call of a batch that failed, and go on', async () => {
-    watched.broken = true;
+    watched.isBroken = true;
     const counted = () => host.stats().encoders[0]?.tokens ?? 0;
     const before = counted();
     const inferlet = open('broken');
     const outcome = await inferlet.encode('small', call([text(20)]));
     assert.equal(outcome.tag === 'err' && outcome.val.tag, 'internal');
-    watched.broken = false;
+    watched.isBroken = false;
     must(await inferlet.encode('small', call([text(20)])));
     await inferlet.close();
     assert.equal(inferlet.usage.encodedTokens, 3, 'a batch that failed costs no tokens');

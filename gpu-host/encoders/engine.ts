@@ -1,4 +1,4 @@
-import { Taken } from '#scheduler/policies/shares.ts';
+import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { Device } from '../backends/backend.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
@@ -72,8 +72,8 @@ interface InferletCalls {
   readonly calls: Set<EncodeCall>;
   /** The calls that want an answer, by their id. */
   readonly byId: Map<number, EncodeCall>;
-  readonly heap: Taken;
-  readonly values: Taken;
+  readonly heap: InferletShare;
+  readonly values: InferletShare;
 }
 
 /**
@@ -96,7 +96,7 @@ export class EncoderEngine {
   readonly #batchEndListeners: (() => void)[] = [];
   /** Inferlets with texts in the batch on the device. */
   #computingPorts: ReadonlySet<EncodePort> = new Set();
-  #counts = NOTHING;
+  #counts = NO_COUNTS;
   #spentNsAtReset = 0;
 
   /** @param flush sends the written results */
@@ -188,7 +188,7 @@ export class EncoderEngine {
   }
 
   resetStats(): void {
-    this.#counts = NOTHING;
+    this.#counts = NO_COUNTS;
     this.#spentNsAtReset = this.#time.spentNs;
   }
 
@@ -205,7 +205,7 @@ export class EncoderEngine {
   }
 
   #newInferlet({ owner: { tenant } }: EncodePort): InferletCalls {
-    const newShare = (shares: HostBytes['heap']) => new Taken(shares, tenant, LEAST_BYTES);
+    const newShare = (shares: HostBytes['heap']) => new InferletShare(shares, tenant, LEAST_BYTES);
     return {
       calls: new Set(),
       byId: new Map(),
@@ -350,7 +350,7 @@ function inputOf({ call, index }: PickedText<EncodeCall>): EncoderInput {
 
 const lengthOf = ({ call, index }: PickedText<EncodeCall>): number => call.lengths[index] ?? 0;
 
-const NOTHING = { batches: 0, texts: 0, tokens: 0, failedCalls: 0 };
+const NO_COUNTS = { batches: 0, texts: 0, tokens: 0, failedCalls: 0 };
 const EMPTY = new Float32Array(0);
 const STOPPED = handlerError('closed', 'the inferlet gave up the call');
 const FAILED = handlerError('internal', 'the encoder failed; its log on the GPU host says why');

@@ -4,7 +4,7 @@ import { seeded } from '../memory/testing/random.ts';
 import { LatencyProfile } from './latency-profile.ts';
 
 /** A device that takes a fixed time for a batch, and a time for each token, give or take a tenth. */
-function simulated(seed: number) {
+function simulateDevice(seed: number) {
   const below = seeded(seed);
   const fixedMs = below(10);
   const tokenMs = 10 ** -(1 + below(3));
@@ -15,7 +15,7 @@ function simulated(seed: number) {
 
 test('batches grow to the target time, whatever small batches come between', () => {
   for (let seed = 1; seed <= 200; seed++) {
-    const { below, time, fits } = simulated(seed);
+    const { below, time, fits } = simulateDevice(seed);
     const profile = new LatencyProfile();
     assert.equal(profile.maxTokens, 128);
     for (let round = 0; round < 40; round++) {
@@ -32,7 +32,7 @@ test('batches grow to the target time, whatever small batches come between', () 
 });
 
 /** The largest batch after many batches, between which single short texts come: their time per token is that of a slow device. */
-function settled(time: (tokens: number) => number): number {
+function settledMaxTokens(time: (tokens: number) => number): number {
   const profile = new LatencyProfile();
   for (let i = 0; i < 40; i++) for (const tokens of [8, 16, profile.maxTokens]) profile.note(tokens, time(tokens));
   return profile.maxTokens;
@@ -40,13 +40,13 @@ function settled(time: (tokens: number) => number): number {
 
 test('a batch takes many texts where one alone takes longer than the target', () => {
   for (const fixedMs of [25, 30]) {
-    const maxTokens = settled((tokens) => fixedMs + 0.1 * tokens);
+    const maxTokens = settledMaxTokens((tokens) => fixedMs + 0.1 * tokens);
     assert.ok(maxTokens > 400 && fixedMs + 0.1 * maxTokens < 120, `${fixedMs} ms: ${maxTokens}`);
   }
 });
 
 test('where even a short batch takes very long, no batch takes much longer', () => {
-  const maxTokens = settled((tokens) => 200 + 0.5 * tokens);
+  const maxTokens = settledMaxTokens((tokens) => 200 + 0.5 * tokens);
   assert.ok(maxTokens >= 8 && 200 + 0.5 * maxTokens < 240, `${maxTokens}`);
 });
 

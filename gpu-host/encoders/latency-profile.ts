@@ -12,7 +12,7 @@ const MOST_MS = 100;
 /** Tokens of the first batch, before any was measured. */
 const FIRST_TOKENS = 128;
 /** The sizes of the curve are powers of two up to this exponent. */
-const LARGEST = 14;
+const LARGEST_EXPONENT = 14;
 /** Minimum time of a batch, ms, since a coarse clock may measure none. */
 const LEAST_MS = 1e-3;
 /** Weight of the latest batch in the measured time of its size, and in those of the other sizes. */
@@ -47,19 +47,19 @@ export class LatencyProfile {
   get maxTokens(): number {
     const { curve } = this;
     const timeOf = ({ tokens, msPerToken }: LatencyPoint) => tokens * msPerToken;
-    const shortTimes = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
-    const shortMs = shortTimes.length === 0 ? 0 : Math.min(...shortTimes);
+    const shortBatchesMs = curve.filter(({ tokens }) => tokens <= SHORT_TOKENS).map(timeOf);
+    const shortMs = shortBatchesMs.length === 0 ? 0 : Math.min(...shortBatchesMs);
     const targetMs = Math.max(TARGET_MS, shortMs, Math.min(SHORT_TIMES * shortMs, MOST_MS));
     const fittingIndex = curve.findLastIndex((point) => timeOf(point) <= targetMs);
     const [fittingPoint, nextPoint] = [curve[fittingIndex], curve[fittingIndex + 1]];
     if (!fittingPoint) return nextPoint ? Math.max(1, Math.floor(targetMs / nextPoint.msPerToken)) : FIRST_TOKENS;
     const estimatedTokens = Math.floor(targetMs / (nextPoint ?? fittingPoint).msPerToken);
-    return Math.max(fittingPoint.tokens, Math.min(estimatedTokens, fittingPoint.tokens * 2, 2 ** LARGEST));
+    return Math.max(fittingPoint.tokens, Math.min(estimatedTokens, fittingPoint.tokens * 2, 2 ** LARGEST_EXPONENT));
   }
 
   /** Notes a batch of this many tokens, padding included. */
   note(tokens: number, ms: number): void {
-    const exponent = Math.min(LARGEST, Math.ceil(Math.log2(tokens)));
+    const exponent = Math.min(LARGEST_EXPONENT, Math.ceil(Math.log2(tokens)));
     const measured = Math.max(ms, LEAST_MS) / tokens;
     const previous = this.#msPerToken[exponent];
     if (previous === undefined) {

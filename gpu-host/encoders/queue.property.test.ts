@@ -71,12 +71,12 @@ test('tenants have equal parts of a batch, whatever they send', () => {
 
 test('the oldest workflow goes first, and other calls find the same texts ahead of them', () => {
   const queue = new EncodeQueue<Call>();
-  const of = (query: number, added: Call): Call => ({ ...added, query });
-  queue.add(of(2, call(1, 'a', 10, 10)));
-  queue.add(of(3, call(2, 'a', 10)));
-  queue.add(of(1, call(3, 'a', 10)));
+  const ofQuery = (query: number, added: Call): Call => ({ ...added, query });
+  queue.add(ofQuery(2, call(1, 'a', 10, 10)));
+  queue.add(ofQuery(3, call(2, 'a', 10)));
+  queue.add(ofQuery(1, call(3, 'a', 10)));
   queue.add(call(4, 'a', 10));
-  queue.add(of(0, call(5, 'a', 10)));
+  queue.add(ofQuery(0, call(5, 'a', 10)));
   const order: number[] = [];
   while (!queue.isEmpty) for (const pick of queue.take(10)) order.push(pick.call.number);
   assert.deepEqual(order, [3, 1, 1, 2, 4, 5]);
@@ -97,16 +97,17 @@ test('workflows are overtaken by 64 batches of work, all together and not one af
 });
 
 test('no call waits for more work that came later than it may, in any mix of tenants', () => {
-  let [most, overtaken] = [0, 0];
+  let [mostLate, overtaken] = [0, 0];
   for (let seed = 1; seed <= 60; seed++) {
     const below = seeded(seed);
     const queue = new EncodeQueue<Call>();
     const maxTokens = 20 + below(40);
     const tenants = 1 + below(2);
-    /** Tokens of each tenant that were taken, and for each waiting call those after which it is through if nothing overtakes it. */
+    /** Tokens taken per tenant. `due` has, per waiting call, the count of its tenant at which it is done if nothing overtakes it. */
     const taken = new Map<string, number>();
     const due = new Map<Call, number>();
-    const left = ({ lengths, taken: from }: Call) => lengths.subarray(from).reduce((sum, length) => sum + length, 0);
+    const remainingTokens = ({ lengths, taken: from }: Call) =>
+      lengths.subarray(from).reduce((sum, length) => sum + length, 0);
     const take = () => {
       for (const { call: of, index } of queue.take(maxTokens)) {
         const now = (taken.get(of.tenant) ?? 0) + (of.lengths[index] ?? 0);
@@ -115,7 +116,7 @@ test('no call waits for more work that came later than it may, in any mix of ten
         const late = (now - (due.get(of) ?? 0)) / maxTokens;
         due.delete(of);
         assert.ok(late <= (of.query === undefined ? 0 : 65), `seed ${seed}: ${of.number} is ${late} batches late`);
-        most = Math.max(most, late);
+        mostLate = Math.max(mostLate, late);
         if (late > 0) overtaken++;
       }
     };
@@ -124,8 +125,11 @@ test('no call waits for more work that came later than it may, in any mix of ten
       const query = seed % 2 === 0 && below(12) === 0 ? undefined : below(3) === 0 ? number : below(4);
       const lengths = Array.from({ length: 1 + below(4) }, () => 1 + below(15));
       const added = { ...call(number, `tenant-${below(tenants)}`, ...lengths), query };
-      const ahead = [...due.keys()].reduce((sum, each) => sum + (each.tenant === added.tenant ? left(each) : 0), 0);
-      due.set(added, (taken.get(added.tenant) ?? 0) + ahead + left(added));
+      const ahead = [...due.keys()].reduce(
+        (sum, each) => sum + (each.tenant === added.tenant ? remainingTokens(each) : 0),
+        0,
+      );
+      due.set(added, (taken.get(added.tenant) ?? 0) + ahead + remainingTokens(added));
       queue.add(added);
     };
     for (let number = 0; number < 600; number++) {
@@ -139,7 +143,7 @@ test('no call waits for more work that came later than it may, in any mix of ten
     while (!queue.isEmpty) take();
     assert.equal(due.size, 0, `seed ${seed}`);
   }
-  assert.ok(most > 60 && overtaken > 1000, `${overtaken} calls, ${most} batches at most`);
+  assert.ok(mostLate > 60 && overtaken > 1000, `${overtaken} calls, ${mostLate} batches at most`);
 });
 
 test('a tenant with long texts does not keep others from their turn', () => {

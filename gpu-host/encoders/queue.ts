@@ -35,8 +35,8 @@ interface TenantCalls<Call> {
 
 /**
  * Chooses which texts an encoder computes next. Tenants have equal parts of a batch by tokens, and unused parts go to the others; a
- * tenant's texts go first come, first served. Calls of workflows that follow each other in that order exchange turns: the query that came first
- * goes first (Ayo, ASPLOS '25, Algorithm 2), and every other call finds the same texts ahead of it. Pure: no clock, no I/O.
+ * tenant's texts go first come, first served. Calls of workflows that follow each other in that order exchange turns: the oldest workflow (Ayo's
+ * query: ASPLOS '25, Algorithm 2) goes first, and every call outside that group has the same texts ahead of it. Pure: no clock, no I/O.
  */
 export class EncodeQueue<Call extends Waiting> {
   /** Each tenant's calls. The first tenant begins the next batch. */
@@ -118,9 +118,9 @@ export class EncodeQueue<Call extends Waiting> {
 }
 
 /**
- * The tenant's first call, or the call of the oldest workflow among the calls of workflows that directly follow it. All calls before the first
- * one are gone, so any other tokens that are gone overtook the first call, or were removed. Once these tokens fill
- * {@link MOST_OVERTAKING_BATCHES} batches, calls go first come, first served until the tokens are fewer: no call is overtaken by more.
+ * The tenant's first call, or the call of the oldest workflow among the calls of workflows that directly follow it. All tokens before the first
+ * call have departed, so further departed tokens overtook the first call, are its own, or were removed. Once these fill
+ * {@link MOST_OVERTAKING_BATCHES} batches, the first call goes next: no more tokens overtake it.
  */
 function nextOf<Call extends Waiting>(
   { waiting, departedTokens }: TenantCalls<Call>,

@@ -29,7 +29,7 @@ export class AdapterHold implements AdapterWant {
     return this.#state === 'refused' || this.#adapters.mixesAdapters ? undefined : this.name;
   }
 
-  /** The adapter, once `acquire` was true or the call was told. @throws the reason why the adapter was refused */
+  /** The adapter, once `acquire` returned true or `arrived` was called. @throws the reason why the adapter was refused */
   get adapter(): DeviceAdapter {
     if (this.#state === 'refused') throw this.#failureReason;
     if (!this.#adapter) throw new Error(`a call computes without its adapter ${this.name}`);

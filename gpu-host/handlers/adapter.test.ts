@@ -29,7 +29,7 @@ const ADAPTERS = {
 } as const;
 /** Name of the adapter that computes; undefined for the model alone. */
 type Who = keyof typeof ADAPTERS | undefined;
-const ALL: readonly Who[] = [undefined, 'pirate', 'quiet'];
+const ADAPTER_CHOICES: readonly Who[] = [undefined, 'pirate', 'quiet'];
 /** Longer than three pages of eight. */
 const TEXT = Array.from({ length: 30 }, (_, i) => (i * 37 + 11) % 96);
 
@@ -61,7 +61,7 @@ function request(who: Who, tokens: readonly number[], from: number, pages: Uint3
   };
 }
 
-async function said(b: Workbench, ...args: Parameters<typeof request>) {
+async function askStep(b: Workbench, ...args: Parameters<typeof request>) {
   const { distributions, cachedTokens } = must(
     await b.inferlet.ask(b.queue, { op: 'step', request: request(...args) }),
   );
@@ -71,16 +71,16 @@ async function said(b: Workbench, ...args: Parameters<typeof request>) {
 /** Prefills a text in pages of its own and decodes greedily, one step per token. */
 async function decode(b: Workbench, who: Who, prompt: readonly number[], count: number): Promise<number[]> {
   const pages = b.pages(Math.ceil((prompt.length + count) / 8));
-  const made: number[] = [];
+  const decoded: number[] = [];
   let tokens = prompt;
-  for (let from = 0; made.length < count; ) {
-    const { distribution } = await said(b, who, tokens, from, pages);
+  for (let from = 0; decoded.length < count; ) {
+    const { distribution } = await askStep(b, who, tokens, from, pages);
     from += tokens.length;
     tokens = [distribution.tokens[0]!];
-    made.push(tokens[0]!);
+    decoded.push(tokens[0]!);
   }
   b.inferlet.freePages(b.queue, pages);
-  return made;
+  return decoded;
 }
 
 for (const backend of ['reference', 'onnx', 'cuda'] as const) {
@@ -130,11 +130,11 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       scores.forEach((score, i) => {
         assert.ok(Math.abs(score - expected.logProbabilities[i]!) < 1e-4);
       });
-      // Then a copy that is written to, and a mask.
+      // Then a write to a fork, and one to the original.
       const fork = must(b.inferlet.sharePages(b.queue, pages));
-      const forked = await said(b, who, [9], TEXT.length, fork);
+      const forked = await askStep(b, who, [9], TEXT.length, fork);
       same(forked.distribution, await oracle.top([...TEXT, 9], [...range(0, 31)], 1, 5), 'a fork');
-      const own = await said(b, who, [8], TEXT.length, pages);
+      const own = await askStep(b, who, [8], TEXT.length, pages);
       same(own.distribution, await oracle.top([...TEXT, 8], [...range(0, 31)], 1, 5), 'the original');
       await b.inferlet.close();
     }
@@ -156,7 +156,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const { host, oracleOf } = made;
     const first = await bench(host, oracleOf(undefined), 'first');
     for (const name of Object.keys(ADAPTERS)) must(await first.inferlet.ask(first.queue, { op: 'load-adapter', name }));
-    const texts = ALL.flatMap((who) =>
+    const texts = ADAPTER_CHOICES.flatMap((who) =>
       [0, 1, 2, 3].map((i) => ({ who, prompt: TEXT.map((token) => (token + 7 * i) % 96).slice(0, 9 + i) })),
     );
     const all = await Promise.all(
@@ -168,26 +168,26 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     for (const [i, { who, prompt }] of texts.entries())
       assert.deepEqual(all[i], await oracleOf(who).greedy(prompt, 8), `${who ?? 'the model'}, text ${i}`);
     const kinds = batches.map((batch) => new Set(batch.map(({ adapter }) => adapter)).size);
-    assert.equal(Math.max(...kinds), backend === 'onnx' ? 1 : ALL.length, 'adapters of a batch');
+    assert.equal(Math.max(...kinds), backend === 'onnx' ? 1 : ADAPTER_CHOICES.length, 'adapters of a batch');
     const shared = new Set(batches.filter(({ length }) => length > 1).map(([first]) => first?.adapter));
-    if (backend === 'onnx') assert.equal(shared.size, ALL.length, 'each of them had batches of several');
+    if (backend === 'onnx') assert.equal(shared.size, ADAPTER_CHOICES.length, 'each of them had batches of several');
   });
 
   test(`a prefix is found only with the adapter that computed it (${backend})`, async () => {
     await using made = await start({ backend });
     const { host, oracleOf } = made;
     for (const [round, cached] of [0, 29].entries()) {
-      for (const who of ALL) {
+      for (const who of ADAPTER_CHOICES) {
         const b = await bench(host, oracleOf(who), `${who} ${round}`);
-        const { distribution, cachedTokens } = await said(b, who, TEXT, 0, b.pages(5));
+        const { distribution, cachedTokens } = await askStep(b, who, TEXT, 0, b.pages(5));
         same(distribution, await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5), `${who} in round ${round}`);
         assert.equal(cachedTokens, cached, `${who} in round ${round}`);
       }
     }
-    // A text computed with an adapter may go on without it; the tree learns nothing of that.
+    // A text that an adapter began may go on without it; the prefix tree does not cache that part.
     const b = await bench(host, oracleOf(undefined), 'mixed');
     const pages = b.pages(4);
-    await said(b, 'pirate', TEXT.slice(0, 8), 0, pages);
+    await askStep(b, 'pirate', TEXT.slice(0, 8), 0, pages);
     must(
       await b.inferlet.ask(b.queue, {
         op: 'export-pages',
@@ -199,12 +199,12 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const { prefix } = host.host.stats().models[0]!;
     const [mixed] = must(await b.inferlet.importPages(b.queue, 'of-a-pirate')).pages;
     const own = Uint32Array.of(mixed!, ...b.pages(3));
-    const { distribution } = await said(b, undefined, TEXT.slice(8), 8, own);
+    const { distribution } = await askStep(b, undefined, TEXT.slice(8), 8, own);
     const alone = await b.oracle.top(TEXT, [...TEXT.keys()], 1, 5);
     assert.ok(Math.abs(distribution.logProbabilities[0]! - alone.logProbabilities[0]!) > 1e-3);
     assert.equal(host.host.stats().models[0]!.prefix.hitTokens, prefix.hitTokens);
     const later = await bench(host, oracleOf(undefined), 'later');
-    same((await said(later, undefined, TEXT, 0, later.pages(5))).distribution, alone);
+    same((await askStep(later, undefined, TEXT, 0, later.pages(5))).distribution, alone);
   });
 }
 
@@ -244,7 +244,7 @@ test('adapters are listed, loaded once, and leave the device for others when it 
 });
 
 /** The adapters of a model on a device that reads each when the test says so. */
-async function gated({ model, adapters: known }: TestHost, maxBytes?: number) {
+async function gatedAdapters({ model, adapters: known }: TestHost, maxBytes?: number) {
   const paid = new Map<Payer, number>();
   const charge = (ms: number, payers: readonly Payer[]) => {
     for (const payer of payers) paid.set(payer, (paid.get(payer) ?? 0) + ms / payers.length);
@@ -288,7 +288,7 @@ test('an adapter that turns out too large for the device leaves it at once', asy
 
 test('adapters come one by one, tenants in turn, once for all requests; a request ends with its inferlet', async () => {
   await using made = await startTestHost({ adapters: { ...ADAPTERS, late: { seed: 5, rank: 1 } } });
-  const { adapters, reads, paid } = await gated(made);
+  const { adapters, reads, paid } = await gatedAdapters(made);
   const [first, second, other] = [spaceOf('a'), spaceOf('a'), spaceOf('b')];
   const ended = adapters.load('quiet', first);
   const loads = [
@@ -316,7 +316,7 @@ test('adapters come one by one, tenants in turn, once for all requests; a reques
 
 test('an adapter stays while it is held, and a later request waits behind others that want its room', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
-  const { adapters, reads, released } = await gated(made, made.adapters.get('pirate')!.bytes);
+  const { adapters, reads, released } = await gatedAdapters(made, made.adapters.get('pirate')!.bytes);
   const arrived: string[] = [];
   const want = (name: string, who: string) => ({
     ...{ name, space: spaceOf(who) },
@@ -352,7 +352,7 @@ test('an adapter stays while it is held, and a later request waits behind others
 
 test('an adapter whose requesters have gone is dropped after it is read', async () => {
   await using made = await startTestHost({ adapters: ADAPTERS });
-  const { adapters, reads, released } = await gated(made);
+  const { adapters, reads, released } = await gatedAdapters(made);
   const space = spaceOf('a');
   const ended = adapters.load('pirate', space);
   await until(() => reads.length === 1);
@@ -377,17 +377,17 @@ test('while an adapter is read other inferlets go on; an inferlet that ended whi
   });
   const waits = await bench(made.host, made.oracleOf('pirate'), 'waits');
   const ends = await bench(made.host, made.oracleOf('pirate'), 'ends');
-  let came = false;
+  let isDecoded = false;
   const text = decode(waits, 'pirate', [9, 8, 7], 3).finally(() => {
-    came = true;
+    isDecoded = true;
   });
-  const ended = said(ends, 'pirate', [1], 0, ends.pages(1));
+  const ended = askStep(ends, 'pirate', [1], 0, ends.pages(1));
   const gone = assert.rejects(ended, /cancelled/);
   const plain = await bench(made.host, made.oracleOf(undefined), 'plain');
   assert.deepEqual(await decode(plain, undefined, [5, 6, 7], 3), await plain.oracle.greedy([5, 6, 7], 3));
   await ends.inferlet.close();
   await gone;
-  assert.equal(came, false);
+  assert.equal(isDecoded, false);
   resolve();
   assert.deepEqual(await text, await waits.oracle.greedy([9, 8, 7], 3));
 });

@@ -13,22 +13,22 @@ test('others leave before an adapter is loaded, as many as the device needs', as
   const [pirate, quiet] = [made.adapters.get('pirate')!, made.adapters.get('quiet')!];
   const backend = await createReferenceBackend(made.model, { pageSize: 8, pageCount: 1 });
   let resident = 0;
-  const most: number[] = [];
+  const bytesAfterLoads: number[] = [];
   const padded = {
     adapterBytes: ({ bytes }: LoadedAdapter) => 2 * bytes,
     async loadAdapter(adapter: LoadedAdapter) {
       const bytes = 2 * adapter.bytes;
       resident += bytes;
-      most.push(resident);
+      bytesAfterLoads.push(resident);
       const release = () => {
         resident -= bytes;
       };
       return { ...(await backend.loadAdapter(adapter)), bytes, release };
     },
   };
-  // Room for both only by the bytes of the files.
+  // The files of both would fit, but on the device each adapter takes twice the bytes of its file.
   const adapters = new Adapters(padded, made.adapters, 2 * pirate.bytes + quiet.bytes);
   for (const name of ['pirate', 'quiet']) await adapters.load(name, SPACE);
-  assert.deepEqual(most, [2 * pirate.bytes, 2 * quiet.bytes]);
+  assert.deepEqual(bytesAfterLoads, [2 * pirate.bytes, 2 * quiet.bytes]);
   await adapters.close();
 });

@@ -5,7 +5,7 @@ import type { HostCall } from './call.ts';
 
 const MANY = 2000;
 
-/** Allocates, writes and frees many embeds, all behind a step: each of the three calls has many addresses. */
+/** Allocates, writes and frees many embeds. Each of the three calls has many addresses. */
 function sendLong(b: Workbench): Uint32Array {
   const embeds = b.embeds(MANY);
   b.embedText(new Uint32Array(MANY).fill(7), range(0, MANY), embeds);
@@ -13,7 +13,7 @@ function sendLong(b: Workbench): Uint32Array {
   return embeds;
 }
 
-/** Counts the long texts that the host reads, and the long calls that it puts among others in the turn that reads them. */
+/** Counts the long embed-text calls that the host receives (`read`), and the long calls that `submit` itself orders among others (`atOnce`). */
 function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number } {
   const engine = b.host.host.engines[0]!;
   const { batcher } = engine;
@@ -44,7 +44,7 @@ onOneBackend('calls with many addresses', (handler) => {
   handler('keep their place among the calls of their inferlet', async (b) => {
     void b.fill(b.pages(2), PROMPT);
     const embeds = sendLong(b);
-    // It comes while the long calls wait, and must find the embeds freed.
+    // This call comes while the long calls wait, and must find the embeds freed.
     b.embedText(ids(7), ids(0), embeds.subarray(0, 1));
     const outcome = await b.inferlet.synchronize(b.queue);
     assert.equal(tagOf(outcome), 'not-owned');

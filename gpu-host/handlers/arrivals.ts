@@ -4,8 +4,8 @@ import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 
 /**
- * Puts calls in their order. This takes long for a call with many addresses, so that such a call waits for a gap between steps. The inferlet's
- * later calls wait behind it; other inferlets' calls, which come through the same socket, do not.
+ * Pushes arriving calls to the batcher, which orders them by their addresses. Ordering takes long for a call with many addresses, so such a
+ * call waits for a gap between steps. The inferlet's later calls wait behind it; other inferlets' calls on the same socket do not.
  */
 export class Arrivals {
   readonly #batcher: Batcher;

@@ -49,7 +49,7 @@ export class BatchRunner {
   readonly #turns: BatchTurns;
   readonly #guesses: GuessedSteps;
   /** Spaces whose pages the batch uses where they are. */
-  readonly #pinned: PageSpace[] = [];
+  readonly #pinnedSpaces: PageSpace[] = [];
   /** Device time is charged up to this moment. */
   #chargedMs = 0;
 
@@ -68,7 +68,7 @@ export class BatchRunner {
         stats.waited(0);
         this.#accept(call, grant, output, new Set(), false);
       },
-      vain: () => {
+      noteVainGuess: () => {
         stats.vainGuesses++;
       },
       compute: (parts) => this.#compute(parts, new Set(), false),
@@ -79,7 +79,7 @@ export class BatchRunner {
     try {
       await this.#runPinned(batch);
     } finally {
-      for (const pages of this.#pinned.splice(0)) pages.pins--;
+      for (const pages of this.#pinnedSpaces.splice(0)) pages.pins--;
       this.#turns.spares.release();
     }
   }
@@ -255,7 +255,7 @@ export class BatchRunner {
 
   #pin(pages: PageSpace): void {
     pages.pins++;
-    this.#pinned.push(pages);
+    this.#pinnedSpaces.push(pages);
   }
 
   /** Holds a projection whose forward was held. */
@@ -270,7 +270,7 @@ export class BatchRunner {
     grant: Grant,
     output: SequenceOutput,
     answeredCalls: Set<ProjectCall>,
-    isUnderWay: boolean,
+    isNextStepUnderWay: boolean,
   ): void {
     if (call.hostQueue.space.closed) {
       this.#turns.finish(call);
@@ -282,7 +282,7 @@ export class BatchRunner {
       call.hostQueue.space.pages.contender.stepped();
       if (call instanceof ForwardCall) this.#answerRiders(call, output, answeredCalls);
       if (progress === 'done') this.#turns.finish(call);
-      else if (progress === 'more' && isUnderWay) this.#turns.goesOn(call);
+      else if (progress === 'more' && isNextStepUnderWay) this.#turns.goesOn(call);
       else if (progress === 'more') this.#turns.resume(call);
       else this.#turns.pause(call);
     });
@@ -302,7 +302,7 @@ export class BatchRunner {
   }
 
   async #distributions(calls: readonly DistributionCall[]): Promise<void> {
-    const topK = calls.reduce((most, call) => Math.max(most, call.topK), 1);
+    const topK = calls.reduce((maxTopK, call) => Math.max(maxTopK, call.topK), 1);
     await this.#project(
       calls,
       (states, ready) => this.#context.backend.project(states, ready.length, topK),
@@ -314,7 +314,7 @@ export class BatchRunner {
     await this.#project(
       calls,
       (states, ready) => {
-        const tokens = ready.map((call) => call.scored);
+        const tokens = ready.map((call) => call.scoredTokens);
         return this.#context.backend.score(states, ready.length, tokens);
       },
       (call, scores, row) => call.accept(scores, row),

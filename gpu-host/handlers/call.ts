@@ -32,7 +32,7 @@ export interface ModelContext {
 /** Items of a call beyond which it counts as long. On its arrival, each address takes the thread about 0.2 µs. Other items take no longer. */
 const MANY_ITEMS = 256;
 
-/** Approximate bytes of a scoreboard entry: the map's place, the entry, and a list of readers. */
+/** Approximate bytes of a scoreboard entry: the map's slot, the entry, and a list of readers. */
 const KEY_BYTES = 100;
 
 export function pageKey(address: number): number {
@@ -149,7 +149,7 @@ export abstract class HostCall extends BatchCall {
   }
 }
 
-/** A call that needs no device step and starts between two batches; an allocation of a spared page also between two steps of one. */
+/** A call that needs no device step and starts between two batches; an allocation of a spared page also between two steps of a batch. */
 export abstract class InstantCall extends HostCall {
   /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
   abstract execute(): undefined | Promise<void>;
@@ -230,8 +230,8 @@ export function unreadable(what: string, error: ModelError): HandlerError {
 }
 
 /**
- * The device's failure as an internal error; that of the model's files stays what it is. Arguments were checked before, so no caller is to blame,
- * whatever the backend says.
+ * The device's failure as an internal error; a failure to read the model's files is returned unchanged. Arguments were checked before, so no
+ * caller is to blame, whatever the backend says.
  */
 export function deviceError(error: unknown): Error {
   if (error instanceof ModelError) return error;

@@ -10,7 +10,7 @@ import { PIECE_BYTES } from '../protocol/wire.ts';
 import { Sending } from './carried.ts';
 
 const PAGE_SIZE = 32;
-/** More than a piece holds. */
+/** More pages than one piece of a transfer holds. */
 const PAGES = 5000;
 
 const turns: DeviceTurns = {

@@ -11,7 +11,7 @@ import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';
 
 /** Maximum sendings, and maximum arriving copies, of one inferlet on a model at once. */
-const MAX_CARRIED = 4;
+const MAX_TRANSFERS = 4;
 
 /** Pages frozen for another host, which reads their bytes in order. */
 export class Sending {
@@ -109,7 +109,7 @@ export class Sending {
   }
 }
 
-/** A copy whose pieces come in order. */
+/** A copy of another host's pages, whose pieces arrive in order. */
 export class Arrival {
   readonly #tenant: string;
   readonly #version: string;
@@ -173,7 +173,7 @@ interface Entry<T> {
  * Sendings or arriving copies of one inferlet on a model, by number. One that gets no call for some time ends, since it holds memory; all end
  * with the inferlet.
  */
-class Carried<T extends { end(): void }> {
+class NumberedTransfers<T extends { end(): void }> {
   readonly #itemsName: string;
   readonly #idleMs: number;
   readonly #entries = new Map<number, Entry<T>>();
@@ -189,8 +189,8 @@ class Carried<T extends { end(): void }> {
 
   /** @throws CallFault `limit-exceeded` when there are too many; what `make` throws */
   add(make: () => T): { readonly number: number; readonly item: T } {
-    if (this.#entries.size >= MAX_CARRIED) {
-      throw fault('limit-exceeded', `an inferlet has at most ${MAX_CARRIED} ${this.#itemsName} at once`);
+    if (this.#entries.size >= MAX_TRANSFERS) {
+      throw fault('limit-exceeded', `an inferlet has at most ${MAX_TRANSFERS} ${this.#itemsName} at once`);
     }
     const item = make();
     const number = ++this.#lastNumber;
@@ -216,24 +216,24 @@ class Carried<T extends { end(): void }> {
   }
 }
 
-const sendings = new WeakMap<ModelSpace, Carried<Sending>>();
-const arrivals = new WeakMap<ModelSpace, Carried<Arrival>>();
+const sendingsBySpace = new WeakMap<ModelSpace, NumberedTransfers<Sending>>();
+const arrivalsBySpace = new WeakMap<ModelSpace, NumberedTransfers<Arrival>>();
 
-export function sendingsOf(space: ModelSpace, { idleMs }: Copies): Carried<Sending> {
-  return carriedOf(sendings, space, 'sendings', idleMs);
+export function sendingsOf(space: ModelSpace, { idleMs }: Copies): NumberedTransfers<Sending> {
+  return transfersOf(sendingsBySpace, space, 'sendings', idleMs);
 }
 
-export function arrivalsOf(space: ModelSpace, { idleMs }: Copies): Carried<Arrival> {
-  return carriedOf(arrivals, space, 'copies on their way', idleMs);
+export function arrivalsOf(space: ModelSpace, { idleMs }: Copies): NumberedTransfers<Arrival> {
+  return transfersOf(arrivalsBySpace, space, 'copies on their way', idleMs);
 }
 
-function carriedOf<T extends { end(): void }>(
-  carriedBySpace: WeakMap<ModelSpace, Carried<T>>,
+function transfersOf<T extends { end(): void }>(
+  transfersBySpace: WeakMap<ModelSpace, NumberedTransfers<T>>,
   space: ModelSpace,
   itemsName: string,
   idleMs: number,
-): Carried<T> {
-  const carried = carriedBySpace.get(space) ?? new Carried<T>(space, itemsName, idleMs);
-  carriedBySpace.set(space, carried);
+): NumberedTransfers<T> {
+  const carried = transfersBySpace.get(space) ?? new NumberedTransfers<T>(space, itemsName, idleMs);
+  transfersBySpace.set(space, carried);
   return carried;
 }

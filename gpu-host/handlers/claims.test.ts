@@ -6,7 +6,7 @@ import { type Guest, guest } from '../testing/guest.ts';
 import { GREEDY, generate, must, range, startTestHost, type TestHost } from '../testing/host.ts';
 
 /*
- * The calls of these tests are in one batch and need frames when it is prepared: their pages left the device while their inferlets waited.
+ * In each test, the calls of one batch need frames when the host prepares it: their pages were swapped out while their inferlets waited.
  */
 
 const PAGES = 16;
@@ -29,9 +29,9 @@ function step({ inferlet, queue, pages, text }: Holder, from: number): Promise<S
   return made.then(must);
 }
 
-/** Opens inferlets by their arrivals, and notes which have held calls. */
+/** Opens inferlets, and records when the host begins and stops to hold their calls. */
 class Scene {
-  readonly told: string[] = [];
+  readonly holdChanges: string[] = [];
   readonly #connection: GpuHostConnection;
 
   constructor(connection: GpuHostConnection) {
@@ -39,21 +39,21 @@ class Scene {
   }
 
   open(name: string, arrival: number, options: Partial<InferletOptions> = {}): Guest {
-    const onHeld = (isHeld: boolean) => this.told.push(`${name} ${isHeld ? 'waits' : 'goes on'}`);
+    const onHeld = (isHeld: boolean) => this.holdChanges.push(`${name} ${isHeld ? 'waits' : 'goes on'}`);
     return guest(this.#connection, arrival, { id: name, onHeld, ...options });
   }
 }
 
-/** Fills `count` pages but for the last slot, and lets them leave when others need room. */
-async function fill(own: Guest, count: number, first: number): Promise<Holder> {
-  const pages = must(own.inferlet.allocatePages(own.queue, count));
+/** Fills all slots of `count` pages but the last, and lets the host swap the pages out when others need room. */
+async function fill(owner: Guest, count: number, first: number): Promise<Holder> {
+  const pages = must(owner.inferlet.allocatePages(owner.queue, count));
   const text = Uint32Array.from({ length: count * SIZE }, (_, i) => (first + i * 7) % 90);
-  await step({ ...own, pages, text: text.subarray(0, -1) }, 0);
-  own.inferlet.setWaiting(true);
-  return { ...own, pages, text };
+  await step({ ...owner, pages, text: text.subarray(0, -1) }, 0);
+  owner.inferlet.setWaiting(true);
+  return { ...owner, pages, text };
 }
 
-/** Takes the frames of the inferlets that wait, and keeps some. */
+/** Allocates `taken` pages, which costs waiting inferlets their frames, and frees all but `kept` of them. */
 async function squeeze({ inferlet, queue }: Guest, taken: number, kept: number): Promise<Uint32Array> {
   const pages = must(inferlet.allocatePages(queue, taken));
   inferlet.freePages(queue, pages.slice(kept));
@@ -61,7 +61,7 @@ async function squeeze({ inferlet, queue }: Guest, taken: number, kept: number):
   return pages.slice(0, kept);
 }
 
-async function said(connection: GpuHostConnection, { text }: Holder): Promise<number[]> {
+async function decodeAlone(connection: GpuHostConnection, { text }: Holder): Promise<number[]> {
   const alone = guest(connection, 99);
   const tokens = await generate(alone.inferlet, alone.queue, [...text], 1);
   await alone.inferlet.close();
@@ -79,11 +79,11 @@ test('of two calls of a batch, that of the older inferlet gets memory first, als
   const [six, eight] = [await fill(older, 6, 1), await fill(newer, 8, 2)];
   await squeeze(oldest, 16, 4);
   const [late, early] = [step(eight, 63), step(six, 47)];
-  assert.deepEqual([...(await early).tokens], await said(connection, six));
+  assert.deepEqual([...(await early).tokens], await decodeAlone(connection, six));
   await oldest.inferlet.close();
   await older.inferlet.close();
-  assert.deepEqual([...(await late).tokens], await said(connection, eight));
-  assert.deepEqual(scene.told, ['newer waits', 'newer goes on']);
+  assert.deepEqual([...(await late).tokens], await decodeAlone(connection, eight));
+  assert.deepEqual(scene.holdChanges, ['newer waits', 'newer goes on']);
 });
 
 test('pages that a call of the batch uses stay where they are when a later call of its family is held', async () => {
@@ -94,16 +94,16 @@ test('pages that a call of the batch uses stay where they are when a later call 
   const sharedPages = new SharedPages('root', PAGES);
   const [parent, child] = [scene.open('parent', 2, { sharedPages }), scene.open('child', 2, { sharedPages })];
   const [four, six, other] = [await fill(parent, 4, 1), await fill(child, 6, 2), await fill(last, 4, 3)];
-  // The parent's pages are in use meanwhile.
+  // The parent no longer waits, so the squeeze takes none of its pages.
   parent.inferlet.setWaiting(false);
   await squeeze(oldest, 12, 10);
   const [first, held, next] = [step(four, 31), step(six, 47), step(other, 31)];
-  assert.deepEqual([...(await first).tokens], await said(connection, four));
+  assert.deepEqual([...(await first).tokens], await decodeAlone(connection, four));
   await oldest.inferlet.close();
-  assert.deepEqual([...(await held).tokens], await said(connection, six));
+  assert.deepEqual([...(await held).tokens], await decodeAlone(connection, six));
   await Promise.all([parent, child].map(({ inferlet }) => inferlet.close()));
-  assert.deepEqual([...(await next).tokens], await said(connection, other));
-  assert.deepEqual(scene.told.slice(0, 2), ['child waits', 'last waits']);
+  assert.deepEqual([...(await next).tokens], await decodeAlone(connection, other));
+  assert.deepEqual(scene.holdChanges.slice(0, 2), ['child waits', 'last waits']);
 });
 
 test('a call that computes pages for an older inferlet gets memory before those of inferlets between both', async () => {
@@ -127,5 +127,5 @@ test('a call that computes pages for an older inferlet gets memory before those 
   assert.equal(mine.cachedTokens, 0);
   await Promise.all([older, newer].map(({ inferlet }) => inferlet.close()));
   await other;
-  assert.deepEqual(scene.told, ['between waits', 'between goes on']);
+  assert.deepEqual(scene.holdChanges, ['between waits', 'between goes on']);
 });

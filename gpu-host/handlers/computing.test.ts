@@ -89,7 +89,7 @@ withWorkbench('computing calls', (handler) => {
     const mixed = must(await b.next(fed[0]!, 5));
     b.forward(own, ids(copy!), NONE, ids(state!));
     same(must(await b.next(state!, 5)), mixed, 'the state sees no later token');
-    // At the same position neither sees the other: the token's row depends on the token alone.
+    // At the same position neither input sees the other: the token's row is that of a step without the state.
     b.embedText(ids(9), ids(2), ids(second!));
     b.forward(own, ids(copy!, second!), NONE, ids(fed[0]!, fed[1]!));
     same(must(await b.next(fed[1]!, 5)), await b.probe(own, 9, 2), 'a token among states');
@@ -213,7 +213,7 @@ withWorkbench('computing calls', (handler) => {
   handler('a run ends at a stop token, or when asked, and its queue goes on', async (b) => {
     const expected = await b.oracle.greedy([1], 30);
     const stop = expected[6]!;
-    const until = expected.indexOf(stop) + 1;
+    const stopLength = expected.indexOf(stop) + 1;
     const own = b.pages(4);
     const run = b.inferlet.run(b.queue, {
       token: 1,
@@ -231,7 +231,7 @@ withWorkbench('computing calls', (handler) => {
       finished = chunk.finished;
       if (finished) assert.equal(finished, 'stop-token');
     }
-    assert.deepEqual(made, expected.slice(0, until));
+    assert.deepEqual(made, expected.slice(0, stopLength));
     assert.deepEqual(must(await run.next()), { tokens: NONE, finished: 'stop-token' }, 'the end is repeated');
     assert.equal(tagOf(await behind), 'ok');
 
@@ -290,7 +290,7 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
   await using cut = await startTestHost({ model: { maxBatchTokens: 4 } });
   const tokens = Uint32Array.from(PROMPT);
   const positions = range(0, PROMPT.length);
-  // Every input sees itself and the even ones before it. In the second mask one sees a later input, so that it cannot be cut.
+  // Every input sees itself and the even ones before it. In `upper`, input 1 also sees input 9, so that prefill cannot be cut.
   const lower = PROMPT.map((_, i) => PROMPT.map((_, j) => j === i || (j < i && j % 2 === 0)));
   const upper = lower.map((row, i) => row.map((seen, j) => seen || (i === 1 && j === 9)));
   const masks = [undefined, encodeMask(lower), encodeMask(upper)];
@@ -308,20 +308,22 @@ test('a prefill in chunks is the whole prefill, whatever its mask', async () => 
           await inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'distributions', val: 4 } } }),
         ),
       );
-      const last = must(inferlet.allocateEmbeds(queue, PROMPT.length + 7));
-      inferlet.send(queue, { op: 'embed-text', tokens, positions, embeds: last.subarray(7) });
+      const stateAndInputEmbeds = must(inferlet.allocateEmbeds(queue, PROMPT.length + 7));
+      inferlet.send(queue, { op: 'embed-text', tokens, positions, embeds: stateAndInputEmbeds.subarray(7) });
       inferlet.send(queue, {
         op: 'forward',
         inPages: NONE,
-        inEmbeds: last.subarray(7),
+        inEmbeds: stateAndInputEmbeds.subarray(7),
         outPages: must(inferlet.allocatePages(queue, 2)),
-        outEmbeds: last.subarray(0, 7),
+        outEmbeds: stateAndInputEmbeds.subarray(0, 7),
         mask,
       });
       rows.push(
         ...(
           await Promise.all(
-            [0, 3, 6].map((i) => inferlet.ask(queue, { op: 'next-distribution', embed: last[i]!, topK: 4 })),
+            [0, 3, 6].map((i) =>
+              inferlet.ask(queue, { op: 'next-distribution', embed: stateAndInputEmbeds[i]!, topK: 4 }),
+            ),
           )
         ).map(must),
       );

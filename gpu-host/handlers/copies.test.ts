@@ -24,7 +24,7 @@ interface Carried {
   readonly checksum: string;
 }
 
-async function read({ inferlet, queue }: Side, pages: Uint32Array): Promise<Carried> {
+async function readTransfer({ inferlet, queue }: Side, pages: Uint32Array): Promise<Carried> {
   const { sending, bytes, ...made } = must(await inferlet.ask(queue, { op: 'send-begin', pages }));
   const pieces: Uint8Array[] = [];
   for (;;) {
@@ -46,7 +46,7 @@ async function begin({ inferlet, queue }: Side, carried: Carried, version: strin
   return inferlet.ask(queue, { op: 'copy-begin', version, pages, fingerprint, pageSize, pageBytes });
 }
 
-async function write(side: Side, carried: Carried, version: string): Promise<Outcome<Imported>> {
+async function writeTransfer(side: Side, carried: Carried, version: string): Promise<Outcome<Imported>> {
   const { inferlet, queue } = side;
   const copy = must(await begin(side, carried, version));
   for (const bytes of carried.pieces) must(await inferlet.ask(queue, { op: 'copy-piece', copy, bytes }));
@@ -82,12 +82,12 @@ describe('pages that go from one host to another', () => {
     const own = a.pages(3);
     must(await a.fill(own.subarray(0, 2), PROMPT));
     a.send({ op: 'mask-page', page: own[0]!, slots: 0b100 });
-    const carried = await read(a, own);
+    const carried = await readTransfer(a, own);
     assert.equal(carried.pages, 3);
-    const mapped = must(await write(b, carried, 'v1'));
+    const mapped = must(await writeTransfer(b, carried, 'v1'));
     assert.deepEqual([mapped.pages.length, mapped.tokens, mapped.nextPosition], [3, PROMPT.length, PROMPT.length]);
     same(await b.probe(mapped.pages, 7, PROMPT.length), await a.probe(own, 7, PROMPT.length));
-    // A later import of the same version needs no transfer, and a write to one changes no other.
+    // A later import of the same version needs no transfer, and a write to one import changes no other.
     must(await b.fill(mapped.pages, [33], PROMPT.length));
     const again = must(await b.inferlet.mapCopy(b.queue, 'v1'));
     assert.equal(again.tokens, PROMPT.length);
@@ -110,9 +110,9 @@ describe('pages that go from one host to another', () => {
     const { bytes, sending } = must(await sent);
     assert.ok(bytes > PIECE_BYTES, `${bytes} bytes`);
     must(await a.inferlet.ask(a.queue, { op: 'send-end', sending }));
-    const carried = await read(a, own);
+    const carried = await readTransfer(a, own);
     assert.ok(carried.pieces.length > 1);
-    const mapped = must(await write(a, carried, 'wide'));
+    const mapped = must(await writeTransfer(a, carried, 'wide'));
     assert.equal(mapped.tokens, PROMPT.length + 1);
     same(await a.probe(mapped.pages, 7, PROMPT.length + 1), await a.probe(own, 7, PROMPT.length + 1));
     await a.inferlet.close();
@@ -120,7 +120,7 @@ describe('pages that go from one host to another', () => {
 
   test('of another model, or of another layout, are refused by name', async () => {
     const [a, c] = [await bench(hosts[0], 'made'), await bench(stranger, 'stranger')];
-    const carried = await read(a, a.pages(1));
+    const carried = await readTransfer(a, a.pages(1));
     const refused = await begin(c, carried, 'v');
     assert.equal(tagOf(refused), 'invalid-argument');
     if (refused.tag === 'err') assert.match(refused.val.val, /another model made these pages/);
@@ -134,7 +134,7 @@ describe('pages that go from one host to another', () => {
     const [a, b] = [await bench(hosts[0], 'sends'), await bench(hosts[1], 'takes')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
-    const carried = await read(a, own);
+    const carried = await readTransfer(a, own);
     const [piece] = carried.pieces;
     assert.ok(piece);
     const ask = b.inferlet.ask.bind(b.inferlet, b.queue) as Workbench['ask'];
@@ -152,7 +152,7 @@ describe('pages that go from one host to another', () => {
       assert.equal(tagOf(await b.inferlet.mapCopy(b.queue, 'changed')), 'not-found');
       assert.equal(tagOf(await ask({ op: 'copy-piece', copy, bytes: piece })), 'not-found', 'the copy has ended');
     }
-    // The pages name slots that they do not have.
+    // The record names slots that its page does not have.
     const absurd = piece.slice();
     new DataView(absurd.buffer).setUint32(0, 0xffff_ffff, true);
     const copy = must(await begin(b, carried, 'absurd'));
@@ -172,7 +172,7 @@ describe('pages that go from one host to another', () => {
     const [a, b] = [await bench(hosts[0], 'many'), await bench(hosts[1], 'ends')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
-    const carried = await read(a, own);
+    const carried = await readTransfer(a, own);
     const before = hosts[1].host.stats();
     for (let i = 0; i < 4; i++) must(await begin(b, carried, 'unfinished'));
     assert.equal(tagOf(await begin(b, carried, 'unfinished')), 'limit-exceeded');

@@ -61,7 +61,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
   handler('tokens are picked out of pages, in any order, with their positions or new ones', async (b) => {
     const own = b.pages(2);
     void b.fill(own, PROMPT);
-    const kept = [0, 3, 4, 9];
+    const pickedIndices = [0, 3, 4, 9];
     const copy = b.pages(1);
     b.send({
       op: 'copy-tokens',
@@ -70,7 +70,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
       destinations: copy,
       positions: NONE,
     });
-    same(await b.probe(copy, 7, 20), await only(b, kept, 20), 'with their positions');
+    same(await b.probe(copy, 7, 20), await distributionSeeing(b, pickedIndices, 20), 'with their positions');
     const whole = b.pages(2);
     b.send({
       op: 'copy-tokens',
@@ -176,7 +176,7 @@ test('tokens go into many shared pages while another inferlet decodes, and a clo
     const step = { tokens: ids(5), positions: ids(0), inPages: NONE, outPages: own.subarray(0, 1), mask: undefined };
     void inferlet.ask(queue, { op: 'step', request: { ...step, rows: 0, output: { tag: 'none' } } });
     const shared = must(inferlet.sharePages(queue, own));
-    // The shared first page has room for seven tokens.
+    // The first shared page has one token already, so seven fit.
     inferlet.send(queue, {
       op: 'copy-tokens',
       sources: own,
@@ -214,8 +214,8 @@ test('tokens go into many shared pages while another inferlet decodes, and a clo
   assert.equal((await connection.stats()).models[0]?.pages.owned, 0);
 });
 
-/** Distribution after token 7 at `position` after the prompt, of which the token sees only `kept`. */
-function only(b: Workbench, kept: readonly number[], position: number): ReturnType<typeof b.oracle.top> {
+/** The oracle's distribution after token 7 at `position`, where that token sees only the prompt's tokens at the indices `kept`. */
+function distributionSeeing(b: Workbench, kept: readonly number[], position: number): ReturnType<typeof b.oracle.top> {
   const width = PROMPT.length + 1;
   const visible = Array.from({ length: width }, (_, i) =>
     Array.from({ length: width }, (_, j) => (i < PROMPT.length ? j <= i : j === i || kept.includes(j))),

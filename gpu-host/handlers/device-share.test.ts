@@ -18,9 +18,9 @@ class Host {
   readonly models: Model[];
   nowMs = 0;
 
-  constructor(steps: readonly number[]) {
+  constructor(stepTimesMs: readonly number[]) {
     const share = new DeviceShare();
-    this.models = steps.map((stepMs) => {
+    this.models = stepTimesMs.map((stepMs) => {
       const wanting = new Set<string>();
       return { turns: share.join(() => wanting), wanting, stepMs, usedMs: 0 };
     });
@@ -39,11 +39,11 @@ class Host {
     });
   }
 
-  /** Lets models compute for `ms`, and returns the parts that they got. */
+  /** Lets models compute for `ms`. Returns each model's part of that time. */
   partsOf(ms: number): number[] {
-    const [from, before] = [this.nowMs, this.models.map(({ usedMs }) => usedMs)];
+    const [from, usedBeforeMs] = [this.nowMs, this.models.map(({ usedMs }) => usedMs)];
     while (this.nowMs < from + ms) this.round();
-    return this.models.map(({ usedMs }, i) => (usedMs - (before[i] ?? 0)) / (this.nowMs - from));
+    return this.models.map(({ usedMs }, i) => (usedMs - (usedBeforeMs[i] ?? 0)) / (this.nowMs - from));
   }
 }
 

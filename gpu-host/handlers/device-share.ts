@@ -9,7 +9,7 @@ const QUICK_INPUTS = 16;
 /** Duration of a quick step, far below the time after which a silent host counts as lost. */
 const QUICK_MS = 500;
 /** Part of the slowest quick step that counts at the next one: a single slow one is forgotten after a few dozen. */
-const REMEMBERED = 0.9;
+const SLOWEST_STEP_DECAY = 0.9;
 
 /** A model's turns on the device that it shares with other models. */
 export interface DeviceTurns {
@@ -53,7 +53,7 @@ interface Participant {
  */
 export class DeviceShare {
   readonly #participants = new Set<Participant>();
-  /** Virtual time: that of the last step that began. */
+  /** Virtual time at which the last step began. */
   #nowMs = 0;
   readonly #onLongStep: () => void;
   #isLong = false;
@@ -93,7 +93,7 @@ export class DeviceShare {
         if (this.#isLong) this.#onLongStep();
       },
       end: (ms) => {
-        if (isSmall) participant.slowestMs = Math.max(ms, (participant.slowestMs ?? 0) * REMEMBERED);
+        if (isSmall) participant.slowestMs = Math.max(ms, (participant.slowestMs ?? 0) * SLOWEST_STEP_DECAY);
         participant.endMs = startMs + ms / participant.weight;
         participant.weight = 0;
         this.#isLong = false;

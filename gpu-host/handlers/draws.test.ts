@@ -15,7 +15,7 @@ import type { DeviceClient, Outcome, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** Samplers with each cut alone, all together, and none. */
+/** Samplers without a filter, with top-k, top-p and min-p alone, with all three, and the greedy one. */
 const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
   { temperature: 1, topK: 0, topP: 1, minP: 0 },
   { temperature: 0.7, topK: 5, topP: 1, minP: 0 },
@@ -25,8 +25,8 @@ const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
   { temperature: 0, topK: 0, topP: 1, minP: 0 },
 ];
 
-/** Tokens, per sampler and seed, of a run and of one step whose every input has an output, also with a token mask. */
-async function said(inferlet: DeviceClient, queue: number): Promise<number[][]> {
+/** Per sampler: the tokens of a run, of a step in which every input has an output, and of that step with a token mask. */
+async function sampledTokens(inferlet: DeviceClient, queue: number): Promise<number[][]> {
   const all: number[][] = [];
   for (const [i, sampler] of SAMPLERS.entries()) {
     const seeded = { ...sampler, seed: 1000 + i };
@@ -74,13 +74,13 @@ test('a device that draws returns the tokens that the host would pick, and no ca
         return outputs;
       },
     });
-  const undrawn = (inner: Backend) =>
+  const withoutDeviceDraws = (inner: Backend) =>
     wrapBackend(inner, { ahead: false, forward: (batch) => inner.forward(batch.map(withoutDraws)) });
   const results: number[][][] = [];
-  for (const wrap of [watch, undrawn]) {
+  for (const wrap of [watch, withoutDeviceDraws]) {
     await using host = await startTestHost({ backend: 'cuda', seed: 9, wrap });
     const inferlet = (await host.connect()).openInferlet({ id: 'draws', maxPages: 40, arrival: 1 });
-    results.push(await said(inferlet, inferlet.createQueue('tiny')));
+    results.push(await sampledTokens(inferlet, inferlet.createQueue('tiny')));
   }
   assert.deepEqual(results[0], results[1]);
   assert.equal(drawn, (SAMPLERS.length - 1) * (24 + 2 * 12), 'a greedy sampler draws nothing');
@@ -96,7 +96,7 @@ function withoutDraws(sequence: SequenceInput): SequenceInput {
 }
 
 test('a row without numbers draws nothing, and its call gets an error', async () => {
-  const nothing = (inner: Backend) =>
+  const drawNothing = (inner: Backend) =>
     wrapBackend(inner, {
       ahead: false,
       forward: async (batch) => {
@@ -106,7 +106,7 @@ test('a row without numbers draws nothing, and its call gets an error', async ()
         );
       },
     });
-  await using host = await startTestHost({ wrap: nothing });
+  await using host = await startTestHost({ wrap: drawNothing });
   const inferlet = (await host.connect()).openInferlet({ id: 'nothing', maxPages: 4, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const request = {
@@ -121,7 +121,7 @@ test('a row without numbers draws nothing, and its call gets an error', async ()
   assert.equal(tagOf(await inferlet.ask(queue, { op: 'step', request: { ...request, output } })), 'internal');
 });
 
-/** A random model of the test hosts' shape, with one weight that is not a number: no logit is one. */
+/** A random model of the test hosts' shape with one NaN weight, which makes all logits NaN. */
 async function modelWithoutNumbers(directory: string): Promise<LoadedModel> {
   const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96 };
   const { config, tensors } = await randomModel(directory, shape, 1);

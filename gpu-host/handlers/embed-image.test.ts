@@ -10,11 +10,11 @@ import { wrapBackend } from '../testing/wrapped-backend.ts';
 const SIDE = 12;
 /** Number of embeds of one image through the tiny tower. */
 const EMBEDS = 9;
-const TOP = 5;
-const ERROR = 1e-4;
+const TOP_K = 5;
+const MAX_ERROR = 1e-4;
 
 const image = (seed: number) => Uint8Array.from({ length: 3 * SIDE * SIDE }, (_, i) => (i * 37 * seed) % 256);
-const given = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok(image(seed)));
+const pixelsOf = (seed: number): Promise<Outcome<Uint8Array>> => Promise.resolve(ok(image(seed)));
 
 /** A part of a text: tokens, or the image of a seed. */
 type Part = readonly number[] | { readonly image: number };
@@ -47,7 +47,7 @@ class Oracle {
       {
         inputs: { kind: 'embeds', embeds },
         positions: range(0, rows.length),
-        ...{ context: NONE, mask: 'causal', writes: NONE, output: { kind: 'top', rows: 1, topK: TOP } },
+        ...{ context: NONE, mask: 'causal', writes: NONE, output: { kind: 'top', rows: 1, topK: TOP_K } },
       },
     ]);
     return output?.kind === 'top' ? [...output.logProbabilities] : [];
@@ -89,7 +89,7 @@ class Writer {
       const count = isImage ? EMBEDS : part.length;
       const positions = range(this.#length, this.#length + count);
       if (isImage) {
-        const { embeds, done } = this.image(given(part.image));
+        const { embeds, done } = this.image(pixelsOf(part.image));
         this.inferlet.send(this.queue, {
           op: 'forward',
           inPages: this.pages,
@@ -116,7 +116,7 @@ class Writer {
         op: 'step',
         request: {
           ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(this.#length), mask: undefined, rows: 1 },
-          ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP } },
+          ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP_K } },
         },
       }),
     );
@@ -124,10 +124,10 @@ class Writer {
   }
 }
 
-function close(found: readonly number[], expected: readonly number[]): void {
+function assertClose(found: readonly number[], expected: readonly number[]): void {
   assert.equal(found.length, expected.length);
   for (const [i, value] of found.entries())
-    assert.ok(Math.abs(value - expected[i]!) < ERROR, `${found} is not ${expected}`);
+    assert.ok(Math.abs(value - expected[i]!) < MAX_ERROR, `${found} is not ${expected}`);
 }
 
 describe('embed-image', () => {
@@ -142,14 +142,14 @@ describe('embed-image', () => {
       const writer = await open(host);
       const text: Part[] = [[5, 6, 7], { image: 3 }, [8, 9, 10, 11], { image: 4 }, [12, 13]];
       await writer.write(text);
-      close(await writer.next(14), await oracle.top([...text, [14]]));
-      const { embeds, done } = writer.image(given(3));
+      assertClose(await writer.next(14), await oracle.top([...text, [14]]));
+      const { embeds, done } = writer.image(pixelsOf(3));
       must(await done);
       const expected = await oracle.embeds(3);
       const read = await Promise.all(
         Array.from(embeds, (embed) => writer.inferlet.ask(writer.queue, { op: 'read-embed', embed })),
       );
-      for (const [i, outcome] of read.entries()) close([...must(outcome)], [...expected[i]!]);
+      for (const [i, outcome] of read.entries()) assertClose([...must(outcome)], [...expected[i]!]);
       assert.equal(
         tagOf(await writer.inferlet.ask(writer.queue, { op: 'next-distribution', embed: embeds[0]!, topK: 3 })),
         'invalid-argument',
@@ -169,7 +169,7 @@ describe('embed-image', () => {
       const before = host.host.stats().models[0]!.prefix.hitTokens;
       const writer = await open(host);
       await writer.write(text);
-      close(await writer.next(1), await oracle.top([...text, [1]]));
+      assertClose(await writer.next(1), await oracle.top([...text, [1]]));
       found.push(host.host.stats().models[0]!.prefix.hitTokens > before);
     }
     assert.deepEqual(found, [false, false, false, false, false, true], 'only the text without an image is found again');
@@ -194,7 +194,7 @@ describe('embed-image', () => {
       return outcome;
     });
     await other.write([[5, 6]]);
-    close(await other.next(7), await oracle.top([[5, 6, 7]]));
+    assertClose(await other.next(7), await oracle.top([[5, 6, 7]]));
     assert.equal(isDone, false);
     pixels.resolve(ok(image(2)));
     must(await done);
@@ -204,30 +204,30 @@ describe('embed-image', () => {
   it('encodes an image once for a tenant, with the same values each time, and again for another tenant', async () => {
     const batches: number[] = [];
     let scale = 1;
-    const counting = (host: Parameters<NonNullable<TestHostOptions['wrap']>>[0]) => {
-      const { config } = host.images!;
+    const counting = (inner: Parameters<NonNullable<TestHostOptions['wrap']>>[0]) => {
+      const { config } = inner.images!;
       const encode = async (images: readonly Uint8Array[]) => {
         batches.push(images.length);
-        // A backend may answer other bits in another step.
-        const encoded = await host.images!.encode(images);
+        // A backend's values may differ in their last bits from step to step.
+        const encoded = await inner.images!.encode(images);
         scale += 1e-6;
         return encoded.map((values) => values.map((value) => value * scale));
       };
-      return wrapBackend(host, { images: { config, encode } });
+      return wrapBackend(inner, { images: { config, encode } });
     };
     await using host = await start({ wrap: counting, model: { imageCacheBytes: 1 << 20 } });
     const connection = await host.connect();
-    const opened = (id: string, tenant: string) =>
+    const openWriter = (id: string, tenant: string) =>
       new Writer(connection.openInferlet({ id, tenant, maxPages: 8, arrival: 1 }));
     const read = async (writer: Writer, seed: number) => {
-      const { embeds, done } = writer.image(given(seed));
+      const { embeds, done } = writer.image(pixelsOf(seed));
       must(await done);
       const all = await Promise.all(
         Array.from(embeds, (embed) => writer.inferlet.ask(writer.queue, { op: 'read-embed', embed })),
       );
       return all.map((values) => [...must(values)]);
     };
-    const [one, two, other] = [opened('a', 'one'), opened('b', 'one'), opened('c', 'other')];
+    const [one, two, other] = [openWriter('a', 'one'), openWriter('b', 'one'), openWriter('c', 'other')];
     const first = await read(one, 3);
     assert.deepEqual(await read(one, 3), first);
     assert.deepEqual(await read(two, 3), first);
@@ -236,7 +236,7 @@ describe('embed-image', () => {
     assert.notDeepEqual(await read(one, 4), first);
     assert.deepEqual(batches, [1, 1, 1]);
     // Two calls of a tenant in one step.
-    const both = [one.image(given(5)).done, two.image(given(5)).done, other.image(given(5)).done];
+    const both = [one.image(pixelsOf(5)).done, two.image(pixelsOf(5)).done, other.image(pixelsOf(5)).done];
     for (const outcome of await Promise.all(both)) must(outcome);
     assert.deepEqual(batches, [1, 1, 1, 2]);
     const { images, imageHits } = host.host.stats().models[0]!;
@@ -259,7 +259,7 @@ describe('embed-image', () => {
     const writers = range(0, 4).map((i) => i);
     const dones = Array.from(writers, (i) => {
       const writer = new Writer(connection.openInferlet({ id: `i${i}`, maxPages: 8, arrival: i }));
-      return writer.image(given(i + 1)).done;
+      return writer.image(pixelsOf(i + 1)).done;
     });
     for (const outcome of await Promise.all(dones)) must(outcome);
     assert.deepEqual(batches, [4]);
@@ -284,15 +284,15 @@ describe('embed-image', () => {
     assert.equal(tagOf(await writer.inferlet.synchronize(writer.queue)), 'invalid-argument');
 
     const calls: Promise<Outcome<undefined>>[] = [
-      writer.image(given(1), EMBEDS - 1).done,
+      writer.image(pixelsOf(1), EMBEDS - 1).done,
       writer.image(Promise.resolve(ok(new Uint8Array(7)))).done,
       writer.image(Promise.reject(new Error('lost'))).done,
-      writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), range(900, 900 + EMBEDS), given(1)),
+      writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), range(900, 900 + EMBEDS), pixelsOf(1)),
     ];
     const tags = (await Promise.all(calls)).map(tagOf);
     assert.deepEqual(tags, ['invalid-argument', 'invalid-argument', 'internal', 'not-owned']);
     // The embeds of a failed call can be written again.
-    const again = writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), bad.embeds, given(1));
+    const again = writer.inferlet.embedImage(writer.queue, range(0, EMBEDS), bad.embeds, pixelsOf(1));
     must(await again);
     must(await writer.inferlet.ask(writer.queue, { op: 'read-embed', embed: bad.embeds[0]! }));
   });
@@ -322,7 +322,7 @@ describe('embed-image', () => {
     pixels.resolve(ok(image(1)));
     must(await done);
     const oracle = await Oracle.of(host);
-    close(await older.next(7), await oracle.top([...text, [7]]));
+    assertClose(await older.next(7), await oracle.top([...text, [7]]));
     assert.deepEqual(ended, []);
   });
 
@@ -350,6 +350,6 @@ describe('embed-image', () => {
     const traits = async (host: TestHost) => (await host.connect()).models[0]!.traits.includes('input-image');
     assert.deepEqual([await traits(seeing), await traits(blind)], [true, false]);
     const writer = await open(blind);
-    assert.equal(tagOf(await writer.image(given(1)).done), 'unsupported');
+    assert.equal(tagOf(await writer.image(pixelsOf(1)).done), 'unsupported');
   });
 });

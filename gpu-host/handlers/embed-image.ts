@@ -15,9 +15,9 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   readonly #operation: Operation<'embed-image'>;
   readonly #vision: VisionConfig | undefined;
   /** Called when the pixels have arrived, or the runtime has refused the image. */
-  readonly #arrived: (call: EmbedImageCall, bytes: number) => void;
+  readonly #onArrived: (call: EmbedImageCall, bytes: number) => void;
   #pixels: Uint8Array | undefined;
-  #refused: HandlerError | undefined;
+  #refusal: HandlerError | undefined;
 
   constructor(
     queue: HostQueue,
@@ -29,7 +29,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     super('encode', queue, id);
     this.#operation = operation;
     this.#vision = backend.images?.config;
-    this.#arrived = arrived;
+    this.#onArrived = arrived;
     queue.space.images.set(id, this);
     queue.space.waitingCallCount++;
   }
@@ -40,25 +40,25 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   }
 
   override acquire(): boolean {
-    return this.#pixels !== undefined || this.#refused !== undefined;
+    return this.#pixels !== undefined || this.#refusal !== undefined;
   }
 
   pixels(pixels: Uint8Array): void {
     if (this.acquire()) return;
     this.#pixels = pixels;
-    this.#arrived(this, pixels.length);
+    this.#onArrived(this, pixels.length);
   }
 
   refuse(why: HandlerError): void {
     if (this.acquire()) return;
-    this.#refused = why;
-    this.#arrived(this, 0);
+    this.#refusal = why;
+    this.#onArrived(this, 0);
   }
 
   /** The image for the device. @throws CallFault when the call is invalid */
   prepare(): Uint8Array {
     this.hostQueue.checkGoesOn();
-    if (this.#refused) throw fault(this.#refused.tag, this.#refused.val);
+    if (this.#refusal) throw fault(this.#refusal.tag, this.#refusal.val);
     if (!this.#vision) throw fault('unsupported', 'this model takes no images; ask runtime.model-traits');
     const { positions, embeds } = this.#operation;
     const { embeds: count, embedSize, imageSize } = this.#vision;
@@ -72,9 +72,9 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     const bytes = 3 * imageSize * imageSize;
     if (pixels.length !== bytes)
       throw fault('invalid-argument', `${pixels.length} bytes of pixels; ${bytes} are expected`);
-    const { embeds: held } = this.hostQueue.space;
-    held.checkHeld(embeds);
-    held.checkStateRoom(count * embedSize * Float32Array.BYTES_PER_ELEMENT);
+    const { embeds: spaceEmbeds } = this.hostQueue.space;
+    spaceEmbeds.checkHeld(embeds);
+    spaceEmbeds.checkStateRoom(count * embedSize * Float32Array.BYTES_PER_ELEMENT);
     return pixels;
   }
 
@@ -82,12 +82,12 @@ export class EmbedImageCall extends HostCall implements OpenImage {
   accept(values: Float32Array): void {
     const { positions, embeds } = this.#operation;
     const size = values.length / embeds.length;
-    const { embeds: held } = this.hostQueue.space;
+    const { embeds: spaceEmbeds } = this.hostQueue.space;
     // Other images of the same step may have taken the room.
-    held.checkStateRoom(values.byteLength);
+    spaceEmbeds.checkStateRoom(values.byteLength);
     for (let i = 0; i < embeds.length; i++) {
       // Copy each slice, so that one kept embed does not keep the whole array alive.
-      held.setImage(embeds[i] as number, values.slice(i * size, (i + 1) * size), positions[i] as number);
+      spaceEmbeds.setImage(embeds[i] as number, values.slice(i * size, (i + 1) * size), positions[i] as number);
     }
     this.replyDone();
   }

@@ -77,7 +77,7 @@ export class ModelEngine {
   readonly #preemption: Preemption;
   readonly #fetches: Fetches;
   readonly #turns: DeviceTurns;
-  #idle: (() => void)[] = [];
+  #idleWaiters: (() => void)[] = [];
   readonly #refusedGraphs: RefusedGraphs;
 
   /**
@@ -183,11 +183,11 @@ export class ModelEngine {
         if (run.stopped) this.#preemption.release(run);
         this.wake();
       },
-      told: (call) => {
+      adapterSettled: (call) => {
         this.#preemption.resume(call);
         this.wake();
       },
-      arrived: (call, bytes) => {
+      imageArrived: (call, bytes) => {
         const { space } = call.hostQueue;
         space.waitingCallCount--;
         space.noteBusy();
@@ -208,8 +208,8 @@ export class ModelEngine {
         !this.memory.relief.isDue &&
         !this.#turns.isContended() &&
         this.batcher.isAlone(performance.now(), own),
-      called: (end) => this.#pause.until(end),
-      lingered: async (ms) => {
+      waitForCall: (end) => this.#pause.until(end),
+      linger: async (ms) => {
         this.#flush();
         this.stats.graceMs += await this.#pause.linger(ms);
       },
@@ -319,7 +319,7 @@ export class ModelEngine {
     this.#stopped = true;
     this.#preemption.stopWatching();
     this.#pause.wake();
-    if (this.batcher.busy) await new Promise<void>((resolve) => this.#idle.push(resolve));
+    if (this.batcher.busy) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
     this.#serveGaps();
     this.#maker.context.slices.close();
     this.#maker.context.evenSlices.close();
@@ -373,7 +373,7 @@ export class ModelEngine {
       this.#spaces.releaseClosed();
       this.#instants.run();
       this.#flush();
-      for (const resolve of this.#idle.splice(0)) resolve();
+      for (const resolve of this.#idleWaiters.splice(0)) resolve();
       await nextTurn();
     }
     this.#running = false;

@@ -234,13 +234,13 @@ test('imports of one file end with their inferlets, and with the host, at any ti
     await host.restart();
     const after = await bench(host);
     const leaving = neighbour(after);
-    const left = leaving.inferlet.importPages(leaving.queue, 'kept');
+    const abandonedImport = leaving.inferlet.importPages(leaving.queue, 'kept');
     const staying = after.inferlet.importPages(after.queue, 'kept');
     for (let i = 0; i < turns; i++) await nextTurn();
     await leaving.inferlet.close();
     const { pages } = must(await staying);
     assert.deepEqual(await after.probe(pages, 7, PROMPT.length), before);
-    await left;
+    await abandonedImport;
     await after.inferlet.close();
   }
   for (let turns = 0; turns < 12; turns++) {
@@ -274,7 +274,7 @@ async function tripsOfAnImport(): Promise<number> {
   let roundTrips = 0;
   for (; !isDone; roundTrips++) {
     must(await after.inferlet.ask(after.queue, { op: 'list-exports' }));
-    // A busy machine or disk delays this use of the disk as it does those of the import, which needs a few.
+    // A slow disk delays this access as much as the few that the import needs, so it does not raise the count.
     await stat(host.directory);
   }
   must(await imported);

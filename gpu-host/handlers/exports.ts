@@ -22,11 +22,11 @@ export abstract class NamedPagesCall extends InstantCall {
 
   /** The call's inferlet as the registry sees it. */
   protected get requester(): Requester<PageSnapshot> {
-    return this.requesterThat(checkMappable);
+    return this.requesterWithCheck(checkMappable);
   }
 
-  /** The call's inferlet; `check` gets the number of pages before memory makes room for them. */
-  protected requesterThat(check: (pages: number) => void): Requester<PageSnapshot> {
+  /** The call's inferlet as the registry sees it. Before memory makes room for pages, `check` gets their number and may throw. */
+  protected requesterWithCheck(check: (pages: number) => void): Requester<PageSnapshot> {
     const requester = this.names.requesterOf(this.hostQueue.space);
     return {
       tenant: requester.tenant,

@@ -11,12 +11,12 @@ const PAGES = 16;
 
 /** A swap file whose reads on other threads begin when the test says so. */
 class HeldReads {
-  /** Slots read on the host's thread, and on others. */
+  /** Slots read on the host's thread; `fetched` has those that were read on other threads. */
   readonly read: number[] = [];
   readonly fetched: number[] = [];
   readonly written = new Set<number>();
   /** Set to make reads on other threads fail. */
-  broken: Error | undefined;
+  readError: Error | undefined;
   #open!: () => void;
   readonly #opened = new Promise<void>((resolve) => {
     this.#open = resolve;
@@ -37,7 +37,7 @@ class HeldReads {
       readAsync: async (slot, into) => {
         this.fetched.push(slot);
         await this.#opened;
-        if (this.broken) throw this.broken;
+        if (this.readError) throw this.readError;
         await file.readAsync(slot, into);
       },
     };
@@ -56,7 +56,7 @@ interface Watched extends Guest {
 interface Swapped extends AsyncDisposable {
   readonly host: TestHost;
   readonly reads: HeldReads;
-  /** Waits for I/O; its pages are on disk, while it is about to go on. */
+  /** Its pages went to disk while it waited; the test makes it go on. */
   readonly away: Watched;
   /** Has a few pages, and frames are free. */
   readonly other: Guest;
@@ -102,7 +102,7 @@ for (const backend of ['reference', 'cuda'] as const) {
   test(`others go on while pages come from disk, and the call that waits gets the same result (${backend})`, async () => {
     await using swapped = await startSwapped(backend);
     const { reads, away, other, others } = swapped;
-    // The others are empty.
+    // Only the first two of the ten pages have content.
     const pages = swapped.pages.subarray(0, 2);
     const next = fill(away, pages, [40], PROMPT.length);
     // A second call of the inferlet waits behind the first.
@@ -153,10 +153,10 @@ function chain({ inferlet, queue }: Guest, text: Uint32Array, own: Uint32Array) 
 test('a call does not overtake the one that fills its pages, and whose own pages come from disk', async () => {
   await using swapped = await startSwapped();
   const { reads, away, pages } = swapped;
-  const said = chain(away, pages.subarray(0, 2), must(away.inferlet.allocatePages(away.queue, 1)));
+  const answers = chain(away, pages.subarray(0, 2), must(away.inferlet.allocatePages(away.queue, 1)));
   await eventually(() => reads.fetched.length > 0);
   reads.release();
-  const results = (await said).map(must);
+  const results = (await answers).map(must);
   assert.deepEqual(reads.read, [], 'the thread of the host read no page');
   await using fresh = await startTestHost({ pageCount: PAGES, model: { prefixCache: false } });
   const alone = guest(await fresh.connect(), 1);
@@ -194,7 +194,7 @@ test('an inferlet that ends while its pages come leaves nothing behind', async (
 test('a call reads the pages itself that no other thread could read', async () => {
   await using swapped = await startSwapped();
   const { reads, away, pages } = swapped;
-  reads.broken = new Error('no thread');
+  reads.readError = new Error('no thread');
   reads.release();
   must(await fill(away, pages, [40], PROMPT.length));
   assert.ok(reads.read.length > 0);
@@ -238,7 +238,7 @@ test('a fetch that waits for its turn lets others go when its inferlet ends', as
     const sleeper = async (arrival: number, count: number) => {
       const one = watched(connection, arrival);
       const pages = must(one.inferlet.allocatePages(one.queue, count));
-      // All of the last page but one slot.
+      // Leaves the last slot of the last page for the next step.
       const text = Array.from({ length: count * 8 - 1 }, (_, i) => PROMPT[i % PROMPT.length] as number);
       must(await fill(one, pages, text));
       one.inferlet.setWaiting(true);

@@ -8,7 +8,7 @@ import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 
 /** Maximum fetches that read the disk at once: each takes a buffer, and `TransferBuffers` has this many in pinned memory. */
-const MOST_AT_ONCE = 8;
+const MAX_CONCURRENT_READS = 8;
 
 /** A fetch that waits for its turn. */
 interface WaitingFetch {
@@ -18,7 +18,7 @@ interface WaitingFetch {
 
 /**
  * Brings pages of inferlets back from swap on disk. The inferlet's calls that need pages are held meanwhile, and the others go on. Fetches
- * beyond `MOST_AT_ONCE`, and those for which no frames are left beside others, wait for their turn.
+ * beyond `MAX_CONCURRENT_READS`, and those for which no frames are left beside others, wait for their turn.
  */
 export class Fetches {
   readonly #memory: DeviceMemory;
@@ -129,6 +129,6 @@ export class Fetches {
 
   #hasRoom(frames: number): boolean {
     if (this.#readingCount === 0) return true;
-    return this.#readingCount < MOST_AT_ONCE && this.#readingFrames + frames <= this.#memory.pool.free;
+    return this.#readingCount < MAX_CONCURRENT_READS && this.#readingFrames + frames <= this.#memory.pool.free;
   }
 }

@@ -18,15 +18,15 @@ export interface Fusion {
  */
 export function fuse(riders: readonly DistributionCall[], outEmbeds: Uint32Array, rows: number): Fusion | undefined {
   const members: { call: DistributionCall; row: number }[] = [];
-  const asked = new Set<number>();
+  const askedRows = new Set<number>();
   let topK = 1;
   for (const call of riders) {
     // An embed that is named twice keeps the later state.
     const row = outEmbeds.lastIndexOf(call.embed) - (outEmbeds.length - rows);
     if (row < 0) continue;
     members.push({ call, row });
-    asked.add(row);
+    askedRows.add(row);
     topK = Math.max(topK, call.topK);
   }
-  return members.length > 0 && asked.size * 2 >= rows ? { topK, members } : undefined;
+  return members.length > 0 && askedRows.size * 2 >= rows ? { topK, members } : undefined;
 }

@@ -15,7 +15,7 @@ import { nextTurn } from './pause.ts';
 
 const SEEDS = process.env.PIE_TEST_ALL ? 60 : 12;
 const PAGE_SIZE = 8;
-const MOST_TEXT = 60;
+const MAX_TEXT_TOKENS = 60;
 
 /** A text in pages of its own. */
 interface Text {
@@ -53,7 +53,7 @@ class Life {
     await this.#begin();
     for (let turn = 0; turn < 26; turn++) {
       const text = this.#texts[this.#dice.roll(this.#texts.length)];
-      if (!text || text.tokens.length > MOST_TEXT) await this.#begin();
+      if (!text || text.tokens.length > MAX_TEXT_TOKENS) await this.#begin();
       else await this.#act(text);
       if (this.#pace.roll(6) === 0) for (let i = this.#pace.roll(60); i > 0; i--) await nextTurn();
     }
@@ -95,7 +95,7 @@ class Life {
       tokens[tokens.length - 1] = this.#dice.roll(90);
       this.#take(text, await this.#step(text));
     } else if (kind === 10) {
-      // Fewer pages than the guess has: only a comparison of slots tells.
+      // Fewer pages than the guess has: only a comparison of their slots shows that the guess is wrong.
       this.#take(text, await this.#step(text, { inPages: pages.slice(1) }));
     } else if (kind === 11) {
       this.#take(text, await this.#step(text, { sampler: { ...this.#sampler, temperature: 0.5, topK: 3, seed: 9 } }));
@@ -115,7 +115,7 @@ class Life {
     }
   }
 
-  /** Calls of one text share a queue, so that their order is certain. */
+  /** Every call uses this queue, so that the order of the calls is certain. */
   get #queue(): number {
     return this.#queues[0]!;
   }
@@ -160,21 +160,21 @@ class Life {
 async function play(seed: number, ahead: boolean): Promise<{ logs: string[][]; stepsAhead: number }> {
   const plot = new Dice(seed);
   const dice = new Dice(seed + 1000);
-  const refuses = plot.roll(3);
-  let before: Promise<unknown> = Promise.resolve();
+  const refusedOfEight = plot.roll(3);
+  let previousStep: Promise<unknown> = Promise.resolve();
   const wrap = (inner: Backend): Backend =>
     wrapBackend(inner, {
       ahead,
       async forward(batch: readonly SequenceInput[]) {
         checkDistinctWrites(batch);
         const isGuessed = batch.some(({ inputs }) => inputs.kind === 'picked');
-        if (isGuessed && dice.roll(8) < refuses) throw new InvalidInput('not now');
+        if (isGuessed && dice.roll(8) < refusedOfEight) throw new InvalidInput('not now');
         const computing = inner.forward(batch);
-        const waits = Promise.allSettled([before, computing]);
-        before = waits.then(async () => {
+        const waits = Promise.allSettled([previousStep, computing]);
+        previousStep = waits.then(async () => {
           for (let turns = dice.roll(16); turns > 0; turns--) await nextTurn();
         });
-        await before;
+        await previousStep;
         return computing;
       },
     });

@@ -14,7 +14,7 @@ interface Stage {
   readonly host: TestHost;
   readonly oracle: Oracle;
   readonly stepper: Stepper;
-  /** Not the stepper's connection. */
+  /** A second connection: the stepper has the first. */
   readonly connection: GpuHostConnection;
   readonly stepsAhead: () => number;
   /** Ends step after step until `promise` is settled. */
@@ -31,11 +31,11 @@ async function withStepper(play: (stage: Stage) => Promise<void>, { failsAt = 0 
   const stepper = new Stepper(connection.openInferlet({ id: 'steps', maxPages: 20, arrival: 1 }), PROMPT);
   try {
     for (let i = 0; i < 4; i++) {
-      const told = stepper.step(i === 0 ? PROMPT.length : 1);
+      const answer = stepper.step(i === 0 ? PROMPT.length : 1);
       await device.reaches(i + 1);
       assert.equal(device.guesses, 0);
       device.end();
-      await told;
+      await answer;
     }
     await device.reaches(5);
     assert.equal(device.guesses, 1);
@@ -53,17 +53,17 @@ async function withStepper(play: (stage: Stage) => Promise<void>, { failsAt = 0 
 
 test('after some steps in a row the next one is handed over before its call has come, and the call takes the result', async () => {
   await withStepper(async ({ device, oracle, stepper, stepsAhead, ending }) => {
-    let told = stepper.step();
+    let answer = stepper.step();
     await device.reaches(6);
     assert.equal(device.underWay, 2, 'the call has come: the step after it is handed over');
     for (let step = 7; step < 30; step++) {
       device.end();
-      await told;
-      told = stepper.step();
+      await answer;
+      answer = stepper.step();
       await device.reaches(step);
       assert.equal(device.underWay, 2);
     }
-    await ending(told);
+    await ending(answer);
     assert.deepEqual(
       stepper.text.slice(PROMPT.length),
       await oracle.greedy(PROMPT, stepper.text.length - PROMPT.length),
@@ -148,13 +148,13 @@ test('an inferlet that ends while its next step is guessed gives its pages back'
 test('when a guessed step fails, the host computes its call anew and no call fails', async () => {
   for (const hasCome of [false, true]) {
     const play = async ({ device, host, oracle, stepper, ending }: Stage): Promise<void> => {
-      let told: Promise<unknown> = Promise.resolve();
+      let answer: Promise<unknown> = Promise.resolve();
       if (hasCome) {
-        told = stepper.step();
+        answer = stepper.step();
         await device.reaches(6);
       }
       device.end();
-      await ending(told);
+      await ending(answer);
       for (let i = 0; i < 3; i++) await ending(stepper.step());
       assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, hasCome ? 8 : 7));
       assert.equal(host.host.engines[0]!.stats.failedCalls, 0);
@@ -168,7 +168,7 @@ test('a call of another inferlet waits for at most the guessed step under way', 
     const other = new Stepper(connection.openInferlet({ id: 'other', maxPages: 20, arrival: 2 }), PROMPT.slice(1));
     const first = other.step(PROMPT.length - 1);
     await connection.stats();
-    const told = stepper.step();
+    const answer = stepper.step();
     await connection.stats();
     assert.equal(device.batches.length, 5, 'nothing is handed over ahead of the other call');
     device.end();
@@ -177,7 +177,7 @@ test('a call of another inferlet waits for at most the guessed step under way', 
       device.batches[5]!.some(({ positions }) => positions.length > 1),
       'the other call goes next',
     );
-    await ending(Promise.all([told, first]));
+    await ending(Promise.all([answer, first]));
     assert.deepEqual(other.text.slice(PROMPT.length - 1), await oracle.greedy(PROMPT.slice(1), 1));
     assert.deepEqual(stepper.text.slice(PROMPT.length), await oracle.greedy(PROMPT, 5));
     await ending(other.inferlet.close());
@@ -185,7 +185,7 @@ test('a call of another inferlet waits for at most the guessed step under way', 
 });
 
 test('a step of another inferlet joins the next guessed one, and those after it are guessed for both', async () => {
-  // 1: the step after the guess under way fails. 2: the one after that, which the other inferlet joins. 0: none.
+  // 1: the step after the guess under way fails. 2: the next step, which the other inferlet joins, fails. 0: no step fails.
   for (const failsAt of [0, 1, 2])
     await withStepper(async ({ device, host, oracle, stepper, connection, ending }) => {
       const prompts = [PROMPT, PROMPT.slice(1)];
@@ -196,12 +196,12 @@ test('a step of another inferlet joins the next guessed one, and those after it 
       while (device.underWay < 1) await connection.stats();
       if (failsAt > 0) device.failsAt = device.batches.length + failsAt;
       const next = device.batches.length + 2;
-      const told = stepper.step();
+      const answer = stepper.step();
       while (device.underWay < 2) await connection.stats();
       const joined = other.step();
       await connection.stats();
       device.end();
-      await told;
+      await answer;
       const asked = [stepper.step(), joined];
       await device.reaches(next);
       assert.deepEqual(kinds(), ['picked', 'tokens'], 'the call that could go went with the guess');
@@ -242,7 +242,7 @@ test('inferlets that allocate page after page get what they ask for, whether the
 test('a call that asks for anything else does not wait for one that cannot come', async (t) => {
   await withStepper(async ({ device, stepper, connection }) => {
     stepper.text.push(5);
-    const told = stepper.step(2);
+    const answer = stepper.step(2);
     await connection.stats();
     // The clock stands still, so a wait for the call would never time out.
     const nowMs = performance.now() + 100;
@@ -251,11 +251,11 @@ test('a call that asks for anything else does not wait for one that cannot come'
     await device.reaches(6);
     clock.mock.restore();
     device.free();
-    await told;
+    await answer;
   });
 });
 
-/** Lets a stepper and another inferlet, which does `beside`, go on in the same steps. @returns the number of guessed steps until it is done */
+/** Steps one inferlet while another makes the calls of `beside`. @returns the number of guessed steps after all rounds */
 async function guessesBeside(
   beside: (other: Stepper, round: number, device: SteppedDevice) => Promise<unknown>,
   rounds: number,
@@ -309,7 +309,7 @@ test('no step is guessed beside a prompt that has parts left', async () => {
 });
 
 test('two queues that fill the same page take no guess of each other', async () => {
-  const told: number[][] = [];
+  const tokensByMode: number[][] = [];
   for (const ahead of [true, false]) {
     const wrap = (inner: Backend) =>
       wrapBackend(inner, {
@@ -327,7 +327,7 @@ test('two queues that fill the same page take no guess of each other', async () 
     const tokens = [5, 9];
     const made: number[] = [];
     for (let i = 0; i < 30; i++) {
-      // Positions that are apart let each queue continue its own steps, while both fill the next slots.
+      // The queues' positions are far apart, so each continues its own text, although both fill the next slots of the same pages.
       const asked = queues.map((queue, at) =>
         inferlet.ask(queue, {
           op: 'step',
@@ -343,9 +343,9 @@ test('two queues that fill the same page take no guess of each other', async () 
         made.push(tokens[at]);
       }
     }
-    told.push(made);
+    tokensByMode.push(made);
   }
-  assert.deepEqual(told[0], told[1]);
+  assert.deepEqual(tokensByMode[0], tokensByMode[1]);
 });
 
 test('under a policy that sends each call alone, no call joins a guessed step', async () => {

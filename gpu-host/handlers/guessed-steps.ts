@@ -11,9 +11,9 @@ import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 
 /** Maximum milliseconds for which a guessed step that has ended waits for its calls, while no other call can go. */
-const MOST_LATE_MS = 20;
+const MAX_LATE_MS = 20;
 /** Maximum guessed steps that follow each other: memory changes only after them, but for pages that were spared. */
-const MOST_STEPS = 256;
+const MAX_GUESSED_STEPS = 256;
 
 /** The engine, as the guesses see it. */
 export interface EngineTurns {
@@ -25,9 +25,9 @@ export interface EngineTurns {
   /** A step has ended, and one of `rows` inputs has begun: sends the results, and reads the frames that have arrived. */
   stepped(rows: number): Promise<void>;
   /** Resolves when a call has come, and at the latest with `end`. */
-  called(end: Promise<void>): Promise<void>;
+  waitForCall(end: Promise<void>): Promise<void>;
   /** Sends the results, and resolves when a call has come, or after `ms`. */
-  lingered(ms: number): Promise<void>;
+  linger(ms: number): Promise<void>;
   /** Pages of the next allocations. */
   readonly spares: SparePages;
   /** Executes allocations that have come, if their pages were spared. */
@@ -51,7 +51,7 @@ export interface GuessTurns extends EngineTurns {
   /** Hands out the result of a call that came after the end of its step. */
   acceptLate(part: StepPart, output: SequenceOutput): void;
   /** Counts a row that was computed in vain. */
-  vain(): void;
+  noteVainGuess(): void;
   /** Computes prepared calls in a step of their own. */
   compute(parts: readonly StepPart[]): Promise<void>;
 }
@@ -153,12 +153,12 @@ export class GuessedSteps {
   /** Gives the guessed step to the calls that ask for it, and goes on guessing until one does not come in time. */
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
-    for (let remainingSteps = MOST_STEPS; step; remainingSteps--) {
+    for (let remainingSteps = MAX_GUESSED_STEPS; step; remainingSteps--) {
       await this.#turns.stepped(step.parts.length);
       const awaitedRows: AwaitedRows = new Map(guessesOf(step));
       const takenRows: TakenRow[] = [...joinedOf(step), ...this.#take(step, awaitedRows)];
       while (awaitedRows.size > 0 && step.endedMs === 0) {
-        await this.#turns.called(step.ended);
+        await this.#turns.waitForCall(step.ended);
         takenRows.push(...this.#take(step, awaitedRows));
       }
       const mayGoOn = remainingSteps > 1 && !step.failure;
@@ -253,7 +253,7 @@ export class GuessedSteps {
   #miss(guesses: Iterable<NextStep>): void {
     for (const guess of guesses) {
       guess.recordGuess(false);
-      this.#turns.vain();
+      this.#turns.noteVainGuess();
     }
   }
 
@@ -264,7 +264,7 @@ export class GuessedSteps {
    */
   async #linger(step: GuessedStep, awaitedRows: AwaitedRows): Promise<number | undefined> {
     const stepMs = step.endedMs - step.submittedMs;
-    let endMs = step.endedMs + MOST_LATE_MS;
+    let endMs = step.endedMs + MAX_LATE_MS;
     for (let ownReady = 0; ; ) {
       for (const { guess, row, part } of this.#take(step, awaitedRows)) {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
@@ -277,7 +277,7 @@ export class GuessedSteps {
       const nowMs = performance.now();
       if (ownReady > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, ownReady, expectedCount, stepMs));
       if (expectedCount === 0 || nowMs >= endMs) return ownReady;
-      await this.#turns.lingered(endMs - nowMs);
+      await this.#turns.linger(endMs - nowMs);
     }
   }
 

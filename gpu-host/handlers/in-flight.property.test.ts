@@ -69,21 +69,21 @@ async function live(inferlet: DeviceClient, { prompt, priority, delay, tokens, b
   const queue = inferlet.createQueue('tiny');
   if (priority !== 0) inferlet.send(queue, { op: 'set-priority', priority });
   for (let turn = 0; turn < delay; turn++) await nextTurn();
-  const said: number[] = [];
+  const decoded: number[] = [];
   const allocated = inferlet.allocatePages(queue, Math.ceil((prompt.length + tokens) / PAGE_SIZE));
-  if (allocated.tag === 'err') return { tokens: said, end: allocated.val.tag };
+  if (allocated.tag === 'err') return { tokens: decoded, end: allocated.val.tag };
   let inputs = prompt;
-  for (let position = 0; said.length < tokens; ) {
+  for (let position = 0; decoded.length < tokens; ) {
     const next = await (byEmbeds ? stepByEmbeds : stepByTokens)(inferlet, queue, allocated.val, inputs, position);
-    if (next.tag === 'err') return { tokens: said, end: next.val.tag };
+    if (next.tag === 'err') return { tokens: decoded, end: next.val.tag };
     position += inputs.length;
-    said.push(next.val.tokens[0]!);
-    inputs = said.slice(-1);
+    decoded.push(next.val.tokens[0]!);
+    inputs = decoded.slice(-1);
   }
-  return { tokens: said, end: 'done' };
+  return { tokens: decoded, end: 'done' };
 }
 
-type Said = Promise<Outcome<{ readonly tokens: Uint32Array }>>;
+type Answer = Promise<Outcome<{ readonly tokens: Uint32Array }>>;
 
 function stepByTokens(
   inferlet: DeviceClient,
@@ -91,7 +91,7 @@ function stepByTokens(
   pages: Uint32Array,
   inputs: readonly number[],
   position: number,
-): Said {
+): Answer {
   return inferlet.ask(queue, {
     op: 'step',
     request: {
@@ -107,7 +107,7 @@ function stepByEmbeds(
   pages: Uint32Array,
   inputs: readonly number[],
   position: number,
-): Said {
+): Answer {
   const allocated = inferlet.allocateEmbeds(queue, inputs.length + 1);
   if (allocated.tag === 'err') return Promise.resolve(allocated);
   const used = allocated.val.slice(0, inputs.length);
@@ -124,7 +124,7 @@ function stepByEmbeds(
 
 async function play(plot: Plot, seed: number, prefixCache: boolean) {
   const dice = new Dice(seed + 99);
-  let before: Promise<unknown> = Promise.resolve();
+  let previousStep: Promise<unknown> = Promise.resolve();
   await using host = await startTestHost({
     ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: plot.pageCount, shape: { contextLength: 128 } },
     model: { prefixCache, maxBatchTokens: plot.maxBatchTokens },
@@ -132,12 +132,12 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
       wrapBackend(inner, {
         forward(batch) {
           // A device computes its steps in order.
-          const computed = before.then(async () => {
+          const computed = previousStep.then(async () => {
             for (let turns = dice.roll(6); turns > 0; turns--) await nextTurn();
             if (plot.failsOneIn > 0 && dice.roll(plot.failsOneIn) === 0) throw new Error('the plot says so');
             return inner.forward(batch);
           });
-          before = computed.catch(() => undefined);
+          previousStep = computed.catch(() => undefined);
           return computed;
         },
       }),
@@ -148,11 +148,11 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
     plot.stories.map(async (story, i): Promise<Telling> => {
       const { tenant, cancelAfter } = story;
       const inferlet = connection.openInferlet({ id: `${i}`, tenant, maxPages: 40, arrival: i });
-      const told = live(inferlet, story);
-      if (cancelAfter === undefined) return told;
+      const telling = live(inferlet, story);
+      if (cancelAfter === undefined) return telling;
       for (let turn = 0; turn < story.delay + cancelAfter; turn++) await nextTurn();
       await inferlet.close();
-      return told;
+      return telling;
     }),
   );
   await checkAtRest(host, opened);
@@ -181,15 +181,15 @@ test('prompts that are sent at once get the tokens that each would get alone, wh
     const shared = await play(plot, seed, true);
     for (const [i, { tokens, end }] of shared.tellings.entries()) {
       const { prompt, cancelAfter, tokens: wanted } = plot.stories[i]!;
-      const told = `seed ${seed}, story ${i}: ${end}`;
-      assert.deepEqual(tokens, await shared.oracle.greedy(prompt, tokens.length), told);
+      const what = `seed ${seed}, story ${i}: ${end}`;
+      assert.deepEqual(tokens, await shared.oracle.greedy(prompt, tokens.length), what);
       if (end === 'done') {
-        assert.equal(tokens.length, wanted, told);
+        assert.equal(tokens.length, wanted, what);
         counts.done++;
       } else if (cancelAfter !== undefined) counts.cancelled++;
       else {
         counts.failed++;
-        if (plot.failsOneIn === 0) assert.ok(end === 'terminated' && plot.pageCount < 100, told);
+        if (plot.failsOneIn === 0) assert.ok(end === 'terminated' && plot.pageCount < 100, what);
       }
     }
     if (shared.tellings.some(({ end }) => end !== 'done')) continue;

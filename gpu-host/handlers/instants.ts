@@ -32,7 +32,7 @@ export class Instants {
   readonly #thread: ThreadShare;
   readonly #turns: InstantTurns;
   /** Completions of calls (for example on a disk), to be handled between two batches. */
-  #ended: (() => void)[] = [];
+  #completions: (() => void)[] = [];
 
   /**
    * @param time charges the inferlets
@@ -48,18 +48,18 @@ export class Instants {
 
   /** True when completions wait to be handled. */
   get isWaiting(): boolean {
-    return this.#ended.length > 0;
+    return this.#completions.length > 0;
   }
 
-  /** Handles `tell` between two batches. */
-  later(tell: () => void): void {
-    this.#ended.push(tell);
+  /** Runs `action` between two batches. */
+  later(action: () => void): void {
+    this.#completions.push(action);
     this.#turns.wanted();
   }
 
   /** Executes what is ready. Returns true when it stopped before the last call: other work has its turn first. */
   run(): boolean {
-    for (const tell of this.#ended.splice(0)) tell();
+    for (const tell of this.#completions.splice(0)) tell();
     const untilMs = performance.now() + INSTANTS_MS;
     for (let call = this.#batcher.takeInstant(); call; call = this.#batcher.takeInstant()) {
       if (call instanceof InstantCall || call instanceof BarrierCall) this.#execute(call);
@@ -93,15 +93,15 @@ export class Instants {
 
   async #executeInGap(call: InstantCall | BarrierCall): Promise<void> {
     const { space } = call.hostQueue;
-    let ends: undefined | Promise<void>;
+    let completion: undefined | Promise<void>;
     const execute = (): false | undefined => {
       // The pages of a closed space may belong to another inferlet by now.
       if (space.closed) return undefined;
-      ends = call.execute();
+      completion = call.execute();
       return false;
     };
     await this.#gaps.work(execute, space.owner.tenant, space.port.meter);
-    await ends;
+    await completion;
   }
 
   #start(call: InstantCall | BarrierCall): void {

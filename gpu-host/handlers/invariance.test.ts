@@ -50,7 +50,7 @@ function compare(given: Said, alone: Said, what: string): void {
 }
 
 let lastArrival = 0;
-async function guests(host: TestHost, count: number): Promise<Guest[]> {
+async function openGuests(host: TestHost, count: number): Promise<Guest[]> {
   const connection = await host.connect();
   return Array.from({ length: count }, () => {
     const arrival = ++lastArrival;
@@ -60,8 +60,8 @@ async function guests(host: TestHost, count: number): Promise<Guest[]> {
 }
 
 /** Decodes all prompts concurrently, each by an inferlet of its own and in a random way. */
-async function together(host: TestHost, between: (guest: Guest) => Promise<void> = nothing): Promise<Said[]> {
-  const all = await guests(host, prompts.length);
+async function decodeTogether(host: TestHost, between: (guest: Guest) => Promise<void> = nothing): Promise<Said[]> {
+  const all = await openGuests(host, prompts.length);
   const names = Object.keys(ways);
   const said = await Promise.all(
     all.map((guest, i) => {
@@ -82,7 +82,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
 
     test('alone, by each way', async () => {
       await using host = await startTestHost({ ...base, model: plain });
-      const [guest] = await guests(host, 1);
+      const [guest] = await openGuests(host, 1);
       for (const prompt of prompts) alone.push(await bySteps(guest!, prompt, LENGTH, nothing));
       for (const [name, way] of Object.entries(ways)) {
         for (const [i, prompt] of prompts.entries())
@@ -93,7 +93,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
     test('among random neighbours', async () => {
       await using host = await startTestHost({ ...base, model: plain });
       for (let round = 0; round < 4; round++) {
-        const said = await together(host);
+        const said = await decodeTogether(host);
         for (const [i, each] of said.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
       }
       assert.ok(host.host.stats().models[0]!.meanBatchSize > 1, 'they shared batches');
@@ -104,7 +104,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
         for (const prefixCache of [false, true]) {
           await using host = await startTestHost({ ...base, model: { prefixCache, maxBatchTokens } });
           for (let round = 0; round < (prefixCache ? 2 : 1); round++) {
-            const said = await together(host);
+            const said = await decodeTogether(host);
             for (const [i, each] of said.entries()) compare(each, alone[i]!, `at most ${maxBatchTokens}, text ${i}`);
           }
         }
@@ -114,7 +114,7 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
     test('with pages from the prefix cache', async () => {
       await using host = await startTestHost(base);
       for (let round = 0; round < 4; round++) {
-        const said = await together(host);
+        const said = await decodeTogether(host);
         for (const [i, each] of said.entries()) compare(each, alone[i]!, `round ${round}, text ${i}`);
       }
       assert.ok(host.host.stats().models[0]!.prefix.hitTokens > 300, 'the prefix cache was used');
@@ -126,27 +126,27 @@ for (const seed of process.env.PIE_TEST_ALL ? [1, 2, 3] : [1]) {
         pageCount: 40,
         model: { swapMemoryBytes: 1 << 16, swapDiskBytes: 1 << 22 },
       });
-      // While a guest waits, the oldest takes so much that the guest's pages must go; the other guest's may stay.
-      const [oldest] = await guests(host, 1);
-      let squeezing = false;
+      // While a guest waits, the oldest inferlet allocates so much that the guest's pages must go to swap; those of the other guest may stay.
+      const [oldest] = await openGuests(host, 1);
+      let isSqueezing = false;
       const squeeze = async (guest: Guest): Promise<void> => {
-        if (squeezing || random.below(3) > 0) return;
-        squeezing = true;
+        if (isSqueezing || random.below(3) > 0) return;
+        isSqueezing = true;
         guest.inferlet.setWaiting(true);
         const { inferlet, queue } = oldest!;
         const pages = must(inferlet.allocatePages(queue, 28));
         must(await inferlet.synchronize(queue));
         inferlet.freePages(queue, pages);
-        squeezing = false;
+        isSqueezing = false;
       };
-      const all = await guests(host, prompts.length);
+      const all = await openGuests(host, prompts.length);
       for (const [i, guest] of all.entries()) {
-        // A few at a time, so that waiting guests have pages to give.
+        // Two at a time, so that a waiting guest has pages to give.
         const way = [bySteps, byThreeCalls][i % 2]!;
-        const rest = all[(i + 1) % all.length]!;
+        const otherGuest = all[(i + 1) % all.length]!;
         const [said] = await Promise.all([
           way(guest, prompts[i]!, LENGTH, () => squeeze(guest)),
-          bySteps(rest, prompts[(i + 1) % all.length]!, LENGTH, () => squeeze(rest)),
+          bySteps(otherGuest, prompts[(i + 1) % all.length]!, LENGTH, () => squeeze(otherGuest)),
         ]);
         compare(said, alone[i]!, `text ${i}`);
       }

@@ -5,7 +5,7 @@ import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf 
 import { ids, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
 
-/** A workbench on a host with counted device steps, after its first step. */
+/** A workbench on a host whose device steps are recorded from its second step on. */
 async function watchedBench(host: TestHost, watched: () => Watched): Promise<Workbench> {
   const bench = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   must(await bench.fill(bench.pages(1), [1]));
@@ -148,7 +148,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       same(must(again), row(0));
       same(must(kept), row(10));
       assert.equal(seen().projected, 3, 'old states');
-      // Most of the rows: the forward's step projects them.
+      // All rows are asked for, so the forward's step projects them.
       b.inferlet.send(b.queue, { op: 'forward', inPages: NONE, inEmbeds: inputs, outPages: NONE, outEmbeds: states });
       const all = await Promise.all(
         [...states].map((state) => b.inferlet.ask(b.queue, { op: 'next-distribution', embed: state, topK: 4 })),
@@ -224,20 +224,20 @@ test('a state has exactly the same distribution in its step and in a later proje
 });
 
 test('a step that fails also fails its followers in the batch, and leaves its slots empty', async () => {
-  let broken = false;
+  let isBroken = false;
   await using host = await startTestHost({
     wrap: (inner) =>
       wrapBackend(inner, {
-        forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
+        forward: (batch) => (isBroken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
       }),
   });
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const own = b.pages(2);
   must(await b.fill(own, PROMPT.slice(0, 5)));
-  broken = true;
+  isBroken = true;
   const failed = await Promise.all([b.fill(own, PROMPT.slice(5, 8), 5), b.fill(own, PROMPT.slice(8), 8)]);
   assert.deepEqual(failed.map(tagOf), ['internal', 'internal']);
-  broken = false;
+  isBroken = false;
   assert.equal(tagOf(await b.fill(own, [1], 5)), 'dependency-failed');
   assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'internal');
   must(await b.fill(own, PROMPT.slice(5), 5));
@@ -268,14 +268,14 @@ test('a call that fails when it is prepared fails those that follow it in the ba
 });
 
 test('a call with an invalid result fails those that were computed after it in the batch', async () => {
-  let poisoned = false;
+  let isPoisoned = false;
   await using host = await startTestHost({
     wrap: (inner) =>
       wrapBackend(inner, {
         async forward(batch) {
           const outputs = await inner.forward(batch);
           const [first] = outputs;
-          if (poisoned && first?.kind === 'top') first.logProbabilities.fill(Number.NaN);
+          if (isPoisoned && first?.kind === 'top') first.logProbabilities.fill(Number.NaN);
           return outputs;
         },
       }),
@@ -283,13 +283,13 @@ test('a call with an invalid result fails those that were computed after it in t
   const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'x');
   const own = b.pages(2);
   must(await b.fill(own, [1]));
-  poisoned = true;
+  isPoisoned = true;
   const step = { tokens: ids(5), positions: ids(1), inPages: own, outPages: own, mask: undefined, rows: 1 };
   const outcomes = await Promise.all([
     b.inferlet.ask(b.queue, { op: 'step', request: { ...step, output: { tag: 'distributions', val: 2 } } }),
     b.fill(own, [9], 2),
   ]);
-  poisoned = false;
+  isPoisoned = false;
   assert.deepEqual(outcomes.map(tagOf), ['internal', 'dependency-failed']);
   assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'internal');
   must(await b.fill(own, [7, 8], 1));

@@ -4,7 +4,7 @@ import type { InferletOptions } from '../protocol/inferlet-options.ts';
 import { must, range, startTestHost } from '../testing/host.ts';
 import { type Watched, watchBackend } from '../testing/wrapped-backend.ts';
 
-/** Inputs of each sequence of each step, where two prompts of 80 inputs and then one of 40 arrive at once. */
+/** Number of inputs per sequence of each step, when two prompts of 80 inputs and one of 40 with the targets `latency` arrive at once. */
 async function stepsWith(latency: InferletOptions['latency']): Promise<number[][]> {
   let watched: Watched | undefined;
   await using host = await startTestHost({

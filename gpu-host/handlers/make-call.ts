@@ -28,9 +28,9 @@ export interface CallMaker {
   /** Called when a held run may go on. */
   resume(run: RunCall): void;
   /** Called when a call gets an adapter that it waited for, or the refusal of the adapter. */
-  told(call: HostCall): void;
+  adapterSettled(call: HostCall): void;
   /** Called when an image of this many bytes, or its refusal, has arrived. */
-  arrived(call: EmbedImageCall, bytes: number): void;
+  imageArrived(call: EmbedImageCall, bytes: number): void;
 }
 
 /** Makes the call of an operation. An invalid operation fails when its turn comes. */
@@ -63,7 +63,7 @@ export function makeCall(queue: HostQueue, id: number, operation: QueuedOperatio
       return new RunCall(queue, id, { ...request, changes }, context, (run) => maker.resume(run));
     }
     case 'embed-image':
-      return new EmbedImageCall(queue, id, operation, context, (call, bytes) => maker.arrived(call, bytes));
+      return new EmbedImageCall(queue, id, operation, context, (call, bytes) => maker.imageArrived(call, bytes));
     case 'next-distribution':
       return new DistributionCall(queue, id, operation, context);
     case 'log-probabilities':
@@ -119,13 +119,13 @@ function withAdapter(
   id: number,
   name: string | undefined,
   outputs: Outputs,
-  { context: { adapters }, told }: CallMaker,
+  { context: { adapters }, adapterSettled }: CallMaker,
   make: (hold?: AdapterHold) => HostCall,
 ): HostCall {
   if (name === undefined) return make();
-  const unknown = adapters.refuse(name);
-  if (unknown) return new RefusedCall(queue, id, unknown, outputs);
-  const call = make(new AdapterHold(name, queue.space, adapters, () => told(call)));
+  const refusal = adapters.refuse(name);
+  if (refusal) return new RefusedCall(queue, id, refusal, outputs);
+  const call = make(new AdapterHold(name, queue.space, adapters, () => adapterSettled(call)));
   return call;
 }
 

@@ -4,21 +4,21 @@ import fc from 'fast-check';
 import { DeviceTime, Meter } from './meter.ts';
 import { PageTurnover } from './turnover.ts';
 
-const weights = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
+const tokenCounts = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
 
-/** A payer for each part of a step, with its tokens. */
+/** One payer per part of a step, with the part's number of tokens. */
 const payers = (tokens: readonly number[]) =>
   tokens.map((count) => ({ tokens: count, meter: new Meter(() => undefined) }));
 const tokensOf = ({ tokens }: { tokens: number }) => tokens;
 const meterOf = ({ meter }: { meter: Meter }) => meter;
 
-function silent(text: string): never {
+function failOnReport(text: string): never {
   throw new Error(text);
 }
 
 test('a step is divided by tokens: whole numbers that add up, each within 1 of its part', () => {
   fc.assert(
-    fc.property(fc.nat({ max: 1e12 }), weights, (total, tokens) => {
+    fc.property(fc.nat({ max: 1e12 }), tokenCounts, (total, tokens) => {
       const parts = payers(tokens);
       const time = new DeviceTime();
       time.spend(total / 1e6, parts, tokensOf, meterOf);
@@ -39,24 +39,24 @@ test('a step is divided by tokens: whole numbers that add up, each within 1 of i
 test('all device time is charged, and in the long run each call pays for its tokens', () => {
   fc.assert(
     fc.property(
-      fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), weights), { maxLength: 40 }),
+      fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), tokenCounts), { maxLength: 40 }),
       (steps) => {
         const time = new DeviceTime();
         const meters = Array.from({ length: 300 }, () => new Meter(() => undefined));
-        const fair = new Float64Array(meters.length);
+        const fairNs = new Float64Array(meters.length);
         for (const [ms, tokens] of steps) {
           const parts = tokens.map((count, i) => ({ meter: meters[i] as Meter, tokens: count }));
           time.spend(ms, parts, tokensOf, meterOf);
           const sum = tokens.reduce((all, one) => all + one, 0);
-          for (const [i, count] of tokens.entries()) fair[i] = (fair[i] as number) + (ms * 1e6 * count) / sum;
+          for (const [i, count] of tokens.entries()) fairNs[i] = (fairNs[i] as number) + (ms * 1e6 * count) / sum;
         }
-        time.check(silent);
+        time.check(failOnReport);
         assert.equal(
           meters.reduce((sum, { deviceNs }) => sum + deviceNs, 0),
           time.spentNs,
         );
         for (const [i, { deviceNs }] of meters.entries())
-          assert.ok(Math.abs(deviceNs - (fair[i] as number)) <= 2 * steps.length);
+          assert.ok(Math.abs(deviceNs - (fairNs[i] as number)) <= 2 * steps.length);
       },
     ),
     { seed: 20262, numRuns: 100 },
@@ -70,11 +70,11 @@ test('years of steps add up to the nanosecond, and time without a payer is repor
   // Past 2^53 ns, where sums of nanoseconds are no longer exact.
   time.spendFor(1e11, first.meter);
   for (let i = 0; i < 100; i++) time.spend(0.000_333, payers([7, 3, 5]), tokensOf, meterOf);
-  time.check(silent);
+  time.check(failOnReport);
   time.spend(0.000_005, payers([]), tokensOf, meterOf);
-  const told: string[] = [];
-  for (let i = 0; i < 2; i++) time.check((text) => told.push(text));
-  assert.deepEqual(told, ['5 ns of device time were charged to no inferlet']);
+  const reports: string[] = [];
+  for (let i = 0; i < 2; i++) time.check((text) => reports.push(text));
+  assert.deepEqual(reports, ['5 ns of device time were charged to no inferlet']);
 });
 
 test('pages count for as long as they are held', () => {

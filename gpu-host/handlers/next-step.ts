@@ -124,7 +124,7 @@ export class NextStep {
 
   /** Records whether the guess was worth its time: its call came, and no other call waited for that. */
   recordGuess(isRight: boolean): void {
-    this.hostQueue.trail.guessed(isRight);
+    this.hostQueue.trail.noteGuess(isRight);
     if (!isRight && this.#isOnSpare) this.hostQueue.takesSpares = false;
   }
 }

@@ -8,7 +8,7 @@ import { GREEDY, must, range, startTestHost, type TestHost } from '../testing/ho
 
 const SEED = 77;
 const INFERLETS = 128;
-const COUNT = 16;
+const NEW_TOKENS = 16;
 const PAGE_SIZE = 8;
 const random = new Random(SEED);
 console.log(`oversubscription: seed ${SEED}`);
@@ -16,7 +16,7 @@ console.log(`oversubscription: seed ${SEED}`);
 const prompts = Array.from({ length: 12 }, () => Array.from({ length: 4 + random.below(44) }, () => random.below(96)));
 /** Pages that all inferlets together hold at their ends, without forks. */
 const demand = Array.from({ length: INFERLETS }, (_, i) => promptOf(i)).reduce(
-  (pages, prompt) => pages + Math.ceil((prompt.length + COUNT) / PAGE_SIZE),
+  (pages, prompt) => pages + Math.ceil((prompt.length + NEW_TOKENS) / PAGE_SIZE),
   0,
 );
 
@@ -31,18 +31,18 @@ async function decode(inferlet: DeviceClient, prompt: readonly number[]): Promis
   const queue = inferlet.createQueue('tiny');
   try {
     let pages: number[] = [];
-    const made: number[] = [];
+    const decoded: number[] = [];
     let inputs = [...prompt];
     let position = 0;
-    while (made.length < COUNT) {
+    while (decoded.length < NEW_TOKENS) {
       const needed = Math.ceil((position + inputs.length) / PAGE_SIZE) - pages.length;
       if (needed > 0) pages = [...pages, ...take(inferlet.allocatePages(queue, needed))];
-      const held = Uint32Array.from(pages);
+      const ownPages = Uint32Array.from(pages);
       const step = {
         tokens: Uint32Array.from(inputs),
         positions: range(position, position + inputs.length),
-        inPages: held,
-        outPages: held,
+        inPages: ownPages,
+        outPages: ownPages,
         mask: undefined,
         rows: 1,
         output: { tag: 'sample', val: GREEDY } as const,
@@ -50,14 +50,14 @@ async function decode(inferlet: DeviceClient, prompt: readonly number[]): Promis
       const result = take(await inferlet.ask(queue, { op: 'step', request: step }));
       position += inputs.length;
       inputs = [result.tokens[0]!];
-      made.push(inputs[0]!);
-      if (random.below(6) === 0) await tryFork(inferlet, queue, held, position);
+      decoded.push(inputs[0]!);
+      if (random.below(6) === 0) await tryFork(inferlet, queue, ownPages, position);
       if (random.below(5) === 0) {
         inferlet.setWaiting(true);
         await new Promise((resolve) => setTimeout(resolve, random.below(4)));
       }
     }
-    return { tokens: made };
+    return { tokens: decoded };
   } catch (error) {
     if (error instanceof Ended) return { error: error.error };
     throw error;
@@ -103,7 +103,7 @@ async function decodeAlone(): Promise<Said[]> {
   const inferlet = open(await host.connect(), 1);
   const guest = { inferlet, queue: inferlet.createQueue('tiny') };
   const texts: Said[] = [];
-  for (const prompt of prompts) texts.push(await bySteps(guest, prompt, COUNT, async () => {}));
+  for (const prompt of prompts) texts.push(await bySteps(guest, prompt, NEW_TOKENS, async () => {}));
   return texts;
 }
 

@@ -23,7 +23,7 @@ const biased = (...pairs: (readonly [token: number, value: number])[]): LogitCha
 });
 
 /** The definition: changes every logit of the vocabulary, sorts, and picks. */
-function defined(
+function definedToken(
   { frequency, presence, biasTokens, biasValues, chosen }: LogitChanges,
   sampler: Sampler,
   logits: ReadonlyMap<number, number>,
@@ -61,14 +61,18 @@ test('the most probable tokens that a run requests suffice to pick the token of 
     assert.ok(topK < 256, 'no more than needed');
     const allowed = penalties.allowed();
     const isAllowed = (token: number) => !allowed || (((allowed[token >>> 5] as number) >>> (token & 31)) & 1) === 1;
-    const most = sorted.filter(([token]) => isAllowed(token)).slice(0, topK);
+    const candidates = sorted.filter(([token]) => isAllowed(token)).slice(0, topK);
     const top = {
       topK,
-      tokens: Uint32Array.from(most, ([token]) => token),
-      logProbabilities: Float32Array.from(most, ([, logit]) => logit),
+      tokens: Uint32Array.from(candidates, ([token]) => token),
+      logProbabilities: Float32Array.from(candidates, ([, logit]) => logit),
     };
-    const exact = new Map([...logits].map(([token, logit]) => [token, Math.fround(logit)]));
-    assert.equal(penalties.tokenOf(sampler, top, 256, seed), defined(changes, sampler, exact, seed), `seed ${seed}`);
+    const asFloats = new Map([...logits].map(([token, logit]) => [token, Math.fround(logit)]));
+    assert.equal(
+      penalties.tokenOf(sampler, top, 256, seed),
+      definedToken(changes, sampler, asFloats, seed),
+      `seed ${seed}`,
+    );
   }
 });
 
@@ -103,9 +107,9 @@ test('wrong changes are refused', () => {
   const chosen = new Uint32Array(8200);
   assert.throws(() => new Penalties({ ...UNCHANGED, chosen }, 64, 7), /8200 chosen tokens; 8199/);
   assert.ok(new Penalties({ ...UNCHANGED, chosen }, 64, 8), 'the rest of a run that a quota capped');
-  const nothing = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64, 0);
-  const only = { topK: 1, tokens: ids(5), logProbabilities: Float32Array.of(0) };
-  assert.throws(() => nothing.tokenOf(GREEDY, only, 256, 0), /leave no token/);
+  const excludesAll = new Penalties(biased([5, Number.NEGATIVE_INFINITY]), 64, 0);
+  const onlyCandidate = { topK: 1, tokens: ids(5), logProbabilities: Float32Array.of(0) };
+  assert.throws(() => excludesAll.tokenOf(GREEDY, onlyCandidate, 256, 0), /leave no token/);
 });
 
 test('excluded tokens are no candidates, so that the others are, however many there are', () => {
@@ -195,7 +199,7 @@ withWorkbench('runs with changed logits', (handler) => {
           const top = await b.oracle.top(text, positions, 1, vocabularySize);
           const logits = new Map(Array.from(top.tokens, (id, i) => [id, top.logProbabilities[i] as number]));
           const now = { ...changes, chosen: Uint32Array.from(chosen) };
-          assert.equal(token, defined(now, sampler, logits, text.length - 1));
+          assert.equal(token, definedToken(now, sampler, logits, text.length - 1));
           text.push(token);
           chosen.push(token);
         }
@@ -237,16 +241,16 @@ withWorkbench('runs with changed logits', (handler) => {
 
   handler('wrong changes fail the run, and the next one works', async (b) => {
     const { vocabularySize } = b.host.model.config;
-    const all = biased(
+    const excludeAll = biased(
       ...Array.from({ length: vocabularySize }, (_, token) => [token, Number.NEGATIVE_INFINITY] as const),
     );
-    assert.equal(tagOf(await run(b, all, GREEDY)), 'invalid-argument');
-    const but = biased(
+    assert.equal(tagOf(await run(b, excludeAll, GREEDY)), 'invalid-argument');
+    const excludeAllButLast = biased(
       ...Array.from({ length: vocabularySize - 1 }, (_, token) => [token, Number.NEGATIVE_INFINITY] as const),
     );
     for (const sampler of [GREEDY, SAMPLED])
       assert.deepEqual(
-        must(await run(b, but, sampler)),
+        must(await run(b, excludeAllButLast, sampler)),
         new Array(STEPS).fill(vocabularySize - 1),
         'the only token that is left',
       );
@@ -267,7 +271,7 @@ withWorkbench(
         const excluded = Array.from(top.tokens.subarray(0, 256), (token) => [token, Number.NEGATIVE_INFINITY] as const);
         const changes = biased(...excluded);
         const logits = new Map(Array.from(top.tokens, (id, i) => [id, top.logProbabilities[i] as number]));
-        const expected = defined(changes, sampler, logits, text.length - 1);
+        const expected = definedToken(changes, sampler, logits, text.length - 1);
         if (sampler === GREEDY) assert.equal(expected, top.tokens[256]);
         assert.deepEqual(must(await run(b, changes, sampler, 12, 1)), [expected]);
       });

@@ -10,7 +10,7 @@ import { candidatesWanted } from './sampler.ts';
 /** Maximum biases of a run: sorting them takes time of the host's thread. */
 const MAX_BIASES = 1024;
 /** Largest penalty or bias. Sums of these over a text are far from the end of 32-bit floats. */
-const LARGEST = 1e6;
+const MAX_CHANGE = 1e6;
 
 /**
  * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. They apply to the most probable
@@ -36,8 +36,8 @@ export class Penalties {
   #list: RowChangeList | undefined;
 
   /**
-   * @param position the run's. A run that continues one which a quota capped adds the tokens before the cap to `chosen`: at most one for
-   *   each earlier position
+   * @param position of the run's first input. A run that continues another, which a quota cut short, adds that run's tokens to `chosen`: at
+   *   most one for each earlier position
    * @throws CallFault `invalid-argument` or `limit-exceeded`
    */
   constructor(
@@ -193,6 +193,6 @@ function checkLength(noun: string, { length }: Uint32Array, limit: number): void
 }
 
 function checkValue(name: string, value: number): void {
-  if (Math.abs(value) <= LARGEST) return;
-  throw fault('invalid-argument', `${name} ${value}; a number from -${LARGEST} to ${LARGEST} is expected`);
+  if (Math.abs(value) <= MAX_CHANGE) return;
+  throw fault('invalid-argument', `${name} ${value}; a number from -${MAX_CHANGE} to ${MAX_CHANGE} is expected`);
 }

@@ -12,7 +12,7 @@ const PAGE_SIZE = 8;
 const CONFIG = { contextLength: 16_384, heads: 4 };
 
 /** A request for tokens from position `start` on, over and into `pages`. */
-function text(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
+function requestFor(pages: Uint32Array, tokens: readonly number[], start = 0): ForwardRequest {
   const positions = range(start, start + tokens.length);
   const rest = { inPages: pages, outPages: pages, mask: undefined, rows: 1, keepsParts: false, adapter: undefined };
   return { ...rest, positions, tokens: Uint32Array.from(tokens) };
@@ -29,8 +29,8 @@ function compute(space: PageSpace, request: ForwardRequest, ...parts: readonly n
 }
 
 function begin(plan: ForwardPlan, { tokens }: ForwardRequest, count: number): void {
-  const own = (tokens as Uint32Array).subarray(plan.doneInputs, plan.doneInputs + count);
-  plan.begin(count, { kind: 'tokens', tokens: own }, { kind: 'none' });
+  const partTokens = (tokens as Uint32Array).subarray(plan.doneInputs, plan.doneInputs + count);
+  plan.begin(count, { kind: 'tokens', tokens: partTokens }, { kind: 'none' });
 }
 
 /** Positions of a page's slots, and its known tokens. */
@@ -43,10 +43,10 @@ function contents(space: PageSpace, pages: Uint32Array) {
 }
 
 describe('limits of one call', () => {
-  const full = (kit: TestMemory, maxPages: number) => {
+  const spaceWithTwoFullPages = (kit: TestMemory, maxPages: number) => {
     const space = kit.open({ maxPages });
     space.allocate(1, 2);
-    compute(space, text(ids(1, 2), new Array(2 * PAGE_SIZE).fill(5)));
+    compute(space, requestFor(ids(1, 2), new Array(2 * PAGE_SIZE).fill(5)));
     return space;
   };
 
@@ -55,12 +55,12 @@ describe('limits of one call', () => {
       [8, 3],
       [3, 8],
     ] as const) {
-      const space = full(makeMemory({ pages }), maxPages);
-      const over = (inPages: Uint32Array) => () =>
-        new ForwardPlan(space, { ...text(NONE, [7], 20), inPages, tokens: undefined }, CONFIG);
-      over(ids(1, 2, 2))();
+      const space = spaceWithTwoFullPages(makeMemory({ pages }), maxPages);
+      const planOver = (inPages: Uint32Array) => () =>
+        new ForwardPlan(space, { ...requestFor(NONE, [7], 20), inPages, tokens: undefined }, CONFIG);
+      planOver(ids(1, 2, 2))();
       for (const inPages of [ids(1, 2, 2, 1), new Uint32Array(MAX_LIST).fill(2)]) {
-        const { tag, val } = faultOf(over(inPages)).error;
+        const { tag, val } = faultOf(planOver(inPages)).error;
         assert.equal(tag, 'limit-exceeded');
         assert.match(val, /more than 24 slots/);
       }
@@ -68,19 +68,19 @@ describe('limits of one call', () => {
   });
 
   test('hidden slots count: an explicit mask has columns for them', () => {
-    const space = full(makeMemory({ pages: 4 }), 3);
+    const space = spaceWithTwoFullPages(makeMemory({ pages: 4 }), 3);
     space.mask(2, 0xff);
     const mask: Mask = { runs: ids(0, 33), rowLengths: ids(2) };
-    const request = { ...text(NONE, [7], 20), tokens: undefined, inPages: ids(2, 2, 2, 2), mask };
+    const request = { ...requestFor(NONE, [7], 20), tokens: undefined, inPages: ids(2, 2, 2, 2), mask };
     assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
   });
 
   test('a refused call brings no page in and evicts nothing', () => {
     const kit = makeMemory({ pages: 4, swapMemoryPages: 8 });
-    const [space, other] = [full(kit, 2), kit.open({ arrival: -1 })];
+    const [space, other] = [spaceWithTwoFullPages(kit, 2), kit.open({ arrival: -1 })];
     space.waiting = true;
     other.allocate(1, 4);
-    const request = { ...text(NONE, [7], 20), tokens: undefined, inPages: ids(1, 2, 2) };
+    const request = { ...requestFor(NONE, [7], 20), tokens: undefined, inPages: ids(1, 2, 2) };
     assert.equal(faultOf(() => new ForwardPlan(space, request, CONFIG)).error.tag, 'limit-exceeded');
     assert.equal(kit.memory.stats().swapsIn, 0);
     assert.equal(other.heldPages, 4);
@@ -93,7 +93,7 @@ describe('limits of one call', () => {
     space.allocate(1, 513);
     const pages = range(1, 514);
     const positions = range(0, inputs);
-    const request = { ...text(pages, []), positions, tokens: undefined };
+    const request = { ...requestFor(pages, []), positions, tokens: undefined };
     const falling = { ...request, positions: positions.slice().reverse() };
     for (const uncut of [{ ...request, outPages: NONE }, falling]) {
       const { tag, val } = faultOf(() => new ForwardPlan(space, uncut, CONFIG)).error;
@@ -112,18 +112,18 @@ describe('a call that fails after some of its parts', () => {
   for (const prefixCache of [false, true]) {
     test(`leaves its pages as they were, cached ones too (${prefixCache ? 'with' : 'without'} a cache)`, () => {
       const kit = makeMemory({ pages: 24, prefixCache });
-      const before = kit.open();
-      before.allocate(1, 4);
-      // Later calls find two pages, the first of them begun with other pages.
-      compute(before, text(range(1, 5), OTHER.slice(0, 16)));
+      const earlier = kit.open();
+      earlier.allocate(1, 4);
+      // The call below finds two cached pages; its inferlet has begun the first of them in a page of its own.
+      compute(earlier, requestFor(range(1, 5), OTHER.slice(0, 16)));
       const space = kit.open();
       space.allocate(1, 5);
       const pages = range(1, 6);
-      compute(space, text(pages, OTHER.slice(0, 3)));
-      const was = contents(space, pages);
-      const held = space.heldPages;
-      const cached = kit.memory.prefixes?.size;
-      const call = text(pages, OTHER.slice(3), 3);
+      compute(space, requestFor(pages, OTHER.slice(0, 3)));
+      const contentsBefore = contents(space, pages);
+      const heldBefore = space.heldPages;
+      const cachedBefore = kit.memory.prefixes?.size;
+      const call = requestFor(pages, OTHER.slice(3), 3);
       const plan = new ForwardPlan(space, call, CONFIG);
       assert.equal(plan.doneInputs, prefixCache ? 13 : 0);
       begin(plan, call, 5);
@@ -132,10 +132,10 @@ describe('a call that fails after some of its parts', () => {
       plan.commit();
       begin(plan, call, 2);
       plan.rollback();
-      assert.deepEqual(contents(space, pages), was);
-      assert.equal(space.heldPages, held);
+      assert.deepEqual(contents(space, pages), contentsBefore);
+      assert.equal(space.heldPages, heldBefore);
       const whole = prefixCache ? 1 : 0;
-      assert.equal(kit.memory.prefixes?.size ?? 0, (cached ?? 0) + whole, 'its one whole page can be found');
+      assert.equal(kit.memory.prefixes?.size ?? 0, (cachedBefore ?? 0) + whole, 'its one whole page can be found');
       kit.memory.audit();
       const again = compute(space, call, 3, 2);
       begin(again, call, again.remainingInputs);
@@ -153,7 +153,7 @@ describe('a call that fails after some of its parts', () => {
     const space = kit.open();
     space.allocate(1, 3);
     const pages = range(1, 4);
-    const run = { ...text(pages, OTHER.slice(0, 20)), rows: 20, keepsParts: true };
+    const run = { ...requestFor(pages, OTHER.slice(0, 20)), rows: 20, keepsParts: true };
     const plan = new ForwardPlan(space, run, CONFIG);
     for (let i = 0; i < 9; i++) {
       begin(plan, run, 1);

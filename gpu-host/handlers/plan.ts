@@ -36,7 +36,7 @@ export function uncutInputs(heads: number): number {
 
 const NO_SLOTS = new Uint32Array(0);
 
-/** The place of a page after a part of a call. */
+/** A page's frame after a part of a call. */
 interface PageFrame {
   readonly mapping: Mapping;
   readonly frame: number;

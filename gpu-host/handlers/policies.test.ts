@@ -19,7 +19,7 @@ for (const batchPolicy of POLICIES) {
     const oracle = await Oracle.of(host.model);
     const connection = await host.connect();
     const expected = await oracle.greedy(PROMPT, 10);
-    const said = await Promise.all(
+    const texts = await Promise.all(
       [bySteps, byThreeCalls, bySteps, byThreeCalls].map(async (way, i) => {
         const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 8, arrival: i });
         const text = await way({ inferlet, queue: inferlet.createQueue('tiny') }, PROMPT, 10, async () => {});
@@ -27,7 +27,7 @@ for (const batchPolicy of POLICIES) {
         return text.tokens;
       }),
     );
-    for (const tokens of said) assert.deepEqual(tokens, expected);
+    for (const tokens of texts) assert.deepEqual(tokens, expected);
     const { meanBatchSize } = host.host.stats().models[0]!;
     if (batchPolicy.kind === 'eager') assert.equal(meanBatchSize, 1);
   });

@@ -65,7 +65,7 @@ interface Plot {
   readonly ahead: boolean;
 }
 
-interface Told {
+interface StoryEnd {
   readonly tokens: readonly number[];
   readonly end: string;
   readonly why: string;
@@ -77,7 +77,7 @@ function plotOf(seed: number): Plot {
   const common = text(30);
   const mayClose = dice.roll(3) === 0;
   const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
-  // Exports that swap has no room for stay on the device, so that a story may find no room at all.
+  // Exports stay on the device when swap has no room, and a story may find none: only plots with plenty of swap have exports.
   const kinds = swap === 'plenty' ? 11 : 8;
   const chapter = (): Chapter => {
     const count = 1 + dice.roll(12);
@@ -125,7 +125,7 @@ function plotOf(seed: number): Plot {
   };
 }
 
-/** One life on one or two queues. Every page is taken when it is needed. */
+/** The calls of one inferlet, on one or two queues. It allocates each page when it needs it. */
 class Life {
   readonly tokens: number[] = [];
   readonly #inferlet: DeviceClient;
@@ -177,13 +177,13 @@ class Life {
     }
   }
 
-  #room(tokens: number): Uint32Array {
+  #pagesFor(tokens: number): Uint32Array {
     const needed = Math.ceil((this.#position + tokens) / PAGE_SIZE) - this.#pages.length;
     if (needed > 0) this.#pages = [...this.#pages, ...take(this.#inferlet.allocatePages(this.#queue, needed))];
     return Uint32Array.from(this.#pages);
   }
 
-  async #step(tokens: readonly number[], pages = this.#room(tokens.length), queue = this.#queue): Promise<void> {
+  async #step(tokens: readonly number[], pages = this.#pagesFor(tokens.length), queue = this.#queue): Promise<void> {
     const position = this.#position;
     this.#position += tokens.length;
     const step = await this.#inferlet.ask(queue, {
@@ -193,18 +193,18 @@ class Life {
         ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: this.#sampler } },
       },
     });
-    this.#said(take(step).tokens);
+    this.#noteTokens(take(step).tokens);
   }
 
   async #run(maxTokens: number): Promise<void> {
     const run = this.#inferlet.run(this.#queue, {
-      ...{ token: this.#last, position: this.#position, pages: this.#room(maxTokens), maxTokens },
+      ...{ token: this.#last, position: this.#position, pages: this.#pagesFor(maxTokens), maxTokens },
       ...{ sampler: this.#sampler, stopTokens: NONE },
     });
     this.#position += maxTokens;
     for (let finished: string | undefined; !finished; ) {
       const chunk = take(await run.next());
-      this.#said(chunk.tokens);
+      this.#noteTokens(chunk.tokens);
       finished = chunk.finished;
     }
   }
@@ -212,7 +212,7 @@ class Life {
   async #embeds(): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
     const [input, state] = take(inferlet.allocateEmbeds(queue, 2));
-    const pages = this.#room(1);
+    const pages = this.#pagesFor(1);
     inferlet.send(queue, {
       op: 'embed-text',
       tokens: Uint32Array.of(this.#last),
@@ -228,13 +228,13 @@ class Life {
     });
     const { tokens } = take(await inferlet.ask(queue, { op: 'next-distribution', embed: state!, topK: 1 }));
     inferlet.freeEmbeds(queue, Uint32Array.of(input!, state!));
-    this.#said(tokens);
+    this.#noteTokens(tokens);
   }
 
   /** Continues in two branches at once over the same pages, and drops one of them. */
   async #fork(count: number): Promise<void> {
     const [inferlet, position, last] = [this.#inferlet, this.#position, this.#last];
-    const own = this.#room(count);
+    const own = this.#pagesFor(count);
     const branch = take(inferlet.sharePages(this.#queue, own));
     const other = inferlet.createQueue('tiny');
     const branched: number[] = [];
@@ -263,32 +263,32 @@ class Life {
     for (let i = 0; i < count; i++) await this.#step([this.#last], pages);
   }
 
-  /** Goes on over copies of the last tokens, two steps without waiting for the first. */
+  /** Continues over copies of the last tokens with two steps, the second of which does not wait for the first. */
   async #copy(): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
-    const kept = Math.min(this.#position, 12);
+    const copiedCount = Math.min(this.#position, 12);
     const copy = take(inferlet.allocatePages(queue, 2));
     const own = Uint32Array.from(this.#pages);
     inferlet.send(queue, {
       op: 'copy-tokens',
       sources: own,
-      indices: range(this.#position - kept, this.#position),
+      indices: range(this.#position - copiedCount, this.#position),
       destinations: copy,
-      positions: range(0, kept),
+      positions: range(0, copiedCount),
     });
     const step = (token: number, at: number) =>
       inferlet.ask(queue, {
         op: 'step',
         request: {
-          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(kept + at), mask: undefined },
+          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(copiedCount + at), mask: undefined },
           ...{ inPages: copy, outPages: copy, rows: 1, output: { tag: 'sample', val: this.#sampler } },
         },
       });
-    for (const told of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#said(take(told).tokens);
+    for (const outcome of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#noteTokens(take(outcome).tokens);
     inferlet.freePages(queue, copy);
   }
 
-  /** Exports the pages, when the name is free, or gives it up; pins, moves or looks at them. A refusal ends no story. */
+  /** Makes the hint's call, after it exports the pages under the name or before it removes the name. A refusal ends no story. */
   async #hint({ name, exports, control }: Extract<Chapter, { kind: 'hint' }>): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
     if (exports)
@@ -298,7 +298,7 @@ class Life {
     if (!exports) await inferlet.ask(queue, { op: 'unexport', name });
   }
 
-  /** A child of the family tells its own story meanwhile. */
+  /** Opens a child inferlet, which prefills and runs while this one runs. */
   async #child({ tokens, count }: Extract<Chapter, { kind: 'child' }>): Promise<void> {
     const child = this.#openChild();
     const life = new Life(child, this.#sampler, this.#openChild);
@@ -312,7 +312,7 @@ class Life {
     this.tokens.push(...life.tokens);
   }
 
-  #said(tokens: Uint32Array): void {
+  #noteTokens(tokens: Uint32Array): void {
     this.tokens.push(...tokens);
     this.#last = tokens.at(-1)!;
   }
@@ -320,7 +320,7 @@ class Life {
 
 const opened: DeviceClient[] = [];
 
-async function tell(connection: GpuHostConnection, story: Story, arrival: number): Promise<Told> {
+async function playStory(connection: GpuHostConnection, story: Story, arrival: number): Promise<StoryEnd> {
   const sharedPages = new SharedPages(`root-${arrival}`, 40);
   const open = (id: string): DeviceClient => {
     const inferlet = connection.openInferlet({ id, tenant: story.tenant, maxPages: 40, arrival, sharedPages });
@@ -343,13 +343,13 @@ async function tell(connection: GpuHostConnection, story: Story, arrival: number
 
 function workAhead(inner: Backend): Backend {
   const dice = new Dice(1);
-  let before: Promise<unknown> = Promise.resolve();
+  let previousStep: Promise<unknown> = Promise.resolve();
   const forward: Backend['forward'] = (batch) => {
-    const computed = before.then(async () => {
+    const computed = previousStep.then(async () => {
       for (let turns = dice.roll(8); turns > 0; turns--) await nextTurn();
       return inner.forward(batch);
     });
-    before = computed.catch(() => undefined);
+    previousStep = computed.catch(() => undefined);
     return computed;
   };
   return wrapBackend(inner, { ahead: true, forward });
@@ -357,15 +357,15 @@ function workAhead(inner: Backend): Backend {
 
 function hostFor(plot: Plot | undefined): Promise<TestHost> {
   const { pageCount = 400, swap = 'plenty', prefixCache = false, maxBatchTokens = 512 } = plot ?? {};
-  const pages = { plenty: 4000, half: pageCount, 'failing disk': pageCount }[swap];
+  const swapPages = { plenty: 4000, half: pageCount, 'failing disk': pageCount }[swap];
   return startTestHost({
     ...(plot?.ahead && { wrap: workAhead }),
     ...{ seed: 3, pageSize: PAGE_SIZE, pageCount, shape: { contextLength: CONTEXT }, kv: true },
     model: {
       prefixCache,
       maxBatchTokens,
-      swapMemoryBytes: pages * (PAGE_BYTES / 2),
-      swapDiskBytes: pages * (PAGE_BYTES / 2),
+      swapMemoryBytes: swapPages * (PAGE_BYTES / 2),
+      swapDiskBytes: swapPages * (PAGE_BYTES / 2),
     },
   });
 }
@@ -377,7 +377,7 @@ function breakDisk(host: TestHost): void {
   writeFileSync(directory, '');
 }
 
-async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; terminations: number }> {
+async function play(plot: Plot): Promise<{ told: StoryEnd[]; preemptions: number; terminations: number }> {
   await using host = await hostFor(plot);
   if (plot.swap === 'failing disk') breakDisk(host);
   const connection = await host.connect();
@@ -385,13 +385,13 @@ async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; te
   const told = await Promise.all(
     plot.stories.map(async (story, i) => {
       for (let turn = 0; turn < story.delay; turn++) await nextTurn();
-      const telling = tell(connection, story, i);
+      const end = playStory(connection, story, i);
       if (story.closeAfter !== undefined) {
         const inferlet = opened.at(-1)!;
         for (let turn = 0; turn < story.closeAfter; turn++) await nextTurn();
         await inferlet.close();
       }
-      return telling;
+      return end;
     }),
   );
   for (const inferlet of opened) await inferlet.close();
@@ -409,13 +409,13 @@ async function play(plot: Plot): Promise<{ told: Told[]; preemptions: number; te
   return { told, preemptions, terminations };
 }
 
-/** The outcome of every story that runs alone. */
-async function alone({ stories }: Plot): Promise<Told[]> {
+/** The end of each story when it runs alone. */
+async function alone({ stories }: Plot): Promise<StoryEnd[]> {
   await using host = await hostFor(undefined);
   const connection = await host.connect();
-  const told: Told[] = [];
-  for (const [i, story] of stories.entries()) told.push(await tell(connection, story, i));
-  return told;
+  const ends: StoryEnd[] = [];
+  for (const [i, story] of stories.entries()) ends.push(await playStory(connection, story, i));
+  return ends;
 }
 
 test('each inferlet gets the tokens that it gets alone, whatever is preempted, swapped, closed or refused by a disk', {

@@ -55,9 +55,9 @@ test('a run of the newest inferlet leaves for an older one and continues with th
 test('a host reports the start and the end of a hold, also when the held or the running inferlet ends', async () => {
   await using host = await startTestHost({ pageCount: PAGES, shape: { contextLength: 512 }, model: SWAP });
   const connection = await host.connect();
-  const told: string[] = [];
+  const holdChanges: string[] = [];
   const open = (arrival: number): Guest =>
-    guest(connection, arrival, { onHeld: (isHeld) => told.push(`${arrival} ${isHeld}`) });
+    guest(connection, arrival, { onHeld: (isHeld) => holdChanges.push(`${arrival} ${isHeld}`) });
   const older = open(1);
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   await prefill(older, own, new Array(90).fill(9));
@@ -87,22 +87,22 @@ test('a host reports the start and the end of a hold, also when the held or the 
   const working = busy(() => ended);
   const [second, third] = [open(2), open(3)];
   const [grown] = [second, third].map(grow);
-  await until(() => told.length === 2);
-  assert.deepEqual(told.splice(0), ['2 true', '3 true']);
+  await until(() => holdChanges.length === 2);
+  assert.deepEqual(holdChanges.splice(0), ['2 true', '3 true']);
   await third.inferlet.close();
-  assert.deepEqual(told.splice(0), ['3 false'], 'the end of a held inferlet ends its hold');
+  assert.deepEqual(holdChanges.splice(0), ['3 false'], 'the end of a held inferlet ends its hold');
   ended = true;
   await working;
   await older.inferlet.close();
   await grown;
-  assert.deepEqual(told.splice(0), ['2 false']);
+  assert.deepEqual(holdChanges.splice(0), ['2 false']);
   await second.inferlet.close();
-  assert.deepEqual(told, []);
+  assert.deepEqual(holdChanges, []);
 });
 
 test('the loss of a host ends its holds', async () => {
   let isOver = false;
-  // The older one's last step lasts until the host is lost.
+  // Steps of one token last until the host is lost.
   const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
     while (!isOver && batch[0]?.positions.length === 1) await sleep(1);
     return inner.forward(batch);
@@ -110,8 +110,8 @@ test('the loss of a host ends its holds', async () => {
   const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
   await using host = await startTestHost({ pageCount: PAGES, model: SWAP, wrap });
   const connection = await host.connect();
-  const told: boolean[] = [];
-  const [older, newer] = [guest(connection, 1), guest(connection, 2, { onHeld: (isHeld) => told.push(isHeld) })];
+  const holdChanges: boolean[] = [];
+  const [older, newer] = [guest(connection, 1), guest(connection, 2, { onHeld: (isHeld) => holdChanges.push(isHeld) })];
   const pages = must(newer.inferlet.allocatePages(newer.queue, 8));
   await prefill(newer, pages, [1, 2, 3]);
   const own = must(older.inferlet.allocatePages(older.queue, 12));
@@ -125,22 +125,22 @@ test('the loss of a host ends its holds', async () => {
       },
     });
   const answers = [step(newer, pages, 3), step(older, own, 3)];
-  await until(() => told.length === 1);
+  await until(() => holdChanges.length === 1);
   connection.close();
   isOver = true;
-  assert.deepEqual(told, [true, false]);
+  assert.deepEqual(holdChanges, [true, false]);
   for (const answer of await Promise.all(answers)) assert.equal(tagOf(answer), 'unavailable');
 });
 
 test('a call that needs pages of an older inferlet waits for them, and ends with its inferlet', async () => {
-  let opens = (): void => {};
+  let openGate = (): void => {};
   const gate = new Promise<void>((resolve) => {
-    opens = resolve;
+    openGate = resolve;
   });
-  // The older one is at work until the others are held, and then until the gate opens.
-  const held = () => host.host.engines[0]?.memory.stats().preempted === 2;
+  // The older inferlet's run keeps the device busy until both others are held; from then on a step waits for the gate.
+  const areBothHeld = () => host.host.engines[0]?.memory.stats().preempted === 2;
   const forward = async (inner: Backend, batch: Parameters<Backend['forward']>[0]) => {
-    await (held() ? gate : sleep(5));
+    await (areBothHeld() ? gate : sleep(5));
     return inner.forward(batch);
   };
   const wrap = (inner: Backend): Backend => wrapBackend(inner, { forward: (batch) => forward(inner, batch) });
@@ -162,9 +162,9 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
       },
     });
   });
-  await until(held);
+  await until(areBothHeld);
   const closed = third.inferlet.close();
-  opens();
+  openGate();
   await closed;
   assert.notEqual(tagOf(await last!), 'ok');
   while (!must(await run.next()).finished);

@@ -82,12 +82,12 @@ export class Preemption {
 
   /** Lets families return whose pages fit. Returns true when there were any. */
   admit(): boolean {
-    let some = false;
+    let anyReturned = false;
     for (let family = this.#relief.next(); family; family = this.#relief.next()) {
-      some = true;
+      anyReturned = true;
       for (const pages of family.spaces) this.#goOn(this.spaceOf(pages));
     }
-    return some;
+    return anyReturned;
   }
 
   /** The engine calls it when the device has no work. Returns true when a family returned. */

@@ -53,11 +53,11 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
         await b.oracle.top([...TEXT, 7], [...range(0, TEXT.length + 1)], 1, 5),
         'the pages are the text’s',
       );
-      // Before the generation: a guess of its next step may or may not be computed when it ends.
+      // Counted before the generation: when that ends, the device may or may not have computed a guess of its next step.
       counted.push(statsOf(each).tokens);
       assert.deepEqual(await generate(other.inferlet, other.queue, TEXT, 6), await b.oracle.greedy(TEXT, 6));
     }
-    // Two prefills beside the first one, and the generation's, take all but their last token.
+    // The second and third prefill, and that of the generation, take all but their last token from the cache.
     assert.equal(counted[1]! - counted[0]!, 2 * 29);
     assert.equal(statsOf(host).prefix.hitTokens, 3 * 29);
     assert.equal(statsOf(plain).prefix.hitTokens, 0);
@@ -301,21 +301,21 @@ test('the cache gives way before any inferlet does', async () => {
 });
 
 test('a call that fails after it has taken from the cache leaves its pages as they were', async () => {
-  let broken = false;
+  let isBroken = false;
   await using host = await startTestHost({
     wrap: (inner) =>
       wrapBackend(inner, {
-        forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
+        forward: (batch) => (isBroken ? Promise.reject(new Error('bus error')) : inner.forward(batch)),
       }),
   });
   const b = await bench(host);
   await prefill(b, TEXT);
   const own = b.pages(5);
   must(await b.fill(own, TEXT.slice(0, 3)));
-  broken = true;
+  isBroken = true;
   const failed = await Promise.all([b.fill(own, TEXT.slice(3, 25), 3), b.fill(own, TEXT.slice(25), 25)]);
   assert.deepEqual(failed.map(tagOf), ['internal', 'internal']);
-  broken = false;
+  isBroken = false;
   await b.inferlet.synchronize(b.queue);
   const other = [...TEXT.slice(0, 3), ...TEXT.slice(3).reverse()];
   must(await b.fill(own, other.slice(3), 3));

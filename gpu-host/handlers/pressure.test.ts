@@ -42,7 +42,7 @@ function probeOf(pages: Uint32Array): StepRequest {
   };
 }
 
-function pagesOf(host: TestHost) {
+function statsOf(host: TestHost) {
   return host.host.stats().models[0]!;
 }
 
@@ -73,9 +73,9 @@ test('the newest inferlet gives way: all its calls answer terminated, and the ol
   assert.equal(tagOf(newer.inferlet.allocatePages(newer.queue, 1)), 'terminated');
   await newer.inferlet.close();
   assert.equal(newer.causes.length, 1, 'told once');
-  assert.equal(pagesOf(host).terminations, 1);
+  assert.equal(statsOf(host).terminations, 1);
   await older.inferlet.close();
-  assert.equal(pagesOf(host).pages.owned, 0);
+  assert.equal(statsOf(host).pages.owned, 0);
 });
 
 test('the newest requester ends itself; a request that can never fit ends no inferlet', async () => {
@@ -94,7 +94,7 @@ test('the newest requester ends itself; a request that can never fit ends no inf
   must(older.inferlet.allocatePages(older.queue, 4));
   must(await older.inferlet.synchronize(older.queue));
   assert.equal(third.causes.length, 1, 'the oldest may have the whole pool');
-  // There is no room for a fifth page, the copy.
+  // The inferlet holds the whole pool, so there is no room for the copy.
   const fork = must(older.inferlet.sharePages(older.queue, own));
   assert.equal(tagOf(await fill(older, fork, [4], PROMPT.length)), 'limit-exceeded');
   assert.deepEqual(older.causes, []);
@@ -124,7 +124,7 @@ test('an inferlet that is ended while a batch is built leaves the batch, and its
   const fork = must(older.inferlet.sharePages(older.queue, own));
   const theirs = must(newer.inferlet.allocatePages(newer.queue, 8));
   must(await fill(newer, theirs, PROMPT));
-  // The pool is full; the older one's write to a shared page needs a copy. Both steps come in one frame, the newer one's first.
+  // The pool is full, and the older inferlet's write to a shared page needs a copy. Both steps arrive in one message, the newer one's first.
   const [dropped, kept] = await Promise.all([
     fill(newer, theirs, [9], PROMPT.length),
     fill(older, fork, [20], PROMPT.length),
@@ -136,7 +136,7 @@ test('an inferlet that is ended while a batch is built leaves the batch, and its
   assert.deepEqual([...distributions[0]!.tokens], [...expected.tokens]);
   assert.equal(newer.causes.length, 1);
   await older.inferlet.close();
-  const { pages } = pagesOf(host);
+  const { pages } = statsOf(host);
   assert.equal(pages.free + pages.cached, pages.total);
 });
 
@@ -159,7 +159,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 14));
     must(await fill(older, own, PROMPT));
-    const { swappedOutPages, idlePages } = pagesOf(host);
+    const { swappedOutPages, idlePages } = statsOf(host);
     assert.ok(swappedOutPages >= 8, 'they went');
     assert.ok(swappedOutPages + idlePages >= theirs.length, 'what is left may go as well');
     assert.deepEqual(newer.causes, []);
@@ -170,9 +170,9 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     newer.inferlet.send(newer.queue, { op: 'mask-page', page: fork[0]!, slots: 0b100 });
     assert.deepEqual(must(await fill(newer, fork, [41], PROMPT.length + 1)), masked);
     assert.ok(before.distributions.length === 1);
-    assert.ok(pagesOf(host).swapsIn >= 2);
+    assert.ok(statsOf(host).swapsIn >= 2);
     await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
-    assert.equal(pagesOf(host).swappedOutPages, 0);
+    assert.equal(statsOf(host).swappedOutPages, 0);
   });
 
   test(`a run that waits for its consumer may be swapped out and goes on where it was (${backend})`, async () => {
@@ -195,12 +195,12 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
       stopTokens: NONE,
     });
-    // The inferlet takes no tokens, so the run stops a window ahead.
-    while (pagesOf(host).decodeTokens < 256) await new Promise((resolve) => setTimeout(resolve, 2));
+    // The inferlet reads no tokens, so the run pauses when its window of unread tokens is full.
+    while (statsOf(host).decodeTokens < 256) await new Promise((resolve) => setTimeout(resolve, 2));
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 60));
     must(await fill(older, own, new Array(480).fill(9)));
-    assert.ok(pagesOf(host).swappedOutPages >= 20, 'its pages went');
+    assert.ok(statsOf(host).swappedOutPages >= 20, 'its pages went');
     // Keep some, so that the run's pages come back in other frames.
     older.inferlet.freePages(
       older.queue,
@@ -237,9 +237,9 @@ test('memory that is allocated and freed many times is never lost', async () => 
     );
     assert.deepEqual(guests[0]!.causes, [], 'the oldest always has what it asks for');
     await Promise.all(guests.map(({ inferlet }) => inferlet.close()));
-    assert.equal(pagesOf(host).pages.owned, 0);
+    assert.equal(statsOf(host).pages.owned, 0);
   }
-  assert.ok(pagesOf(host).terminations > 0);
+  assert.ok(statsOf(host).terminations > 0);
   host.host.engines[0]!.memory.audit();
   assert.equal(tagOf(await guest(connection, 9).inferlet.synchronize(1)), 'ok');
 });

@@ -78,16 +78,16 @@ export class ScoreCall extends ProjectCall {
     this.#tokens = tokens;
   }
 
-  get scored(): Uint32Array {
+  get scoredTokens(): Uint32Array {
     return this.#tokens ?? NO_TOKENS;
   }
 
   override get scores(): number {
-    return this.scored.length;
+    return this.scoredTokens.length;
   }
 
   override check(): void {
-    checkTokens(this.scored, this.model.backend.config.vocabularySize);
+    checkTokens(this.scoredTokens, this.model.backend.config.vocabularySize);
   }
 
   /** Replies with row `row` of the device's scores. */

@@ -51,8 +51,8 @@ withWorkbench('what calls refuse', (handler) => {
         assert.equal(outcome.val.tag, tag);
         assert.match(outcome.val.val, message);
       }
-      const told = await b.inferlet.synchronize(b.queue);
-      assert.equal(tagOf(told), tag, 'synchronize reports it, once');
+      const reported = await b.inferlet.synchronize(b.queue);
+      assert.equal(tagOf(reported), tag, 'synchronize reports it, once');
       assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
     }
     same(
@@ -100,8 +100,8 @@ withWorkbench('what calls refuse', (handler) => {
       if (outcome.tag === 'err') assert.match(outcome.val.val, /invalid-argument: token 999/);
     }
     assert.equal(tagOf(await independent), 'ok');
-    const told = await b.inferlet.synchronize(b.queue);
-    assert.equal(tagOf(told), 'invalid-argument', 'the first error');
+    const reported = await b.inferlet.synchronize(b.queue);
+    assert.equal(tagOf(reported), 'invalid-argument', 'the first error');
     assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok', 'told, so the pages can be used again');
     assert.equal(tagOf(await b.next(state!, 3)), 'invalid-argument', 'the state was never written');
     await b.inferlet.synchronize(b.queue);
@@ -135,13 +135,20 @@ withWorkbench('what calls refuse', (handler) => {
   });
 
   handler('an unknown model and a closed queue answer every call', async (b) => {
-    const lost = b.inferlet.createQueue('no-such-model');
-    assert.equal(tagOf(await b.inferlet.synchronize(lost)), 'not-found');
-    assert.equal(tagOf(b.inferlet.allocatePages(lost, 1)), 'not-found');
+    const queueWithoutModel = b.inferlet.createQueue('no-such-model');
+    assert.equal(tagOf(await b.inferlet.synchronize(queueWithoutModel)), 'not-found');
+    assert.equal(tagOf(b.inferlet.allocatePages(queueWithoutModel, 1)), 'not-found');
     assert.equal(
       tagOf(
         await b.inferlet
-          .run(lost, { token: 1, position: 0, pages: NONE, maxTokens: 1, sampler: GREEDY, stopTokens: NONE })
+          .run(queueWithoutModel, {
+            token: 1,
+            position: 0,
+            pages: NONE,
+            maxTokens: 1,
+            sampler: GREEDY,
+            stopTokens: NONE,
+          })
           .next(),
       ),
       'not-found',
@@ -187,19 +194,19 @@ withWorkbench('what calls refuse', (handler) => {
 });
 
 test('a device that fails once fails the calls of that batch, and serves on', async () => {
-  let broken = false;
+  let isBroken = false;
   const failing = (backend: Backend): Backend =>
     wrapBackend(backend, {
-      forward: (batch) => (broken ? Promise.reject(new Error('bus error')) : backend.forward(batch)),
+      forward: (batch) => (isBroken ? Promise.reject(new Error('bus error')) : backend.forward(batch)),
       project: (states, count, topK) =>
-        broken ? Promise.reject(new Error('bus error')) : backend.project(states, count, topK),
+        isBroken ? Promise.reject(new Error('bus error')) : backend.project(states, count, topK),
     });
   await using host = await startTestHost({ wrap: failing });
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'x', maxPages: 40, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const before = await generate(inferlet, queue, PROMPT, 6);
-  broken = true;
+  isBroken = true;
   const pages = must(inferlet.allocatePages(queue, 4));
   const sample = { tag: 'sample' as const, val: GREEDY };
   const step = {
@@ -222,7 +229,7 @@ test('a device that fails once fails the calls of that batch, and serves on', as
     stopTokens: NONE,
   };
   assert.equal(tagOf(await inferlet.run(queue, run).next()), 'internal');
-  broken = false;
+  isBroken = false;
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'internal');
   assert.deepEqual(await generate(inferlet, queue, PROMPT, 6), before);
   await inferlet.close();
@@ -278,7 +285,7 @@ test('when the device refuses a batch, only the invalid call and its dependents 
 });
 
 test('forwards of one step share the room for states: one that finds too little fails, and takes none', async () => {
-  // A tenant alone has half, four states of 32 floats.
+  // A tenant may use half of the 1024 bytes: four states of 32 floats.
   const bytes = hostBytes(16 << 20, 1024);
   const batches: number[] = [];
   const count = (backend: Backend): Backend =>
@@ -296,21 +303,21 @@ test('forwards of one step share the room for states: one that finds too little 
     inferlet.send(queue, { op: 'embed-text', tokens: ids(1, 2, 3), positions: ids(0, 1, 2), embeds });
     inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: embeds, outPages: NONE, outEmbeds: embeds });
   }
-  const told = await Promise.all(queues.map(async (queue) => tagOf(await inferlet.synchronize(queue))));
+  const reported = await Promise.all(queues.map(async (queue) => tagOf(await inferlet.synchronize(queue))));
   assert.deepEqual(batches, [2]);
-  assert.deepEqual(told, ['ok', 'limit-exceeded']);
+  assert.deepEqual(reported, ['ok', 'limit-exceeded']);
   assert.equal(bytes.values.total, 3 * 32 * Float32Array.BYTES_PER_ELEMENT);
   await inferlet.close();
 });
 
 test('NaN values fail only the call that computes them', async () => {
-  let poisoned = false;
+  let isPoisoned = false;
   const poison = (backend: Backend): Backend =>
     wrapBackend(backend, {
       async forward(batch) {
         const outputs = await backend.forward(batch);
         return outputs.map((output) =>
-          poisoned && output.kind === 'states' ? { ...output, states: output.states.fill(Number.NaN) } : output,
+          isPoisoned && output.kind === 'states' ? { ...output, states: output.states.fill(Number.NaN) } : output,
         );
       },
     });
@@ -322,10 +329,10 @@ test('NaN values fail only the call that computes them', async () => {
   inferlet.send(queue, { op: 'embed-text', tokens: ids(1), positions: ids(0), embeds: ids(input!) });
   inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: ids(input!), outPages: NONE, outEmbeds: ids(good!) });
   must(await inferlet.synchronize(queue));
-  poisoned = true;
+  isPoisoned = true;
   inferlet.send(queue, { op: 'forward', inPages: NONE, inEmbeds: ids(input!), outPages: NONE, outEmbeds: ids(bad!) });
   must(await inferlet.synchronize(queue));
-  poisoned = false;
+  isPoisoned = false;
   const outcomes = await Promise.all([
     inferlet.ask(queue, { op: 'next-distribution', embed: bad!, topK: 3 }),
     inferlet.ask(queue, { op: 'next-distribution', embed: good!, topK: 3 }),
@@ -343,7 +350,7 @@ test('NaN values fail only the call that computes them', async () => {
     outPages: must(inferlet.allocatePages(queue, 1)),
     outEmbeds: ids(out!),
   });
-  const told = await inferlet.synchronize(queue);
-  assert.equal(tagOf(told), 'invalid-argument');
+  const reported = await inferlet.synchronize(queue);
+  assert.equal(tagOf(reported), 'invalid-argument');
   assert.deepEqual(await text, await (await Oracle.of(host.model)).greedy(PROMPT, 6), 'a neighbour of that batch');
 });

@@ -16,8 +16,8 @@ const refusal = async ({ inferlet, queue }: Guest, operation: ExportControl): Pr
   tagOf(await inferlet.ask(queue, operation));
 const look = (guest: Guest, name: string): Promise<Residency> => ask(guest, { op: 'export-residency', name });
 
-/** Exports so many pages, the first of them with the prompt, and frees the maker's own. */
-async function exported(b: Workbench, name: string, count: number, persistent = false): Promise<void> {
+/** Exports `count` pages, the first two of them with the prompt, and frees the exporter's own. */
+async function exportPages(b: Workbench, name: string, count: number, persistent = false): Promise<void> {
   const own = b.pages(count);
   must(await b.fill(own.subarray(0, 2), PROMPT));
   for (const page of own.subarray(2)) must(await b.fill(ids(page), [1], 90));
@@ -31,19 +31,19 @@ onOneBackend(
   'residency',
   (handler) => {
     handler('pages that leave the device and come back give the same distribution', async (b) => {
-      await exported(b, 'a', 3);
+      await exportPages(b, 'a', 3);
       const imported = async () => must(await b.inferlet.importPages(b.queue, 'a')).pages;
       const first = await imported();
       const before = await b.probe(first, 7, PROMPT.length);
       b.inferlet.freePages(b.queue, first);
-      const there = { tier: 'device', devicePages: 3, memoryPages: 0, diskPages: 0, leaseMs: 0 };
+      const onDevice = { tier: 'device', devicePages: 3, memoryPages: 0, diskPages: 0, leaseMs: 0 };
       const { bytes, ...residency } = await look(b, 'a');
-      assert.deepEqual(residency, there);
+      assert.deepEqual(residency, onDevice);
       assert.ok(bytes > 0);
       const away = await ask(b, { op: 'demote-export', name: 'a', tier: 'memory' });
       assert.deepEqual([away.tier, away.devicePages, away.memoryPages], ['memory', 0, 3]);
       const back = await ask(b, { op: 'prefetch-export', name: 'a' });
-      assert.deepEqual(back, { ...there, bytes });
+      assert.deepEqual(back, { ...onDevice, bytes });
       await ask(b, { op: 'demote-export', name: 'a', tier: 'memory' });
       const again = await imported();
       assert.deepEqual(await b.probe(again, 7, PROMPT.length), before, 'without a prefetch, too');
@@ -52,7 +52,7 @@ onOneBackend(
     });
 
     handler('a lease lasts beyond its inferlet, is replaced, and ends with the name', async (b) => {
-      await exported(b, 'a', 2);
+      await exportPages(b, 'a', 2);
       const other = b.connection.openInferlet({ id: 'other', maxPages: 4, arrival: 2 });
       const guest = { inferlet: other, queue: other.createQueue('tiny') };
       const { leaseMs } = await ask(guest, { op: 'pin-export', name: 'a', leaseMs: 50_000 });
@@ -67,7 +67,7 @@ onOneBackend(
       assert.deepEqual([left, leaseEnded], [0, undefined]);
       await ask(b, { op: 'pin-export', name: 'a', leaseMs: 60_000 });
       must(await b.ask({ op: 'unexport', name: 'a' }));
-      await exported(b, 'a', 2);
+      await exportPages(b, 'a', 2);
       assert.deepEqual((await look(b, 'a')).leaseMs, 0, 'the next export of the name has no lease');
       must(await b.ask({ op: 'unexport', name: 'a' }));
     });
@@ -75,7 +75,7 @@ onOneBackend(
     handler(
       "calls for another tenant's exports, system exports, invalid names and too many pages are refused",
       async (b) => {
-        await exported(b, 'a', 9);
+        await exportPages(b, 'a', 9);
         const stranger = b.connection.openInferlet({ id: 'stranger', tenant: 'another', maxPages: 4, arrival: 2 });
         const theirs = { inferlet: stranger, queue: stranger.createQueue('tiny') };
         const operations: ExportControl[] = [
@@ -94,8 +94,8 @@ onOneBackend(
         // A quarter of 64 pages may be pinned, half of that by one tenant.
         assert.equal(await refusal(b, { op: 'pin-export', name: 'a', leaseMs: 10_000 }), 'limit-exceeded');
         must(await b.ask({ op: 'unexport', name: 'a' }));
-        await exported(b, 'b', 5);
-        await exported(b, 'c', 4);
+        await exportPages(b, 'b', 5);
+        await exportPages(b, 'c', 4);
         await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
         await ask(b, { op: 'pin-export', name: 'b', leaseMs: 60_000 });
         assert.equal(await refusal(b, { op: 'pin-export', name: 'c', leaseMs: 10_000 }), 'unavailable');
@@ -118,7 +118,7 @@ describe('residency under pressure', () => {
     await using host = await startTestHost({ pageCount: 160, model: { ...SWAP, prefixCache: false } });
     const b = await bench(host);
     const names = ['soon', 'later', 'pinned', 'old', 'new'];
-    for (const name of names) await exported(b, name, 8);
+    for (const name of names) await exportPages(b, name, 8);
     await ask(b, { op: 'pin-export', name: 'pinned', leaseMs: 600_000 });
     await ask(b, { op: 'retain-export', name: 'soon', nextUseMs: 100_000 });
     await ask(b, { op: 'retain-export', name: 'later', nextUseMs: 500_000 });
@@ -146,7 +146,7 @@ describe('residency under pressure', () => {
     await take(7);
     const { terminations, preemptions, pinnedPages, leasesEnded } = host.host.stats().models[0]!;
     assert.deepEqual([terminations, preemptions, pinnedPages, leasesEnded], [0, 0, 0, 1]);
-    // A prefetch takes no frame of the user.
+    // A prefetch takes no frame from the inferlet `user`.
     assert.equal((await ask(b, { op: 'prefetch-export', name: 'soon' })).devicePages, 0);
     await user.close();
     assert.equal((await ask(b, { op: 'prefetch-export', name: 'soon' })).devicePages, 8);
@@ -155,7 +155,7 @@ describe('residency under pressure', () => {
   test('an inferlet that waits for memory gets it before a prefetch', async () => {
     await using host = await startTestHost({ pageCount: 32, model: { ...SWAP, prefixCache: false } });
     const b = await bench(host);
-    await exported(b, 'a', 8);
+    await exportPages(b, 'a', 8);
     await ask(b, { op: 'demote-export', name: 'a', tier: 'memory' });
     const open = (arrival: number): Guest => {
       const inferlet = b.connection.openInferlet({ id: `${arrival}`, maxPages: 32, arrival });
@@ -184,7 +184,7 @@ describe('residency under pressure', () => {
     test(`a persistent export leaves memory, and comes back with a pin (${backend})`, async () => {
       await using host = await startTestHost({ backend, kv: true, model: SWAP });
       const b = await bench(host);
-      await exported(b, 'kept', 3, true);
+      await exportPages(b, 'kept', 3, true);
       const read = async () => {
         const { pages } = must(await b.inferlet.importPages(b.queue, 'kept'));
         const found = await b.probe(pages, 7, PROMPT.length);

@@ -78,7 +78,7 @@ export class ResidencyCall extends NamedPagesCall {
   async #restore(begin: (snapshot: PageSnapshot) => void): Promise<PageSnapshot> {
     const { memory, registry } = this.names;
     const { tenant } = this.hostQueue.space.owner;
-    const requester = this.requesterThat((pages) => {
+    const requester = this.requesterWithCheck((pages) => {
       if (!memory.relief.holdsCalls && pages <= memory.pool.available) return;
       throw fault('unavailable', `the device has no free frames for the export's ${pages} pages; try again later`);
     });

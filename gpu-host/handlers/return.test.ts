@@ -10,7 +10,7 @@ import { GREEDY, must, NONE, range, startTestHost, type TestHost, tagOf } from '
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 /*
- * The device of these tests is never idle while an older inferlet runs, and a step takes longer than a turn: a held
+ * The device of these tests is never idle while an older inferlet runs, because a step takes longer than a turn of the event loop: a held
  * call must go as soon as its pages fit, and not only when the run is done.
  */
 
@@ -39,7 +39,7 @@ async function step({ inferlet, queue }: Guest, pages: Uint32Array, from: number
   must(made);
 }
 
-/** A run of `tokens` tokens, which is under way on return. */
+/** A run of `maxTokens` tokens, which is under way on return. */
 async function startRun({ inferlet, queue }: Guest, pages: Uint32Array, position: number, maxTokens: number) {
   const request = { token: 1, position, pages, maxTokens, sampler: GREEDY, stopTokens: NONE };
   const run = inferlet.run(queue, request);

@@ -1,6 +1,6 @@
 import { CHOSEN_TOKEN, type RowChanges } from '../backends/backend.ts';
 
-const FIRST_TOKENS = 64;
+const INITIAL_CAPACITY = 64;
 
 /**
  * Changes of a run's logits in the form that a device applies, kept up to date token by token: a step copies the lists as they are. They take
@@ -28,7 +28,7 @@ export class RowChangeList {
     this.#frequency = frequency;
     this.#presence = presence;
     this.#changeOf = changeOf;
-    this.#tokens = new Uint32Array(Math.max(FIRST_TOKENS, biased.length + chosen.length));
+    this.#tokens = new Uint32Array(Math.max(INITIAL_CAPACITY, biased.length + chosen.length));
     this.#values = new Float32Array(this.#tokens.length);
     const append = (token: number, flag: number): void => {
       this.#tokens[this.#length] = token | flag;

@@ -33,7 +33,7 @@ interface Story {
   /** True when the inferlet reads nothing for so long that the run waits for it. */
   readonly isSlow: boolean;
   /** True for steps of its own instead of a run. */
-  readonly steps: boolean;
+  readonly usesSteps: boolean;
   /** The step that takes a token of the inferlet's own choice, and the step with another sampler; either may be missing. */
   readonly swerves: readonly number[];
 }
@@ -72,7 +72,7 @@ function plotOf(seed: number): Plot {
       stopAfter: dice.roll(5) === 0 ? 1 + dice.roll(12) : NEVER,
       closeAfter: dice.roll(6) === 0 ? 1 + dice.roll(12) : NEVER,
       isSlow: slow,
-      steps: !slow && (allStep || dice.roll(4) === 0),
+      usesSteps: !slow && (allStep || dice.roll(4) === 0),
       swerves: Array.from({ length: dice.roll(3) }, () => dice.roll(30)),
     };
   });
@@ -89,7 +89,7 @@ function plotOf(seed: number): Plot {
 function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backend {
   const dice = new Dice(seed + 7);
   let calls = 0;
-  let before: Promise<unknown> = Promise.resolve();
+  let previousStep: Promise<unknown> = Promise.resolve();
   return wrapBackend(inner, {
     ahead,
     async forward(batch: readonly SequenceInput[]) {
@@ -99,11 +99,11 @@ function device(inner: Backend, plot: Plot, ahead: boolean, seed: number): Backe
       if (isAhead && dice.roll(4) < plot.refuses) throw new InvalidInput('not now');
       if (!isAhead && batch.length > 1 && dice.roll(8) < plot.refuses) throw new InvalidInput('not together');
       const computing = calls === plot.failsAt ? Promise.reject(new Error('the plot says so')) : inner.forward(batch);
-      const waits = Promise.allSettled([before, computing]);
-      before = waits.then(async () => {
+      const waits = Promise.allSettled([previousStep, computing]);
+      previousStep = waits.then(async () => {
         for (let turns = dice.roll(plot.latency + 1); turns > 0; turns--) await nextTurn();
       });
-      await before;
+      await previousStep;
       return computing;
     },
   });
@@ -129,7 +129,7 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
     });
   must(await step(prompt, 0, pages, { rows: 0, output: { tag: 'none' } }));
   await turns(delays[1]!);
-  if (story.steps) {
+  if (story.usesSteps) {
     const text = [...prompt, token];
     for (let i = 0; i < maxTokens; i++) {
       const [swervesToken, swervesSampler] = [0, 1].map((at) => story.swerves[at] === i);
@@ -151,29 +151,29 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
       assert.ok(Math.abs(found[i]! - value) + Math.abs(anew[i]! - value) < 1e-4, `the pages: ${found[i]} for ${value}`);
     return { tokens: text.slice(prompt.length), finished: 'steps' };
   }
-  const told = await read(inferlet, queue, story, {
+  const telling = await readRun(inferlet, queue, story, {
     ...{ token, position: prompt.length, pages, maxTokens, sampler, stopTokens: Uint32Array.from(story.stopTokens) },
   });
-  if (told.finished === 'closed') return told;
+  if (telling.finished === 'closed') return telling;
   await turns(delays[2]!);
   // Check the pages' content: the last token was handed over and not computed.
-  const text = [...prompt, token, ...told.tokens];
-  const alike = async (outcome: Outcome<StepResult>, whole: readonly number[], what: string) => {
+  const text = [...prompt, token, ...telling.tokens];
+  const checkAlike = async (outcome: Outcome<StepResult>, whole: readonly number[], what: string) => {
     const given = must(outcome).distributions[0]!.logProbabilities;
     const expected = await oracle.top(whole, [...whole.keys()], 1, 4);
     for (const [i, value] of expected.logProbabilities.entries())
       assert.ok(Math.abs(given[i]! - value) < 1e-4, `${what}: ${given[i]} and not ${value}`);
   };
   const output = { output: { tag: 'distributions', val: 4 } };
-  await alike(await step(text.slice(-1), text.length - 1, NONE, output), text, 'the pages');
+  await checkAlike(await step(text.slice(-1), text.length - 1, NONE, output), text, 'the pages');
   const fresh = must(inferlet.allocatePages(queue, Math.ceil(text.length / PAGE_SIZE)));
   const whole = { inPages: fresh, outPages: fresh };
   const again = await step(text, 0, fresh, { ...output, ...whole });
-  await alike(again, text, 'the same text, from what is cached');
+  await checkAlike(again, text, 'the same text, from what is cached');
   const { cachedTokens } = must(again);
   assert.ok(cachedTokens >= Math.floor((text.length - 1) / PAGE_SIZE) * PAGE_SIZE, 'all whole pages are cached');
   assert.ok(cachedTokens < text.length, 'the last input is computed');
-  const more = await read(
+  const more = await readRun(
     inferlet,
     queue,
     { ...story, stopAfter: NEVER, closeAfter: NEVER },
@@ -184,11 +184,11 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
   );
   assert.deepEqual(more.tokens, await oracle.greedy(text, 6), 'the run that goes on in these pages');
   const longer = [...text, ...more.tokens];
-  await alike(await step(longer.slice(-1), longer.length - 1, NONE, output), longer, 'the pages after that');
-  return told;
+  await checkAlike(await step(longer.slice(-1), longer.length - 1, NONE, output), longer, 'the pages after that');
+  return telling;
 }
 
-async function read(inferlet: DeviceClient, queue: number, story: Story, request: RunRequest): Promise<Telling> {
+async function readRun(inferlet: DeviceClient, queue: number, story: Story, request: RunRequest): Promise<Telling> {
   const run = inferlet.run(queue, request);
   const tokens: number[] = [];
   if (story.isSlow) await turns(2000);
@@ -283,26 +283,26 @@ test('steps ahead change no answer, and nothing in memory', async () => {
   for (let seed = 0; seed < SEEDS; seed++) {
     const plot = plotOf(seed);
     const plain = await play(plot, false, seed);
-    const chained = await play(plot, true, seed);
+    const runAhead = await play(plot, true, seed);
     assert.equal(plain.stepsAhead, 0);
-    stepsAhead += chained.stepsAhead;
-    batches += chained.batches;
-    if (plot.stories.every(({ steps }) => steps)) guessed += chained.stepsAhead;
+    stepsAhead += runAhead.stepsAhead;
+    batches += runAhead.batches;
+    if (plot.stories.every(({ usesSteps }) => usesSteps)) guessed += runAhead.stepsAhead;
     for (const [i, { stopAfter, closeAfter }] of plot.stories.entries()) {
-      const [a, b] = [plain.tellings[i]!, chained.tellings[i]!];
-      const told = `seed ${seed}, story ${i}`;
+      const [a, b] = [plain.tellings[i]!, runAhead.tellings[i]!];
+      const what = `seed ${seed}, story ${i}`;
       if (a instanceof Error || b instanceof Error) {
         failed++;
         assert.ok(
           plot.failsAt > 0,
-          `${told}: ${a instanceof Error ? a.stack : ''} ${b instanceof Error ? b.stack : ''}`,
+          `${what}: ${a instanceof Error ? a.stack : ''} ${b instanceof Error ? b.stack : ''}`,
         );
         const error = a instanceof Error ? a : (b as Error);
-        assert.match(error.message, /^(internal|dependency-failed|cancelled)/, told);
+        assert.match(error.message, /^(internal|dependency-failed|cancelled)/, what);
         continue;
       }
-      assert.ok(agree(a.tokens, b.tokens), told);
-      if (stopAfter === NEVER && closeAfter === NEVER) assert.deepEqual(b, a, told);
+      assert.ok(agree(a.tokens, b.tokens), what);
+      if (stopAfter === NEVER && closeAfter === NEVER) assert.deepEqual(b, a, what);
       else ended++;
     }
   }

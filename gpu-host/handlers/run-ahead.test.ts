@@ -44,7 +44,7 @@ test('the next step is handed over before the current one has ended, and a call 
   const oracle = await Oracle.of(host.model);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
-  const said = read(startRun(inferlet, inferlet.createQueue('tiny'), 5, 30));
+  const runTokens = read(startRun(inferlet, inferlet.createQueue('tiny'), 5, 30));
   for (let step = 1; step < 6; step++) {
     await device.reaches(step + 1);
     assert.equal(device.underWay, 2);
@@ -70,7 +70,7 @@ test('the next step is handed over before the current one has ended, and a call 
   assert.equal(device.underWay, 1, 'of which the other may be back when it ends');
   // An answered queue that stays open may send its next call: for some milliseconds the host hands no step over ahead.
   const closed = answer.then(() => other.close());
-  const ended = Promise.all([answer, said, closed]);
+  const ended = Promise.all([answer, runTokens, closed]);
   let over = false;
   void ended.then(() => {
     over = true;

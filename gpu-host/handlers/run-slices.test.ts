@@ -58,8 +58,8 @@ test('a run hands over its first token at once, later ones when their slice ends
   // From here on a slice ends only when the test says so.
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const run = startRun(inferlet, queue, 5, 20);
-  const story = await oracle.greedy([5], 20);
-  assert.deepEqual([...must(await run.next()).tokens], story.slice(0, 1));
+  const expected = await oracle.greedy([5], 20);
+  assert.deepEqual([...must(await run.next()).tokens], expected.slice(0, 1));
   const second = run.next();
   const { spaces } = host.host.engines[0]!;
   const produced = (): number => [...[...spaces][0]!.runs.values()].reduce((sum, open) => sum + open.produced, 0);
@@ -68,10 +68,14 @@ test('a run hands over its first token at once, later ones when their slice ends
   t.mock.timers.tick(RUN_SLICE_MS - 1);
   assert.equal(await Promise.race([second, connection.stats().then(() => 'kept')]), 'kept');
   t.mock.timers.tick(1);
-  assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
+  assert.deepEqual([...must(await second).tokens], expected.slice(1, 6));
   steps.allow(Number.POSITIVE_INFINITY);
   const rest = must(await run.next());
-  assert.deepEqual([...rest.tokens], story.slice(6), 'no slice ends: the end of the run brings the remaining tokens');
+  assert.deepEqual(
+    [...rest.tokens],
+    expected.slice(6),
+    'no slice ends: the end of the run brings the remaining tokens',
+  );
   assert.equal(rest.finished, 'max-tokens');
   // Only the real functions clear the timers of the connection, which it began before the mock.
   t.mock.timers.reset();
@@ -81,7 +85,7 @@ test('a run hands over its first token at once, later ones when their slice ends
 test('a run that is piped hands over in even slices: one begins where the last one ended', async (t) => {
   const steps = new Steps(6);
   await using host = await startTestHost({ wrap: (inner) => steps.limit(inner) });
-  const story = await (await Oracle.of(host.model)).greedy([5], 20);
+  const expected = await (await Oracle.of(host.model)).greedy([5], 20);
   const connection = await host.connect();
   const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
   t.mock.timers.enable({ apis: ['setTimeout'] });
@@ -89,20 +93,20 @@ test('a run that is piped hands over in even slices: one begins where the last o
   run.piped();
   const { spaces } = host.host.engines[0]!;
   const produced = (): number => [...[...spaces][0]!.runs.values()].reduce((sum, open) => sum + open.produced, 0);
-  assert.deepEqual([...must(await run.next()).tokens], story.slice(0, 1));
+  assert.deepEqual([...must(await run.next()).tokens], expected.slice(0, 1));
   while (produced() < 6) await connection.stats();
   const second = run.next();
   t.mock.timers.tick(RUN_SLICE_MS);
-  assert.deepEqual([...must(await second).tokens], story.slice(1, 6));
+  assert.deepEqual([...must(await second).tokens], expected.slice(1, 6));
   // No token comes for most of the next slice.
   t.mock.timers.tick(RUN_SLICE_MS - 1);
   steps.allow(8);
   while (produced() < 8) await connection.stats();
   const third = run.next();
   t.mock.timers.tick(1);
-  assert.deepEqual([...must(await third).tokens], story.slice(6, 8));
+  assert.deepEqual([...must(await third).tokens], expected.slice(6, 8));
   steps.allow(Number.POSITIVE_INFINITY);
-  assert.deepEqual([...must(await run.next()).tokens], story.slice(8));
+  assert.deepEqual([...must(await run.next()).tokens], expected.slice(8));
   t.mock.timers.reset();
   await inferlet.close();
 });

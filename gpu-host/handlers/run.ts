@@ -157,7 +157,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.#hasNextStep = false;
     this.#token = token;
     this.#producedCount++;
-    const finishReason = this.#finish(token);
+    const finishReason = this.#finishReasonAfter(token);
     // Undo the step under way behind this one: its token has no reader.
     if (finishReason) this.rollback();
     this.#pendingTokens.push(token);
@@ -226,7 +226,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#producedCount - this.#consumedCount < RUN_WINDOW_TOKENS;
   }
 
-  #finish(token: number): FinishReason | undefined {
+  #finishReasonAfter(token: number): FinishReason | undefined {
     if (this.#request.stopTokens.includes(token)) return 'stop-token';
     if (this.#producedCount === this.#request.maxTokens) return 'max-tokens';
     return this.#isStopped ? 'stopped' : undefined;

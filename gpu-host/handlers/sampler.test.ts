@@ -8,7 +8,7 @@ import { candidatesWanted, checkSampler, pick } from './sampler.ts';
 
 const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 
-/** The plain definition: probabilities over the survivors of each cut in turn, normalised every time. */
+/** The plain definition: each filter in turn, with probabilities normalised after it. `margin` is the distance to the nearest boundary. */
 function oracle(
   sampler: Sampler,
   logProbabilities: readonly number[],

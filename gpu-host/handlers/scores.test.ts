@@ -6,7 +6,7 @@ import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbenc
 const QUERIES = 4;
 const CONTEXT = PROMPT.length - QUERIES;
 
-/** Runs the last of the prompt's tokens over the others; resolves with the scores. */
+/** Runs the last `QUERIES` tokens of the prompt over the others. Resolves with the attention scores. */
 async function score(
   b: Workbench,
   inPages: Uint32Array,
@@ -18,7 +18,7 @@ async function score(
   return must(await b.ask({ op: 'forward-scores', inPages, inEmbeds: inputs, outPages, outEmbeds: out }));
 }
 
-function close(given: ArrayLike<number>, expected: ArrayLike<number>): void {
+function assertClose(given: ArrayLike<number>, expected: ArrayLike<number>): void {
   assert.equal(given.length, expected.length);
   for (let i = 0; i < given.length; i++) assert.ok(Math.abs(given[i]! - expected[i]!) < 1e-4, `number ${i}`);
 }
@@ -34,7 +34,7 @@ withWorkbench('forward-scores', (handler) => {
       const scores = await score(b, own, own.subarray(1), ids(state!));
       const bySlot = new Float32Array(3 * 8);
       for (let i = 0; i < CONTEXT; i++) bySlot[8 + i] = expected[i]!;
-      close(scores, [...bySlot, ...expected.slice(CONTEXT)]);
+      assertClose(scores, [...bySlot, ...expected.slice(CONTEXT)]);
       const sum = scores.reduce((total, value) => total + value, 0);
       assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'it sums to the inputs');
       // The call is also a forward: its keys are kept, and its state is written.
@@ -92,6 +92,6 @@ test('scores of a forward in chunks are those of the whole', async () => {
   const scores = must(
     await b.ask({ op: 'forward-scores', inPages: NONE, inEmbeds: inputs, outPages: own, outEmbeds: NONE }),
   );
-  close(scores, await b.oracle.attention(PROMPT, PROMPT.length));
+  assertClose(scores, await b.oracle.attention(PROMPT, PROMPT.length));
   assert.ok(host.host.stats().models[0]!.batches > 2, 'it was cut');
 });

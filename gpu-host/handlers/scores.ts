@@ -10,7 +10,7 @@ import { visiblePlaces } from './visibility.ts';
 /** `forward-scores` of `wit/introspect.wit`: a forward that also returns the attention that each slot received from its inputs. */
 export class ForwardScoresCall extends ForwardCall {
   /** Attention received so far by each context slot, then by each input. */
-  #received = new Float32Array(0);
+  #receivedAttention = new Float32Array(0);
   /** Index of each context slot among the in-pages' slots. */
   #places: readonly number[] = [];
 
@@ -34,7 +34,7 @@ export class ForwardScoresCall extends ForwardCall {
     }
     const plan = super.makePlan();
     this.#places = visiblePlaces(this.hostQueue.space.pages, inPages);
-    this.#received = new Float32Array(this.#places.length + inEmbeds.length);
+    this.#receivedAttention = new Float32Array(this.#places.length + inEmbeds.length);
     return plan;
   }
 
@@ -43,7 +43,7 @@ export class ForwardScoresCall extends ForwardCall {
     if (!attention) throw new Error('the backend gave no attention');
     // Inputs of earlier parts have become context, in the same order.
     for (let i = 0; i < attention.length; i++)
-      this.#received[i] = (this.#received[i] as number) + (attention[i] as number);
+      this.#receivedAttention[i] = (this.#receivedAttention[i] as number) + (attention[i] as number);
     const progress = super.accept(output);
     if (progress === 'done') this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, this.#bySlot()));
     return progress;
@@ -55,9 +55,9 @@ export class ForwardScoresCall extends ForwardCall {
     const { inPages, inEmbeds } = this.operation;
     const scores = new Float32Array(inPages.length * pageSize + inEmbeds.length);
     this.#places.forEach((place, i) => {
-      scores[place] = this.#received[i] as number;
+      scores[place] = this.#receivedAttention[i] as number;
     });
-    scores.set(this.#received.subarray(this.#places.length), inPages.length * pageSize);
+    scores.set(this.#receivedAttention.subarray(this.#places.length), inPages.length * pageSize);
     return scores;
   }
 }

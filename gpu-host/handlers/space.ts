@@ -1,4 +1,4 @@
-import { Taken } from '#scheduler/policies/shares.ts';
+import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { BatchQueue } from '../batcher/queue.ts';
 import { Scoreboard } from '../batcher/scoreboard.ts';
 import type { LatencyTargets } from '../batcher/targets.ts';
@@ -66,7 +66,7 @@ export class ModelSpace {
   readonly port: ReplyPort;
   readonly owner: InferletOwner;
   readonly pages: PageSpace;
-  /** Name of the lock holder, unique among the spaces of a model. */
+  /** This space's name as a holder of file locks, unique among the spaces of a model. */
   readonly holder: string;
   readonly embeds: EmbedSpace;
   readonly scoreboard = new Scoreboard();
@@ -77,12 +77,12 @@ export class ModelSpace {
   readonly images = new Map<number, OpenImage>();
   /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
   waitingCallCount = 0;
-  /** Calls that wait to be taken into their order, behind a long one. */
+  /** Calls that wait to be pushed to the batcher: one with many addresses, and those that came after it. */
   readonly arrivingCalls: HostCall[] = [];
   /** Calls that are held while the family is preempted or pages come from disk. */
   readonly parkedCalls = new Set<HostCall>();
   #pendingBytes = 0;
-  readonly #pendingShare: Taken;
+  readonly #pendingShare: InferletShare;
   /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
@@ -96,10 +96,10 @@ export class ModelSpace {
     this.pages = pages;
     const { tenant } = owner;
     this.embeds = new EmbedSpace(EMBED_LIMITS, {
-      heap: new Taken(heap, tenant),
-      values: new Taken(values, tenant),
+      heap: new InferletShare(heap, tenant),
+      values: new InferletShare(values, tenant),
     });
-    this.#pendingShare = new Taken(heap, tenant, LEAST_PENDING_BYTES);
+    this.#pendingShare = new InferletShare(heap, tenant, LEAST_PENDING_BYTES);
     this.holder = `${owner.id} ${owner.epoch} ${pages.order}`;
   }
 
@@ -148,7 +148,7 @@ export class ModelSpace {
     if (this.parkedCalls.size === 0) this.port.held(this, false);
   }
 
-  /** Tells memory whether calls are pending. A held call does not count: it resolves its pages anew when it goes on. */
+  /** Tells memory whether calls are pending. A run that waits for its consumer does not count: it resolves its pages anew when it goes on. */
   noteBusy(): void {
     this.pages.busy = this.#pendingCalls > this.waitingCallCount;
   }

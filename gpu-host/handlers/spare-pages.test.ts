@@ -10,11 +10,11 @@ import { PROMPT } from '../testing/workbench.ts';
 async function stepTo(length: number, stepper: Stepper, device: SteppedDevice): Promise<void> {
   const prompt = stepper.text.length;
   for (let steps = 1; stepper.text.length < length; steps++) {
-    const told = stepper.step(steps === 1 ? prompt : 1);
+    const answer = stepper.step(steps === 1 ? prompt : 1);
     // A call for a guessed step has come when the step after it is handed over.
     await device.reaches(device.guesses > 0 ? steps + 1 : steps);
     device.end();
-    await told;
+    await answer;
   }
   await device.reaches(length - prompt + 1);
 }
@@ -25,9 +25,9 @@ interface Stage {
   readonly oracle: Oracle;
   /** Connection of the inferlets. */
   readonly connection: GpuHostConnection;
-  /** Another one. */
+  /** A second connection, by which the test follows the host. */
   readonly second: GpuHostConnection;
-  /** Frames of pages that inferlets hold or that are spared. */
+  /** Frames of pages that inferlets hold, and of spare pages. */
   readonly owned: () => number;
 }
 
@@ -46,9 +46,9 @@ async function withDevice(play: (stage: Stage) => Promise<void>, pageCount = 64)
 /** Fills frames with finished prefixes that no inferlet holds. */
 async function fillWithPrefixes(connection: GpuHostConnection, device: SteppedDevice, second: GpuHostConnection) {
   const text = Array.from({ length: 12 * PAGE_SIZE - 1 }, (_, i) => PROMPT[i % PROMPT.length]!);
-  const before = new Stepper(connection.openInferlet({ id: 'before', maxPages: 20, arrival: 0 }), text, 12);
-  await device.endUntil(second, before.step(text.length));
-  await device.endUntil(second, before.inferlet.close());
+  const filler = new Stepper(connection.openInferlet({ id: 'before', maxPages: 20, arrival: 0 }), text, 12);
+  await device.endUntil(second, filler.step(text.length));
+  await device.endUntil(second, filler.inferlet.close());
 }
 
 for (const pool of ['free', 'cached'] as const) {
@@ -56,8 +56,8 @@ for (const pool of ['free', 'cached'] as const) {
     await withDevice(async ({ device, host, oracle, connection, second, owned }) => {
       const cached = (): number => host.host.stats().models[0]!.pages.cached;
       if (pool === 'cached') await fillWithPrefixes(connection, device, second);
-      const before = cached();
-      assert.equal(before, pool === 'cached' ? 11 : 0);
+      const cachedBefore = cached();
+      assert.equal(cachedBefore, pool === 'cached' ? 11 : 0);
       const prompts = [PROMPT.slice(1, 4), PROMPT.slice(1, 7)];
       const steppers = prompts.map((prompt, i) => {
         const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 20, arrival: i + 1 });
@@ -84,7 +84,7 @@ test('no page is spared again for an inferlet that did not take it', async () =>
     await device.endUntil(second, stepper.step(prompt.length));
     for (let i = 0; i < 80; i++) await device.endUntil(second, stepper.step());
     assert.deepEqual(stepper.text.slice(prompt.length), await oracle.greedy(prompt, 81));
-    // One in vain at the first end of a page, and perhaps some whose calls came late; there are ten ends.
+    // Of ten page ends, one guess is in vain at the first, and perhaps some more whose calls came late.
     assert.ok(device.batches.length <= 81 + 5, `${device.batches.length} steps for 81 tokens`);
     assert.ok(device.guesses > 40, `${device.guesses} guesses`);
   });
@@ -111,10 +111,10 @@ test('an allocation for which another inferlet gives way waits until the guesses
     await stepTo(PAGE_SIZE, stepper, device);
     assert.deepEqual([device.underWay, owned()], [1, 4]);
     const early = must(stepper.inferlet.allocatePages(stepper.queue, 1));
-    const told = stepper.step();
+    const answer = stepper.step();
     for (let i = 0; i < 5; i++) await second.stats();
     assert.deepEqual([device.underWay, owned()], [1, 4]);
-    await device.endUntil(second, told);
+    await device.endUntil(second, answer);
     await assert.rejects(device.endUntil(second, other.step(PROMPT.length)), /terminated/);
     stepper.pages = Uint32Array.of(...stepper.pages, ...early);
     while (stepper.text.length < 2 * PAGE_SIZE) await device.endUntil(second, stepper.step());

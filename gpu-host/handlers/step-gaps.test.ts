@@ -6,9 +6,9 @@ import { ThreadShare } from './thread-share.ts';
 
 const payer = { charge: () => undefined };
 
-/** Returns true when the work has `parts` more parts. */
-const partsOf = (parts: number, done: () => void) => () => {
-  done();
+/** Work of `parts` parts. Each call does one part, and returns true while more are left. */
+const workOf = (parts: number, doPart: () => void) => () => {
+  doPart();
   return --parts > 0;
 };
 
@@ -35,12 +35,12 @@ test('short work is done in one gap', async () => {
   let [one, two] = [0, 0];
   const works = [
     gaps.work(
-      partsOf(5, () => one++),
+      workOf(5, () => one++),
       'a',
       payer,
     ),
     gaps.work(
-      partsOf(1, () => two++),
+      workOf(1, () => two++),
       'b',
       payer,
     ),
@@ -52,7 +52,7 @@ test('short work is done in one gap', async () => {
 });
 
 /** A payer that counts what it pays. */
-function counting(): Payer & { ns: number } {
+function countingPayer(): Payer & { ns: number } {
   return {
     ns: 0,
     charge(ns) {
@@ -65,15 +65,15 @@ test('long work does one part per gap, tenants take turns, and the inferlet of t
   const clock = new TestClock();
   const gaps = gapsBy(clock);
   const order: string[] = [];
-  const payers = [counting(), counting()] as const;
+  const payers = [countingPayer(), countingPayer()] as const;
   const long = (name: string) => () => {
     order.push(name);
     clock.longPart();
   };
   const works = [
-    gaps.work(partsOf(2, long('a')), 'a', payers[0]),
-    gaps.work(partsOf(2, long('A')), 'a', payers[0]),
-    gaps.work(partsOf(2, long('b')), 'b', payers[1]),
+    gaps.work(workOf(2, long('a')), 'a', payers[0]),
+    gaps.work(workOf(2, long('A')), 'a', payers[0]),
+    gaps.work(workOf(2, long('b')), 'b', payers[1]),
   ];
   let runs = 1;
   while (gaps.run()) runs++;
@@ -85,18 +85,18 @@ test('long work does one part per gap, tenants take turns, and the inferlet of t
 test('time that a part has charged itself is not charged again', async () => {
   const [clock, time] = [new TestClock(), new DeviceTime()];
   const gaps = gapsBy(clock, time);
-  const [copies, payer] = [counting(), counting()];
+  const [copyPayer, payer] = [countingPayer(), countingPayer()];
   const work = gaps.work(
-    partsOf(1, () => {
+    workOf(1, () => {
       clock.longPart();
-      time.spendFor(1, copies);
+      time.spendFor(1, copyPayer);
     }),
     'a',
     payer,
   );
   gaps.run();
   await work;
-  assert.deepEqual([copies.ns, payer.ns], [1e6, (PART_MS - 1) * 1e6]);
+  assert.deepEqual([copyPayer.ns, payer.ns], [1e6, (PART_MS - 1) * 1e6]);
 });
 
 test('work that fails ends alone', async () => {
@@ -110,7 +110,7 @@ test('work that fails ends alone', async () => {
   );
   let done = 0;
   const other = gaps.work(
-    partsOf(2, () => done++),
+    workOf(2, () => done++),
     'b',
     payer,
   );

@@ -13,18 +13,18 @@ function stepAt(position: number, token: number, changes: Partial<StepRequest> =
   };
 }
 
-/** Steps of an inferlet, each with the token 7, of which each guessed one is in vain. */
+/** Positions at which a trail of `steps` steps, each with the token 7, has a step guessed, when every guess is in vain. */
 function guessesInVain(steps: number): number[] {
   const trail = new StepTrail();
-  const at: number[] = [];
+  const guessedAt: number[] = [];
   for (let position = 0; position < steps; position++) {
     if (trail.isSteady) {
-      at.push(position);
-      trail.guessed(false);
+      guessedAt.push(position);
+      trail.noteGuess(false);
     }
-    trail.took(stepAt(position, 7), 7);
+    trail.noteStep(stepAt(position, 7), 7);
   }
-  return at;
+  return guessedAt;
 }
 
 describe('continuesStep', () => {
@@ -55,14 +55,14 @@ describe('StepTrail', () => {
   it('is steady after two steps that continued the ones before them', () => {
     const trail = new StepTrail();
     const steady = [0, 1, 2, 3].map((position) => {
-      trail.took(stepAt(position, 7), 7);
+      trail.noteStep(stepAt(position, 7), 7);
       return trail.isSteady;
     });
     assert.deepEqual(steady, [false, false, true, true]);
-    trail.took(stepAt(9, 7), 7);
+    trail.noteStep(stepAt(9, 7), 7);
     assert.equal(trail.isSteady, false, 'a jump');
-    trail.took(stepAt(10, 7), undefined);
-    trail.took(stepAt(11, 7), 7);
+    trail.noteStep(stepAt(10, 7), undefined);
+    trail.noteStep(stepAt(11, 7), 7);
     assert.equal(trail.isSteady, false, 'a step without a token');
   });
 
@@ -74,7 +74,7 @@ describe('StepTrail', () => {
     const trail = new StepTrail();
     for (let position = 0; position < 3; position++) {
       const step = stepAt(position, 7);
-      trail.took(step, 7);
+      trail.noteStep(step, 7);
       step.positions.fill(99);
     }
     assert.ok(trail.isSteady);
@@ -82,12 +82,12 @@ describe('StepTrail', () => {
 
   it('forgets guesses in vain after a right one', () => {
     const trail = new StepTrail();
-    for (let position = 0; position < 3; position++) trail.took(stepAt(position, 7), 7);
-    for (let i = 0; i < 3; i++) trail.guessed(false);
+    for (let position = 0; position < 3; position++) trail.noteStep(stepAt(position, 7), 7);
+    for (let i = 0; i < 3; i++) trail.noteGuess(false);
     assert.equal(trail.isSteady, false);
-    for (let position = 3; !trail.isSteady; position++) trail.took(stepAt(position, 7), 7);
-    trail.guessed(true);
-    trail.guessed(false);
+    for (let position = 3; !trail.isSteady; position++) trail.noteStep(stepAt(position, 7), 7);
+    trail.noteGuess(true);
+    trail.noteGuess(false);
     assert.ok(trail.isSteady);
   });
 });

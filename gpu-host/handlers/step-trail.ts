@@ -1,27 +1,27 @@
 import type { Sampler, StepRequest } from '../protocol/calls.ts';
 
 /** Steps in a row that must have continued each other before the next one is guessed. */
-const STEADY = 2;
-/** After this many guesses in vain in a row, 14 steps are asked for before the next guess. */
-const MOST_VAIN = 4;
+const STEADY_STEPS = 2;
+/** Guesses in vain in a row after which the number of steps until the next guess, then 14, grows no further. */
+const MAX_VAIN_COUNT = 4;
 
 /**
  * Counts how many of a queue's steps in a row continued the one before: how likely a guess of the next one is right. One guess in vain changes
- * nothing, because a quick inferlet may be late once. After that, each one in vain doubles the number of steps until the next guess.
+ * nothing, because a quick inferlet may be late once. After that, each one in vain about doubles the steps until the next guess.
  */
 export class StepTrail {
   #last: { readonly step: LastStep; readonly token: number } | undefined;
   #count = 0;
   /** Guesses in vain since the last right one. */
-  #vain = 0;
+  #vainCount = 0;
 
   /** True when the next step will probably continue the last one. */
   get isSteady(): boolean {
-    return this.#count >= STEADY;
+    return this.#count >= STEADY_STEPS;
   }
 
   /** Records a step that has ended, and the token that it gave; undefined if it gave anything but one token. */
-  took(request: StepRequest, token: number | undefined): void {
+  noteStep(request: StepRequest, token: number | undefined): void {
     const continued = this.#last !== undefined && continuesStep(this.#last.step, this.#last.token, request);
     this.#count = continued ? this.#count + 1 : Math.min(this.#count, 0);
     // Not the request itself: its lists may be long, and no limit counts them any more.
@@ -30,9 +30,9 @@ export class StepTrail {
   }
 
   /** Records whether a guess was worth its time. */
-  guessed(isRight: boolean): void {
-    this.#vain = isRight ? 0 : Math.min(this.#vain + 1, MOST_VAIN);
-    if (!isRight) this.#count = STEADY - (2 ** this.#vain - 2);
+  noteGuess(isRight: boolean): void {
+    this.#vainCount = isRight ? 0 : Math.min(this.#vainCount + 1, MAX_VAIN_COUNT);
+    if (!isRight) this.#count = STEADY_STEPS - (2 ** this.#vainCount - 2);
   }
 }
 

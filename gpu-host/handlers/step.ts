@@ -83,7 +83,7 @@ export class StepCall extends DeviceCall {
     if (output.kind === 'top') this.#take(plan, output);
     plan.commit();
     if (plan.remainingInputs > 0) return 'more';
-    this.hostQueue.trail.took(this.request, this.token);
+    this.hostQueue.trail.noteStep(this.request, this.token);
     this.reply(() =>
       encodeStepResult(this.hostQueue.space.port.writer, this.id, {
         tokens: this.#sampledTokens,

@@ -15,9 +15,9 @@ class Thread {
   }
 
   /** Lets each tenant do a part of long work as often as it may, for `ms`. */
-  run(ms: number, parts: Readonly<Record<string, number>>): void {
+  run(ms: number, partMsByTenant: Readonly<Record<string, number>>): void {
     for (const untilMs = this.nowMs + ms; this.nowMs < untilMs; this.nowMs += 0.1) {
-      for (const [tenant, partMs] of Object.entries(parts)) {
+      for (const [tenant, partMs] of Object.entries(partMsByTenant)) {
         if (!this.share.mayWork(tenant)) continue;
         this.nowMs += partMs;
         this.share.spend(tenant, partMs);

@@ -5,7 +5,7 @@ const SAVED_MS = 2;
 /** A tenant counts as at work for this long after its last call, ms: its guest may be between two calls. */
 const PRESENT_MS = 50;
 
-interface Sight {
+interface TenantCall {
   readonly tenant: string;
   readonly ms: number;
 }
@@ -21,9 +21,9 @@ export class ThreadShare {
   readonly #balances = new Map<string, number>();
   /** Time of the last payment. */
   #paidMs = 0;
-  #latestCall: Sight | undefined;
+  #latestCall: TenantCall | undefined;
   /** The latest call of another tenant than `#latestCall`. */
-  #latestOtherCall: Sight | undefined;
+  #latestOtherCall: TenantCall | undefined;
 
   /** @param now milliseconds of a monotonic clock */
   constructor(now: () => number = () => performance.now()) {

@@ -1,5 +1,5 @@
 /** Time constant of the average: the weight of freed pages falls to a third in this time. */
-const MEMORY_MS = 10_000;
+const DECAY_MS = 10_000;
 /** Bounds of the hint: below the first a client would meet the same pressure again, past the second it should decide for itself. */
 const SHORTEST_MS = 1000;
 const LONGEST_MS = 60_000;
@@ -10,22 +10,22 @@ const LONGEST_MS = 60_000;
  */
 export class PageTurnover {
   /** Pages, weighted by how long ago they came free. */
-  #recent = 0;
+  #recentPages = 0;
   #atMs = 0;
 
   freed(pages: number, nowMs: number): void {
-    this.#recent = this.#recentAt(nowMs) + pages;
+    this.#recentPages = this.#recentAt(nowMs) + pages;
     this.#atMs = nowMs;
   }
 
   /** Expected time until `pages` have come free, in whole milliseconds: 1 to 60 s. 60 s when no pages came free lately. */
   retryAfterMs(pages: number, nowMs: number): number {
-    const pagesPerMs = this.#recentAt(nowMs) / MEMORY_MS;
+    const pagesPerMs = this.#recentAt(nowMs) / DECAY_MS;
     const expectedMs = pagesPerMs > 0 ? pages / pagesPerMs : LONGEST_MS;
     return Math.round(Math.min(LONGEST_MS, Math.max(SHORTEST_MS, expectedMs)));
   }
 
   #recentAt(nowMs: number): number {
-    return this.#recent * Math.exp(-(nowMs - this.#atMs) / MEMORY_MS);
+    return this.#recentPages * Math.exp(-(nowMs - this.#atMs) / DECAY_MS);
   }
 }

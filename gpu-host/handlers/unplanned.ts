@@ -51,9 +51,9 @@ export class Unplanned {
     if (count <= this.#space.pool.pageSize) return undefined;
     if (this.#round !== this.#model.round) {
       this.#round = this.#model.round;
-      const wanted = request();
-      const asked = wanted && prefixRequest(wanted);
-      this.#peek = asked && this.#space.peekPrefix(asked);
+      const forwardRequest = request();
+      const cacheRequest = forwardRequest && prefixRequest(forwardRequest);
+      this.#peek = cacheRequest && this.#space.peekPrefix(cacheRequest);
     }
     return this.#peek;
   }

@@ -80,9 +80,9 @@ test('an inferlet that only holds pages still receives its usage', async () => {
   must(inferlet.allocatePages(queue, 4));
   must(await inferlet.synchronize(queue));
   inferlet.setWaiting(true);
-  const told = new Set<number>();
-  while (told.size < 4) {
-    told.add(inferlet.usage.pageMs);
+  const reportedPageMs = new Set<number>();
+  while (reportedPageMs.size < 4) {
+    reportedPageMs.add(inferlet.usage.pageMs);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
   await inferlet.close();
@@ -124,7 +124,7 @@ test('failed steps, copies and evictions for copies are charged to the requester
   waiting.inferlet.setWaiting(true);
   const own = must(copying.inferlet.allocatePages(copying.queue, 2));
   must(await fill(copying, own));
-  const before = host.host.stats().models[0]?.deviceBusyMs ?? 0;
+  const busyBeforeMs = host.host.stats().models[0]?.deviceBusyMs ?? 0;
   copying.inferlet.send(copying.queue, {
     op: 'copy-slots',
     source: own[0] as number,
@@ -134,14 +134,14 @@ test('failed steps, copies and evictions for copies are charged to the requester
     count: 8,
     shift: 0,
   });
-  // The other inferlet's pages make room.
+  // The host swaps out pages of `waiting` to make room.
   const more = must(copying.inferlet.allocatePages(copying.queue, 10));
   must(await copying.inferlet.synchronize(copying.queue));
-  const copied = host.host.stats().models[0]?.deviceBusyMs ?? 0;
-  assert.ok(copied - before >= 3 + 4 * 2, 'a copy, and four pages at least to swap');
+  const busyAfterCopyMs = host.host.stats().models[0]?.deviceBusyMs ?? 0;
+  assert.ok(busyAfterCopyMs - busyBeforeMs >= 3 + 4 * 2, 'a copy, and four pages at least to swap');
   failing = true;
   assert.equal(tagOf(await fill(copying, more)), 'internal');
-  assert.ok((host.host.stats().models[0]?.deviceBusyMs ?? 0) - copied >= 9, 'the device worked in vain');
+  assert.ok((host.host.stats().models[0]?.deviceBusyMs ?? 0) - busyAfterCopyMs >= 9, 'the device worked in vain');
   await Promise.all(opened.map((inferlet) => inferlet.close()));
   assert.ok(copying.inferlet.usage.gpuUs >= 20_000);
   checkCharged(opened, host.host.stats().models[0]?.deviceBusyMs ?? 0);

@@ -49,7 +49,7 @@ const setup = fc.record({
   positions: fc.array(fc.nat({ max: 14 }), { minLength: 1, maxLength: 5 }),
 });
 
-/** Every key with its position, in column order: visible context slots, then inputs. */
+/** Every visible key of the context: its position, its slot in the pool, and its column among all filled slots. */
 function keysOf(pages: readonly (readonly Slot[])[]): { position: number; physical: number; column: number }[] {
   const keys: { position: number; physical: number; column: number }[] = [];
   let column = 0;
@@ -165,8 +165,8 @@ test('a mask is refused before a matrix is made of it', () => {
   const before = process.memoryUsage().arrayBuffers;
   assert.throws(() => visibility(positions, context, surplus), /1 runs past its last row/);
   assert.throws(() => visibility(positions, context, last), /row 7999 hides every key/);
-  const made = process.memoryUsage().arrayBuffers - before;
-  assert.ok(made < (inputs * inputs) / 2, `${made} bytes`);
+  const allocatedBytes = process.memoryUsage().arrayBuffers - before;
+  assert.ok(allocatedBytes < (inputs * inputs) / 2, `${allocatedBytes} bytes`);
 });
 
 test('rows of a part have the inputs before it as context', () => {

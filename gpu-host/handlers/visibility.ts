@@ -44,15 +44,15 @@ export function checkContext(space: PageSpace, { text, rest }: ContextPages): nu
 
 /**
  * Gathers the context of a call whose smallest input position is `firstPosition`. Leaves `room` more elements at the end of `slots`.
- * `explicit` keeps what an explicit mask needs. The caller has brought the pages onto the device and, unless they are distinct, checked them with
- * `checkContext`.
+ * With `hasExplicitMask`, keeps what such a mask needs. The caller has brought the pages onto the device and, unless they are distinct,
+ * checked them with `checkContext`.
  */
 export function gatherContext(
   space: PageSpace,
   pages: ContextPages,
   firstPosition: number,
   room: number,
-  explicit: boolean,
+  hasExplicitMask: boolean,
 ): Context {
   const { pageSize, fullBits } = space.pool;
   const { text, rest } = pages;
@@ -67,8 +67,8 @@ export function gatherContext(
     if (visible === fullBits) for (let slot = 0; slot < pageSize; slot++) slots[count++] = base + slot;
     else for (let slot = 0; slot < pageSize; slot++) if (visible & (1 << slot)) slots[count++] = base + slot;
   }
-  if (allBefore && !explicit) return { slots, count, positions: undefined, columns: undefined, filled: count };
-  return { slots, count, ...detail([...text.mappings, ...rest], pageSize, count) };
+  if (allBefore && !hasExplicitMask) return { slots, count, positions: undefined, columns: undefined, filled: count };
+  return { slots, count, ...positionsAndColumns([...text.mappings, ...rest], pageSize, count) };
 }
 
 /** For each slot that `gatherContext` lists, its index among all slots of `pages`. */
@@ -84,7 +84,7 @@ export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
 }
 
 /** Positions and columns of the slots that `gatherContext` listed. */
-function detail(
+function positionsAndColumns(
   mappings: readonly Mapping[],
   pageSize: number,
   count: number,

@@ -113,12 +113,12 @@ export class Contenders implements Iterable<Contender> {
 
   /** The contender of a space that is being opened: that of its family, or a new one. */
   of(arrival: number, order: number, family: FamilyName | undefined): Contender {
-    const known = family && this.#families.get(keyOf(family));
-    if (known) return known;
-    const made = new Contender(arrival, order, this.#device);
-    this.#contenders.add(made);
-    if (family) this.#families.set(keyOf(family), made);
-    return made;
+    const existing = family && this.#families.get(keyOf(family));
+    if (existing) return existing;
+    const contender = new Contender(arrival, order, this.#device);
+    this.#contenders.add(contender);
+    if (family) this.#families.set(keyOf(family), contender);
+    return contender;
   }
 
   /** Counts a step of the device. */

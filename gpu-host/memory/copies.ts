@@ -41,7 +41,7 @@ export class Copies {
     return this.#shares.total;
   }
 
-  /** Bytes of the room of copies on their way. */
+  /** Bytes reserved for copies on their way. */
   get arriving(): number {
     let arrivingBytes = this.bytes;
     for (const { copy } of this.#keptCopies.values()) arrivingBytes -= copy.bytes;

@@ -7,7 +7,7 @@ import { World } from './testing/world.ts';
 
 const SEEDS = [20261120, 7, 1001, 424242, 99];
 const SCHEDULES = process.env.PIE_TEST_ALL ? 60 : 10;
-const LENGTH = 500;
+const SCHEDULE_LENGTH = 500;
 /** Operations between two full comparisons with the oracle. */
 const BATCH = 8;
 
@@ -40,7 +40,10 @@ function attempt(setting: Setting, schedule: readonly Operation[]): { world: Wor
 
 for (const seed of SEEDS) {
   test(`after any schedule, pages have the content that they would have without sharing, caching and swap (seed ${seed})`, () => {
-    for (const [config, schedule] of fc.sample(fc.tuple(setting, schedules(LENGTH)), { seed, numRuns: SCHEDULES })) {
+    for (const [config, schedule] of fc.sample(fc.tuple(setting, schedules(SCHEDULE_LENGTH)), {
+      seed,
+      numRuns: SCHEDULES,
+    })) {
       const outcome = attempt(config, schedule);
       if ('error' in outcome) throw failure(seed, config, schedule);
       count(outcome.world);
@@ -74,6 +77,6 @@ function count({ counts, kit }: World): void {
 
 after(() => {
   process.stdout.write(`# ${JSON.stringify({ seeds: SEEDS, ...totals })}\n`);
-  assert.ok(totals.operations >= (2 / 3) * SEEDS.length * SCHEDULES * LENGTH);
+  assert.ok(totals.operations >= (2 / 3) * SEEDS.length * SCHEDULES * SCHEDULE_LENGTH);
   for (const [what, count] of Object.entries(totals)) assert.ok(count > 100, `the schedules hardly come to ${what}`);
 });

@@ -99,8 +99,8 @@ test('a page that a working inferlet shares stays; one that only waiting inferle
   const [first, second, third] = [kit.open(), kit.open(), kit.open({ arrival: -1 })];
   first.allocate(1, 2);
   fill(kit, first, 1, 2, 0);
-  const both = first.snapshot(Uint32Array.of(1));
-  second.importSnapshot(1, both);
+  const snapshot = first.snapshot(Uint32Array.of(1));
+  second.importSnapshot(1, snapshot);
   first.waiting = true;
   third.allocate(1, 2);
   assert.ok(first.peek(1).page.frame >= 0);
@@ -202,7 +202,7 @@ test('no inferlet is ended for pages that an older one keeps', () => {
 
 test('a page that swap lost fails the calls that need it and no others', () => {
   const device = new ArrayDevice(PAGE_SIZE, 1);
-  let broken = false;
+  let isBroken = false;
   const swap = new SwapStore({
     pageBytes: device.pageBytes,
     memoryBytes: 0,
@@ -215,7 +215,7 @@ test('a page that swap lost fails the calls that need it and no others', () => {
         writeAsync: async () => assert.fail('no page is in memory'),
         readAsync: async () => assert.fail('nothing fetches pages'),
         read(slot, into) {
-          if (broken) throw new Error('the disk is gone');
+          if (isBroken) throw new Error('the disk is gone');
           into.set(stored.get(slot) ?? []);
         },
         close: () => {},
@@ -233,14 +233,14 @@ test('a page that swap lost fails the calls that need it and no others', () => {
   if (slot) fillSlot(slot.page, 0, 0);
   waiting.waiting = true;
   working.allocate(1, 1);
-  broken = true;
+  isBroken = true;
   memory.closeSpace(working);
   const lost = faultOf(() => waiting.mapping(1)).error;
   assert.equal(lost.tag, 'internal');
   assert.match(lost.val, /the disk is gone/);
   assert.equal(memory.pool.free, 1, 'the claimed frame is free');
   memory.audit();
-  broken = false;
+  isBroken = false;
   assert.equal(waiting.mapping(1).page.filled, 1);
   memory.audit();
 });
@@ -281,11 +281,11 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.device.readPage(space.mapping(1).page.frame, bytes);
   const page = { filled: 1, masked: 0b10, positions: Uint32Array.of(7, 0, 0, 0, 0, 0, 0, 0) };
-  const lost = kit.memory.restore(space, 'tenant', 2);
-  lost.fill(0, page, bytes);
+  const abandoned = kit.memory.restore(space, 'tenant', 2);
+  abandoned.fill(0, page, bytes);
   assert.deepEqual([kit.memory.pool.free, space.heldPages], [0, 3]);
   kit.memory.audit();
-  lost.end();
+  abandoned.end();
   assert.equal(kit.memory.pool.free, 2);
   kit.memory.audit();
   const restoration = kit.memory.restore(space, 'tenant', 2);

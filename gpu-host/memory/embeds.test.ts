@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Shares, Taken } from '#scheduler/policies/shares.ts';
+import { InferletShare, Shares } from '#scheduler/policies/shares.ts';
 import { handlerError } from '../protocol/errors.ts';
 import { EmbedSpace } from './embeds.ts';
 import { CallFault } from './fault.ts';
@@ -72,7 +72,10 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
 
 test('places of embeds on the heap are counted for the tenant until they are given back', () => {
   const heap = new Shares(10_000);
-  const embeds = new EmbedSpace(LIMITS, { heap: new Taken(heap, 't'), values: new Taken(new Shares(100), 't') });
+  const embeds = new EmbedSpace(LIMITS, {
+    heap: new InferletShare(heap, 't'),
+    values: new InferletShare(new Shares(100), 't'),
+  });
   embeds.allocate(1, 4);
   const each = heap.total / 4;
   embeds.free(Uint32Array.of(2, 3));

@@ -1,4 +1,4 @@
-import type { Taken } from '#scheduler/policies/shares.ts';
+import type { InferletShare } from '#scheduler/policies/shares.ts';
 import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
@@ -19,11 +19,11 @@ export interface EmbedLimits {
 
 /** The embeds' part of the memory that tenants share. */
 export interface EmbedBytes {
-  readonly heap: Taken;
-  readonly values: Taken;
+  readonly heap: InferletShare;
+  readonly values: InferletShare;
 }
 
-/** Approximate bytes of the heap for one embed: the map's place, and a token. */
+/** Approximate bytes of the heap for one embed: the map's slot, and a token. */
 const EMBED_BYTES = 100;
 
 /** The embeds of one inferlet on one model, by address. Token embeds cost two numbers: their values are looked up on the device. */

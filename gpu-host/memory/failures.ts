@@ -44,7 +44,7 @@ export class Failures {
   }
 
   /** True when at least one failure is recorded. */
-  get some(): boolean {
+  get hasAny(): boolean {
     return this.#addresses.size > 0 || this.#ranges.length > 0;
   }
 

@@ -8,7 +8,7 @@ import { Copies } from './copies.ts';
  * of them exhaust it.
  */
 export interface HostBytes {
-  /** JavaScript's heap: pending calls, and places for embeds. */
+  /** JavaScript's heap: pending calls, and the tables of embeds. */
   readonly heap: Shares;
   /** Values of states and images, outside the heap. */
   readonly values: Shares;

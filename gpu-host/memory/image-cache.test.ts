@@ -20,24 +20,24 @@ describe('the cache of image embeds', () => {
       let kept: { tenant: string; key: string; values: Float32Array }[] = [];
       const sizeOf = (of: typeof kept) => of.reduce((sum, { values }) => sum + values.length, 0);
       for (const { tenant, key, size } of uses) {
-        const own = kept.find((each) => each.tenant === tenant && each.key === key);
-        assert.equal(cache.get(tenant, key), own?.values);
-        if (own) kept = [...kept.filter((each) => each !== own), own];
+        const entry = kept.find((each) => each.tenant === tenant && each.key === key);
+        assert.equal(cache.get(tenant, key), entry?.values);
+        if (entry) kept = [...kept.filter((each) => each !== entry), entry];
         else {
           const values = new Float32Array(size);
           cache.put(tenant, key, values);
           if (size <= MAX_VALUES) kept.push({ tenant, key, values });
         }
-        const held = (of: string) => sizeOf(kept.filter((each) => each.tenant === of));
-        if (held(tenant) > 0 && !tenants.includes(tenant)) tenants.push(tenant);
+        const sizeOfTenant = (of: string) => sizeOf(kept.filter((each) => each.tenant === of));
+        if (sizeOfTenant(tenant) > 0 && !tenants.includes(tenant)) tenants.push(tenant);
         while (sizeOf(kept) > MAX_VALUES) {
           // Among tenants with equal shares, the one that came first loses.
-          const loser = tenants.reduce((most, each) => (held(each) > held(most) ? each : most));
+          const loser = tenants.reduce((most, each) => (sizeOfTenant(each) > sizeOfTenant(most) ? each : most));
           kept.splice(
             kept.findIndex((each) => each.tenant === loser),
             1,
           );
-          tenants = tenants.filter((each) => held(each) > 0);
+          tenants = tenants.filter((each) => sizeOfTenant(each) > 0);
         }
         assert.equal(cache.bytes, sizeOf(kept) * 4);
       }

@@ -54,7 +54,9 @@ export class ImageCache {
   }
 
   #evict(): void {
-    const [tenant, shelf] = [...this.#shelves].reduce((most, each) => (each[1].bytes > most[1].bytes ? each : most));
+    const [tenant, shelf] = [...this.#shelves].reduce((largest, each) =>
+      each[1].bytes > largest[1].bytes ? each : largest,
+    );
     for (const [key, { byteLength }] of shelf.images) {
       shelf.images.delete(key);
       shelf.bytes -= byteLength;

@@ -6,16 +6,16 @@ import type { PageSpace } from './space.ts';
 import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
 
 const PAGE_SIZE = 4;
-const ALL = [1, 2, 3, 4, 5];
+const ADDRESSES = [1, 2, 3, 4, 5];
 /** Three and a half pages. */
 const TOKENS = 14;
 
 /** A text in the pages 1 to 4 of a space of its own. */
-function written(adapter?: string): { kit: TestMemory; space: PageSpace } {
+function writeText(adapter?: string): { kit: TestMemory; space: PageSpace } {
   const kit = makeMemory({ pages: 8, pageSize: PAGE_SIZE, prefixCache: true, swapMemoryPages: 8 });
   const space = kit.open();
-  space.allocate(1, ALL.length);
-  const pages = Uint32Array.from(ALL);
+  space.allocate(1, ADDRESSES.length);
+  const pages = Uint32Array.from(ADDRESSES);
   const positions = Uint32Array.from({ length: TOKENS }, (_, i) => i);
   const tokens = positions.map((position) => 100 + position);
   const run = space.beginPrefix({ inPages: pages, outPages: pages, positions, tokens, keep: 1, causal: true, adapter });
@@ -26,8 +26,8 @@ function written(adapter?: string): { kit: TestMemory; space: PageSpace } {
   return { kit, space };
 }
 
-/** Pages that the next call over `pages` finds known. Ends that call without keeping its text. */
-function known(space: PageSpace, pages: readonly number[] = ALL, adapter?: string): number[] {
+/** Pages that the next call over `pages` finds known. That call does not give its text back, so a later call finds none. */
+function knownPages(space: PageSpace, pages: readonly number[] = ADDRESSES, adapter?: string): number[] {
   const { text, rest } = space.takePages(Uint32Array.from(pages), adapter);
   const mappings = [...text.mappings, ...rest];
   assert.deepEqual(
@@ -44,47 +44,47 @@ function known(space: PageSpace, pages: readonly number[] = ALL, adapter?: strin
 }
 
 test('the next call over a text finds its full pages known, and a second call at the same time does not', () => {
-  const { space } = written();
-  assert.deepEqual(known(space), [1, 2, 3]);
-  assert.deepEqual(known(space), [], 'the call before uses them');
+  const { space } = writeText();
+  assert.deepEqual(knownPages(space), [1, 2, 3]);
+  assert.deepEqual(knownPages(space), [], 'the call before uses them');
 });
 
 test('a call finds the pages that it names from the first one on, and only with the adapter that computed them', () => {
-  assert.deepEqual(known(written().space, [1, 2]), [1, 2]);
-  assert.deepEqual(known(written().space, [1, 3, 4]), [1]);
-  assert.deepEqual(known(written().space, [2, 3, 4]), []);
-  assert.deepEqual(known(written().space, ALL, 'x'), []);
-  assert.deepEqual(known(written('x').space), []);
-  assert.deepEqual(known(written('x').space, ALL, 'x'), [1, 2, 3]);
+  assert.deepEqual(knownPages(writeText().space, [1, 2]), [1, 2]);
+  assert.deepEqual(knownPages(writeText().space, [1, 3, 4]), [1]);
+  assert.deepEqual(knownPages(writeText().space, [2, 3, 4]), []);
+  assert.deepEqual(knownPages(writeText().space, ADDRESSES, 'x'), []);
+  assert.deepEqual(knownPages(writeText('x').space), []);
+  assert.deepEqual(knownPages(writeText('x').space, ADDRESSES, 'x'), [1, 2, 3]);
 });
 
 test('a page that was masked, written, given back or replaced is unknown, and so are all pages after it', () => {
-  const masked = written().space;
+  const masked = writeText().space;
   masked.mask(2, 1);
-  assert.deepEqual(known(masked), [1]);
+  assert.deepEqual(knownPages(masked), [1]);
   const copy = { source: 1, sourceOffset: 0, destination: 3, destinationOffset: 0, count: 1, shift: 0 };
-  const copied = written().space;
+  const copied = writeText().space;
   copied.copySlots(copy);
-  assert.deepEqual(known(copied), [1, 2], 'a page of its own now');
-  const { kit, space: evicted } = written();
+  assert.deepEqual(knownPages(copied), [1, 2], 'a page of its own now');
+  const { kit, space: evicted } = writeText();
   kit.memory.uncache(evicted.peek(1).page);
   evicted.copySlots(copy);
-  assert.deepEqual(known(evicted), [1, 2], 'written in its place');
-  const again = written().space;
+  assert.deepEqual(knownPages(evicted), [1, 2], 'written in its place');
+  const again = writeText().space;
   again.free(Uint32Array.of(2));
-  assert.equal(faultOf(() => again.takePages(Uint32Array.from(ALL), undefined)).error.tag, 'not-owned');
-  const other = written().space;
+  assert.equal(faultOf(() => again.takePages(Uint32Array.from(ADDRESSES), undefined)).error.tag, 'not-owned');
+  const other = writeText().space;
   other.free(Uint32Array.of(2));
   other.allocate(2, 1);
-  assert.deepEqual(known(other), [1]);
-  const first = written().space;
+  assert.deepEqual(knownPages(other), [1]);
+  const first = writeText().space;
   first.free(Uint32Array.of(1));
   first.allocate(1, 1);
-  assert.deepEqual(known(first), []);
+  assert.deepEqual(knownPages(first), []);
 });
 
 test('a page that failed or came back in another frame is unknown', () => {
-  const { kit, space } = written();
+  const { kit, space } = writeText();
   const frames = () => [1, 2, 3].map((address) => space.peek(address).page.frame);
   const before = frames();
   space.waiting = true;
@@ -93,12 +93,12 @@ test('a page that failed or came back in another frame is unknown', () => {
   assert.ok(space.peek(1).page.frame < 0);
   space.waiting = false;
   other.releaseAll();
-  space.makeResident(space.peekAll(Uint32Array.from(ALL)));
+  space.makeResident(space.peekAll(Uint32Array.from(ADDRESSES)));
   const moved = frames().findIndex((frame, i) => frame !== before[i]);
   assert.ok(moved >= 0, `${frames()} were ${before}`);
-  assert.deepEqual(known(space), ALL.slice(0, moved));
-  const failed = written().space;
+  assert.deepEqual(knownPages(space), ADDRESSES.slice(0, moved));
+  const failed = writeText().space;
   failed.fail(Uint32Array.of(2), handlerError('internal', 'it broke'), {});
-  assert.equal(faultOf(() => failed.takePages(Uint32Array.from(ALL), undefined)).error.tag, 'dependency-failed');
+  assert.equal(faultOf(() => failed.takePages(Uint32Array.from(ADDRESSES), undefined)).error.tag, 'dependency-failed');
   kit.memory.audit();
 });

@@ -38,11 +38,11 @@ export class KnownText {
 
   /** Drops the first page that was given back, masked, changed or moved, or that differs from `addresses`, and all pages after it. */
   check(addresses: Uint32Array, adapter: string | undefined): void {
-    const wanted = this.#prefixes[0]?.adapter === adapter ? Math.min(addresses.length, this.#mappings.length) : 0;
-    let same = 0;
-    while (same < wanted && this.#isSame(same, addresses[same] as number)) same++;
-    this.#mappings.length = same;
-    this.#prefixes.length = same;
+    const maxSame = this.#prefixes[0]?.adapter === adapter ? Math.min(addresses.length, this.#mappings.length) : 0;
+    let sameCount = 0;
+    while (sameCount < maxSame && this.#isSame(sameCount, addresses[sameCount] as number)) sameCount++;
+    this.#mappings.length = sameCount;
+    this.#prefixes.length = sameCount;
   }
 
   #isSame(at: number, wanted: number): boolean {

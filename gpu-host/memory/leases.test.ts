@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { Lease } from './leases.ts';
 
 test('a lease without time left has a reason for its end, however late the clock is read', () => {
-  // The lease ends before a first read of the clock, or before a second one.
+  // If `status` read the clock twice, the lease would end before the first read for one start, and between the reads for the other.
   for (const start of [0, 1]) {
     let now = start;
     // The process loses its core for a millisecond before each read.

@@ -107,7 +107,7 @@ test('pages that a step uses stay on the device when their family is preempted',
 
 test('an incremental gain equals that of all holders at once', () => {
   const random = seeded(5);
-  const { memory, spaces } = sharing(random);
+  const { memory, spaces } = openSharingSpaces(random);
   memory.audit();
   // Some pages are in swap; ending their holders gives room there, if it can be used.
   for (const page of (spaces[0] as PageSpace).held.keys()) if (page.filled) memory.pool.swapOut(page, TICKET);
@@ -133,7 +133,7 @@ test('an incremental gain equals that of all holders at once', () => {
 });
 
 /** Spaces that share some of their pages; half of the pages are filled. */
-function sharing(random: (below: number) => number): { memory: DeviceMemory; spaces: PageSpace[] } {
+function openSharingSpaces(random: (below: number) => number): { memory: DeviceMemory; spaces: PageSpace[] } {
   const memory = new DeviceMemory({
     ...{ pageSize: 8, pageCount: 200, device: new ArrayDevice(8, 200), swap: undefined },
     ...{ prefixCache: false, rotates: true, terminate: () => assert.fail() },

@@ -5,16 +5,16 @@ import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
 import { textKeys } from './text-keys.ts';
 
-/** An out-page that a page of the tree replaces. */
+/** An out-page, mapped by `room`, that a page of the tree replaces. */
 export interface Replacement {
   readonly room: Mapping;
   /** The page to put back; undefined for an empty page. */
   readonly former: Page | undefined;
-  /** True when a place in the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
+  /** True when one page of the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
   readonly reserved: boolean;
 }
 
-/** Keys and values copied from another page into the first slots of an empty one. */
+/** Keys and values copied from another page into the first slots of the empty out-page that `room` maps. */
 export interface CopiedPart {
   readonly room: Mapping;
   readonly tokens: number;
@@ -32,7 +32,7 @@ export class PrefixRun {
   readonly #space: PageSpace;
   readonly #tree: PrefixTree<Page>;
   readonly #adapter: string | undefined;
-  /** The call's out-pages, which follow the text's full pages. */
+  /** The mappings of the call's out-pages, which follow the text's full pages. */
   readonly #rooms: readonly Mapping[];
   /** Tokens whose slots are filled or reserved. */
   #textLength: number;

@@ -68,7 +68,7 @@ interface Counts {
   gone: number;
 }
 
-/** As `framesGained`, for holders that change one by one: choosing among many of them asks often. */
+/** As `framesGained`, kept up to date while holders change one by one: the choice among many holders asks for it often. */
 export class FrameGain {
   readonly #counts = new Map<Page, Counts>();
   readonly #room: SwapRoom;

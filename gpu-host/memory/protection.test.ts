@@ -11,7 +11,7 @@ import { ArrayDevice } from './testing/array-device.ts';
 const PAGES = 16;
 
 /** Three inferlets by age, in a pool of 16 pages with enough swap: in memory, or only in a file that `openFile` makes. */
-function opened(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
+function openThree(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
   const device = new ArrayDevice(8, PAGES);
   const swap = new SwapStore({
     ...{ pageBytes: device.pageBytes, directory: tmpdir(), report: () => undefined },
@@ -29,7 +29,7 @@ function opened(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSp
 }
 
 /** Lets an inferlet take pages, leave, and return as after a preemption. */
-function returned(space: PageSpace, pages: number): void {
+function returnWith(space: PageSpace, pages: number): void {
   space.allocate(0, pages);
   space.contender.leave();
   space.contender.return();
@@ -37,12 +37,12 @@ function returned(space: PageSpace, pages: number): void {
 
 test('an inferlet that waits is not the oldest: the next one may have the memory of a protected family', () => {
   for (const waits of [false, true]) {
-    const { memory, spaces } = opened();
+    const { memory, spaces } = openThree();
     const [oldest, second, third] = spaces;
     oldest.allocate(0, 2);
     for (const page of oldest.held.keys()) page.filled = 1;
     oldest.waiting = waits;
-    returned(third, 10);
+    returnWith(third, 10);
     if (waits) second.allocate(0, 8);
     else assert.throws(() => second.allocate(0, 8), CallHeld);
     assert.equal(third.contender.isAway, waits);
@@ -51,10 +51,10 @@ test('an inferlet that waits is not the oldest: the next one may have the memory
 });
 
 test('the protection ends after a number of steps of the device', () => {
-  const { memory, spaces } = opened();
+  const { memory, spaces } = openThree();
   const [oldest, second, third] = spaces;
   oldest.allocate(0, 2);
-  returned(third, 10);
+  returnWith(third, 10);
   for (let i = 1; i < PROTECTED_DEVICE_STEPS; i++) memory.stepped();
   assert.throws(() => second.allocate(0, 8), CallHeld);
   assert.equal(third.contender.isAway, false);
@@ -67,11 +67,11 @@ test('the protection ends after a number of steps of the device', () => {
 
 test('a family that returned and waits keeps no frames for itself', () => {
   for (const waits of [false, true]) {
-    const { memory, spaces } = opened();
+    const { memory, spaces } = openThree();
     const [oldest, second, third] = spaces;
     oldest.allocate(0, 4);
     second.contender.wanted = 8;
-    returned(second, 1);
+    returnWith(second, 1);
     second.waiting = waits;
     third.contender.wanted = 6;
     third.contender.heldCalls = 1;
@@ -81,9 +81,9 @@ test('a family that returned and waits keeps no frames for itself', () => {
   }
 });
 
-/** The oldest of three runs with 4 of 16 pages, the second has one, wants 13 more and is held, and the third wants 6. */
+/** Three inferlets in 16 pages: the oldest is running and holds 4, the second holds one and waits for 13 more, the third waits for 6. */
 function overtaken(): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
-  const { memory, spaces } = opened();
+  const { memory, spaces } = openThree();
   const [oldest, second, third] = spaces;
   oldest.allocate(0, 4);
   for (const page of oldest.held.keys()) page.filled = 1;
@@ -105,7 +105,7 @@ test('a preempted family that does not fit keeps no later one away', () => {
   assert.equal(memory.relief.isDue, false);
   third.allocate(0, 6);
   assert.equal(memory.relief.next(), undefined);
-  // The first in the queue returns as soon as the older one gives pages back.
+  // The second family, first in the queue, returns as soon as the oldest gives pages back.
   oldest.free(Uint32Array.of(0, 1, 2));
   assert.equal(memory.relief.isDue, true);
   assert.equal(memory.relief.next(), second.contender);
@@ -139,7 +139,7 @@ test('no family overtakes when no older one runs', () => {
 });
 
 test('a family does not return for room in swap that the disk refuses, only to be held again', () => {
-  const { memory, spaces } = opened(() => {
+  const { memory, spaces } = openThree(() => {
     throw new Error('the disk is full');
   });
   const [oldest, second, third] = spaces;

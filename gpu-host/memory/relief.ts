@@ -298,7 +298,7 @@ export class Relief {
    * @throws CallHeld when only families that returned a short while ago could give enough
    */
   #preemptNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): boolean {
-    if (!this.#preempts) return false;
+    if (!this.#canPreempt) return false;
     const ownFamily = requester.contender;
     const runningFamilies = this.#runningFamilies(ownFamily);
     const mayLeave = runningFamilies.filter((other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned));
@@ -315,7 +315,7 @@ export class Relief {
     return false;
   }
 
-  get #preempts(): boolean {
+  get #canPreempt(): boolean {
     return this.#options.swap !== undefined && this.#options.preempt !== undefined;
   }
 
@@ -353,13 +353,13 @@ export class Relief {
   #endNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): void {
     const ownFamily = requester.contender;
     const otherSpaces = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);
-    const runningFamilies = this.#preempts ? this.#runningFamilies(ownFamily) : [];
+    const runningFamilies = this.#canPreempt ? this.#runningFamilies(ownFamily) : [];
     const newer = runningFamilies.filter((other) => isNewer(other, ownFamily));
     const shortfall = new EndingShortfall(this.#claim(requester, need, newer, room));
     const decision = chooseVictims(requester, otherSpaces, shortfall);
     // Waiting helps, because older families end or wait eventually, unless the requester's own family holds too much.
     const mayWait = (): boolean =>
-      runningFamilies.length > newer.length && this.#fitsLater(requester, need, runningFamilies, ENDLESS);
+      runningFamilies.length > newer.length && this.#fitsLater(requester, need, runningFamilies, UNLIMITED_ROOM);
     const pages = framesNeeded(need, []);
     switch (decision.kind) {
       case 'refuse':
@@ -399,7 +399,7 @@ export class Relief {
 }
 
 const ONE_FRAME: FrameNeed = { frames: 1, copies: new Map() };
-const ENDLESS: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
+const UNLIMITED_ROOM: SwapRoom = { pages: Number.POSITIVE_INFINITY, reusable: () => true };
 
 /** Names the inferlet that `victim` gave way to. Names of other tenants' functions stay secret. */
 function nameFor(victim: PageSpace, { owner }: PageSpace): string {

@@ -204,13 +204,13 @@ test('tokens go into many shared pages in parts, and are copied after the last p
   const copies = Array.from(all, (address) => address + 1000);
   // Seven tokens fill the copy of page 1, and eight each of the others.
   const request = tokenCopy([1], new Array<number>(7 + (count - 1) * PAGE_SIZE).fill(0), copies);
-  const apart = () => copies.filter((address, i) => space.peek(address).page !== space.peek(i + 1).page).length;
+  const unsharedCount = () => copies.filter((address, i) => space.peek(address).page !== space.peek(i + 1).page).length;
   const copying = new TokenCopying(space, request);
   let parts = 0;
-  for (let before = 0; apart() < count; before = apart(), parts++) {
+  for (let before = 0; unsharedCount() < count; before = unsharedCount(), parts++) {
     assert.deepEqual(slotsOf(kit, space, copies[1]!), new Array(PAGE_SIZE).fill(undefined), 'nothing is copied yet');
     assert.equal(copying.next(), true);
-    assert.ok(apart() - before <= 16, 'a part is short');
+    assert.ok(unsharedCount() - before <= 16, 'a part is short');
   }
   while (copying.next()) parts++;
   assert.ok(parts >= count / 16 + request.indices.length / 128, `${parts} parts`);

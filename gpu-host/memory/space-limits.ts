@@ -61,7 +61,7 @@ export class SpaceLimits {
     this.#options.changed?.(-1);
   }
 
-  /** Reserves a place in the tenant's quota until `unreserve`. */
+  /** Reserves one page of the tenant's quota until `unreserve`. */
   reserve(): void {
     if (!this.#tenant) return;
     this.#tenant.reservedPages++;

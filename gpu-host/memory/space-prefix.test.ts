@@ -14,7 +14,7 @@ interface Prepared {
   commit(): void;
 }
 
-/** A call over plain tokens, as the handlers prepare it: `pages` are in-pages and out-pages. */
+/** A call over plain tokens, as the handlers prepare it: `pages` are its in-pages and, by default, its out-pages. */
 function prepare(
   space: PageSpace,
   pages: readonly number[],
@@ -82,15 +82,15 @@ function open(
   return { kit, space };
 }
 
-const ALL = [1, 2, 3, 4, 5, 6];
+const ADDRESSES = [1, 2, 3, 4, 5, 6];
 const TEXT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
 test('a text that was computed before is taken, except for the inputs whose output is wanted', () => {
   const { kit, space } = open();
-  assert.equal(forward(space, ALL, 0, TEXT), 0);
+  assert.equal(forward(space, ADDRESSES, 0, TEXT), 0);
   assert.deepEqual(kit.memory.stats().prefix, { lookups: 1, hitTokens: 0, missTokens: 10, evictions: 0 });
   const { space: second } = open({}, kit);
-  const prepared = prepare(second, ALL, 0, TEXT);
+  const prepared = prepare(second, ADDRESSES, 0, TEXT);
   assert.equal(prepared.taken, 9, 'two pages, and a copy of the first slot of the third');
   assert.deepEqual(contextOf(prepared), [1, 2, 3]);
   prepared.commit();
@@ -98,21 +98,21 @@ test('a text that was computed before is taken, except for the inputs whose outp
   assert.notEqual(second.mapping(3).page, space.mapping(3).page);
   assert.deepEqual(kit.memory.stats().prefix, { lookups: 2, hitTokens: 9, missTokens: 11, evictions: 0 });
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ALL, 0, TEXT.slice(0, 8), { keep: 1 }), 7, 'the last input is wanted');
+  assert.equal(forward(third, ADDRESSES, 0, TEXT.slice(0, 8), { keep: 1 }), 7, 'the last input is wanted');
   const { space: fourth } = open({}, kit);
-  assert.equal(forward(fourth, ALL, 0, TEXT.slice(0, 8), { keep: 0 }), 8, 'nothing is wanted');
+  assert.equal(forward(fourth, ADDRESSES, 0, TEXT.slice(0, 8), { keep: 0 }), 8, 'nothing is wanted');
   kit.memory.audit();
 });
 
 test('a text that continues from the middle of a page takes the rest of that page and the pages after it', () => {
   const { kit, space } = open();
-  forward(space, ALL, 0, TEXT.slice(0, 3));
-  forward(space, ALL, 3, TEXT.slice(3));
-  for (const [i, token] of [15, 16].entries()) forward(space, ALL, 10 + i, [token]);
+  forward(space, ADDRESSES, 0, TEXT.slice(0, 3));
+  forward(space, ADDRESSES, 3, TEXT.slice(3));
+  for (const [i, token] of [15, 16].entries()) forward(space, ADDRESSES, 10 + i, [token]);
   const { space: second } = open({}, kit);
-  assert.equal(forward(second, ALL, 0, TEXT.slice(0, 2)), 0);
+  assert.equal(forward(second, ADDRESSES, 0, TEXT.slice(0, 2)), 0);
   const before = second.mapping(1).page;
-  const rest = prepare(second, ALL, 2, [...TEXT.slice(2), 15, 16, 17]);
+  const rest = prepare(second, ADDRESSES, 2, [...TEXT.slice(2), 15, 16, 17]);
   assert.equal(rest.taken, 10, 'two to the end of the page, and two pages, one of which was decoded token by token');
   assert.deepEqual(contextOf(rest), [1, 2, 3]);
   rest.commit();
@@ -123,11 +123,11 @@ test('a text that continues from the middle of a page takes the rest of that pag
 
 test('a step that fails leaves the out-pages as they were', () => {
   const { kit, space } = open();
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   const { space: second } = open({}, kit);
-  forward(second, ALL, 0, TEXT.slice(0, 2));
+  forward(second, ADDRESSES, 0, TEXT.slice(0, 2));
   const before = second.mapping(1).page;
-  const failed = prepare(second, ALL, 2, TEXT.slice(2));
+  const failed = prepare(second, ADDRESSES, 2, TEXT.slice(2));
   assert.equal(failed.taken, 7);
   kit.memory.audit();
   failed.fail();
@@ -135,11 +135,11 @@ test('a step that fails leaves the out-pages as they were', () => {
   assert.equal(second.mapping(1).page, before);
   assert.equal(second.mapping(2).page.filled, 0);
   assert.equal(second.mapping(3).page.filled, 0, 'the copied part is gone, too');
-  assert.equal(forward(second, ALL, 2, TEXT.slice(2)), 7, 'and can be tried again');
+  assert.equal(forward(second, ADDRESSES, 2, TEXT.slice(2)), 7, 'and can be tried again');
   second.releaseAll();
   const { space: third } = open({}, kit);
-  forward(third, ALL, 0, TEXT.slice(0, 2));
-  prepare(third, ALL, 2, TEXT.slice(2));
+  forward(third, ADDRESSES, 0, TEXT.slice(0, 2));
+  prepare(third, ADDRESSES, 2, TEXT.slice(2));
   third.releaseAll();
   space.releaseAll();
   kit.memory.audit();
@@ -148,78 +148,78 @@ test('a step that fails leaves the out-pages as they were', () => {
 
 test('slots that are reserved and not yet computed are neither found nor continued', () => {
   const { kit, space } = open();
-  const first = prepare(space, ALL, 0, TEXT);
-  const next = prepare(space, ALL, 10, [15, 16, 17]);
+  const first = prepare(space, ADDRESSES, 0, TEXT);
+  const next = prepare(space, ADDRESSES, 10, [15, 16, 17]);
   assert.ok(next.run, 'the next call of the batch goes on with the text');
   assert.equal(kit.memory.prefixes?.size, 0);
   const { space: other } = open({}, kit);
-  assert.equal(prepare(other, ALL, 0, TEXT).taken, 0);
+  assert.equal(prepare(other, ADDRESSES, 0, TEXT).taken, 0);
   first.commit();
   assert.equal(kit.memory.prefixes?.size, 2, 'the page that the next call fills as well is not computed');
   next.fail();
   assert.equal(kit.memory.prefixes?.size, 2);
-  assert.equal(forward(space, ALL, 10, [20, 21]), 0);
+  assert.equal(forward(space, ADDRESSES, 10, [20, 21]), 0);
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ALL, 0, [...TEXT, 15, 16, 17]), 10, 'what failed is not found');
+  assert.equal(forward(third, ADDRESSES, 0, [...TEXT, 15, 16, 17]), 10, 'what failed is not found');
   const { space: fourth } = open({}, kit);
-  assert.equal(forward(fourth, ALL, 0, [...TEXT, 20, 21, 22]), 12);
+  assert.equal(forward(fourth, ADDRESSES, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
 test('reserved slots are not found either when an earlier call, which knows the page as full, has ended', () => {
   const { kit, space } = open({ pages: 64 });
   const { space: other } = open({}, kit);
-  forward(other, ALL, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
-  const first = prepare(space, ALL, 0, TEXT);
-  const next = prepare(space, ALL, 10, [15, 16]);
+  forward(other, ADDRESSES, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
+  const first = prepare(space, ADDRESSES, 0, TEXT);
+  const next = prepare(space, ADDRESSES, 10, [15, 16]);
   first.commit();
-  assert.equal(prepare(space, ALL, 12, [30, 31, 32, 33, 34]).taken, 0, 'what follows the page before');
+  assert.equal(prepare(space, ADDRESSES, 12, [30, 31, 32, 33, 34]).taken, 0, 'what follows the page before');
   next.commit();
   kit.memory.audit();
 });
 
 test('copies of a page that is not full are continued independently', () => {
   const { kit, space } = open();
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   space.share(Uint32Array.of(1, 2, 3), 20);
-  assert.equal(forward(space, ALL, 10, [30, 31, 32]), 0);
+  assert.equal(forward(space, ADDRESSES, 10, [30, 31, 32]), 0);
   assert.equal(forward(space, [20, 21, 22, 5], 10, [40, 41, 42]), 0);
   const { space: second } = open({}, kit);
-  assert.equal(forward(second, ALL, 0, [...TEXT, 30, 31, 32]), 12);
+  assert.equal(forward(second, ADDRESSES, 0, [...TEXT, 30, 31, 32]), 12);
   assert.equal(second.mapping(3).page, space.mapping(3).page);
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ALL, 0, [...TEXT, 40, 41, 42]), 12);
+  assert.equal(forward(third, ADDRESSES, 0, [...TEXT, 40, 41, 42]), 12);
   assert.equal(third.mapping(3).page, space.mapping(22).page);
 });
 
 test('a hit may end inside a page: the equal slots are copied, whether the page is full, partly filled or continued since', () => {
   const { kit, space } = open({ pages: 64 });
   const fresh = (): PageSpace => open({}, kit).space;
-  forward(space, ALL, 0, TEXT);
-  for (const [i, token] of [15, 16, 17].entries()) forward(space, ALL, 10 + i, [token]);
-  const other = prepare(fresh(), ALL, 0, [...TEXT.slice(0, 9), 99, 98]);
+  forward(space, ADDRESSES, 0, TEXT);
+  for (const [i, token] of [15, 16, 17].entries()) forward(space, ADDRESSES, 10 + i, [token]);
+  const other = prepare(fresh(), ADDRESSES, 0, [...TEXT.slice(0, 9), 99, 98]);
   assert.equal(other.taken, 9, 'as far as the texts are the same');
   other.commit();
   const last = fresh();
-  assert.equal(forward(last, ALL, 0, [...TEXT.slice(0, 9), 99, 97]), 10, 'the page of the latest text');
+  assert.equal(forward(last, ADDRESSES, 0, [...TEXT.slice(0, 9), 99, 97]), 10, 'the page of the latest text');
   assert.notEqual(last.mapping(3).page, space.mapping(3).page);
-  assert.equal(forward(fresh(), ALL, 0, [...TEXT, 15, 16, 17]), 12, 'a whole page where there is one');
-  assert.equal(forward(fresh(), ALL, 0, [50, ...TEXT.slice(1)]), 0);
+  assert.equal(forward(fresh(), ADDRESSES, 0, [...TEXT, 15, 16, 17]), 12, 'a whole page where there is one');
+  assert.equal(forward(fresh(), ADDRESSES, 0, [50, ...TEXT.slice(1)]), 0);
   kit.memory.audit();
 });
 
 test('a copied beginning becomes part of a new page of the text, and is removed when its call fails', () => {
   const { kit, space } = open({ pages: 64 });
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   const { space: second } = open({}, kit);
-  const failed = prepare(second, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42]);
+  const failed = prepare(second, ADDRESSES, 0, [...TEXT.slice(0, 9), 40, 41, 42]);
   assert.equal(failed.taken, 9);
   failed.fail();
   assert.equal(second.mapping(3).page.filled, 0);
   assert.equal(second.mapping(3).page.prefix, undefined);
-  assert.equal(forward(second, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]), 9);
+  assert.equal(forward(second, ADDRESSES, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]), 9);
   const { space: third } = open({}, kit);
   assert.equal(
-    forward(third, ALL, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]),
+    forward(third, ADDRESSES, 0, [...TEXT.slice(0, 9), 40, 41, 42, 43]),
     12,
     'the page that began as a copy is whole',
   );
@@ -228,19 +228,19 @@ test('a copied beginning becomes part of a new page of the text, and is removed 
 
 test('pages that a call gave to others stay with them when it fails, and its own out-pages are empty again', () => {
   const { kit, space } = open({ pages: 64 });
-  const first = prepare(space, ALL, 0, TEXT.slice(0, 9));
+  const first = prepare(space, ADDRESSES, 0, TEXT.slice(0, 9));
   first.run?.give();
   assert.equal(kit.memory.prefixes?.size, 2);
   const { space: second } = open({}, kit);
-  assert.equal(forward(second, ALL, 0, TEXT), 8);
+  assert.equal(forward(second, ADDRESSES, 0, TEXT), 8);
   first.fail();
   kit.memory.audit();
-  for (const address of ALL) assert.equal(space.mapping(address).page.filled, 0);
+  for (const address of ADDRESSES) assert.equal(space.mapping(address).page.filled, 0);
   assert.equal(space.heldPages, 6);
-  assert.equal(forward(space, ALL, 0, TEXT), 9, 'and can be tried again');
+  assert.equal(forward(space, ADDRESSES, 0, TEXT), 9, 'and can be tried again');
   const third = open({}, kit).space;
-  forward(third, ALL, 0, [70, 71]);
-  const inside = prepare(third, ALL, 2, [72, 73, 74, 75, 76, 77]);
+  forward(third, ADDRESSES, 0, [70, 71]);
+  const inside = prepare(third, ADDRESSES, 2, [72, 73, 74, 75, 76, 77]);
   inside.run?.give();
   assert.equal(kit.memory.prefixes?.size, 2, 'a page that was begun before the call is not given before its end');
   inside.fail();
@@ -250,16 +250,16 @@ test('pages that a call gave to others stay with them when it fails, and its own
 
 test('a device that fails to copy a beginning leaves the out-pages as they were', () => {
   const { kit, space } = open({ pages: 64 });
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   const { space: second } = open({}, kit);
-  forward(second, ALL, 0, [70, 71]);
+  forward(second, ADDRESSES, 0, [70, 71]);
   forward(second, [4, 5, 6], 0, TEXT.slice(0, 2));
-  const before = ALL.map((address) => second.mapping(address).page);
+  const before = ADDRESSES.map((address) => second.mapping(address).page);
   kit.device.copySlots = () => {
     throw new Error('no copy');
   };
   assert.throws(() => prepare(second, [4, 5, 6], 2, TEXT.slice(2)), /no copy/);
-  for (const [i, address] of ALL.entries()) {
+  for (const [i, address] of ADDRESSES.entries()) {
     const { page } = second.mapping(address);
     if (before[i]!.filled > 0) assert.equal(page, before[i]);
     else assert.equal(page.filled, 0);
@@ -270,25 +270,25 @@ test('a device that fails to copy a beginning leaves the out-pages as they were'
 
 test('a whole page that was copied, because it left the tree, stays with others once it is given to them', () => {
   const { kit, space } = open({ pages: 40 });
-  forward(space, ALL, 0, TEXT.slice(0, 6));
+  forward(space, ADDRESSES, 0, TEXT.slice(0, 6));
   const { space: second } = open({}, kit);
-  forward(second, ALL, 0, TEXT.slice(0, 8));
-  forward(space, ALL, 6, TEXT.slice(6, 7));
-  forward(space, ALL, 7, TEXT.slice(7, 8));
+  forward(second, ADDRESSES, 0, TEXT.slice(0, 8));
+  forward(space, ADDRESSES, 6, TEXT.slice(6, 7));
+  forward(space, ADDRESSES, 7, TEXT.slice(7, 8));
   assert.notEqual(space.mapping(2).page, second.mapping(2).page, 'two pages hold the same, and one is in the tree');
   second.releaseAll();
   second.allocate(1, kit.memory.pool.free + 1);
   second.releaseAll();
   assert.equal(kit.memory.prefixes?.size, 1, 'the tree has lost the second page');
   const { space: third } = open({}, kit);
-  const giver = prepare(third, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 24]);
+  const giver = prepare(third, ADDRESSES, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 24]);
   assert.equal(giver.taken, 8, 'the other page is copied');
   giver.run?.give();
   const { space: fourth } = open({}, kit);
-  assert.equal(forward(fourth, ALL, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 25]), 12);
+  assert.equal(forward(fourth, ADDRESSES, 0, [...TEXT.slice(0, 8), 20, 21, 22, 23, 25]), 12);
   giver.fail();
   for (const address of [1, 2, 3]) assert.equal(fourth.mapping(address).page.filled, 0b1111);
-  for (const address of ALL) assert.equal(third.mapping(address).page.filled, 0);
+  for (const address of ADDRESSES) assert.equal(third.mapping(address).page.filled, 0);
   kit.memory.audit();
 });
 
@@ -307,13 +307,13 @@ test('one text twice in an inferlet is held once, and its limit is kept when a s
 
 test('anything but a plain text takes nothing and gives nothing', () => {
   const { kit, space } = open({ pages: 64 });
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   const fresh = (): PageSpace => open({}, kit).space;
-  assert.equal(prepare(fresh(), ALL, 1, TEXT).run, undefined, 'positions skip');
-  assert.equal(prepare(fresh(), ALL, 0, TEXT, { causal: false }).run, undefined, 'a mask');
+  assert.equal(prepare(fresh(), ADDRESSES, 1, TEXT).run, undefined, 'positions skip');
+  assert.equal(prepare(fresh(), ADDRESSES, 0, TEXT, { causal: false }).run, undefined, 'a mask');
   const masked = fresh();
   masked.mask(2, 1);
-  assert.equal(prepare(masked, ALL, 0, TEXT).run, undefined, 'an out-page with hidden slots');
+  assert.equal(prepare(masked, ADDRESSES, 0, TEXT).run, undefined, 'an out-page with hidden slots');
   const elsewhere = fresh();
   forward(elsewhere, [1], 0, TEXT.slice(0, 2));
   assert.equal(
@@ -327,27 +327,27 @@ test('anything but a plain text takes nothing and gives nothing', () => {
   const copied = fresh();
   forward(copied, [1, 2], 0, TEXT.slice(0, 8));
   copied.copySlots({ source: 2, sourceOffset: 0, destination: 1, destinationOffset: 0, count: 1, shift: 0 });
-  assert.equal(prepare(copied, ALL, 8, TEXT.slice(8)).run, undefined, 'a page written by a copy');
+  assert.equal(prepare(copied, ADDRESSES, 8, TEXT.slice(8)).run, undefined, 'a page written by a copy');
   const patched = fresh();
   forward(patched, [1], 0, TEXT.slice(0, 2));
   const [slot] = patched.emptySlots(Uint32Array.of(1), 1);
   fillSlot(slot!.page, slot!.slot, 9);
-  assert.equal(prepare(patched, ALL, 2, TEXT.slice(2)).run, undefined, 'a slot that no token accounts for');
+  assert.equal(prepare(patched, ADDRESSES, 2, TEXT.slice(2)).run, undefined, 'a slot that no token accounts for');
   const extended = fresh();
   forward(extended, [1], 0, TEXT.slice(0, 2));
   const tokens = { sources: Uint32Array.of(1), indices: Uint32Array.of(0), positions: new Uint32Array(0) };
   copyTokens(extended, { ...tokens, destinations: Uint32Array.of(1) });
   assert.equal(extended.peek(1).page.prefix, undefined);
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 9, 'the page in the tree is unchanged');
+  assert.equal(forward(fresh(), ADDRESSES, 0, TEXT), 9, 'the page in the tree is unchanged');
   assert.equal(kit.memory.prefixes?.size, 2);
   kit.memory.audit();
 });
 
 test('tenants find nothing of each other, even after an import', () => {
   const { kit, space } = open({ tenant: 'a' });
-  forward(space, ALL, 0, TEXT);
+  forward(space, ADDRESSES, 0, TEXT);
   const { space: stranger } = open({ tenant: 'b' }, kit);
-  assert.equal(forward(stranger, ALL, 0, TEXT), 0);
+  assert.equal(forward(stranger, ADDRESSES, 0, TEXT), 0);
   const snapshot = space.snapshot(Uint32Array.of(1, 2));
   const { space: importer } = open({ tenant: 'c' }, kit);
   importer.importSnapshot(50, snapshot);
@@ -358,16 +358,16 @@ test('tenants find nothing of each other, even after an import', () => {
 test('pages that an adapter computed are found by that adapter only, whatever went before', () => {
   const { kit, space } = open({ tenant: 'a' });
   const fresh = () => open({ tenant: 'a' }, kit).space;
-  forward(space, ALL, 0, TEXT, { adapter: 'x' });
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 0);
-  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'y' }), 0);
-  assert.equal(forward(fresh(), ALL, 0, TEXT, { adapter: 'x' }), 9);
-  assert.equal(forward(fresh(), ALL, 0, TEXT), 9);
+  forward(space, ADDRESSES, 0, TEXT, { adapter: 'x' });
+  assert.equal(forward(fresh(), ADDRESSES, 0, TEXT), 0);
+  assert.equal(forward(fresh(), ADDRESSES, 0, TEXT, { adapter: 'y' }), 0);
+  assert.equal(forward(fresh(), ADDRESSES, 0, TEXT, { adapter: 'x' }), 9);
+  assert.equal(forward(fresh(), ADDRESSES, 0, TEXT), 9);
   assert.equal(kit.memory.prefixes?.size, 6);
   const mixed = fresh();
-  forward(mixed, ALL, 0, TEXT.slice(0, 4));
+  forward(mixed, ADDRESSES, 0, TEXT.slice(0, 4));
   assert.equal(
-    prepare(mixed, ALL, 4, TEXT.slice(4), { adapter: 'x' }).run,
+    prepare(mixed, ADDRESSES, 4, TEXT.slice(4), { adapter: 'x' }).run,
     undefined,
     'a text of both belongs to no adapter',
   );
@@ -384,7 +384,7 @@ test('a hit adds no held pages, and a swapped-out page comes back in the frame t
   assert.equal(kit.memory.pool.free, 0);
   assert.ok(space.peek(1).page.frame < 0);
   const swappedOut = kit.memory.pool.counts().swappedOut;
-  assert.equal(forward(second, ALL, 0, TEXT), 9);
+  assert.equal(forward(second, ADDRESSES, 0, TEXT), 9);
   assert.ok(space.peek(1).page.frame >= 0);
   assert.equal(kit.memory.stats().swapsIn, swappedOut > 1 ? 2 : 1);
   assert.equal(second.heldPages, 6);

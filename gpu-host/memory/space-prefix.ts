@@ -37,7 +37,7 @@ interface Text {
 
 /**
  * Maps pages of the prefix tree that hold a call's inputs in place of its empty out-pages. Afterwards the context is on the device and
- * `emptySlots(outPages, inputs - taken)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
+ * `emptySlots(outPages, inputs - cachedInputs)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
  * context was not computed from tokens alone with the call's adapter, or its positions skip.
  * @throws CallFault as `emptySlots` does, and changes nothing then
  */
@@ -50,16 +50,16 @@ export function beginPrefix(
   const { adapter } = request;
   const plain = plainCall(space, request, pages);
   if (!plain) return undefined;
-  const { text, rooms, begun, wanted } = plain;
+  const { text, rooms, begunTokens, wantedPages } = plain;
   space.makeResident(pages.rest);
   space.makeWritable(rooms);
   const { pageSize } = space.pool;
   const knownText = pages.text;
   for (const mapping of text.full) knownText.add(mapping);
-  const sequence = wanted > 0 ? sequenceOf(text, request.tokens) : request.tokens;
+  const sequence = wantedPages > 0 ? sequenceOf(text, request.tokens) : request.tokens;
   const foundChain =
-    wanted > 0 && isTextComputed(text, knownText.last)
-      ? find(space, tree, knownText, adapter, sequence, wanted)
+    wantedPages > 0 && isTextComputed(text, knownText.last)
+      ? find(space, tree, knownText, adapter, sequence, wantedPages)
       : NOTHING;
   const replacements = mapFound(space, foundChain.nodes, rooms);
   const mappedPages = replacements.length;
@@ -75,7 +75,7 @@ export function beginPrefix(
   return new PrefixRun(space, tree, {
     adapter,
     rooms,
-    cachedInputs: Math.max(0, mappedPages * pageSize - begun) + partTokens,
+    cachedInputs: Math.max(0, mappedPages * pageSize - begunTokens) + partTokens,
     length: (mappedPages > 0 ? (knownText.mappings.length + mappedPages) * pageSize : text.length) + partTokens,
     context: {
       text: knownText,
@@ -83,7 +83,7 @@ export function beginPrefix(
     },
     replaced: replacements,
     copied: copiedPart,
-    beginsInside: mappedPages === 0 && begun > 0,
+    beginsInside: mappedPages === 0 && begunTokens > 0,
   });
 }
 
@@ -107,20 +107,20 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
     if (error instanceof CallFault) return FINDS_NOTHING;
     throw error;
   }
-  if (!plain || plain.wanted === 0) return FINDS_NOTHING;
-  const { text, begun, wanted } = plain;
+  if (!plain || plain.wantedPages === 0) return FINDS_NOTHING;
+  const { text, begunTokens, wantedPages } = plain;
   const lastPrefix = text.full.at(-1)?.page.prefix;
   if (!isTextComputed(text) || (lastPrefix && !lastPrefix.node?.attached)) return FINDS_NOTHING;
   const { pageSize } = space.pool;
   const sequence = sequenceOf(text, request.tokens);
-  const nodes = tree.peek(treeTenant(space.owner.tenant, request.adapter), lastPrefix?.node, sequence, wanted);
+  const nodes = tree.peek(treeTenant(space.owner.tenant, request.adapter), lastPrefix?.node, sequence, wantedPages);
   const partTokens = nextPart(space, plain, { parent: lastPrefix?.node, nodes }, sequence)?.tokens ?? 0;
   const foundTokens = nodes.length * pageSize;
   const prefixBefore = nodes.at(-1)?.page.prefix ?? lastPrefix;
   return {
-    cachedInputs: Math.max(0, foundTokens - begun) + partTokens,
-    keys: () => (begun > foundTokens ? [] : textKeys(prefixBefore, sequence.subarray(foundTokens), pageSize)),
-    takes: wanted - nodes.length,
+    cachedInputs: Math.max(0, foundTokens - begunTokens) + partTokens,
+    keys: () => (begunTokens > foundTokens ? [] : textKeys(prefixBefore, sequence.subarray(foundTokens), pageSize)),
+    takes: wantedPages - nodes.length,
   };
 }
 
@@ -132,11 +132,11 @@ interface PlainCall {
   /** The out-pages that its inputs fill. */
   readonly rooms: Mapping[];
   /** Number of tokens on the page that the text ends in. */
-  readonly begun: number;
+  readonly begunTokens: number;
   /** Maximum tokens to take, from the beginning of the begun page on. */
-  readonly takable: number;
+  readonly maxTakenTokens: number;
   /** Number of whole pages among those tokens. */
-  readonly wanted: number;
+  readonly wantedPages: number;
 }
 
 /** @throws CallFault as `roomIn` does */
@@ -147,9 +147,9 @@ function plainCall(space: PageSpace, request: PrefixRequest, pages: ContextPages
   if (!text || !runsOn(positions, text.length)) return undefined;
   const rooms = space.roomIn(outPages, positions.length);
   if (!continues(text, rooms)) return undefined;
-  const begun = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
-  const takable = begun + Math.max(0, Math.min(tokens.length, positions.length - keep));
-  return { text, rooms, begun, takable, wanted: Math.floor(takable / space.pool.pageSize) };
+  const begunTokens = text.partial ? (text.partial.page.prefix?.known ?? 0) : 0;
+  const maxTakenTokens = begunTokens + Math.max(0, Math.min(tokens.length, positions.length - keep));
+  return { text, rooms, begunTokens, maxTakenTokens, wantedPages: Math.floor(maxTakenTokens / space.pool.pageSize) };
 }
 
 /** The text that these pages hold; undefined when they hold anything else. Empty pages may follow. */
@@ -227,7 +227,7 @@ function sequenceOf(text: Text, tokens: Uint32Array): Uint32Array {
 /** The part of a page that continues the found pages. The page must be copied: the call goes on inside of it. */
 function nextPart(
   space: PageSpace,
-  { rooms, takable }: PlainCall,
+  { rooms, maxTakenTokens }: PlainCall,
   { parent, nodes }: FoundChain,
   sequence: Uint32Array,
 ): PagePart | undefined {
@@ -235,7 +235,7 @@ function nextPart(
   const room = rooms[nodes.length];
   if (room?.page.filled !== 0) return undefined;
   const from = nodes.length * pageSize;
-  return partAfter(nodes.at(-1) ?? parent, sequence.subarray(from, Math.min(takable, from + pageSize)));
+  return partAfter(nodes.at(-1) ?? parent, sequence.subarray(from, Math.min(maxTakenTokens, from + pageSize)));
 }
 
 function copyNext(

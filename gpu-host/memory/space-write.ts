@@ -41,43 +41,43 @@ export function emptySlot(space: PageSpace, addresses: Uint32Array): number | un
  * @throws CallFault `context-overflow` when there are fewer, `invalid-argument` when an address is named twice, `limit-exceeded`
  */
 export function roomIn(space: PageSpace, addresses: Uint32Array, count: number): Mapping[] {
-  const wanted = new Set<Mapping>();
+  const roomMappings = new Set<Mapping>();
   const { fullBits, pageSize } = space.pool;
   // After the write no two mappings share a page, so each counts against the limit.
   const { maxOwnPages } = space.limits;
-  let room = 0;
+  let emptyCount = 0;
   for (const address of addresses) {
     const mapping = space.peek(address);
-    if (room >= count || mapping.page.filled === fullBits) continue;
-    if (wanted.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
-    if (wanted.size === maxOwnPages)
+    if (emptyCount >= count || mapping.page.filled === fullBits) continue;
+    if (roomMappings.has(mapping)) throw fault('invalid-argument', `page ${address} is named twice in the out-pages`);
+    if (roomMappings.size === maxOwnPages)
       throw fault('limit-exceeded', `more than ${maxOwnPages} pages to write, which is all that the inferlet may hold`);
-    wanted.add(mapping);
-    room += pageSize - bitCount(mapping.page.filled);
+    roomMappings.add(mapping);
+    emptyCount += pageSize - bitCount(mapping.page.filled);
   }
-  if (room < count) {
+  if (emptyCount < count) {
     throw fault(
       'context-overflow',
-      `${count} inputs need as many empty slots and the out-pages have ${room}; allocate more pages`,
+      `${count} inputs need as many empty slots and the out-pages have ${emptyCount}; allocate more pages`,
     );
   }
-  return [...wanted];
+  return [...roomMappings];
 }
 
 /** Checks the limits for a copy of each shared page; returns the number of mappings of each page. @throws CallFault `limit-exceeded` */
 export function checkCopies(space: PageSpace, mappings: readonly Mapping[]): Map<Page, number> {
   const { held, limits } = space;
-  const wanted = new Map<Page, number>();
-  for (const { page } of mappings) wanted.set(page, (wanted.get(page) ?? 0) + 1);
+  const mappingCounts = new Map<Page, number>();
+  for (const { page } of mappings) mappingCounts.set(page, (mappingCounts.get(page) ?? 0) + 1);
   let growth = 0;
   let tenantGrowth = 0;
-  for (const [page, count] of wanted) {
+  for (const [page, count] of mappingCounts) {
     const stays = (held.get(page) ?? 0) > count;
     growth += stays ? count : count - 1;
     tenantGrowth += stays || limits.tenantHolders(page) > 1 ? count : count - 1;
   }
   space.checkLimit(growth, tenantGrowth);
-  return wanted;
+  return mappingCounts;
 }
 
 /** Moves mappings of shared pages, which are on the device, to copies of their own. @throws CallFault, and moves none then */

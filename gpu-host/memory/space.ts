@@ -382,7 +382,7 @@ export class PageSpace {
   }
 
   #takeText([first]: Uint32Array): KnownText | undefined {
-    const mapping = first === undefined || this.failures.some ? undefined : this.#mappings.get(first);
+    const mapping = first === undefined || this.failures.hasAny ? undefined : this.#mappings.get(first);
     const text = mapping?.text;
     if (mapping) mapping.text = undefined;
     return text;

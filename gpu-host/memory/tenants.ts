@@ -25,7 +25,7 @@ export class TenantPages {
   #readAt = 0;
   /** Open spaces. */
   members = 0;
-  /** Places reserved for pages that a call under way may have to take back. */
+  /** Pages of the quota reserved for pages that a call under way may have to take back. */
   reservedPages = 0;
   /** Number of spaces and snapshots that hold each page. */
   readonly #holders = new Map<Page, number>();
@@ -49,7 +49,7 @@ export class TenantPages {
   }
 
   /** Sets the limit unless one that was read later is already set. */
-  limit({ pages, readAt }: TenantLimit): void {
+  setLimit({ pages, readAt }: TenantLimit): void {
     if (readAt < this.#readAt) return;
     this.#maxPages = pages ?? Number.POSITIVE_INFINITY;
     this.#readAt = readAt;
@@ -87,14 +87,14 @@ export class Tenants {
   /** Adds a space to the tenant of that name. Of all limits given, the one that was read last counts. */
   join(name: string, limit?: TenantLimit): TenantPages {
     const tenant = this.#tenantOf(name);
-    if (limit) tenant.limit(limit);
+    if (limit) tenant.setLimit(limit);
     tenant.members++;
     return tenant;
   }
 
   /** Ignores tenants without inferlets and pages: their next inferlet brings the limit. */
-  limit(name: string, limit: TenantLimit): void {
-    this.#tenants.get(name)?.limit(limit);
+  setLimit(name: string, limit: TenantLimit): void {
+    this.#tenants.get(name)?.setLimit(limit);
   }
 
   /** Maximum pages of a tenant; undefined without a limit, or when the tenant has neither inferlets nor pages. */
@@ -106,7 +106,7 @@ export class Tenants {
   leave(tenant: TenantPages, pages: Iterable<Page>): void {
     for (const page of pages) tenant.letGo(page);
     tenant.members--;
-    this.#settle(tenant);
+    this.#forgetIfUnused(tenant);
   }
 
   /** Counts a page that a snapshot of the tenant holds. */
@@ -117,7 +117,7 @@ export class Tenants {
   letGo(name: string, page: Page): void {
     const tenant = this.#tenantOf(name);
     tenant.letGo(page);
-    this.#settle(tenant);
+    this.#forgetIfUnused(tenant);
   }
 
   /** The `maxTenants` tenants that hold most pages, largest first. */
@@ -138,7 +138,7 @@ export class Tenants {
   }
 
   /** Forgets a tenant that has neither inferlets nor pages. */
-  #settle(tenant: TenantPages): void {
+  #forgetIfUnused(tenant: TenantPages): void {
     if (tenant.members === 0 && tenant.heldPages === 0) this.#tenants.delete(tenant.name);
   }
 }

@@ -5,7 +5,7 @@ const BUFFER_BYTES = 4 * 1024 * 1024;
 /** Upper bound of the bytes that precede a page's keys and values in its record for another host. */
 const RECORD_HEAD_BYTES = 4096;
 /** Transfers beyond this number use ordinary memory: the thread waits for their copies. */
-const MOST_PINNED = 8;
+const MAX_PINNED_BUFFERS = 8;
 
 /** Memory for pages on their way between the device and a file or another host. */
 export interface TransferBuffer {
@@ -20,7 +20,7 @@ export class TransferBuffers {
   readonly #size: number;
   /** Pinned memory that no transfer uses. */
   readonly #idle: Uint8Array[] = [];
-  #pinned = 0;
+  #pinnedCount = 0;
 
   constructor(device: PageDevice) {
     this.#device = device;
@@ -56,9 +56,9 @@ export class TransferBuffers {
   }
 
   #allocate(): Uint8Array | undefined {
-    if (this.#pinned === MOST_PINNED) return undefined;
+    if (this.#pinnedCount === MAX_PINNED_BUFFERS) return undefined;
     const memory = this.#device.allocatePinned?.(this.#size);
-    if (memory) this.#pinned++;
+    if (memory) this.#pinnedCount++;
     return memory;
   }
 }

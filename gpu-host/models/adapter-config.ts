@@ -70,15 +70,19 @@ export function parseAdapterConfig(json: unknown): AdapterConfig {
 
 function targetsOf(modules: readonly string[] | string): readonly Projection[] {
   if (typeof modules === 'string') {
-    throw refused(`"target_modules": the pattern "${modules}" is not supported`, `name projections: ${NAMES}`);
+    throw refused(
+      `"target_modules": the pattern "${modules}" is not supported`,
+      `name projections: ${PROJECTION_NAMES}`,
+    );
   }
   if (modules.length === 0) throw refused('"target_modules" is empty: the adapter changes nothing');
   const unknown = modules.find((name) => !(PROJECTIONS as readonly string[]).includes(name));
-  if (unknown !== undefined) throw refused(`"target_modules": "${unknown}" is not supported`, `supported: ${NAMES}`);
+  if (unknown !== undefined)
+    throw refused(`"target_modules": "${unknown}" is not supported`, `supported: ${PROJECTION_NAMES}`);
   return PROJECTIONS.filter((name) => modules.includes(name));
 }
 
-const NAMES = PROJECTIONS.join(', ');
+const PROJECTION_NAMES = PROJECTIONS.join(', ');
 
 /** True when a setting has an effect: false, null and empty lists have none. */
 function isSet(value: unknown): boolean {

@@ -92,8 +92,8 @@ describe('loadAdapter', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** A random adapter of `q_proj` and `down_proj`, with some tensors left out, added or of another shape. */
-  const written = async (
+  /** Writes and loads an adapter of `q_proj` and `down_proj`. `change` gives each tensor's shape; null leaves the tensor out. */
+  const writeAdapter = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,
     value = 1,
@@ -103,15 +103,15 @@ describe('loadAdapter', () => {
     await randomAdapter(at, model.config, 2, { rank: 4, targets });
     const tensors = [...adapterTensors(model.config, { rank: 4, targets }), ['extra', [1]] as const].flatMap(
       ([tensor, shape]) => {
-        const made = change(tensor, shape);
-        const data = () => new Float32Array((made ?? []).reduce((a, b) => a * b, 1)).fill(value);
-        return made === null ? [] : [{ name: tensor, shape: made, data }];
+        const newShape = change(tensor, shape);
+        const data = () => new Float32Array((newShape ?? []).reduce((a, b) => a * b, 1)).fill(value);
+        return newShape === null ? [] : [{ name: tensor, shape: newShape, data }];
       },
     );
     await writeSafetensors(join(at, 'adapter_model.safetensors'), tensors);
     return loadAdapter(at, model.config);
   };
-  const known = (tensor: string, shape: readonly number[]) => (tensor === 'extra' ? null : shape);
+  const withoutExtra = (tensor: string, shape: readonly number[]) => (tensor === 'extra' ? null : shape);
   const A = 'base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight';
   const B = 'base_model.model.model.layers.0.mlp.down_proj.lora_B.weight';
 
@@ -123,19 +123,24 @@ describe('loadAdapter', () => {
     assert.deepEqual([query?.a.length, query?.b.length], [4 * hiddenSize, 4 * heads * headDim]);
     const down = adapter.read(0, 'down_proj');
     assert.deepEqual([down?.a.length, down?.b.length], [4 * intermediateSize, 4 * hiddenSize]);
-    const some = await written('some', known);
+    const some = await writeAdapter('some', withoutExtra);
     assert.equal(some.read(0, 'v_proj'), undefined);
     const values = 2 * (4 * hiddenSize + 4 * heads * headDim + 4 * intermediateSize + 4 * hiddenSize);
     assert.equal(some.bytes, 4 * values);
   });
 
   for (const [what, change, code, text] of [
-    ['lacks a matrix', (t, s) => (t === A ? null : known(t, s)), 'missing-tensor', /layers\.1.*q_proj\.lora_A/],
-    ['has a matrix of another shape', (t, s) => (t === B ? [9, 4] : known(t, s)), 'wrong-shape', /\[9, 4\].*\[32, 4\]/],
+    ['lacks a matrix', (t, s) => (t === A ? null : withoutExtra(t, s)), 'missing-tensor', /layers\.1.*q_proj\.lora_A/],
+    [
+      'has a matrix of another shape',
+      (t, s) => (t === B ? [9, 4] : withoutExtra(t, s)),
+      'wrong-shape',
+      /\[9, 4\].*\[32, 4\]/,
+    ],
     ['has a tensor of no target', (_, s) => s, 'unsupported-adapter', /"extra"/],
-  ] as const satisfies readonly (readonly [string, Parameters<typeof written>[1], ModelErrorCode, RegExp])[]) {
+  ] as const satisfies readonly (readonly [string, Parameters<typeof writeAdapter>[1], ModelErrorCode, RegExp])[]) {
     it(`refuses one that ${what}`, async () => {
-      await assert.rejects(written(`bad ${what}`, change), isRefused(code, text));
+      await assert.rejects(writeAdapter(`bad ${what}`, change), isRefused(code, text));
     });
   }
 
@@ -151,9 +156,9 @@ describe('loadAdapter', () => {
   });
 
   it('refuses, on a read, numbers that are not finite and a file that was changed after the check', async () => {
-    const bad = await written('infinite', known, Number.POSITIVE_INFINITY);
+    const bad = await writeAdapter('infinite', withoutExtra, Number.POSITIVE_INFINITY);
     assert.throws(() => bad.read(0, 'q_proj'), isRefused('malformed-weights', /lora_A.*not finite/));
-    const changed = await written('changed', known);
+    const changed = await writeAdapter('changed', withoutExtra);
     await writeFile(join(changed.directory, 'adapter_model.safetensors'), 'something else');
     assert.throws(() => changed.read(0, 'q_proj'), isRefused('malformed-weights', /was changed/));
   });

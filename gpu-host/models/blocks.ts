@@ -3,7 +3,7 @@ import { type FloatTensor, isFloat, readBytes, type StoredTensor } from './safet
 /**
  * A matrix whose rows are cut into blocks of columns, each with a scale of its own. A value is `(level − zero) × scale`; without zero points,
  * `zero` is `2^(bits − 1)`. Levels are unsigned; two levels of 4 bits share a byte, the first in its low half. ONNX Runtime's `MatMulNBits`
- * multiplies them as they are.
+ * takes matrices in this form without a conversion.
  *
  * A file has such a matrix as two tensors: `NAME.int8` or `NAME.int4` (U8, `[rows, blocks, bytes of a block]`) and `NAME.scales` (F32,
  * `[rows, blocks]`); with zero points also `NAME.zeros` (U8, `[rows, bytes of a row's zero points]`), in as many bits as the levels.
@@ -23,7 +23,7 @@ export const BLOCK_SIZES = [128, 64, 32, 16] as const;
 /** Columns of a block. */
 export type BlockSize = (typeof BLOCK_SIZES)[number];
 
-/** Place of a tensor's values: plain floats, or levels and scales. */
+/** Location of a tensor's values in its files: plain floats, or levels and scales. */
 export type TensorInfo = FloatTensor | BlockedTensor;
 
 /** Values as levels and scales; `levels` and `scales` are filled block by block, `zeros` row by row. */

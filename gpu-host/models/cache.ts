@@ -16,7 +16,7 @@ const MANIFEST = 'pie-model.json';
 /** Raise this version when conversions change, so that pulls convert older models again. */
 const LAYOUT_VERSION = 1;
 
-/** End of the name of a model's directory while `publish` puts another in its place. */
+/** Suffix of the name that `publish` gives the old directory of a model while it moves the new directory into place. */
 const REPLACED = '-replaced';
 
 /** A name that ends with `REPLACED`. */
@@ -101,20 +101,20 @@ export async function listCached(cacheDirectory = defaultCacheDirectory()): Prom
 }
 
 /**
- * Clears up after killed pulls of a model: removes the directories that they prepared, and puts back the model that they had moved aside when
- * they had not put another in its place. The caller holds the model's lock, so no other pull uses these directories.
+ * Clears up after killed pulls of a model: removes their staging directories. If a killed pull had moved the old model aside but not yet moved
+ * the new model into place, puts the old model back. The caller holds the model's lock, so no other pull uses these directories.
  */
 export async function recover(name: string, cacheDirectory: string): Promise<void> {
   const directory = join(cacheDirectory, name);
   for (const entry of await readdir(cacheDirectory)) {
     if (!isStagingOf(name, entry)) continue;
-    const left = join(cacheDirectory, entry);
-    if (entry.endsWith(REPLACED) && !existsSync(directory)) await rename(left, directory);
-    else await rm(left, { recursive: true, force: true });
+    const leftover = join(cacheDirectory, entry);
+    if (entry.endsWith(REPLACED) && !existsSync(directory)) await rename(leftover, directory);
+    else await rm(leftover, { recursive: true, force: true });
   }
 }
 
-/** The names of models that a pull has moved aside without another in their place: it is between two steps, or was killed there. */
+/** The names of models that a pull has moved aside and not yet replaced: the pull is between the two renames, or was killed there. */
 export async function listMovedAside(cacheDirectory: string): Promise<string[]> {
   const entries = await readdir(cacheDirectory).catch(() => []);
   const names = new Set(entries.flatMap((entry) => MOVED_ASIDE.exec(entry)?.[1] ?? []));
@@ -128,8 +128,8 @@ export async function createStaging(name: string, cacheDirectory: string): Promi
 }
 
 /**
- * Removes abandoned downloads, and returns the path prefix of the model's own, which a later pull goes on with. Models with the same
- * files have different prefixes, and the caller holds the model's lock, so no other pull writes these files.
+ * Removes abandoned downloads of all models, and returns the path prefix for this model's downloads, which a later pull resumes. Every model
+ * has its own prefix, and the caller holds the model's lock, so no other pull writes these files.
  */
 export async function prepareDownloads(name: string, cacheDirectory: string): Promise<string> {
   const downloads = join(cacheDirectory, '.downloads');

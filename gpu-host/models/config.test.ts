@@ -33,10 +33,10 @@ const llama = {
 
 const LLAMA3 = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
 
-function refused(json: object, code: string, words: RegExp): void {
+function assertRefused(json: object, code: string, message: RegExp): void {
   assert.throws(
     () => parseConfig(json),
-    (error) => error instanceof ModelError && error.code === code && words.test(error.message),
+    (error) => error instanceof ModelError && error.code === code && message.test(error.message),
   );
 }
 
@@ -84,20 +84,24 @@ describe('parseConfig', () => {
   });
 
   it('names the field that is wrong', () => {
-    refused({ ...llama, hidden_size: '2048' }, 'malformed-config', /"hidden_size"/);
-    refused({ ...llama, num_hidden_layers: 1e9 }, 'malformed-config', /"num_hidden_layers"/);
-    refused({ ...llama, rms_norm_eps: undefined }, 'malformed-config', /"rms_norm_eps"/);
-    refused({ ...llama, num_key_value_heads: 5 }, 'malformed-config', /"num_key_value_heads".*5 key and value heads/);
-    refused({ ...llama, head_dim: 63 }, 'malformed-config', /"head_dim".*63/);
-    refused([], 'malformed-config', /config.json/);
-    refused({}, 'malformed-config', /model_type/);
+    assertRefused({ ...llama, hidden_size: '2048' }, 'malformed-config', /"hidden_size"/);
+    assertRefused({ ...llama, num_hidden_layers: 1e9 }, 'malformed-config', /"num_hidden_layers"/);
+    assertRefused({ ...llama, rms_norm_eps: undefined }, 'malformed-config', /"rms_norm_eps"/);
+    assertRefused(
+      { ...llama, num_key_value_heads: 5 },
+      'malformed-config',
+      /"num_key_value_heads".*5 key and value heads/,
+    );
+    assertRefused({ ...llama, head_dim: 63 }, 'malformed-config', /"head_dim".*63/);
+    assertRefused([], 'malformed-config', /config.json/);
+    assertRefused({}, 'malformed-config', /model_type/);
   });
 });
 
-/** Fields that differ from the base's, and the expected outcome: parts of the result, or the field that the refusal names. */
+/** Fields that replace those of the base config, and the expected outcome: parts of the result, or the field that the refusal names. */
 type Variant = readonly [changed: Record<string, unknown>, expected: Partial<ReturnType<typeof parseConfig>> | RegExp];
 
-const scaled = (rope_scaling: object) => ({ rope_scaling });
+const withRopeScaling = (rope_scaling: object) => ({ rope_scaling });
 const CONTEXT = llama.max_position_embeddings;
 const EVERY_FAMILY: readonly Variant[] = [
   [{ hidden_act: 'silu' }, {}],
@@ -120,14 +124,14 @@ const EVERY_FAMILY: readonly Variant[] = [
   [{ rope_interleaved: true }, /"rope_interleaved"/],
   [{ architectures: ['AnyForCausalLM'], pretraining_tp: 2, attention_dropout: 0.1, use_cache: false }, {}],
   [{ architectures: ['AnyForSequenceClassification'] }, /"architectures".*SequenceClassification/],
-  [scaled({ rope_type: 'default' }), { ropeScaling: null }],
-  [scaled({ type: 'linear', factor: 4 }), { ropeScaling: { factor: 4 } }],
-  [scaled({ rope_type: 'linear' }), /"rope_scaling".*factor/],
-  [scaled({ type: 'dynamic', factor: 2 }), { ropeScaling: null, contextLength: CONTEXT }],
-  [scaled({ ...llama.rope_scaling, factor: 8 }), { ropeScaling: { ...LLAMA3, factor: 8 } }],
-  [scaled({ rope_type: 'llama3', factor: 8 }), /"rope_scaling".*four parameters/],
-  [scaled({ type: 'yarn', factor: 4 }), /"rope_scaling".*yarn/],
-  [scaled({ rope_type: 'longrope', short_factor: [1] }), /"rope_scaling".*longrope/],
+  [withRopeScaling({ rope_type: 'default' }), { ropeScaling: null }],
+  [withRopeScaling({ type: 'linear', factor: 4 }), { ropeScaling: { factor: 4 } }],
+  [withRopeScaling({ rope_type: 'linear' }), /"rope_scaling".*factor/],
+  [withRopeScaling({ type: 'dynamic', factor: 2 }), { ropeScaling: null, contextLength: CONTEXT }],
+  [withRopeScaling({ ...llama.rope_scaling, factor: 8 }), { ropeScaling: { ...LLAMA3, factor: 8 } }],
+  [withRopeScaling({ rope_type: 'llama3', factor: 8 }), /"rope_scaling".*four parameters/],
+  [withRopeScaling({ type: 'yarn', factor: 4 }), /"rope_scaling".*yarn/],
+  [withRopeScaling({ rope_type: 'longrope', short_factor: [1] }), /"rope_scaling".*longrope/],
   [{ rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 7 } }, { ropeScaling: { factor: 2 } }],
   [{ rope_parameters: { rope_type: 'yarn', factor: 4 } }, /"rope_parameters".*yarn/],
   [{ rope_parameters: { rope_type: 'default', partial_rotary_factor: 0.5 } }, /"rope_parameters".*partial_rotary/],
@@ -135,18 +139,18 @@ const EVERY_FAMILY: readonly Variant[] = [
   [{ layer_types: ['full_attention'] }, { contextLength: CONTEXT }],
   [{ layer_types: ['full_attention', 'chunked_attention'] }, /"layer_types".*chunked/],
 ];
-const slides = { use_sliding_window: true, sliding_window: 4096 };
+const activeWindow = { use_sliding_window: true, sliding_window: 4096 };
 /** Variants of Qwen 2 and 3. `undefined` is a field that the file lacks. */
 const QWEN: readonly Variant[] = [
   [{ sliding_window: 4096, use_sliding_window: false, max_window_layers: 0 }, { contextLength: CONTEXT }],
   [{ sliding_window: 4096 }, { contextLength: CONTEXT }],
-  [{ ...slides, max_window_layers: 15 }, { contextLength: 4096 }],
-  [{ ...slides, max_window_layers: 16 }, { contextLength: CONTEXT }],
-  [{ ...slides }, { contextLength: CONTEXT }],
-  [{ ...slides, num_hidden_layers: 29 }, { contextLength: 4096 }],
+  [{ ...activeWindow, max_window_layers: 15 }, { contextLength: 4096 }],
+  [{ ...activeWindow, max_window_layers: 16 }, { contextLength: CONTEXT }],
+  [{ ...activeWindow }, { contextLength: CONTEXT }],
+  [{ ...activeWindow, num_hidden_layers: 29 }, { contextLength: 4096 }],
   [{ use_sliding_window: true, sliding_window: undefined, max_window_layers: 0 }, { contextLength: 4096 }],
-  [{ ...slides, layer_types: ['full_attention', 'sliding_attention'] }, { contextLength: 4096 }],
-  [{ ...slides, max_window_layers: 0, layer_types: ['full_attention'] }, { contextLength: CONTEXT }],
+  [{ ...activeWindow, layer_types: ['full_attention', 'sliding_attention'] }, { contextLength: 4096 }],
+  [{ ...activeWindow, max_window_layers: 0, layer_types: ['full_attention'] }, { contextLength: CONTEXT }],
 ];
 const FAMILY_VARIANTS: Readonly<Record<string, readonly Variant[]>> = {
   llama: [

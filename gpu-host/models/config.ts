@@ -107,7 +107,7 @@ const configSchema = z.looseObject({
 
 type ConfigFile = z.infer<typeof configSchema>;
 
-/** Values that transformers takes for fields that the file lacks, where they do not follow from its other fields. */
+/** Constant defaults of transformers for absent fields; defaults that depend on other fields are not listed here. */
 const FAMILY_DEFAULTS: Readonly<Record<string, Partial<ConfigFile>>> = {
   mistral: { num_key_value_heads: 8, sliding_window: 4096 },
   qwen2: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28 },
@@ -244,12 +244,12 @@ function refuseUnsupported(file: ConfigFile): void {
 
 /** Full attention gives the same results inside the sliding window, so the window bounds the context instead of changing the mask. */
 function contextLengthOf(file: ConfigFile): number {
-  const { max_position_embeddings: most, num_hidden_layers: layers, max_window_layers, layer_types } = file;
+  const { max_position_embeddings: maxPositions, num_hidden_layers: layers, max_window_layers, layer_types } = file;
   // Mistral's layers all have the window. Qwen has it in the layers behind the first `max_window_layers`, if `use_sliding_window` is set.
   const someLayerSlides = layer_types?.includes('sliding_attention') ?? layers > (max_window_layers ?? 0);
-  const slides =
+  const hasSlidingWindow =
     file.model_type === 'mistral' ? file.use_sliding_window !== false : someLayerSlides && file.use_sliding_window;
-  return slides ? Math.min(file.sliding_window ?? most, most) : most;
+  return hasSlidingWindow ? Math.min(file.sliding_window ?? maxPositions, maxPositions) : maxPositions;
 }
 
 /** The rotation's parameters, and the field that has them. */
@@ -300,8 +300,8 @@ function ropeScalingOf({ field, values }: Rope): ModelConfig['ropeScaling'] {
 
 function endTokens(file: ConfigFile, generation: unknown): number[] {
   const extra = z.looseObject({ eos_token_id: configSchema.shape.eos_token_id }).safeParse(generation);
-  const more = extra.success ? extra.data.eos_token_id : null;
-  return [...new Set([...tokensOf(file, file.eos_token_id), ...tokensOf(file, more)])];
+  const generationIds = extra.success ? extra.data.eos_token_id : null;
+  return [...new Set([...tokensOf(file, file.eos_token_id), ...tokensOf(file, generationIds)])];
 }
 
 /** The ids that the vocabulary has. Some repositories name tokens that their model has no row for. */

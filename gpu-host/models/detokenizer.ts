@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { ModelError } from './errors.ts';
 
-/** A `tokenizer.json` decoder in the form of all supported decoders: bytes per token, and an optional strip of one leading space. */
+/** A `tokenizer.json` decoder, reduced to what all supported decoders do: bytes per token, and an optional strip of one leading space. */
 export interface TokenDecoder {
   /** Bytes that a token contributes, independent of its neighbours. */
   bytesOf(token: string): Uint8Array;
@@ -33,16 +33,16 @@ const decoderSchema = z.looseObject({
  */
 export function parseDecoder(json: unknown): TokenDecoder {
   const replacements: [from: string, to: string][] = [];
-  let byteLevel = false;
-  let byteFallback = false;
+  let isByteLevel = false;
+  let hasByteFallback = false;
   let stripsLeadingSpace = false;
   for (const step of flatten(json)) {
     switch (step.type) {
       case 'ByteLevel':
-        byteLevel = true;
+        isByteLevel = true;
         break;
       case 'ByteFallback':
-        byteFallback = true;
+        hasByteFallback = true;
         break;
       case 'Fuse':
         break;
@@ -62,9 +62,9 @@ export function parseDecoder(json: unknown): TokenDecoder {
         throw unsupported(`"${step.type}"`);
     }
   }
-  const bytesOf = byteLevel
+  const bytesOf = isByteLevel
     ? byteLevelBytes
-    : (token: string) => (byteFallback && fallbackByte(token)) || encoder.encode(replaceAll(token, replacements));
+    : (token: string) => (hasByteFallback && fallbackByte(token)) || encoder.encode(replaceAll(token, replacements));
   return { bytesOf, stripsLeadingSpace };
 }
 

@@ -42,7 +42,7 @@ describe('fingerprint', () => {
     }
   };
 
-  const floats = (name: string, of = model): StoredTensor => {
+  const plainTensor = (name: string, of = model): StoredTensor => {
     const info = of.tensors.info(name);
     assert.ok(!isBlocked(info));
     return info;
@@ -90,14 +90,14 @@ describe('fingerprint', () => {
   });
 
   it('differs with every byte of a small tensor', () => {
-    const info = floats('model.layers.1.post_attention_layernorm.weight');
+    const info = plainTensor('model.layers.1.post_attention_layernorm.weight');
     const hash = hashOf(model);
     for (let byte = 0; byte < info.bytes; byte += 13) assert.notEqual(hashWithByte(info, byte), hash, `byte ${byte}`);
     assert.equal(hashOf(model), hash);
   });
 
   it('reads samples of a large tensor, from its first byte to its last', () => {
-    const info = floats(EMBEDDINGS);
+    const info = plainTensor(EMBEDDINGS);
     assert.equal(info.bytes, 1 << 20);
     const hash = hashOf(model);
     let sampled = 0;
@@ -121,7 +121,7 @@ describe('fingerprint', () => {
   it('reports a file that has become shorter', async () => {
     await cp(model.directory, join(root, 'short'), { recursive: true });
     const short = await loadModel(join(root, 'short'));
-    const last = floats('lm_head.weight', short);
+    const last = plainTensor('lm_head.weight', short);
     truncateSync(last.file, last.offset + last.bytes - 1);
     assert.throws(
       () => hashOf(short),

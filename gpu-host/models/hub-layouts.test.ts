@@ -14,7 +14,7 @@ import { loadTokenizer } from './tokenizer.ts';
 /** A repository of the hub with tiny random weights: its files, their content, and the expected results. */
 interface Layout {
   readonly model: Partial<ModelConfig>;
-  /** Fields of config.json beside those of the sizes. */
+  /** Fields that this repository adds to the random model's config.json or replaces there. */
   readonly config: object;
   readonly shards: number;
   /** Names of the tokens 1 and 2. */
@@ -218,12 +218,12 @@ describe('repositories of the hub', () => {
 /** Writes the weights as transformers does: one file, or shards with an index. */
 async function writeShards({ config, tensors }: LoadedModel, shards: number, folder: string): Promise<void> {
   const names = expectedTensors(config).map(([name]) => name);
-  const per = Math.ceil(names.length / shards);
+  const tensorsPerShard = Math.ceil(names.length / shards);
   const weight_map: Record<string, string> = {};
   const number = (i: number) => String(i).padStart(5, '0');
   for (let shard = 0; shard < shards; shard++) {
     const file = shards === 1 ? 'model.safetensors' : `model-${number(shard + 1)}-of-${number(shards)}.safetensors`;
-    const sources = names.slice(shard * per, (shard + 1) * per).map((name) => {
+    const sources = names.slice(shard * tensorsPerShard, (shard + 1) * tensorsPerShard).map((name) => {
       weight_map[name] = file;
       return { name, shape: tensors.info(name).shape, data: () => tensors.read(name) };
     });

@@ -18,7 +18,7 @@ describe('withLock', () => {
   it('lets one caller in at a time, and notifies the others that they wait', async () => {
     const file = join(directory, 'one');
     let inside = 0;
-    let most = 0;
+    let mostInside = 0;
     let waited = 0;
     const { promise: allWait, resolve } = Promise.withResolvers<void>();
     const onWait = () => {
@@ -27,14 +27,14 @@ describe('withLock', () => {
     const enter = () =>
       withLock(file, { pollMs: 5, onWait }, async () => {
         inside++;
-        most = Math.max(most, inside);
+        mostInside = Math.max(mostInside, inside);
         // The first holder keeps the lock until `onWait` was called for all others.
         await allWait;
         await delay(1);
         inside--;
       });
     await Promise.all(Array.from({ length: 8 }, enter));
-    assert.equal(most, 1);
+    assert.equal(mostInside, 1);
     assert.equal(waited, 7);
     assert.deepEqual(await readdir(directory), []);
   });

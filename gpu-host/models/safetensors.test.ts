@@ -24,11 +24,11 @@ describe('safetensors', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const refuses = async (bytes: Buffer, words: RegExp) => {
+  const refuses = async (bytes: Buffer, message: RegExp) => {
     await writeFile(path, bytes);
     assert.throws(
       () => readSafetensorsHeader(path),
-      (error) => error instanceof ModelError && error.code === 'malformed-weights' && words.test(error.message),
+      (error) => error instanceof ModelError && error.code === 'malformed-weights' && message.test(error.message),
     );
   };
 
@@ -46,8 +46,8 @@ describe('safetensors', () => {
     assert.deepEqual(readTensor(tensors.get('b')!), b);
     assert.equal(readTensor(tensors.get('none')!).length, 0);
     assert.equal(tensors.get('a')!.offset % 64, 0);
-    const at = tensors.get('b')!;
-    const raw = (await readFile(path)).subarray(at.offset, at.offset + at.bytes);
+    const info = tensors.get('b')!;
+    const raw = (await readFile(path)).subarray(info.offset, info.offset + info.bytes);
     assert.equal(raw.readFloatLE(4), Number.POSITIVE_INFINITY, 'offsets are those of the file');
   });
 

@@ -9,7 +9,7 @@ export type FloatType = 'F32' | 'F16' | 'BF16';
 /** Other types of tensors that some checkpoints have: levels, integers in words, counts, and floats of 8 bits. */
 export type OtherType = 'U8' | 'I32' | 'I64' | 'F8_E4M3';
 
-/** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), row-major. */
+/** Location of one tensor in its file: `bytes` bytes at `offset` from the start of the file, row-major. */
 export interface StoredTensor {
   readonly dtype: FloatType | OtherType;
   readonly shape: readonly number[];
@@ -113,7 +113,7 @@ function parseHeader(fd: number, file: string, stats: BigIntStats): Map<string, 
     }
     if (end > fileBytes - dataStart) fail(`tensor "${name}" ends at byte ${dataStart + end} of a file of ${fileBytes}`);
     ranges.push({ name, begin, end });
-    if (isRead(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes, version });
+    if (isReadType(dtype)) tensors.set(name, { dtype, shape, file, offset: dataStart + begin, bytes, version });
   }
   ranges.sort((a, b) => a.begin - b.begin || a.end - b.end);
   let position = 0;
@@ -130,7 +130,7 @@ const READ_TYPES: ReadonlySet<string> = new Set<StoredTensor['dtype']>([
   ...(['U8', 'I32', 'I64', 'F8_E4M3'] as const),
 ]);
 
-function isRead(dtype: string): dtype is StoredTensor['dtype'] {
+function isReadType(dtype: string): dtype is StoredTensor['dtype'] {
   return READ_TYPES.has(dtype);
 }
 

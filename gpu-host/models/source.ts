@@ -61,7 +61,7 @@ export function cacheName(source: ModelSource): string {
       const { id, file, revision } = source;
       const revisionParts = revision === 'main' ? [] : [revision];
       if (file === undefined) return flatten('hf', id, ...revisionParts);
-      // `x/y.gguf` and `x--y.gguf` differ only here.
+      // Without the digest, `x/y.gguf` and `x--y.gguf` would have one name.
       return flatten('hf', id, file, ...revisionParts, digest(JSON.stringify([id, file, revision])));
     }
     case 'file': {

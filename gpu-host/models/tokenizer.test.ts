@@ -231,12 +231,12 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
   it('takes BOS from the files of the tokenizer, and from config.json only where these name none', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'pie-bos-'));
     const template = { type: 'TemplateProcessing', single: [{ SpecialToken: { id: 'x' } }, { Sequence: { id: 'A' } }] };
-    const behind = { ...template, single: template.single.toReversed() };
+    const templateWithBosLast = { ...template, single: template.single.toReversed() };
     const bytes = { type: 'ByteLevel' };
     try {
       const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
       const named = { bos_token: '<|im_end|>' };
-      for (const [settings, configured, bos, eos, post_processor = null] of [
+      for (const [settings, configBos, bos, eos, post_processor = null] of [
         [named, 7, 2, [8]],
         [{ ...named, add_bos_token: false }, 7, null, [8, 2]],
         [{ ...named, add_bos_token: false }, null, null, [8, 2], template],
@@ -245,12 +245,12 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
         [named, 7, 2, [8], { type: 'Sequence', processors: [bytes, template] }],
         [named, 7, 2, [8], template],
         [named, 7, null, [8, 2], bytes],
-        [named, 7, null, [8, 2], behind],
+        [named, 7, null, [8, 2], templateWithBosLast],
         [{}, 7, 7, [8]],
         [{ bos_token: null }, 7, null, [8, 7]],
       ] as const) {
         await writeFile(join(copy, 'tokenizer.json'), JSON.stringify({ ...json, post_processor }));
-        await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: configured, eos_token_id: 8 }));
+        await writeFile(join(copy, 'config.json'), JSON.stringify({ bos_token_id: configBos, eos_token_id: 8 }));
         await writeFile(join(copy, 'tokenizer_config.json'), JSON.stringify(settings));
         const { special } = await loadTokenizer(copy);
         assert.deepEqual([special.bos, special.eos], [bos, eos]);
@@ -343,7 +343,7 @@ describe('a tokenizer with Metaspace', () => {
         [await load({ add_prefix_space: true }), [5, 5]],
         [await load({ add_prefix_space: false }), [4, 5]],
         [await load({ add_prefix_space: false }, true), [4, 5]],
-        // Files of earlier releases of the library have both fields; the scheme is that of `add_prefix_space: true`.
+        // Files of earlier library releases have both fields; they contradict each other, and `add_prefix_space` counts.
         [await load({ add_prefix_space: false, prepend_scheme: 'always' }), [4, 5]],
       ] as const) {
         assert.deepEqual([...tokenizer.encode('Hi Hi')], tokens);
@@ -361,7 +361,7 @@ describe('the tokenizer of a model with a vision tower', () => {
     try {
       await randomVisionModel(directory, { text: { vocabularySize: 320, eosTokenIds: [2, 9] } }, 1);
       const tokenizer = await loadTokenizer(directory);
-      // Its last token is 258.
+      // The last token of tokenizer.json is 258.
       assert.equal(tokenizer.vocabularySize, 320);
       assert.equal(tokenizer.decode([100, 319, 101]), 'ab');
       assert.deepEqual(tokenizer.special.eos, [2, 9]);

@@ -141,9 +141,9 @@ function build(
     throw new ModelError('malformed-tokenizer', what);
   }
 
-  const bytes: (Uint8Array | undefined)[] = new Array(vocabularySize);
+  const bytesById: (Uint8Array | undefined)[] = new Array(vocabularySize);
   const tokenBytes = (id: number): Uint8Array => {
-    const cachedBytes = bytes[id];
+    const cachedBytes = bytesById[id];
     if (cachedBytes !== undefined) return cachedBytes;
     if (!Number.isInteger(id) || id < 0 || id >= vocabularySize) {
       throw new RangeError(`token id ${id} is outside the vocabulary of ${vocabularySize}`);
@@ -153,7 +153,7 @@ function build(
     const token = recognising.id_to_token(id);
     const computedBytes =
       special !== undefined ? Buffer.from(special) : token === undefined ? NOTHING : decoder.bytesOf(token);
-    bytes[id] = computedBytes;
+    bytesById[id] = computedBytes;
     return computedBytes;
   };
   const visibleBytes = (id: number) => (specialIds.has(id) ? NOTHING : tokenBytes(id));
@@ -161,9 +161,9 @@ function build(
   const stream: Tokenizer['stream'] = ({ special = false, continuation = false } = {}) =>
     createTokenStream(special ? tokenBytes : visibleBytes, decoder.stripsLeadingSpace && !continuation);
   // Some repositories name tokens that their model has no row for, or -1 for none.
-  const rows = ids[0]?.vocab_size ?? vocabularySize;
+  const outputRows = ids[0]?.vocab_size ?? vocabularySize;
   const withRow = (id: number | null | undefined): number | null =>
-    id !== null && id !== undefined && id >= 0 && id < rows ? id : null;
+    id !== null && id !== undefined && id >= 0 && id < outputRows ? id : null;
   const idOf = (name: string | null | undefined): number | null =>
     name === null || name === undefined ? null : withRow(recognising.token_to_id(name));
   // As in transformers, the tokenizer's own files, not config.json, decide whether a text begins with BOS: Qwen's tokenizer_config.json says

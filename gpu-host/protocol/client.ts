@@ -87,7 +87,7 @@ const STATS_DEADLINE_MS = 10_000;
  * one event-loop turn leave in one write.
  *
  * After a loss, every pending call answers `unavailable`, and so does every later call of the inferlets that were open: their pages died
- * with the host or were released by it. The connection reconnects by itself; inferlets opened after that work.
+ * with the host or were released by it. The connection reconnects by itself, for the inferlets that are opened afterwards.
  */
 export class GpuHostConnection {
   readonly name: string;
@@ -110,7 +110,7 @@ export class GpuHostConnection {
   #directories: ReadonlyMap<string, string> | undefined;
   #lostListeners = new Set<(cause: string) => void>();
   #readyListeners = new Set<() => void>();
-  #retry: NodeJS.Timeout | undefined;
+  #retryTimer: NodeJS.Timeout | undefined;
   #retryMs: number;
   #closed = false;
   /** True from a refusal until `retry`. */
@@ -119,9 +119,9 @@ export class GpuHostConnection {
   #opening: Link | undefined;
   #lastInferlet = 0;
   #lastStats = 0;
-  #stats = new Map<number, StatsWaiter>();
+  #statsWaiters = new Map<number, StatsWaiter>();
   /** The counters that were read last. */
-  #latest: GpuHostStats | undefined;
+  #latestStats: GpuHostStats | undefined;
 
   private constructor(address: string, options: ConnectOptions) {
     this.name = options.name ?? address;
@@ -226,10 +226,10 @@ export class GpuHostConnection {
     const id = ++this.#lastStats;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        this.#stats.delete(id);
+        this.#statsWaiters.delete(id);
         reject(new Error(`the GPU host did not answer within ${STATS_DEADLINE_MS} ms`));
       }, STATS_DEADLINE_MS);
-      this.#stats.set(id, { resolve, reject, timer });
+      this.#statsWaiters.set(id, { resolve, reject, timer });
       link.writer.begin(FRAME.statsRequest);
       link.writer.put(id);
       link.writer.put((options.reset ? STATS.reset : 0) | (options.modelsOnly ? STATS.modelsOnly : 0));
@@ -243,7 +243,7 @@ export class GpuHostConnection {
    * `stats`, which the runtime reads every second for its load.
    */
   efficientTokens(name: string): number | undefined {
-    const { models = [], encoders = [] } = this.#latest ?? {};
+    const { models = [], encoders = [] } = this.#latestStats ?? {};
     const model = models.find((one) => one.name === name);
     return model ? model.efficientTokens : encoders.find((one) => one.name === name)?.maxBatchTokens;
   }
@@ -271,7 +271,7 @@ export class GpuHostConnection {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    clearTimeout(this.#retry);
+    clearTimeout(this.#retryTimer);
     this.#lostListeners.clear();
     this.#readyListeners.clear();
     const link = this.#opening;
@@ -280,49 +280,52 @@ export class GpuHostConnection {
   }
 
   #open(): void {
-    const shared = { security: this.#security, owner: randomUUID() };
+    const sharedOptions = { security: this.#security, owner: randomUUID() };
     const events: LinkEvents = {
       onHello: (hello) => {
-        clearTimeout(late);
+        clearTimeout(helloTimer);
         const { name } = hello;
         if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
-        this.#hello = this.#here(hello);
+        this.#hello = this.#withLocalDirectories(hello);
         this.#helloAt = Date.now();
         this.#connectedSinceMs = performance.now();
         this.#link = link;
-        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, shared);
+        this.#tenants = new TenantLinks(this.#address, hello.hostId, link.version, sharedOptions);
         this.#retryMs = this.#reconnect.first;
         for (const listener of [...this.#readyListeners]) listener();
       },
       onStats: (id, json) => {
-        this.#latest = JSON.parse(json) as GpuHostStats;
-        this.#takeStats(id)?.resolve(this.#latest);
+        this.#latestStats = JSON.parse(json) as GpuHostStats;
+        this.#takeStats(id)?.resolve(this.#latestStats);
       },
       onLost: (cause) => {
-        clearTimeout(late);
+        clearTimeout(helloTimer);
         this.#lost(cause, link.isIncompatible);
       },
     };
-    const link = new Link(this.#address, events, this.#versions, { ...shared, heartbeat: this.#heartbeat });
-    const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);
-    late.unref();
+    const link = new Link(this.#address, events, this.#versions, { ...sharedOptions, heartbeat: this.#heartbeat });
+    const helloTimer = setTimeout(
+      () => link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
+      this.#helloMs,
+    );
+    helloTimer.unref();
     this.#opening = link;
   }
 
-  #refuse(link: Link, found: string): void {
+  #refuse(link: Link, foundName: string): void {
     this.#isRefused = true;
     const { name } = this;
-    const why = `The GPU host at ${this.#address} is ${found}, not ${name}. Give ${name} an address that leads to it from every machine.`;
+    const why = `The GPU host at ${this.#address} is ${foundName}, not ${name}. Give ${name} an address that leads to it from every machine.`;
     link.close(why);
     this.#onRefused?.(why);
   }
 
-  #here(hello: HostHello): HostHello {
-    const here = <Summary extends { readonly name: string }>(model: Summary): Summary => {
+  #withLocalDirectories(hello: HostHello): HostHello {
+    const withLocalDirectory = <Summary extends { readonly name: string }>(model: Summary): Summary => {
       const directory = this.#directories?.get(model.name);
       return directory === undefined ? model : { ...model, directory };
     };
-    return { ...hello, models: hello.models.map(here), encoders: hello.encoders.map(here) };
+    return { ...hello, models: hello.models.map(withLocalDirectory), encoders: hello.encoders.map(withLocalDirectory) };
   }
 
   #lost(cause: string, isIncompatible: boolean): void {
@@ -330,9 +333,9 @@ export class GpuHostConnection {
     this.#link = undefined;
     this.#tenants?.close(cause);
     this.#tenants = undefined;
-    this.#latest = undefined;
+    this.#latestStats = undefined;
     if (wasUp) this.#lostAt = Date.now();
-    for (const id of [...this.#stats.keys()]) this.#takeStats(id)?.reject(new Error(cause));
+    for (const id of [...this.#statsWaiters.keys()]) this.#takeStats(id)?.reject(new Error(cause));
     if (wasUp) for (const listener of [...this.#lostListeners]) listener(cause);
     if (isIncompatible && !this.#closed) {
       this.#isRefused = true;
@@ -341,12 +344,12 @@ export class GpuHostConnection {
     if (this.#closed || this.#isRefused) return;
     const pauseMs = this.#retryMs + randomInt(1 + Math.ceil(this.#retryMs / 4));
     this.#retryMs = Math.min(this.#retryMs * 2, this.#reconnect.longest);
-    this.#retry = setTimeout(() => this.#open(), pauseMs);
+    this.#retryTimer = setTimeout(() => this.#open(), pauseMs);
   }
 
   #takeStats(id: number): StatsWaiter | undefined {
-    const waiter = this.#stats.get(id);
-    this.#stats.delete(id);
+    const waiter = this.#statsWaiters.get(id);
+    this.#statsWaiters.delete(id);
     if (waiter) clearTimeout(waiter.timer);
     return waiter;
   }

@@ -36,14 +36,14 @@ test('a missing host of several delays no call and serves once it says hello', a
   let changes = 0;
   hosts.onChange(() => changes++);
   const ready = hosts.ready({ othersMs: 20 });
-  // A host that is registered during the wait ends it.
+  // A host that is registered during the wait ends the wait.
   hosts.set([
     { name: 'b', address },
     { name: 'a', address: missing },
   ]);
   await ready;
-  const [late, there] = hosts.list as [GpuHostConnection, GpuHostConnection];
-  assert.deepEqual([late.connected, late.models.length, there.connected], [false, 0, true]);
+  const [late, present] = hosts.list as [GpuHostConnection, GpuHostConnection];
+  assert.deepEqual([late.connected, late.models.length, present.connected], [false, 0, true]);
   const dead = late.openInferlet({ id: 'dead', maxPages: 16, arrival: 1 });
   assert.equal(tagOf(await dead.synchronize(dead.createQueue('tiny'))), 'unavailable');
   const again = new Promise<void>((resolve) => late.onReady(resolve));
@@ -59,7 +59,7 @@ test('a missing host of several delays no call and serves once it says hello', a
     'a host that is gone leaves, and the other connection stays',
   );
   assert.equal(tagOf(await fresh.synchronize(fresh.createQueue('tiny'))), 'ok');
-  const open = there.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
+  const open = present.openInferlet({ id: 'gone', maxPages: 16, arrival: 3 });
   assert.equal(tagOf(await open.synchronize(open.createQueue('tiny'))), 'unavailable');
   rmSync(missing);
 });
@@ -67,24 +67,27 @@ test('a missing host of several delays no call and serves once it says hello', a
 test('another host at the address is refused, and the address is tried again when the hosts are set', async (t) => {
   await using east = await startTestHost({ host: { name: 'east' } });
   await using west = await startTestHost({ host: { name: 'west' } });
-  const said: string[] = [];
+  const refusals: string[] = [];
   const wanted = { name: 'west', address: east.address, reconnectMs: { first: 1, longest: 1 } };
-  const hosts = new GpuHostConnections([wanted], { onRefused: (why) => said.push(why) });
+  const hosts = new GpuHostConnections([wanted], { onRefused: (why) => refusals.push(why) });
   t.after(() => hosts.close());
   await changeOf(hosts);
-  assert.match(said.join(), new RegExp(`^The GPU host at ${east.address} is east, not west\\. Give west an address`));
+  assert.match(
+    refusals.join(),
+    new RegExp(`^The GPU host at ${east.address} is east, not west\\. Give west an address`),
+  );
   const [connection] = hosts.list as [GpuHostConnection];
   assert.deepEqual([connection.connected, connection.models], [false, []]);
   const again = changeOf(hosts);
   hosts.set([wanted]);
   await again;
-  assert.equal(said.length, 2, 'it was tried again once');
+  assert.equal(refusals.length, 2, 'it was tried again once');
   hosts.set([{ ...wanted, alive: false }]);
   renameSync(west.address, east.address);
   const reached = changeOf(hosts);
   hosts.set([wanted]);
   await reached;
-  assert.deepEqual([connection.connected, hosts.list, said.length], [true, [connection], 2]);
+  assert.deepEqual([connection.connected, hosts.list, refusals.length], [true, [connection], 2]);
 });
 
 test('a connected host stays until the hosts have lacked it for some time, or its connection ends', async (t) => {

@@ -11,7 +11,7 @@ export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs' | 'onR
 }
 
 export interface GpuHostConnectionsOptions {
-  /** Time for which a connected host must be missing from the hosts before its connection is closed, in milliseconds; 0 by default. */
+  /** Time, in milliseconds, that a connected host may be missing from the hosts of `set` before its connection is closed; 0 by default. */
   readonly keptMs?: number;
   /** Called with the reason when another host answers at a host's address. */
   readonly onRefused?: (why: string) => void;
@@ -22,7 +22,7 @@ interface OpenHost {
   readonly connection: GpuHostConnection;
   /** True when `ready` waits for the host. */
   isAwaited: boolean;
-  /** Time since which the host has been missing from the hosts, in milliseconds of the caller's clock. */
+  /** Time since which the host has been missing from the hosts of `set`, in milliseconds of the caller's clock. */
   missingSinceMs: number | undefined;
 }
 

@@ -239,7 +239,7 @@ export class DeviceClient {
       (id, over) =>
         new RemoteRun({
           over,
-          consumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
+          reportConsumed: (tokens) => this.#issuer.send(queue, { op: 'run-consumed', tokens }, id),
           stop: () => this.#issuer.send(queue, { op: 'run-stop' }, id),
           piped: () => this.#issuer.send(queue, { op: 'run-piped' }, id),
         }),

@@ -70,7 +70,7 @@ export const addresses: Field<Uint32Array> = {
   addresses: ({ length }) => length,
   items: ({ length }) => length,
 };
-/** The pages that a call reads. They are mostly those of the queue's call before. */
+/** The pages that a call reads: mostly the same pages as in the previous call of its queue. */
 export const contextPages: Field<Uint32Array> = {
   ...addresses,
   put: (writer, value, keptList) => keptList.put(writer, value, true),
@@ -205,7 +205,7 @@ export const logitChanges: Field<LogitChanges> = record({
   ...{ frequency: f32, presence: f32, biasTokens: list, biasValues: floats, chosen: list },
 });
 
-/** One of a list of words. */
+/** One of a list of cases, sent as its index. */
 function choice<Case extends string>(cases: readonly Case[], what: string): Field<Case> {
   return {
     put: (writer, value) => writer.put(cases.indexOf(value)),

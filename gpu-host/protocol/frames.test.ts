@@ -42,7 +42,7 @@ const request = {
   adapter,
 };
 
-/** Values of each field. */
+/** The arbitrary that generates the values of each field. */
 const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.u32, u32],
   [fields.count, u32],
@@ -74,7 +74,7 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
 ]);
 
 /** Any call of any operation. */
-const made: fc.Arbitrary<DecodedCall> = fc.oneof(
+const anyCall: fc.Arbitrary<DecodedCall> = fc.oneof(
   ...Object.entries(OPERATIONS).map(([op, { entries }]) => {
     const values = entries.map(([name, field]) => [name, VALUES.get(field) ?? assert.fail(`${op}: ${name}`)]);
     const header = { op: fc.constant(op), inferlet: u32, queue: u32, id: u32 };
@@ -122,7 +122,7 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
 test('every call is decoded as it was encoded, however the stream is cut', () => {
   fc.assert(
     fc.property(
-      fc.array(made, { maxLength: 30 }),
+      fc.array(anyCall, { maxLength: 30 }),
       fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }),
       (calls, sizes) => {
         const writer = new FrameWriter();
@@ -266,7 +266,7 @@ test('random bytes are refused with a protocol fault, or wait for the rest of a 
 
 test('frames with one changed word are refused with a protocol fault, or read as other calls', () => {
   fc.assert(
-    fc.property(fc.array(made, { minLength: 1, maxLength: 5 }), fc.nat(), u32, (calls, at, value) => {
+    fc.property(fc.array(anyCall, { minLength: 1, maxLength: 5 }), fc.nat(), u32, (calls, at, value) => {
       const writer = new FrameWriter();
       for (const call of calls) encode(writer, call);
       const bytes = writer.take();

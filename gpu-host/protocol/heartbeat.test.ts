@@ -16,11 +16,11 @@ const QUICK = { everyMs: 20, silentIntervals: 10 };
 let duringStep: (() => Promise<void>) | undefined;
 let model: TestHost;
 before(async () => {
-  model = await startTestHost({ wrap: hooked });
+  model = await startTestHost({ wrap: withStepHook });
 });
 after(() => model[Symbol.asyncDispose]());
 
-function hooked(backend: Backend): Backend {
+function withStepHook(backend: Backend): Backend {
   const forward: Backend['forward'] = async (batch) => {
     const hook = duringStep;
     duringStep = undefined;
@@ -40,7 +40,7 @@ class Cable implements AsyncDisposable {
   readonly lost = { up: false, down: false };
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
-  readonly #far = new Set<Socket>();
+  readonly #hostSockets = new Set<Socket>();
   readonly #port: number;
 
   private constructor(server: Server, to: { host: string; port: number }) {
@@ -48,7 +48,7 @@ class Cable implements AsyncDisposable {
     this.#port = (server.address() as { port: number }).port;
     server.on('connection', (near: Socket) => {
       const far = connect(to);
-      this.#far.add(far);
+      this.#hostSockets.add(far);
       this.#carry(near, far, 'up');
       this.#carry(far, near, 'down');
     });
@@ -65,11 +65,11 @@ class Cable implements AsyncDisposable {
     return `127.0.0.1:${this.#port}`;
   }
 
-  /** Delays what the host sends, as a process does that computes. */
+  /** Delays what the host sends, as a host does whose process is busy with a computation. */
   async hold(ms: number): Promise<void> {
-    for (const socket of this.#far) socket.pause();
+    for (const socket of this.#hostSockets) socket.pause();
     await sleep(ms);
-    for (const socket of this.#far) socket.resume();
+    for (const socket of this.#hostSockets) socket.resume();
   }
 
   #carry(from: Socket, to: Socket, way: 'up' | 'down'): void {
@@ -88,7 +88,7 @@ class Cable implements AsyncDisposable {
   }
 }
 
-async function hosted({ silentMs = 60_000, heartbeat = QUICK } = {}) {
+async function connectOverCable({ silentMs = 60_000, heartbeat = QUICK } = {}) {
   const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs } });
   const cable = await Cable.to(await host.listen('127.0.0.1:0'));
   const connection = await GpuHostConnection.connect(cable.address, {
@@ -107,7 +107,7 @@ async function hosted({ silentMs = 60_000, heartbeat = QUICK } = {}) {
 
 for (const way of ['down', 'up'] as const)
   test(`a host whose cable is cut one way (${way}) is lost: its calls end, and the connection returns with the cable`, async () => {
-    await using at = await hosted();
+    await using at = await connectOverCable();
     const { cable, connection } = at;
     const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
     const queue = inferlet.createQueue('tiny');
@@ -124,7 +124,7 @@ for (const way of ['down', 'up'] as const)
   });
 
 test('a host ends all connections of a runtime that gives no sign of life, and frees what it held', async () => {
-  await using at = await hosted({ silentMs: 100, heartbeat: { everyMs: 20, silentIntervals: 10_000 } });
+  await using at = await connectOverCable({ silentMs: 100, heartbeat: { everyMs: 20, silentIntervals: 10_000 } });
   const { host, cable, connection } = at;
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
@@ -153,14 +153,14 @@ test('a host that goes down announces it on all connections of a runtime that it
 });
 
 test('a host that computes one long step stays, and so does a runtime that stood still', async () => {
-  await using at = await hosted({ silentMs: 200 });
+  await using at = await connectOverCable({ silentMs: 200 });
   const { cable, connection } = at;
   let losses = 0;
   connection.onLost(() => losses++);
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   duringStep = async () => {
-    // The host has announced the step before; on the same connection, an answer comes after the announcement.
+    // The host announced this step before it began. The answer follows the announcement on the same connection.
     await connection.stats();
     await cable.hold(400);
   };

@@ -8,8 +8,8 @@ test('metrics of a host name the device of each model, and how much memory of a 
   await using host = await startTestHost();
   const { models, ...stats } = host.host.stats();
   const points = (device: DeviceSummary, kv?: string) => {
-    const told = models.map((model) => ({ ...model, device, ...(kv !== undefined && { kv }) }));
-    const families = hostFamilies({ ...stats, models: told }, 'gpu-host-2');
+    const modelsOnDevice = models.map((model) => ({ ...model, device, ...(kv !== undefined && { kv }) }));
+    const families = hostFamilies({ ...stats, models: modelsOnDevice }, 'gpu-host-2');
     return ['pie.gpu.host.model.info', 'pie.device.memory'].map(
       (name) => families.find((family) => family.name === name)?.points,
     );
@@ -21,12 +21,12 @@ test('metrics of a host name the device of each model, and how much memory of a 
     [],
   ]);
   const card = { name: 'A card', index: 3, memory: { takenBytes: 5, totalBytes: 8 } };
-  const on = { device: 'A card', device_index: '3' };
+  const deviceLabels = { device: 'A card', device_index: '3' };
   assert.deepEqual(points(card, 'fp8'), [
-    [{ labels: { ...common, kv: 'fp8', ...on }, value: 1 }],
+    [{ labels: { ...common, kv: 'fp8', ...deviceLabels }, value: 1 }],
     [
-      { labels: { model, ...on, state: 'taken' }, value: 5 },
-      { labels: { model, ...on, state: 'all' }, value: 8 },
+      { labels: { model, ...deviceLabels, state: 'taken' }, value: 5 },
+      { labels: { model, ...deviceLabels, state: 'all' }, value: 8 },
     ],
   ]);
 });

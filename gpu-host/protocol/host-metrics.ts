@@ -6,10 +6,10 @@ const SIZE_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** A host's counters as metrics, for its own exporter and for the runtime. `host` is its name in the configuration. */
 export function hostFamilies({ connections, models, encoders }: GpuHostStats, host: string): MetricFamily[] {
-  const counter = numbers('counter', models);
-  const gauge = numbers('gauge', models);
-  const all = [...models, ...encoders];
-  const encoderCounter = numbers('counter', encoders);
+  const counter = numberFamily('counter', models);
+  const gauge = numberFamily('gauge', models);
+  const modelsAndEncoders = [...models, ...encoders];
+  const encoderCounter = numberFamily('counter', encoders);
   return [
     {
       ...{
@@ -34,9 +34,9 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       ...{ name: 'pie.device.memory', unit: 'By', description: 'Device memory that the model takes, and the total.' },
       ...{ kind: 'gauge', points: models.flatMap(memoryPoints) },
     },
-    histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, sizes),
-    histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, waits),
-    numbers('counter', all)(
+    histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, batchSizePoint),
+    histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, batchWaitPoint),
+    numberFamily('counter', modelsAndEncoders)(
       'pie.device.busy',
       's',
       'Time that the device computed.',
@@ -82,7 +82,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       'Images not encoded, because their tenant had them encoded before.',
       ({ imageHits }) => imageHits,
     ),
-    numbers('counter', all)(
+    numberFamily('counter', modelsAndEncoders)(
       'pie.device.failed_calls',
       '{call}',
       'Calls that failed.',
@@ -140,7 +140,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       'Inferlets that hold something of the model.',
       ({ inferlets }) => inferlets,
     ),
-    numbers('gauge', all)(
+    numberFamily('gauge', modelsAndEncoders)(
       'pie.gpu.waiting_calls',
       '{call}',
       'Calls that wait for the device.',
@@ -180,7 +180,7 @@ type Read<S> = (stats: S) => number;
 /** One number per model, or one for each value of a label. */
 type Reads<S> = Read<S> | Readonly<Record<string, Readonly<Record<string, Read<S>>>>>;
 
-function numbers<S extends { readonly name: string }>(kind: 'counter' | 'gauge', models: readonly S[]) {
+function numberFamily<S extends { readonly name: string }>(kind: 'counter' | 'gauge', models: readonly S[]) {
   return (name: string, unit: string, description: string, reads: Reads<S>) => {
     const points = models.flatMap((stats): NumberPoint[] => {
       const model = { model: stats.name };
@@ -204,7 +204,7 @@ function histogram(
   return { name, unit, description, kind: 'histogram', points };
 }
 
-function sizes({ batches, meanBatchSize, batchSizes }: ModelStats): Omit<HistogramPoint, 'labels'> {
+function batchSizePoint({ batches, meanBatchSize, batchSizes }: ModelStats): Omit<HistogramPoint, 'labels'> {
   const counts = new Array<number>(SIZE_BOUNDS.length + 1).fill(0);
   for (const [size, count] of batchSizes.entries()) {
     const at = SIZE_BOUNDS.findIndex((bound) => size <= bound);
@@ -214,7 +214,7 @@ function sizes({ batches, meanBatchSize, batchSizes }: ModelStats): Omit<Histogr
   return { count: batches, sum: meanBatchSize * batches, bounds: SIZE_BOUNDS, counts };
 }
 
-function waits({ waitCounts, waitMs }: ModelStats): Omit<HistogramPoint, 'labels'> {
+function batchWaitPoint({ waitCounts, waitMs }: ModelStats): Omit<HistogramPoint, 'labels'> {
   return {
     count: waitCounts.reduce((sum, count) => sum + count, 0),
     sum: waitMs / 1000,

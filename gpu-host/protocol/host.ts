@@ -96,7 +96,7 @@ export interface ModelStats extends ModelCompute {
   readonly pages: PageStats;
   /** Pages whose content is in the swap store and in no frame of the pool. */
   readonly swappedOutPages: number;
-  /** Approximate number of owned pages that could go to the swap store when other inferlets need room, as far as it has any. */
+  /** Approximate number of owned pages that could go to the swap store when other inferlets need room, within the store's free room. */
   readonly idlePages: number;
   readonly prefix: PrefixStats;
   /** Pages moved to the swap store, and back. */
@@ -119,7 +119,7 @@ export interface ModelStats extends ModelCompute {
   readonly waitingCalls: number;
   /** Device steps. */
   readonly batches: number;
-  /** Batches of these that were handed over while the one before was computed, or before their calls had come. */
+  /** Those of `batches` that went to the device while it computed the batch before, or before their calls had come. */
   readonly stepsAhead: number;
   /** Sequences of guessed steps that no call took. Absent from hosts that do not guess. */
   readonly vainGuesses?: number;
@@ -144,7 +144,7 @@ export interface ModelStats extends ModelCompute {
    * times tell it.
    */
   readonly efficientTokens?: number;
-  /** Measured times of steps; those of a size range are one point. Absent from hosts that do not measure them. */
+  /** Measured times of steps, one point for each range of sizes. Absent from hosts that do not measure them. */
   readonly stepTimes?: StepTimes;
   /** Milliseconds that a free device waited for queues that had just got results. */
   readonly graceMs: number;

@@ -5,9 +5,9 @@ import type { Issuer } from './issuer.ts';
 export function sendPixels(issuer: Issuer, call: number, pixels: Promise<Outcome<Uint8Array>>): void {
   const send = (bytes: Uint8Array) => issuer.send(0, { op: 'image-pixels', pixels: bytes }, call);
   const fail = (why: HandlerError) => issuer.send(0, { op: 'image-failed', why }, call);
-  const deliver = (made: Outcome<Uint8Array>): void => {
-    const sent = made.tag === 'ok' ? send(made.val) : made.val;
-    if (sent) fail(sent);
+  const deliver = (outcome: Outcome<Uint8Array>): void => {
+    const failure = outcome.tag === 'ok' ? send(outcome.val) : outcome.val;
+    if (failure) fail(failure);
   };
   pixels.then(deliver, (error: unknown) => fail(handlerError('internal', `the image was lost: ${error}`)));
 }

@@ -42,7 +42,7 @@ export class Issuer implements LinkMember {
   /** Error when there was no link to begin with. */
   #unreachable: HandlerError | undefined;
   #unsentBytes = 0;
-  #unsentSince = 0;
+  #countedDrains = 0;
   #issuedCalls = 0;
   #isWaiting = false;
   /** True while the host holds calls of the inferlet. */
@@ -287,8 +287,8 @@ export class Issuer implements LinkMember {
       this.#fatalError = link.lost;
       return undefined;
     }
-    if (this.#unsentSince !== link.drains) {
-      this.#unsentSince = link.drains;
+    if (this.#countedDrains !== link.drains) {
+      this.#countedDrains = link.drains;
       this.#unsentBytes = 0;
     }
     return link;

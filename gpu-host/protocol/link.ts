@@ -33,7 +33,7 @@ export interface LinkMember {
   /** Call when the host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
   used(usage: DeviceUsage): void;
-  /** Call when the host begins or ends to hold calls of the inferlet, and with `false` when the host is lost. */
+  /** Call when the host begins or stops holding calls of the inferlet, and with `false` when the host is lost. */
   held(isHeld: boolean): void;
 }
 
@@ -70,7 +70,7 @@ export class Link {
   #events: LinkEvents;
   #reader = new FrameReader();
   #lastId = 0;
-  #flushing = false;
+  #isFlushScheduled = false;
   /** True once bytes may be sent: over TLS, after the host has shown a trusted certificate. */
   #isReady = false;
   #remoteError: string | undefined;
@@ -92,11 +92,11 @@ export class Link {
     this.writer.putText(JSON.stringify({ processId: process.pid, versions, owner }));
     this.writer.end();
     this.writer.version = versions.newest;
-    const ready = () => {
+    const onReady = () => {
       this.#isReady = true;
       this.flush();
     };
-    this.#socket = linkSocket('GPU host', address, ready, security);
+    this.#socket = linkSocket('GPU host', address, onReady, security);
     this.#socket.setNoDelay(true);
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.#socket.on('error', (error) => this.close(`the connection to the GPU host failed: ${error.message}`));
@@ -122,13 +122,13 @@ export class Link {
 
   /** Sends the writer's content at the end of this event-loop turn, in one write. */
   scheduleFlush(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
+    if (this.#isFlushScheduled) return;
+    this.#isFlushScheduled = true;
     setImmediate(() => this.flush());
   }
 
   flush(): void {
-    this.#flushing = false;
+    this.#isFlushScheduled = false;
     if (this.lost || !this.#isReady || this.writer.length === 0) return;
     this.#socket.write(this.writer.take(), () => {
       if (this.#socket.writableLength === 0) this.drains++;
@@ -161,7 +161,7 @@ export class Link {
             decodeResults(reader, end, this.#settle);
             return;
           case FRAME.terminated:
-            decodeTerminated(reader, end, (handle, told) => this.inferlets.get(handle)?.terminated(told));
+            decodeTerminated(reader, end, (handle, termination) => this.inferlets.get(handle)?.terminated(termination));
             return;
           case FRAME.usage:
             decodeUsage(reader, end, this.version, (handle, usage) => this.inferlets.get(handle)?.used(usage));

@@ -52,7 +52,7 @@ interface Row<F extends Fields, A> {
   readonly code: number;
   readonly fields: F;
   readonly entries: Entries;
-  /** The value of the operation's result. Undefined for an operation with its own method in `DeviceClient`, which does more than send it. */
+  /** Converts the operation's result; or `SENT`. Undefined for an operation that `DeviceClient` sends from a method of its own. */
   readonly answer: A;
 }
 
@@ -228,7 +228,7 @@ const BROUGHT_BY: { readonly [Name in OperationName]?: number } = {
   'start-run': 15,
 };
 
-/** True when a side that speaks this version of the protocol knows the operation; another one would end the connection. */
+/** True when a side that speaks this version of the protocol knows the operation; a side that does not would end the connection. */
 export function knows(version: number, { op }: Pick<Operation, 'op'>): boolean {
   return (BROUGHT_BY[op] ?? 0) <= version;
 }

@@ -90,7 +90,7 @@ test('every result is decoded as it was encoded', () => {
   );
 });
 
-const plain = (values: readonly object[]): unknown => values.map((value) => Object.entries(value).sort());
+const withSortedEntries = (values: readonly object[]): unknown => values.map((value) => Object.entries(value).sort());
 
 test('usage frames are decoded as they were encoded', () => {
   const wide = fc.maxSafeNat();
@@ -98,18 +98,18 @@ test('usage frames are decoded as they were encoded', () => {
     fc.property(
       fc.constantFrom(ENCODED_VERSION - 1, ENCODED_VERSION),
       fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide, encodedTokens: wide }), { maxLength: 20 }),
-      (version, told) => {
+      (version, sentUsages) => {
         const [writer, received] = [new FrameWriter(), new FrameReader()];
         writer.version = version;
         received.version = version;
-        for (const { inferlet, ...usage } of told) assert.equal(encodeUsage(writer, inferlet, usage), true);
+        for (const { inferlet, ...usage } of sentUsages) assert.equal(encodeUsage(writer, inferlet, usage), true);
         const seen: object[] = [];
         received.push(writer.take(), (kind, reader, end) => {
           assert.equal(kind, FRAME.usage);
           decodeUsage(reader, end, version, (inferlet, usage) => seen.push({ inferlet, ...usage }));
         });
-        const known = told.map((usage) => (version < ENCODED_VERSION ? { ...usage, encodedTokens: 0 } : usage));
-        assert.deepEqual(plain(seen), plain(known));
+        const known = sentUsages.map((usage) => (version < ENCODED_VERSION ? { ...usage, encodedTokens: 0 } : usage));
+        assert.deepEqual(withSortedEntries(seen), withSortedEntries(known));
       },
     ),
     { seed: 6, numRuns: 100 },
@@ -118,15 +118,15 @@ test('usage frames are decoded as they were encoded', () => {
 
 test('held frames are decoded as they were encoded', () => {
   fc.assert(
-    fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20 }), (told) => {
+    fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20 }), (sentStates) => {
       const writer = new FrameWriter();
-      for (const [inferlet, isHeld] of told) assert.equal(encodeHeld(writer, inferlet, isHeld), true);
+      for (const [inferlet, isHeld] of sentStates) assert.equal(encodeHeld(writer, inferlet, isHeld), true);
       const seen: [number, boolean][] = [];
       new FrameReader().push(writer.take(), (kind, reader, end) => {
         assert.equal(kind, FRAME.held);
         decodeHeld(reader, end, (inferlet, isHeld) => seen.push([inferlet, isHeld]));
       });
-      assert.deepEqual(seen, told);
+      assert.deepEqual(seen, sentStates);
     }),
     { seed: 7, numRuns: 100 },
   );
@@ -142,7 +142,7 @@ test('terminated frames are decoded as they were encoded, and text that is too l
         assert.equal(kind, FRAME.terminated);
         decodeTerminated(reader, end, (inferlet, why) => seen.push({ inferlet, ...why }));
       });
-      assert.deepEqual(plain(seen), plain(ended));
+      assert.deepEqual(withSortedEntries(seen), withSortedEntries(ended));
     }),
     { seed: 5, numRuns: 100 },
   );

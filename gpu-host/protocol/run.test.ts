@@ -10,7 +10,7 @@ function makeRun() {
   const sent: string[] = [];
   const run = new RemoteRun({
     over: () => sent.push('over'),
-    consumed: (tokens) => sent.push(`consumed ${tokens}`),
+    reportConsumed: (tokens) => sent.push(`consumed ${tokens}`),
     stop: () => sent.push('stop'),
     piped: () => sent.push('piped'),
   });
@@ -98,11 +98,11 @@ test('the client asks for even slices only while the run decodes', () => {
     ['over', (run) => run.settle(tokens([1], 'stop-token'))],
     ['over', (run) => run.fail(handlerError('unavailable', 'gone'))],
   ];
-  for (const [told, end] of ends) {
+  for (const [endSignal, end] of ends) {
     const { run, sent } = makeRun();
     run.piped();
     end(run);
     run.piped();
-    assert.deepEqual(sent, ['piped', told]);
+    assert.deepEqual(sent, ['piped', endSignal]);
   }
 });

@@ -22,7 +22,7 @@ interface RunWire {
   /** Called when the last result has come. */
   over(): void;
   /** Tells the host the total number of tokens handed to the inferlet, so that it decodes on. */
-  consumed(tokens: number): void;
+  reportConsumed(tokens: number): void;
   stop(): void;
   piped(): void;
 }
@@ -114,7 +114,7 @@ export class RemoteRun implements RunHandle, Pending {
     const isOver = this.#finishReason !== undefined || this.#error !== undefined;
     if (!isOver && this.#consumedTokens - this.#reportedTokens >= RUN_WINDOW_TOKENS / 4) {
       this.#reportedTokens = this.#consumedTokens;
-      this.#wire.consumed(this.#consumedTokens);
+      this.#wire.reportConsumed(this.#consumedTokens);
     }
     return ok({ tokens, finished: this.#error ? undefined : this.#finishReason });
   }

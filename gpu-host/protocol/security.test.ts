@@ -17,7 +17,7 @@ import { TenantLinks } from './tenant-links.ts';
 import { HELLO_VERSION, LONGEST_OPENING_MS } from './wire.ts';
 
 const DAY_MS = 86_400_000;
-/** Deadline of connections that must be refused; each of them takes as long. */
+/** Deadline of connections that must be refused: each of them is retried until its deadline. */
 const REFUSED_MS = 300;
 
 let directory: string;
@@ -44,33 +44,33 @@ after(async () => {
   rmSync(directory, { recursive: true });
 });
 
-/** All machines accept one another, and have sent nothing. */
-function joined(): [TestMachine, TestMachine, TestMachine] {
+/** Makes every machine accept the host and the runtime, and none the stranger, and clears their logs. */
+function joinMachines(): [TestMachine, TestMachine, TestMachine] {
   const [host, runtime, stranger] = machines as [TestMachine, TestMachine, TestMachine];
   host.accept(host, runtime);
   for (const each of [runtime, stranger]) each.accept(host, runtime);
-  for (const each of machines) each.said.length = 0;
+  for (const each of machines) each.refusalReasons.length = 0;
   return [host, runtime, stranger];
 }
 const connections: GpuHostConnection[] = [];
-const opened = async (security?: LinkSecurity, deadlineMs = 20_000): Promise<GpuHostConnection> => {
+const openConnection = async (security?: LinkSecurity, deadlineMs = 20_000): Promise<GpuHostConnection> => {
   const connection = await GpuHostConnection.connect(address, { security, deadlineMs });
   connections.push(connection);
   return connection;
 };
-/** Connects in vain until `by` has said why. On a busy machine the deadline may pass before the handshake. */
-const refused = async (by: TestMachine, why: RegExp, security?: LinkSecurity): Promise<void> => {
+/** Connects in vain until the log of `by` matches `why`. On a busy machine the deadline may pass before the handshake. */
+const assertRefused = async (by: TestMachine, why: RegExp, security?: LinkSecurity): Promise<void> => {
   let tries = 0;
   do {
-    assert.ok(tries++ < 20, by.said.join('\n'));
-    await assert.rejects(opened(security, REFUSED_MS), /no GPU host answered/);
-  } while (!why.test(by.said.join('\n')));
+    assert.ok(tries++ < 20, by.refusalReasons.join('\n'));
+    await assert.rejects(openConnection(security, REFUSED_MS), /no GPU host answered/);
+  } while (!why.test(by.refusalReasons.join('\n')));
 };
 
 test('registered machines exchange frames under load; the end of a registration ends the connection', async () => {
-  const [host, runtime] = joined();
-  const connection = await opened(runtime);
-  const one = async (i: number) => {
+  const [host, runtime] = joinMachines();
+  const connection = await openConnection(runtime);
+  const generateOnce = async (i: number) => {
     const inferlet = connection.openInferlet({ id: `i${i}`, maxPages: 8, arrival: i });
     const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 20);
     await inferlet.close();
@@ -81,48 +81,54 @@ test('registered machines exchange frames under load; the end of a registration 
   const expected = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 20);
   plain.close();
   for (let round = 0; round < 5; round++)
-    for (const tokens of await Promise.all([1, 2, 3, 4].map(one))) assert.deepEqual(tokens, expected);
+    for (const tokens of await Promise.all([1, 2, 3, 4].map(generateOnce))) assert.deepEqual(tokens, expected);
   const lost = new Promise<string>((resolve) => connection.onLost(resolve));
   host.accept(host);
   await lost;
   // The runtime has one connection for the host's state, and one for its tenant.
   const unknown = 'a connection from 127.0.0.1 shows a certificate of no registered machine';
-  assert.deepEqual(host.said, [unknown, unknown]);
+  assert.deepEqual(host.refusalReasons, [unknown, unknown]);
   connection.close();
-  await assert.rejects(opened(runtime, REFUSED_MS), /no GPU host answered/, 'a removed machine');
+  await assert.rejects(openConnection(runtime, REFUSED_MS), /no GPU host answered/, 'a removed machine');
 });
 
 test('a runtime ends its connection to a removed machine, and accepts no other GPU host', async () => {
-  const [, runtime] = joined();
-  const connection = await opened(runtime);
+  const [, runtime] = joinMachines();
+  const connection = await openConnection(runtime);
   const lost = new Promise<string>((resolve) => connection.onLost(resolve));
   runtime.accept(runtime);
   assert.match(await lost, new RegExp(`${address} shows a certificate of no registered machine`));
   connection.close();
-  await refused(runtime, /no registered machine/, runtime);
-  assert.equal(runtime.said.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
+  await assertRefused(runtime, /no registered machine/, runtime);
+  assert.equal(runtime.refusalReasons.at(0), `the GPU host at ${address} shows a certificate of no registered machine`);
 });
 
 test('only the certificate of the machine that registered the GPU host is accepted from it', async () => {
-  const [, runtime] = joined();
-  await opened(toMachine(runtime, 'host'));
-  await refused(runtime, /not of runtime/, toMachine(runtime, 'runtime'));
-  assert.equal(runtime.said.at(0), `the GPU host at ${address} shows the certificate of host, not of runtime`);
+  const [, runtime] = joinMachines();
+  await openConnection(toMachine(runtime, 'host'));
+  await assertRefused(runtime, /not of runtime/, toMachine(runtime, 'runtime'));
+  assert.equal(
+    runtime.refusalReasons.at(0),
+    `the GPU host at ${address} shows the certificate of host, not of runtime`,
+  );
 });
 
 test('strangers, peers without a certificate and plain TCP are refused, and the log says why', async () => {
-  const [host, , stranger] = joined();
-  await refused(host, /127\.0\.0\.1 shows a certificate of no registered machine/, stranger);
-  host.said.length = 0;
+  const [host, , stranger] = joinMachines();
+  await assertRefused(host, /127\.0\.0\.1 shows a certificate of no registered machine/, stranger);
+  host.refusalReasons.length = 0;
   // Plain TCP.
-  await refused(host, /a connection from 127\.0\.0\.1: ERR_SSL_/);
-  host.said.length = 0;
+  await assertRefused(host, /a connection from 127\.0\.0\.1: ERR_SSL_/);
+  host.refusalReasons.length = 0;
   const port = Number(address.split(':')[1]);
   const bare = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false }).on('error', () => undefined);
   bare.resume();
   await once(bare, 'close');
   // The host may notice the end of the last plain connection only now, and log that as well.
-  assert.ok(host.said.includes('a connection from 127.0.0.1 shows no certificate'), host.said.join('\n'));
+  assert.ok(
+    host.refusalReasons.includes('a connection from 127.0.0.1 shows no certificate'),
+    host.refusalReasons.join('\n'),
+  );
   const silent = connect(port, '127.0.0.1').on('error', () => undefined);
   await once(silent, 'connect');
   silent.destroy();
@@ -135,7 +141,7 @@ test('without certificates, neither side uses an address that other machines rea
 });
 
 test('a link to another machine waits for the handshake as long as for the hello', async (t) => {
-  const [, runtime] = joined();
+  const [, runtime] = joinMachines();
   const silent = createServer((socket) => socket.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
   t.after(() => silent.close());
   await once(silent, 'listening');

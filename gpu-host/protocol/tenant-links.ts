@@ -64,12 +64,12 @@ export class TenantLinks {
       this.#address,
       {
         onHello: ({ hostId }) => {
-          clearTimeout(late);
+          clearTimeout(helloTimer);
           if (hostId !== this.#hostId) link.close('the GPU host was restarted');
         },
         onStats: () => undefined,
         onLost: () => {
-          clearTimeout(late);
+          clearTimeout(helloTimer);
           this.#idle.delete(link);
           if (this.#links.get(tenant) === link) this.#links.delete(tenant);
         },
@@ -77,7 +77,10 @@ export class TenantLinks {
       this.#versions,
       this.#linkOptions,
     );
-    const late = setTimeout(() => link.close(`the GPU host did not answer within ${this.#helloMs} ms`), this.#helloMs);
+    const helloTimer = setTimeout(
+      () => link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
+      this.#helloMs,
+    );
     this.#links.set(tenant, link);
     return link;
   }

@@ -24,7 +24,7 @@ const SILENT_HELLO = Buffer.from(
   'hex',
 );
 
-/** Words of the header of each frame in a stream of whole frames: length, then version and kind. */
+/** The version and the kind in the header of each frame of a stream of whole frames. */
 function versionsOf(bytes: Buffer): { version: number; kind: number }[] {
   const frames = [];
   for (let at = 0; at < bytes.length; at += bytes.readUInt32LE(at) * 4)
@@ -32,8 +32,8 @@ function versionsOf(bytes: Buffer): { version: number; kind: number }[] {
   return frames;
 }
 
-/** The version that a runtime and a host agree on. */
-async function agreed(address: string, versions: Versions): Promise<number | string> {
+/** The version that a runtime agrees on with the host at `address`, or the reason why the link was lost. */
+async function agreedVersion(address: string, versions: Versions): Promise<number | string> {
   return new Promise((resolve) => {
     const events = {
       onHello: () => {
@@ -64,14 +64,14 @@ test('runtimes and GPU hosts of neighbouring releases work together, and both sp
   for (const [runtime, ofHost, version] of pairs) {
     await using host = await startTestHost({ host: { versions: ofHost } });
     const oracle = await Oracle.of(host.model);
-    assert.equal(await agreed(host.address, runtime), version);
+    assert.equal(await agreedVersion(host.address, runtime), version);
     const connection = await GpuHostConnection.connect(host.address, { versions: runtime });
     try {
       const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
       const tokens = await generate(inferlet, inferlet.createQueue('tiny'), [1, 5], 12);
       assert.deepEqual(tokens, await oracle.greedy([1, 5], 12));
       assert.equal((await connection.stats()).models[0]?.name, 'tiny');
-      // A host of an earlier version would end the connection.
+      // The runtime sends no operation that the agreed version lacks: the host would end the connection.
       const queue = inferlet.createQueue('tiny');
       const pages = must(inferlet.allocatePages(queue, 1));
       const none = new Uint32Array();
@@ -115,7 +115,7 @@ test('both sides name the side that is too old, and use it again once it is upgr
         await refused.promise,
         new RegExp(`The ${old} is too old .* Install a newer release of Pie on .* ${old}\\.`),
       );
-      assert.match(String(await agreed(host.address, runtime)), /\(version\): The .* is too old/);
+      assert.match(String(await agreedVersion(host.address, runtime)), /\(version\): The .* is too old/);
       assert.deepEqual([refusals, connection.connected], [1, false], 'it waits');
       await host.stop();
       options.host.versions = runtime;
@@ -181,5 +181,8 @@ test('a GPU host that chooses no version gets frames of the previous version', a
 test('a hello without readable versions ends its connection', async () => {
   await using host = await startTestHost();
   for (const versions of [{ oldest: 3, newest: 2 }, { oldest: -1, newest: 2 }, {}])
-    assert.match(String(await agreed(host.address, versions as Versions)), /\(malformed\): a hello without readable/);
+    assert.match(
+      String(await agreedVersion(host.address, versions as Versions)),
+      /\(malformed\): a hello without readable/,
+    );
 });

@@ -8,8 +8,8 @@ import {
   MAX_TEXT_BYTES,
 } from './wire.ts';
 
-const utf8 = new TextEncoder();
-const text = new TextDecoder('utf-8', { ignoreBOM: true });
+const textEncoder = new TextEncoder();
+const textDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /**
  * Frames under construction: one growing buffer of words that holds any number of frames, each any number of entries.
@@ -101,7 +101,7 @@ export class FrameWriter {
 
   /** Byte length, then UTF-8 padded to a whole word. Cut at the text limit unless another is given. */
   putText(value: string, maxBytes: number = MAX_TEXT_BYTES): void {
-    const bytes = utf8.encode(value);
+    const bytes = textEncoder.encode(value);
     this.putBytes(bytes.length > maxBytes ? bytes.subarray(0, maxBytes) : bytes);
   }
 
@@ -238,7 +238,7 @@ export class WordReader {
   }
 
   text(maxBytes: number = MAX_TEXT_BYTES): string {
-    return text.decode(this.#view('a text', maxBytes));
+    return textDecoder.decode(this.#view('a text', maxBytes));
   }
 
   /** A copy of bytes. */

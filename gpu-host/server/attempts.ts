@@ -4,34 +4,34 @@ export interface Attempted {
   superseded(): void;
 }
 
-interface Newest {
+interface NewestAttempt {
   epoch: number;
   readonly members: Set<Attempted>;
 }
 
 /**
  * The newest attempt of each invocation that has an inferlet open on this host, including its children's. A runtime that hangs, or whose
- * link is broken, may keep an attempt open that the scheduler has given up: it must hold nothing beside the attempt that replaced it.
+ * link is broken, may keep an attempt open that the scheduler has given up: this old attempt must hold nothing beside its replacement.
  */
 export class Attempts {
-  readonly #roots = new Map<string, Newest>();
+  readonly #roots = new Map<string, NewestAttempt>();
 
   get size(): number {
     return this.#roots.size;
   }
 
-  /** Registers an inferlet of this attempt of `root` until `leave`. Supersedes older attempts: this one, or the open ones. */
+  /** Registers an inferlet of this attempt of `root` until `leave`. Supersedes the older attempt: this attempt, or the open one. */
   enter(root: string, epoch: number, inferlet: Attempted): void {
     const newest = this.#roots.get(root);
     if (!newest) {
       this.#roots.set(root, { epoch, members: new Set([inferlet]) });
       return;
     }
-    const older = epoch > newest.epoch ? [...newest.members] : [];
+    const olderInferlets = epoch > newest.epoch ? [...newest.members] : [];
     newest.members.add(inferlet);
     if (epoch < newest.epoch) inferlet.superseded();
     else newest.epoch = epoch;
-    for (const one of older) one.superseded();
+    for (const one of olderInferlets) one.superseded();
   }
 
   leave(root: string, inferlet: Attempted): void {

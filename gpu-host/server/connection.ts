@@ -68,11 +68,11 @@ export class Connection implements ResultSink {
   #limits: ConnectionLimits;
   #reader = new FrameReader();
   readonly #pageLists = new PageLists();
-  #greeted = false;
+  #hasHello = false;
   #ended = false;
   #inferlets = new Map<number, HostedInferlet>();
   /** Calls that were read and wait for the next turn of the event loop, and their sizes. */
-  #waiting: { readonly call: DecodedCall; readonly bytes: number }[] = [];
+  #waitingCalls: { readonly call: DecodedCall; readonly bytes: number }[] = [];
   /** End of this turn's slice, by `performance.now`. */
   #sliceEndsMs = 0;
   /** Bytes of results written since the last flush, by inferlet. */
@@ -81,7 +81,7 @@ export class Connection implements ResultSink {
   #unreadSinceMs: number | undefined;
   #helloTimer: NodeJS.Timeout;
   /** Inferlets with unreported usage. */
-  #used = new Set<HostedInferlet>();
+  #unreportedUsage = new Set<HostedInferlet>();
   #usageTimer: NodeJS.Timeout | undefined;
   /** Present once the runtime has asked for a sign of life. */
   #heartbeat: Heartbeat | undefined;
@@ -134,7 +134,7 @@ export class Connection implements ResultSink {
 
   used(inferlet: HostedInferlet): void {
     if (this.#ended) return;
-    this.#used.add(inferlet);
+    this.#unreportedUsage.add(inferlet);
     this.#usageTimer ??= setTimeout(() => this.#writeUsage(), this.#limits.usageMs).unref();
   }
 
@@ -178,8 +178,8 @@ export class Connection implements ResultSink {
 
   #writeUsage(): void {
     this.#usageTimer = undefined;
-    for (const inferlet of this.#used) inferlet.writeUsage();
-    this.#used.clear();
+    for (const inferlet of this.#unreportedUsage) inferlet.writeUsage();
+    this.#unreportedUsage.clear();
   }
 
   /** Reports usage, so that held pages are billed even while their inferlet is idle. */
@@ -192,13 +192,14 @@ export class Connection implements ResultSink {
     this.#guarded(() => {
       this.#sliceEndsMs = performance.now() + this.#limits.sliceMs;
       this.#reader.push(chunk, (kind, reader, end) => this.#frame(kind, reader, end));
-      if (this.#waiting.length > 0) this.#goOnLater();
+      if (this.#waitingCalls.length > 0) this.#goOnLater();
     });
   }
 
   /** Handles a call, or keeps it for a later turn: the calls of one frame must not hold up steps and other connections. */
-  #arrived(call: DecodedCall, bytes: number): void {
-    if (this.#waiting.length > 0 || performance.now() > this.#sliceEndsMs) this.#waiting.push({ call, bytes });
+  #handleOrKeep(call: DecodedCall, bytes: number): void {
+    if (this.#waitingCalls.length > 0 || performance.now() > this.#sliceEndsMs)
+      this.#waitingCalls.push({ call, bytes });
     else this.#call(call, bytes);
   }
 
@@ -211,13 +212,13 @@ export class Connection implements ResultSink {
   #goOn(): void {
     this.#sliceEndsMs = performance.now() + this.#limits.sliceMs;
     let handled = 0;
-    for (const { call, bytes } of this.#waiting) {
+    for (const { call, bytes } of this.#waitingCalls) {
       this.#call(call, bytes);
       handled++;
       if (performance.now() > this.#sliceEndsMs) break;
     }
-    this.#waiting.splice(0, handled);
-    if (this.#waiting.length > 0) this.#goOnLater();
+    this.#waitingCalls.splice(0, handled);
+    if (this.#waitingCalls.length > 0) this.#goOnLater();
     else this.#socket.resume();
   }
 
@@ -239,9 +240,9 @@ export class Connection implements ResultSink {
   #frame(kind: FrameKind, reader: WordReader, end: number): void {
     if (this.#ended) return;
     if (kind === FRAME.hello) this.#hello(reader, end);
-    else if (!this.#greeted) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
+    else if (!this.#hasHello) throw new ProtocolFault('unexpected', 'the first frame must be a hello');
     else if (kind === FRAME.calls)
-      decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#arrived(call, bytes));
+      decodeCalls(reader, end, this.#pageLists, (call, bytes) => this.#handleOrKeep(call, bytes));
     else if (kind === FRAME.statsRequest) this.#stats(reader, end);
     else if (kind === FRAME.alive && this.writer.version >= ALIVE_VERSION) this.#alive(reader, end);
     else throw new ProtocolFault('unexpected', `frame kind ${kind} from a runtime`);
@@ -265,18 +266,18 @@ export class Connection implements ResultSink {
   }
 
   #endWithoutHello(): void {
-    if (!this.#greeted) this.end('timeout', `no hello within ${this.#limits.helloMs} ms`);
+    if (!this.#hasHello) this.end('timeout', `no hello within ${this.#limits.helloMs} ms`);
   }
 
   #hello(reader: WordReader, end: number): void {
-    if (this.#greeted) throw new ProtocolFault('unexpected', 'a second hello');
+    if (this.#hasHello) throw new ProtocolFault('unexpected', 'a second hello');
     reader.enter(end);
     const hello = readHello(reader.text(MAX_JSON_BYTES));
     const version = this.#agree(hello);
     this.#owner = hello.owner;
     reader.leave(end);
     if (!reader.done) throw new ProtocolFault('malformed', 'a hello with more than one entry');
-    this.#greeted = true;
+    this.#hasHello = true;
     clearTimeout(this.#helloTimer);
     this.writer.begin(FRAME.hello);
     this.writer.putText(JSON.stringify({ ...this.#environment.hello(), version }), MAX_JSON_BYTES);
@@ -288,10 +289,14 @@ export class Connection implements ResultSink {
 
   /** The version of the later frames, by the runtime's hello. */
   #agree({ versions }: RuntimeHello): number {
-    const { versions: own } = this.#environment;
-    const version = commonVersion(own, versions);
+    const { versions: ownVersions } = this.#environment;
+    const version = commonVersion(ownVersions, versions);
     if (version !== null) return version;
-    const why = versionRefusal('GPU protocol', { name: 'GPU host', versions: own }, { name: 'runtime', versions });
+    const why = versionRefusal(
+      'GPU protocol',
+      { name: 'GPU host', versions: ownVersions },
+      { name: 'runtime', versions },
+    );
     console.error(`gpu-host: a connection was refused. ${why}`);
     throw new ProtocolFault('version', why);
   }
@@ -320,7 +325,7 @@ export class Connection implements ResultSink {
     const inferlet = this.#inferlets.get(call.inferlet);
     if (!inferlet) throw new ProtocolFault('malformed', `inferlet ${call.inferlet} is not open`);
     if (call.op === 'close-inferlet') this.#closeInferlet(inferlet, call.id);
-    // These messages name an earlier call that may have ended, and its queue, too.
+    // These messages name an earlier call, which may have ended; its queue may be closed.
     else if (call.op === 'run-consumed') inferlet.run(call.id)?.consumed(call.tokens);
     else if (call.op === 'run-stop') inferlet.run(call.id)?.stop();
     else if (call.op === 'run-piped') inferlet.run(call.id)?.piped();
@@ -337,9 +342,10 @@ export class Connection implements ResultSink {
   }
 
   #queued(inferlet: HostedInferlet, call: QueueCall, bytes: number): void {
-    const open = inferlet.queues.get(call.queue);
-    if (!open) throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);
-    const { engine, queue } = open;
+    const openQueue = inferlet.queues.get(call.queue);
+    if (!openQueue)
+      throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);
+    const { engine, queue } = openQueue;
     switch (call.op) {
       case 'close-queue':
         inferlet.queues.delete(call.queue);
@@ -405,7 +411,7 @@ export class Connection implements ResultSink {
     this.#inferlets.delete(inferlet.handle);
     this.#leaveAttempt(inferlet);
     inferlet.release(() => {
-      this.#used.delete(inferlet);
+      this.#unreportedUsage.delete(inferlet);
       if (this.#ended) return;
       inferlet.writeUsage();
       if (id === 0) return;
@@ -425,8 +431,8 @@ export class Connection implements ResultSink {
     clearTimeout(this.#usageTimer);
     clearInterval(this.#holdingTimer);
     this.#heartbeat?.stop();
-    this.#used.clear();
-    this.#waiting = [];
+    this.#unreportedUsage.clear();
+    this.#waitingCalls = [];
     for (const inferlet of this.#inferlets.values()) {
       this.#leaveAttempt(inferlet);
       inferlet.release(() => {});

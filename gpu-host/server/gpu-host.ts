@@ -59,11 +59,11 @@ export class GpuHost {
   readonly #attempts = new Attempts();
   #server: Server | undefined;
   /** Devices whose steps block this process's thread. */
-  readonly #blocking = new Set<DeviceShare>();
+  readonly #blockingDevices = new Set<DeviceShare>();
   #connections = new Set<Connection>();
-  #touched = new Set<Connection>();
+  #unflushedConnections = new Set<Connection>();
   readonly #hostId = randomUUID();
-  #flushing = false;
+  #isFlushScheduled = false;
   #sinceMs = performance.now();
   #vitals: (() => Vitals) | undefined;
 
@@ -82,7 +82,7 @@ export class GpuHost {
       const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare(blocks ? () => this.#forewarn() : undefined);
       shares.set(device, share);
-      if (blocks) this.#blocking.add(share);
+      if (blocks) this.#blockingDevices.add(share);
       return share;
     };
     const flush = () => this.#flush();
@@ -161,13 +161,13 @@ export class GpuHost {
         hello: () => this.#hello(),
         versions: this.#versions,
         attempts: this.#attempts,
-        limitTenant: (tenant, limit) => this.#tenants.limit(tenant, limit),
+        limitTenant: (tenant, limit) => this.#tenants.setLimit(tenant, limit),
         stats: (options) => this.stats(options),
         silentMs: () => this.#silentMs(),
         touched: (touched) => this.#touch(touched),
         ended: (ended) => {
           this.#connections.delete(ended);
-          this.#touched.delete(ended);
+          this.#unflushedConnections.delete(ended);
           if (ended.isWatched) this.#endOthersOf(ended);
         },
       },
@@ -176,7 +176,7 @@ export class GpuHost {
     this.#connections.add(connection);
   }
 
-  /** The runtime has gone, or has closed its other connections, too. */
+  /** Ends the owner's other connections: its watched connection has ended, so the runtime has gone or closes the others, too. */
   #endOthersOf({ owner }: Connection): void {
     if (owner === undefined) return;
     for (const other of [...this.#connections])
@@ -188,23 +188,23 @@ export class GpuHost {
   }
 
   #silentMs(): number {
-    for (const { isLong } of this.#blocking) if (isLong) return LONGEST_STEP_MS;
+    for (const { isLong } of this.#blockingDevices) if (isLong) return LONGEST_STEP_MS;
     return 0;
   }
 
-  /** Schedules the flush: when the engine has finished its current work, or at the end of this turn when no engine is at work. */
+  /** Schedules a flush after this turn of the event loop; an engine that finishes its work may flush before. */
   #touch(connection: Connection): void {
-    this.#touched.add(connection);
-    if (this.#flushing) return;
-    this.#flushing = true;
+    this.#unflushedConnections.add(connection);
+    if (this.#isFlushScheduled) return;
+    this.#isFlushScheduled = true;
     setImmediate(() => this.#flush());
   }
 
   #flush(): void {
-    this.#flushing = false;
-    if (this.#touched.size === 0) return;
-    for (const connection of this.#touched) connection.flush();
-    this.#touched.clear();
+    this.#isFlushScheduled = false;
+    if (this.#unflushedConnections.size === 0) return;
+    for (const connection of this.#unflushedConnections) connection.flush();
+    this.#unflushedConnections.clear();
   }
 
   #hello(): HostHello {

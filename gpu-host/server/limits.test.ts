@@ -7,7 +7,7 @@ import { encodeCall, type Operation } from '../protocol/operations.ts';
 import { MAX_LIST, PROTOCOL_VERSIONS } from '../protocol/wire.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 
-/** Long enough that the window holds most of a run. */
+/** A context for runs that are much longer than the window of unread tokens. */
 const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as const;
 const RUN_TOKENS = 800;
 
@@ -30,8 +30,8 @@ async function drain(run: RunHandle) {
 async function checkNeighbour(host: TestHost, connection: Awaited<ReturnType<TestHost['connect']>>): Promise<void> {
   const oracle = await Oracle.of(host.model);
   const neighbour = connection.openInferlet({ id: 'neighbour', maxPages: 40, arrival: 9 });
-  const told = await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8);
-  assert.deepEqual(told, await oracle.greedy([1, 5, 9], 8));
+  const tokens = await generate(neighbour, neighbour.createQueue('tiny'), [1, 5, 9], 8);
+  assert.deepEqual(tokens, await oracle.greedy([1, 5, 9], 8));
   await neighbour.close();
   assert.equal(connection.connected, true);
 }
@@ -138,9 +138,9 @@ test('an inferlet that asks for too many results at once ends itself: each of it
     inferlet.ask(queue, { op: 'read-embed', embed: embeds[0] as number }),
   );
   const tags = (await Promise.all(reads)).map(tagOf);
-  const told = tags.filter((tag) => tag === 'ok').length;
-  assert.ok(told >= 24 && told < 10_000, `${told} results of 148 bytes`);
-  assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, tags.length - told);
+  const answeredCount = tags.filter((tag) => tag === 'ok').length;
+  assert.ok(answeredCount >= 24 && answeredCount < 10_000, `${answeredCount} results of 148 bytes`);
+  assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, tags.length - answeredCount);
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'limit-exceeded');
   await checkNeighbour(host, connection);
   await inferlet.close();
@@ -156,7 +156,7 @@ test('inferlets that share a limit hold no more than it together, copies of shar
     const { free, cached, total } = host.host.stats().models[0]!.pages;
     return total - free - cached;
   };
-  // Each inferlet seems to hold one page, and makes six copies of it.
+  // Each inferlet allocates one page and makes five copies of it, which only the host counts.
   const copying = async (id: string) => {
     const inferlet = connection.openInferlet({ id, maxPages: 8, arrival: 1, sharedPages });
     const queue = inferlet.createQueue('tiny');
@@ -227,8 +227,8 @@ test('keys of pending calls count: an inferlet that names too many behind a bloc
   // Requested addresses count as well.
   const asker = connection.openInferlet({ id: 'asks much', maxPages: 160, arrival: 2 });
   const blocked = asker.createQueue('tiny');
-  const held = startRun(asker, blocked);
-  must(await held.next());
+  const unreadRun = startRun(asker, blocked);
+  must(await unreadRun.next());
   const asked = asker.synchronize(blocked);
   for (let i = 0; i < 4; i++) {
     const addresses = must(asker.allocateEmbeds(blocked, 200_000));

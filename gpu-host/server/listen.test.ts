@@ -14,12 +14,13 @@ before(() => {
 after(() => rmSync(directory, { recursive: true, force: true }));
 
 /** A server that names itself to each connection. Some connections only probe it, and close at once. */
-const named = (name: string): Server => createServer((socket) => socket.on('error', () => undefined).end(name)).unref();
+const createNamedServer = (name: string): Server =>
+  createServer((socket) => socket.on('error', () => undefined).end(name)).unref();
 const close = (server: Server) => new Promise((resolve) => server.close(resolve));
 
 /** Leaves the file of a socket at which no process listens, as after a kill. */
 async function leaveDead(path: string): Promise<void> {
-  const server = named('dead');
+  const server = createNamedServer('dead');
   await listen(server, `${path}-first`);
   renameSync(`${path}-first`, path);
   await close(server);
@@ -35,23 +36,23 @@ test('one of many hosts that start at once gets the path of a dead one, and keep
   for (let round = 0; round < 20; round++) {
     const path = join(directory, `many-${round}`);
     await leaveDead(path);
-    const servers = Array.from({ length: 8 }, (_, i) => named(`host ${i}`));
+    const servers = Array.from({ length: 8 }, (_, i) => createNamedServer(`host ${i}`));
     const outcomes = await Promise.allSettled(servers.map((server) => listen(server, path)));
-    const won = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
-    assert.equal(won.length, 1, `hosts ${won} have the path`);
+    const winners = outcomes.flatMap(({ status }, i) => (status === 'fulfilled' ? [i] : []));
+    assert.equal(winners.length, 1, `hosts ${winners} have the path`);
     for (const outcome of outcomes) if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'EADDRINUSE');
-    assert.equal(await answerAt(path), `host ${won[0]}`);
+    assert.equal(await answerAt(path), `host ${winners[0]}`);
     assert.deepEqual(
       readdirSync(directory).filter((name) => name.startsWith(`many-${round}`)),
       [`many-${round}`],
     );
-    await close(servers[won[0]!]!);
+    await close(servers[winners[0]!]!);
   }
 });
 
 test('a file that is no socket stays', async () => {
   const path = join(directory, 'text');
   writeFileSync(path, 'a text');
-  await assert.rejects(listen(named('host'), path), { code: 'EADDRINUSE' });
+  await assert.rejects(listen(createNamedServer('host'), path), { code: 'EADDRINUSE' });
   assert.equal(readFileSync(path, 'utf8'), 'a text');
 });

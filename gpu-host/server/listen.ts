@@ -3,7 +3,7 @@ import { linkSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import { connect, type Server } from 'node:net';
 import { socketAddress } from '#scheduler/links/socket-address.ts';
 
-/** Most attempts to listen at a path. Each further one follows a change of the path by another host. */
+/** Maximum attempts to listen at a path: other hosts may change the path between two attempts. */
 const MAX_ATTEMPTS = 10;
 
 /**
@@ -12,16 +12,16 @@ const MAX_ATTEMPTS = 10;
  * @throws Error when the address is taken or cannot be used.
  */
 export async function listen(server: Server, address: string): Promise<string> {
-  const where = socketAddress(address);
+  const target = socketAddress(address);
   for (let attempt = 1; ; attempt++) {
     try {
-      await listenOnce(server, where);
+      await listenOnce(server, target);
       break;
     } catch (error) {
-      if (!('path' in where) || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-      const found = identityOf(where.path);
-      if (attempt === MAX_ATTEMPTS || (await answers(where.path))) throw error;
-      if (found !== null) removeDead(where.path, found);
+      if (!('path' in target) || (error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      const foundIdentity = identityOf(target.path);
+      if (attempt === MAX_ATTEMPTS || (await answers(target.path))) throw error;
+      if (foundIdentity !== null) removeDead(target.path, foundIdentity);
     }
   }
   const bound = server.address();
@@ -31,19 +31,19 @@ export async function listen(server: Server, address: string): Promise<string> {
 
 /** Removes the socket file with this identity. Another host may replace the file at any time; its file stays. */
 function removeDead(path: string, identity: string): void {
-  const aside = `${path}.${randomUUID().slice(0, 8)}`;
+  const asidePath = `${path}.${randomUUID().slice(0, 8)}`;
   try {
-    renameSync(path, aside);
+    renameSync(path, asidePath);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
     throw error;
   }
   try {
-    if (identityOf(aside) !== identity) linkSync(aside, path);
+    if (identityOf(asidePath) !== identity) linkSync(asidePath, path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   } finally {
-    rmSync(aside, { force: true });
+    rmSync(asidePath, { force: true });
   }
 }
 

@@ -328,12 +328,12 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   await flood.close();
 
   const loud = connection.openInferlet({ id: 'loud', maxPages: 40, arrival: 3 });
-  const shout = loud.createQueue('tiny');
+  const loudQueue = loud.createQueue('tiny');
   const big = range(0, 200_000);
-  const asked = loud.synchronize(shout);
-  for (let i = 0; i < 100; i++) loud.freePages(shout, big);
+  const asked = loud.synchronize(loudQueue);
+  for (let i = 0; i < 100; i++) loud.freePages(loudQueue, big);
   assert.equal(tagOf(await asked), 'limit-exceeded', 'what was asked before is answered');
-  assert.equal(tagOf(await loud.synchronize(shout)), 'limit-exceeded');
+  assert.equal(tagOf(await loud.synchronize(loudQueue)), 'limit-exceeded');
   await loud.close();
   const last = connection.openInferlet({ id: 'after them', maxPages: 40, arrival: 4 });
   assert.deepEqual(await generate(last, last.createQueue('tiny'), [1, 5, 9], 8), await oracle.greedy([1, 5, 9], 8));
@@ -359,7 +359,7 @@ test('32 inferlets at once get the tokens that each gets alone, in large batches
   await using host = await startTestHost({ pageCount: 128 });
   const connection = await host.connect();
   const prompts = Array.from({ length: 32 }, (_, i) => [1, 3 + i, 40 - i, 7]);
-  const tell = async (prompt: number[], way: 'steps' | 'run') => {
+  const generateTokens = async (prompt: number[], way: 'steps' | 'run') => {
     const inferlet = connection.openInferlet({ id: prompt.join(), maxPages: 8, arrival: 1 });
     const queue = inferlet.createQueue('tiny');
     try {
@@ -382,25 +382,28 @@ test('32 inferlets at once get the tokens that each gets alone, in large batches
         sampler: GREEDY,
         stopTokens: NONE,
       });
-      const made: number[] = [];
+      const tokens: number[] = [];
       for (let done = false; !done; ) {
         const chunk = must(await run.next());
-        made.push(...chunk.tokens);
+        tokens.push(...chunk.tokens);
         done = chunk.finished !== undefined;
       }
-      return made;
+      return tokens;
     } finally {
       await inferlet.close();
     }
   };
   const alone: number[][] = [];
-  for (const prompt of prompts) alone.push(await tell(prompt, 'steps'));
+  for (const prompt of prompts) alone.push(await generateTokens(prompt, 'steps'));
   host.host.stats({ reset: true });
-  assert.deepEqual(await Promise.all(prompts.map((prompt) => tell(prompt, 'steps'))), alone);
+  assert.deepEqual(await Promise.all(prompts.map((prompt) => generateTokens(prompt, 'steps'))), alone);
   const { meanBatchSize } = host.host.stats({ reset: true }).models[0]!;
   // Load beside this test delays some of the calls.
   assert.ok(meanBatchSize >= 16, `mean batch ${meanBatchSize}`);
-  assert.deepEqual(await Promise.all(prompts.map((prompt, i) => tell(prompt, i % 2 ? 'steps' : 'run'))), alone);
+  assert.deepEqual(
+    await Promise.all(prompts.map((prompt, i) => generateTokens(prompt, i % 2 ? 'steps' : 'run'))),
+    alone,
+  );
   assert.ok(host.host.stats().models[0]!.meanBatchSize >= 16, 'runs and steps share batches');
 });
 
@@ -442,9 +445,9 @@ test('a second host at the same path is refused; the file of a dead one is repla
   await using host = await startTestHost();
   const second = new GpuHost([host.host.engines[0]!.model]);
   await assert.rejects(second.listen(host.address), /EADDRINUSE/);
-  const left = `${host.address}-left`; // It stays, as after a kill: the host removes the other name.
-  renameSync(host.address, left);
+  const leftAddress = `${host.address}-left`; // The file stays, as after a kill: the first host removes only its own address.
+  renameSync(host.address, leftAddress);
   await host.stop();
-  assert.equal(await second.listen(left), left);
+  assert.equal(await second.listen(leftAddress), leftAddress);
   await second.close();
 });

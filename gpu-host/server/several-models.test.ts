@@ -89,12 +89,12 @@ for (const swaps of [true, false])
       const middle = open('middle', 2);
       const [small, large] = [newest.createQueue('small'), newest.createQueue('large')];
       must(newest.allocatePages(small, 8));
-      const own = must(newest.allocatePages(large, 12));
-      const request = { token: 1, position: 0, pages: own, maxTokens: 80, sampler: GREEDY, stopTokens: NONE };
+      const largePages = must(newest.allocatePages(large, 12));
+      const request = { token: 1, position: 0, pages: largePages, maxTokens: 80, sampler: GREEDY, stopTokens: NONE };
       const run = newest.run(large, request);
       must(await run.next());
-      const beside = middle.createQueue('small');
-      must(middle.allocatePages(beside, 4));
+      const middleQueue = middle.createQueue('small');
+      must(middle.allocatePages(middleQueue, 4));
       const queue = oldest.createQueue('small');
       must(oldest.allocatePages(queue, 10));
       assert.equal(tagOf(await oldest.synchronize(queue)), 'ok');
@@ -106,7 +106,7 @@ for (const swaps of [true, false])
       assert.deepEqual(last, { tag: 'err', val: { tag: 'terminated', val: causes[0] } });
       assert.deepEqual(await newest.synchronize(small), { tag: 'err', val: { tag: 'terminated', val: causes[0] } });
       assert.equal(tagOf(newest.allocatePages(large, 1)), 'terminated');
-      assert.equal(tagOf(await middle.synchronize(beside)), 'ok', 'the older one goes on');
+      assert.equal(tagOf(await middle.synchronize(middleQueue)), 'ok', 'the older one goes on');
       await until(() => free()[1] === PAGES);
       assert.equal(free()[0], 2);
       assert.equal(host.stats().models[0]?.terminations, 1);

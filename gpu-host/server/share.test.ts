@@ -14,10 +14,10 @@ import { GpuHost, type HostedModel } from './gpu-host.ts';
 
 const CONTEXT = 1024;
 const TOKENS = 255;
-const never = new Int32Array(new SharedArrayBuffer(4));
+const neverNotified = new Int32Array(new SharedArrayBuffer(4));
 const sum = (all: readonly number[]): number => all.reduce((total, ms) => total + ms, 0);
 
-/** Makes the replaced part of a backend, which adds the duration of each step, in ms, to `steps`. */
+/** Makes the members that replace those of a backend. They add the duration of each step, in ms, to `steps`. */
 type Device = (inner: Backend, steps: number[]) => Partial<Backend>;
 
 /** Lets `play` begin a run on each of two models of one host. */
@@ -61,14 +61,14 @@ const blocking =
   (inner, steps) => ({
     async forward(batch) {
       const startedMs = performance.now();
-      Atomics.wait(never, 0, 0, ms);
+      Atomics.wait(neverNotified, 0, 0, ms);
       const outputs = await inner.forward(batch);
       steps.push(performance.now() - startedMs);
       return outputs;
     },
   });
 
-/** Takes `ms` for a step, and takes the next one while it computes. */
+/** Takes `ms` for a step, and accepts the next step while the current one computes. */
 const ahead =
   (ms: number): Device =>
   (inner, steps) => {
@@ -104,9 +104,9 @@ test('gives a model with short steps as much time as one with long steps', async
 
 test('owes a model nothing for steps that another one computed ahead before it came', async () => {
   await withModels([ahead(2), ahead(2)], async (begin, [own, other]) => {
-    // Does not end meanwhile, although this thread may stand still for seconds.
+    // This run is long enough not to end meanwhile, although this thread may stand still for seconds.
     const first = begin(0, CONTEXT - 1);
-    const going = (async (): Promise<void> => {
+    const firstDrained = (async (): Promise<void> => {
       while (!must(await first.next()).finished);
     })();
     await until(() => own.length >= 100);
@@ -117,6 +117,6 @@ test('owes a model nothing for steps that another one computed ahead before it c
     const beside = own.length - before;
     assert.ok(beside >= 10, `${beside} steps beside ${other.length}`);
     for (const run of [first, second]) run.stop();
-    await going;
+    await firstDrained;
   });
 });

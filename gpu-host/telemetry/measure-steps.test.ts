@@ -28,7 +28,7 @@ describe('steps measured at the start', () => {
     await rm(folder, { recursive: true });
   });
 
-  /** Measures a device that computes in no time and waits at its pace, on the clock of its waits. */
+  /** Measures a device whose steps take the time of `pace`, on a clock that only its waits move. */
   async function measure(pace: Pace, limits = LIMITS) {
     let nowMs = 0;
     const now = () => nowMs;

@@ -41,14 +41,15 @@ export async function measuredSteps(
     }
     return ms;
   };
-  const enough = Math.max(LEAST_MS, BEYOND * (await measure(1, 1)));
+  const enoughMs = Math.max(LEAST_MS, BEYOND * (await measure(1, 1)));
   const maxInputs = Math.min(limits.maxTokens, backend.config.contextLength);
-  for (const inputs of PREFILLS) if (inputs > maxInputs || (await measure(1, inputs)) > enough) break;
-  for (const sequences of DECODES) if (sequences > limits.maxSequences || (await measure(sequences, 1)) > enough) break;
+  for (const inputs of PREFILLS) if (inputs > maxInputs || (await measure(1, inputs)) > enoughMs) break;
+  for (const sequences of DECODES)
+    if (sequences > limits.maxSequences || (await measure(sequences, 1)) > enoughMs) break;
   return profile;
 }
 
-/** Asks for the most probable token after its last input. */
+/** A sequence that asks for the most probable token after its last input. */
 function sequence(inputs: number): SequenceInput {
   return {
     inputs: { kind: 'tokens', tokens: new Uint32Array(inputs) },

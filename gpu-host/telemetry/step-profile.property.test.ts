@@ -6,7 +6,7 @@ import { StepCurve, StepProfile } from './step-profile.ts';
 const SIZES = [1, 2, 3, 8, 20, 64, 130, 400, 512];
 
 /** The curve of a device, from steps of each size. */
-function measured(time: (size: number) => number, sizes: readonly number[] = SIZES, rounds = 20): StepCurve {
+function curveOf(time: (size: number) => number, sizes: readonly number[] = SIZES, rounds = 20): StepCurve {
   const curve = new StepCurve();
   for (let round = 0; round < rounds; round++) for (const size of sizes) curve.note(size, time(size));
   return curve;
@@ -14,13 +14,13 @@ function measured(time: (size: number) => number, sizes: readonly number[] = SIZ
 
 test('the efficient size is that which doubles the time of an empty step', () => {
   // Llama-2-7B on an RTX 3090: 21 ms and 0.23 ms a token, close to Table 3 of Ayo (ASPLOS '25).
-  assert.equal(measured((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
-  assert.equal(measured((size) => 0.5 + 0.5 * size).efficient(512), 1);
+  assert.equal(curveOf((size) => 21 + 0.23 * size).efficient(512), Math.round(21 / 0.23));
+  assert.equal(curveOf((size) => 0.5 + 0.5 * size).efficient(512), 1);
   // A device that computes while it reads weights takes the longer of both times: 20 ms at 400.
-  const roofline = measured((size) => Math.max(10, size * 0.05)).efficient(512) ?? 0;
+  const roofline = curveOf((size) => Math.max(10, size * 0.05)).efficient(512) ?? 0;
   assert.ok(roofline > 350 && roofline < 450, `${roofline}`);
   // Long contexts slow the largest steps down, and say little about the others.
-  const slowed = measured((size) => (10 + 0.2 * size) * (size > 200 ? 2 : 1)).efficient(512) ?? 0;
+  const slowed = curveOf((size) => (10 + 0.2 * size) * (size > 200 ? 2 : 1)).efficient(512) ?? 0;
   assert.ok(slowed > 30 && slowed < 50, `${slowed}`);
 });
 
@@ -42,20 +42,20 @@ test('the efficient size is found whatever sizes come, with times that vary by a
 test('a curve gives no size before the measured ones show it', () => {
   const time = (size: number) => 20 + 0.2 * size;
   assert.equal(new StepCurve().efficient(512), undefined);
-  assert.equal(measured(time, [1, 2, 4]).efficient(512), undefined);
+  assert.equal(curveOf(time, [1, 2, 4]).efficient(512), undefined);
   // Sizes too close to each other: a disturbance would turn the line.
-  assert.equal(measured(time, [60, 100]).efficient(512), undefined);
+  assert.equal(curveOf(time, [60, 100]).efficient(512), undefined);
   // Steps of up to 8 all take about the same time: a larger one may, too.
-  assert.equal(measured(time, [1, 2, 4, 8]).efficient(512), undefined);
-  assert.equal(measured(time, [1, 8, 64]).efficient(512), 100);
-  // No step takes longer.
-  assert.equal(measured(time, [1, 8, 64]).efficient(64), 64);
-  assert.equal(measured(() => 20, [1, 8, 64]).efficient(128), 128);
-  assert.equal(measured(() => 20, [1, 8, 64]).efficient(512), undefined);
+  assert.equal(curveOf(time, [1, 2, 4, 8]).efficient(512), undefined);
+  assert.equal(curveOf(time, [1, 8, 64]).efficient(512), 100);
+  // No step within the limit takes twice the time of an empty one.
+  assert.equal(curveOf(time, [1, 8, 64]).efficient(64), 64);
+  assert.equal(curveOf(() => 20, [1, 8, 64]).efficient(128), 128);
+  assert.equal(curveOf(() => 20, [1, 8, 64]).efficient(512), undefined);
 });
 
 test("a size's first step stops counting once it has a second one, and the curve follows a device that becomes slower", () => {
-  const curve = measured((size) => 10 + 0.1 * size, SIZES, 1);
+  const curve = curveOf((size) => 10 + 0.1 * size, SIZES, 1);
   for (let round = 0; round < 40; round++) for (const size of SIZES) curve.note(size, 10 + 0.2 * size);
   assert.equal(curve.efficient(512), 50);
   const disturbed = new StepCurve();

@@ -1,5 +1,5 @@
 /** The sizes of a curve are powers of two up to this exponent. */
-const LARGEST = 14;
+const LARGEST_EXPONENT = 14;
 /** Weight of the latest step in the means of its size. */
 const WEIGHT = 0.2;
 /** A curve says nothing before its largest size is this many times its smallest. */
@@ -26,7 +26,7 @@ export class StepCurve {
   }
 
   note(size: number, ms: number): void {
-    const exponent = Math.min(LARGEST, 32 - Math.clz32(size - 1));
+    const exponent = Math.min(LARGEST_EXPONENT, 32 - Math.clz32(size - 1));
     const mean = this.#means[exponent];
     const time = Math.max(ms, LEAST_MS);
     if (!mean) {

@@ -22,7 +22,7 @@ const PAGE_SIZE = 8;
 /** Sums in another order differ in the last bits: where the two most probable tokens are closer than this, either may follow. */
 export const TIE = 1e-4;
 
-/** Index where a text differs from the one decoded alone, and whether its two tokens tie there; undefined when it does not differ. */
+/** First index where a text differs from the text decoded alone, and `tie` when the two likeliest tokens tie there; undefined for equal texts. */
 export function parting(
   given: readonly number[],
   alone: Said,
@@ -39,7 +39,7 @@ export async function bySteps(
   between: () => Promise<void>,
 ): Promise<Said> {
   const { inferlet, queue } = guest;
-  const pages = room(guest, prompt.length + count);
+  const pages = allocateFor(guest, prompt.length + count);
   const tokens: number[] = [];
   const margins: number[] = [];
   let inputs = prompt;
@@ -74,7 +74,7 @@ export async function bySteps(
 export function inParts(cuts: (length: number) => readonly number[]): Way {
   return async (guest, prompt, count, between) => {
     const { inferlet, queue } = guest;
-    const pages = room(guest, prompt.length + count);
+    const pages = allocateFor(guest, prompt.length + count);
     const rest = { inPages: pages, outPages: pages, mask: undefined };
     let from = 0;
     for (const to of cuts(prompt.length - 1)) {
@@ -108,7 +108,7 @@ export async function byRun(
   between: () => Promise<void>,
 ): Promise<Said> {
   const { inferlet, queue } = guest;
-  const pages = room(guest, prompt.length + count);
+  const pages = allocateFor(guest, prompt.length + count);
   const last = prompt.length - 1;
   if (last > 0) {
     void inferlet.ask(queue, {
@@ -145,24 +145,24 @@ export async function byThreeCalls(
   between: () => Promise<void>,
 ): Promise<Said> {
   const { inferlet, queue } = guest;
-  const pages = room(guest, prompt.length + count);
+  const pages = allocateFor(guest, prompt.length + count);
   const embeds = must(inferlet.allocateEmbeds(queue, prompt.length + 1));
   const state = embeds.slice(prompt.length);
   const tokens: number[] = [];
   let inputs = prompt;
   let position = 0;
   while (tokens.length < count) {
-    const used = embeds.slice(0, inputs.length);
+    const inputEmbeds = embeds.slice(0, inputs.length);
     inferlet.send(queue, {
       op: 'embed-text',
       tokens: Uint32Array.from(inputs),
       positions: range(position, position + inputs.length),
-      embeds: used,
+      embeds: inputEmbeds,
     });
     inferlet.send(queue, {
       op: 'forward',
       inPages: position === 0 ? NONE : pages,
-      inEmbeds: used,
+      inEmbeds: inputEmbeds,
       outPages: pages,
       outEmbeds: state,
     });
@@ -188,6 +188,6 @@ export async function drain(run: RunHandle, between: () => Promise<void> = async
   }
 }
 
-function room({ inferlet, queue }: Guest, tokens: number): Uint32Array {
+function allocateFor({ inferlet, queue }: Guest, tokens: number): Uint32Array {
   return must(inferlet.allocatePages(queue, Math.ceil(tokens / PAGE_SIZE)));
 }

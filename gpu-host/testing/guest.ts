@@ -13,7 +13,7 @@ export function guest(connection: GpuHostConnection, arrival: number, options: P
   return { inferlet, queue: inferlet.createQueue('tiny') };
 }
 
-/** Computes tokens from position `start` on over the keys in `pages`, which take the new ones; asks for the last token's distribution. */
+/** Computes tokens from position `start` on, over the keys in `pages`, and writes their keys there; asks for the last token's distribution. */
 export function fill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[], start = 0) {
   return inferlet.ask(queue, {
     op: 'step',

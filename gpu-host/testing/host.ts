@@ -79,9 +79,9 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     };
     // The calls of a frame arrive in one turn, however slow the machine: tests count the device steps that they make.
     const limits = { sliceMs: Number.POSITIVE_INFINITY, ...options.host?.limits };
-    const made = new GpuHost([hosted], { ...options.host, limits });
-    await made.listen(socket);
-    return made;
+    const newHost = new GpuHost([hosted], { ...options.host, limits });
+    await newHost.listen(socket);
+    return newHost;
   };
   let host = await start();
   return {
@@ -149,8 +149,8 @@ export async function generate(
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / 8)));
   let tokens = Uint32Array.from(prompt);
   let position = 0;
-  const made: number[] = [];
-  while (made.length < count) {
+  const decodedTokens: number[] = [];
+  while (decodedTokens.length < count) {
     const positions = range(position, position + tokens.length);
     position += tokens.length;
     const output = { tag: 'sample' as const, val: GREEDY };
@@ -169,10 +169,10 @@ export async function generate(
       }),
     );
     tokens = Uint32Array.from(result.tokens);
-    made.push(tokens[0] as number);
+    decodedTokens.push(tokens[0] as number);
   }
   inferlet.freePages(queue, pages);
-  return made;
+  return decodedTokens;
 }
 
 /** The model's results without the host: whole sequences, computed at once by a separate backend. */

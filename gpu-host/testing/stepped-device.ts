@@ -9,7 +9,7 @@ export class SteppedDevice {
   failsAt = 0;
   #ends: (() => void)[] = [];
   #isFree = false;
-  #changed: (() => void) | undefined;
+  #onHandedOver: (() => void) | undefined;
 
   wrap = (inner: Backend): Backend =>
     wrapBackend(inner, {
@@ -20,7 +20,7 @@ export class SteppedDevice {
         await new Promise<void>((resolve) => {
           if (this.#isFree) resolve();
           else this.#ends.push(resolve);
-          this.#changed?.();
+          this.#onHandedOver?.();
         });
         if (fails) throw new Error('lost');
         return computed;
@@ -50,18 +50,18 @@ export class SteppedDevice {
   async reaches(batches: number): Promise<void> {
     while (this.batches.length < batches)
       await new Promise<void>((resolve) => {
-        this.#changed = resolve;
+        this.#onHandedOver = resolve;
       });
   }
 
   /** Ends step after step until `promise` is settled. */
   async endUntil<T>(connection: GpuHostConnection, promise: Promise<T>): Promise<T> {
-    let over = false;
+    let isSettled = false;
     const settle = (): void => {
-      over = true;
+      isSettled = true;
     };
     void promise.then(settle, settle);
-    while (!over) {
+    while (!isSettled) {
       this.end();
       await connection.stats();
     }

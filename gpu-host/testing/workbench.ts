@@ -151,6 +151,9 @@ export function openedBy(connection: GpuHostConnection): readonly DeviceClient[]
 export function checkCharged(ended: readonly DeviceClient[], deviceBusyMs: number): void {
   let charged = 0;
   for (const { usage } of ended) charged += usage.gpuUs;
-  const unsaid = deviceBusyMs * 1000 - charged;
-  assert.ok(unsaid >= -1 && unsaid <= ended.length + 1, `${unsaid} µs of the device were charged to no inferlet`);
+  const unchargedUs = deviceBusyMs * 1000 - charged;
+  assert.ok(
+    unchargedUs >= -1 && unchargedUs <= ended.length + 1,
+    `${unchargedUs} µs of the device were charged to no inferlet`,
+  );
 }

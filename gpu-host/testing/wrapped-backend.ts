@@ -1,11 +1,11 @@
 import type { Backend, SequenceInput } from '../backends/backend.ts';
 
 /** A backend with some of its methods replaced. */
-export function wrapBackend(inner: Backend, replaced: Partial<Backend>): Backend {
+export function wrapBackend(inner: Backend, replacements: Partial<Backend>): Backend {
   return new Proxy(inner, {
     get(target, key) {
-      const own: unknown = Reflect.get(key in replaced ? replaced : target, key);
-      return typeof own === 'function' ? own.bind(key in replaced ? replaced : target) : own;
+      const member: unknown = Reflect.get(key in replacements ? replacements : target, key);
+      return typeof member === 'function' ? member.bind(key in replacements ? replacements : target) : member;
     },
   });
 }

@@ -2,7 +2,7 @@ import type { SQLOutputValue } from 'node:sqlite';
 
 type Row = Record<string, SQLOutputValue>;
 
-/** Reads that stay open between pieces of work. SQLite cannot cut its write-ahead log while one is open, so a write can interrupt them. */
+/** Reads that stay open between pieces of work. SQLite cannot truncate its write-ahead log meanwhile, so a write can interrupt all reads. */
 export class Cursors {
   readonly #open = new Set<NodeJS.Iterator<Row>>();
 

@@ -8,7 +8,7 @@ import { randomFrom, randomVector } from '../testing/random.ts';
 import { type Pieces, runToEnd } from './pieces.ts';
 import { VectorIndex } from './vector-index.ts';
 
-const SIZES = { tail: 10, exact: 50, width: 400, worded: 6 };
+const SIZES = { tail: 10, maxCompared: 50, width: 400, maxWorded: 6 };
 
 test('a save that fails, and a process that ends amid one, leave only the file of the last graph', async (t) => {
   using folder = temporaryFolder();
@@ -35,11 +35,11 @@ test('a save that fails, and a process that ends amid one, leave only the file o
   assert.deepEqual(graphs(), first, 'the graph cannot be written');
   mock.restore();
   let parts = 0;
-  const failing = async <T>(work: Pieces<T>): Promise<T> => {
+  const failSecond = async <T>(work: Pieces<T>): Promise<T> => {
     if (++parts === 2) throw new Error('no space left on device');
     return await runToEnd(work);
   };
-  await assert.rejects(index.save(failing), /no space/);
+  await assert.rejects(index.save(failSecond), /no space/);
   assert.deepEqual(graphs(), first, 'the file of the graph cannot be noted');
   await index.save();
   const [second, ...others] = graphs();

@@ -22,7 +22,7 @@ const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
-/** The file gets shorter when more than this part of its pages, and more than `FREE_LEAST`, hold nothing: otherwise later writes use them. */
+/** The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Later writes reuse fewer free pages. */
 const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
@@ -67,7 +67,7 @@ export interface SavedGraph {
   readonly scale: number;
 }
 
-export interface Written {
+export interface WriteResult {
   /** Keys of the entries that the write replaced or deleted. */
   readonly removed: readonly number[];
   /** Keys of the new entries, in order. */
@@ -82,7 +82,7 @@ export class Records {
   readonly #conditions = new Map<string, StatementSync>();
   readonly #cursors = new Cursors();
   /** False for a file of an earlier version, whose free pages only serve later writes. */
-  readonly #shrinks: boolean;
+  readonly #canShrink: boolean;
   #entries: number;
   #bytes: number;
   #unsettled: number;
@@ -124,7 +124,7 @@ export class Records {
     this.#entries = Number(facts.get('entries'));
     this.#bytes = Number(facts.get('bytes'));
     db.exec(UNSETTLED);
-    this.#shrinks = db.prepare('PRAGMA auto_vacuum').get()?.auto_vacuum === INCREMENTAL;
+    this.#canShrink = db.prepare('PRAGMA auto_vacuum').get()?.auto_vacuum === INCREMENTAL;
     this.#statements = statements(db);
     this.#unsettled = Number(this.#statements.countUnsettled.get()?.count);
   }
@@ -142,21 +142,21 @@ export class Records {
   settleWords(): void {
     const { nextUnworded, insertWords, deleteUnworded, nextGone, deleteWords, deleteGone } = this.#statements;
     this.#transaction(() => {
-      for (let left = SETTLED_BYTES; left > 0 && this.#unsettled > 0; this.#unsettled--) {
+      for (let bytesLeft = SETTLED_BYTES; bytesLeft > 0 && this.#unsettled > 0; this.#unsettled--) {
         const added = nextUnworded.get();
         const row = added ?? nextGone.get();
         if (!row) throw new Error('the count of unsettled texts is wrong');
         const [key, text] = [Number(row.key), String(row.text)];
         (added ? insertWords : deleteWords).run(key, text);
         (added ? deleteUnworded : deleteGone).run(key);
-        left -= text.length;
+        bytesLeft -= text.length;
       }
     });
   }
 
   /** True when deleted entries have left so many free pages that {@link shrink} must give some back to the disk. */
   get isSparse(): boolean {
-    if (!this.#shrinks) return false;
+    if (!this.#canShrink) return false;
     return this.#freePages > Math.max(FREE_LEAST, FREE_PART * Number(this.#statements.pages.get()?.page_count));
   }
 
@@ -173,7 +173,7 @@ export class Records {
   }
 
   /** Inserts entries, all or none; each replaces an earlier one with its id. @throws IndexError `limit-exceeded` when `room` is too small */
-  upsert(entries: readonly Entry[], room: Size): Written {
+  upsert(entries: readonly Entry[], room: Size): WriteResult {
     const { insert, insertField, insertUnworded } = this.#statements;
     return this.#transaction(() => {
       const removed = entries.flatMap(({ id }) => this.#delete(id));
@@ -182,7 +182,7 @@ export class Records {
         const bytes = entryBytes(entry, metadata);
         const { id, vector, text } = entry;
         const key = Number(insert.run(id, bytes, metadata, bytesOf(vector), text).lastInsertRowid);
-        for (const [name, value] of entry.metadata) insertField.run(name, kindOf(value), stored(value), key);
+        for (const [name, value] of entry.metadata) insertField.run(name, kindOf(value), sqlValue(value), key);
         if (text !== null) {
           insertUnworded.run(key);
           this.#unsettled++;
@@ -199,7 +199,7 @@ export class Records {
    * Deletes entries by id, in order, until {@link DELETED_BYTES} are deleted. An id without an entry is not an error. `taken` is the number of
    * ids that are done.
    */
-  delete(ids: readonly string[]): Pick<Written, 'removed'> & { readonly taken: number } {
+  delete(ids: readonly string[]): Pick<WriteResult, 'removed'> & { readonly taken: number } {
     return this.#transaction(() => {
       const removed: number[] = [];
       const targetBytes = this.#bytes - DELETED_BYTES;
@@ -215,7 +215,7 @@ export class Records {
     return row ? rowOf(row) : null;
   }
 
-  /** An entry's vector alone, which takes a third of the time of its row. */
+  /** Reads an entry's vector alone, in a third of the time that the whole row takes. */
   vector(key: number): Float32Array | null {
     const vector = this.#statements.vector.get(key)?.vector;
     return vector === undefined ? null : floatsOf(vector as Uint8Array);
@@ -247,22 +247,22 @@ export class Records {
     const operator = OPERATORS[comparison] ?? '=';
     if (operator !== '=') {
       const statement = this.#condition(`value ${operator} ?`);
-      return statement.all(field, kindOf(first), stored(first), limit).map(keyOf);
+      return statement.all(field, kindOf(first), sqlValue(first), limit).map(keyOf);
     }
     const keys: number[] = [];
     for (const value of new Set(values)) {
       const statement = this.#condition('value = ?');
-      keys.push(...statement.all(field, kindOf(value), stored(value), limit - keys.length).map(keyOf));
+      keys.push(...statement.all(field, kindOf(value), sqlValue(value), limit - keys.length).map(keyOf));
     }
     return keys;
   }
 
-  /** Number of entries whose texts have a word, up to `most`. */
-  countWord(word: string, most: number): number {
-    return Number(this.#statements.countWord.get(word, most)?.count ?? 0);
+  /** Number of entries whose texts have a word, up to `limit`. */
+  countWord(word: string, limit: number): number {
+    return Number(this.#statements.countWord.get(word, limit)?.count ?? 0);
   }
 
-  /** Among the entries whose texts have a word, the key of the one that has `newerCount` newer ones; 0 when there are too few. */
+  /** Key of the entry with a word that exactly `newerCount` newer entries also have; 0 when too few entries have the word. */
   keyWithWord(word: string, newerCount: number): number {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
@@ -305,7 +305,7 @@ export class Records {
     if (!row) return [];
     const key = Number(row.key);
     for (const [name, value] of JSON.parse(String(row.metadata)) as Metadata) {
-      deleteField.run(name, kindOf(value), stored(value), key);
+      deleteField.run(name, kindOf(value), sqlValue(value), key);
     }
     if (typeof row.text === 'string') {
       const hasWords = deleteUnworded.run(key).changes === 0;
@@ -328,7 +328,7 @@ export class Records {
     throw new IndexError('limit-exceeded', text);
   }
 
-  /** Cuts a long log. While reads are open, commits never shorten the log. When the cut fails, the caller's write does not happen. */
+  /** Truncates a long write-ahead log, since commits never do while reads are open. When this fails, the caller's write does not happen. */
   #boundLog(): void {
     const log = `${this.#db.location()}-wal`;
     if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;
@@ -376,7 +376,7 @@ const OPERATORS: Readonly<Partial<Record<Condition['comparison'], string>>> = {
 /** SQLite's number for `auto_vacuum = INCREMENTAL`. */
 const INCREMENTAL = 2;
 
-/** Opens a database and closes it again when it, or the work with it, fails. */
+/** Opens a database and does `work` with it; closes the database again when either fails. */
 function open<T>(file: string, work: (db: DatabaseSync) => T): T {
   const isNew = !existsSync(file);
   const db = new DatabaseSync(file, { enableForeignKeyConstraints: false });
@@ -430,7 +430,7 @@ function entryBytes({ id, vector, text }: Entry, metadata: string): number {
 
 /** SQLite has no booleans, so the kind keeps `true` apart from 1. */
 const kindOf = (value: FieldValue): string => typeof value;
-const stored = (value: FieldValue): SQLInputValue => (typeof value === 'boolean' ? Number(value) : value);
+const sqlValue = (value: FieldValue): SQLInputValue => (typeof value === 'boolean' ? Number(value) : value);
 const keyOf = ({ key }: Record<string, unknown>): number => Number(key);
 
 const bytesOf = (vector: Float32Array): Uint8Array =>

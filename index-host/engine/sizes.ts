@@ -3,18 +3,18 @@ export interface Sizes {
   /** Vectors that are compared one by one before the graph takes them. */
   readonly tail: number;
   /** With a filter that leaves at most this many entries, a query compares each of them. */
-  readonly exact: number;
+  readonly maxCompared: number;
   /** Widest search of the graph under a filter; a query that needs a wider search compares all entries instead. */
   readonly width: number;
   /** Maximum entries that a query by words ranks; each takes about two microseconds. */
-  readonly worded: number;
+  readonly maxWorded: number;
 }
 
-export const SIZES: Sizes = { tail: 256, exact: 1000, width: 1024, worded: 50_000 };
+export const SIZES: Sizes = { tail: 256, maxCompared: 1000, width: 1024, maxWorded: 50_000 };
 
 /** Rows read in one piece of work. A row takes about 5 µs; an addition to the graph takes about 0.5 ms and is a piece of its own. */
 export const ROWS_AT_ONCE = 64;
-/** Texts ranked in one piece of work. One of 64 KiB that repeats a word of the query takes about a millisecond. */
+/** Texts ranked in one piece of work. A text of 64 KiB that repeats a word of the query takes about a millisecond. */
 export const WORDED_AT_ONCE = 8;
 /** The graph rounds vectors, so a query takes this many candidates per wanted match, at least `LEAST_CANDIDATES`, and scores them exactly. */
 export const CANDIDATES = 2;

@@ -15,7 +15,7 @@ const ACTS = 40;
 const DIMENSIONS = 5;
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
 /** Sizes so small that entries soon move into the graph, and that filters use every kind of search. */
-const SMALL: Sizes = { tail: 8, exact: 4, width: 32, worded: 1000 };
+const SMALL: Sizes = { tail: 8, maxCompared: 4, width: 32, maxWorded: 1000 };
 
 const FIELDS = ['colour', 'year', 'draft', '__proto__'];
 const VALUES: readonly FieldValue[] = ['red', 'blue', 'Äpfel', '\u{1f600}', '\uffee', 1, 0, -2.5, 1e300, true, false];
@@ -33,10 +33,10 @@ class Plain {
   }
 
   all(filter: readonly Condition[]): Set<string> {
-    const left = [...this.entries.values()].filter(({ metadata }) =>
+    const matching = [...this.entries.values()].filter(({ metadata }) =>
       filter.every((condition) => fulfils(new Map(metadata), condition)),
     );
-    return new Set(left.map(({ id }) => id));
+    return new Set(matching.map(({ id }) => id));
   }
 }
 

@@ -10,7 +10,7 @@ import { randomFrom, randomVector } from '../testing/random.ts';
 import type { Pieces } from './pieces.ts';
 import { VectorIndex } from './vector-index.ts';
 
-const SIZES = { tail: 100, exact: 50, width: 400, worded: 6 };
+const SIZES = { tail: 100, maxCompared: 50, width: 400, maxWorded: 6 };
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
 
 function finish<T>(pieces: Pieces<T>): T {
@@ -34,11 +34,11 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
   const vectors = Array.from({ length: 3000 }, () => randomVector(dimensions, random));
   let index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' }, SIZES);
   for (let at = 0; at < vectors.length; at += 250) {
-    const some = vectors.slice(at, at + 250).map((vector, i) => ({ ...entry(String(at + i), []), vector }));
-    finish(index.upsert(some, ROOM));
+    const batch = vectors.slice(at, at + 250).map((vector, i) => ({ ...entry(String(at + i), []), vector }));
+    finish(index.upsert(batch, ROOM));
   }
   const recall = () => {
-    let right = 0;
+    let hits = 0;
     for (let query = 0; query < 50; query++) {
       const vector = randomVector(dimensions, randomFrom(1000 + query));
       const distances = vectors.map((own, i) => [own.reduce((sum, v, k) => sum + (v - vector[k]!) ** 2, 0), i]);
@@ -49,9 +49,9 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
           .map(([, i]) => String(i)),
       );
       const found = finish(index.query({ vector, text: null, filter: [], limit: 10 }));
-      right += found.filter(({ id }) => nearest.has(id)).length;
+      hits += found.filter(({ id }) => nearest.has(id)).length;
     }
-    return right / 500;
+    return hits / 500;
   };
   assert.ok(recall() >= 0.9, `${recall()}`);
   await index.save();
@@ -76,8 +76,8 @@ test('vectors of any length have their neighbours by cosine, though the graph ro
     const found = vectors
       .slice(0, 100)
       .map((vector) => finish(index.query({ vector, text: null, filter: [], limit: 1 })));
-    const right = found.filter(([best], i) => best?.id === String(i)).length;
-    assert.ok(right >= 98, `${right} of 100 for the scale ${scale}`);
+    const hits = found.filter(([best], i) => best?.id === String(i)).length;
+    assert.ok(hits >= 98, `${hits} of 100 for the scale ${scale}`);
     index.close();
   }
 });
@@ -102,18 +102,18 @@ test('vectors of any length have their neighbours by the other metrics, too, als
           return sum + (metric === 'euclidean' ? -((value - own) ** 2) : value * own);
         }, 0);
       const recall = (index: VectorIndex) => {
-        let right = 0;
-        for (let asked = 0; asked < 10; asked++) {
+        let hits = 0;
+        for (let query = 0; query < 10; query++) {
           const length = metric === 'euclidean' ? scale : 1;
-          const vector = randomVector(dimensions, randomFrom(asked)).map((value) => value * length);
+          const vector = randomVector(dimensions, randomFrom(query)).map((value) => value * length);
           const nearest = vectors
             .map((own, i) => ({ id: `${i}`, score: nearness(vector, own) }))
             .sort((a, b) => b.score - a.score)
             .slice(0, 5);
           const ids = finish(index.query({ vector, text: null, filter: [], limit: 5 })).map(({ id }) => id);
-          right += nearest.filter(({ id }) => ids.includes(id)).length;
+          hits += nearest.filter(({ id }) => ids.includes(id)).length;
         }
-        return right / 50;
+        return hits / 50;
       };
       const name = `${metric}, ${firstScale} and ${scale}`;
       const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric }, SIZES);
@@ -179,10 +179,10 @@ test('rare words of a query decide; a word that most entries have finds the newe
 
 test('texts are stored, ranked and deleted in pieces, between which others write', () => {
   using folder = temporaryFolder();
-  const sizes = { ...SIZES, worded: 1000 };
+  const sizes = { ...SIZES, maxWorded: 1000 };
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, sizes);
   const text = (i: number) => `fox ${'den '.repeat(i % 50)}${i}`.padEnd(4000, ' x');
-  const all = Array.from({ length: 200 }, (_, i) => entry(`e${i}`, [1, i], text(i)));
+  const entries = Array.from({ length: 200 }, (_, i) => entry(`e${i}`, [1, i], text(i)));
   const piecesOf = <T>(work: Pieces<T>, between: (piece: number) => void): { pieces: number; value: T } => {
     for (let pieces = 1; ; pieces++) {
       const { done, value } = work.next();
@@ -190,15 +190,15 @@ test('texts are stored, ranked and deleted in pieces, between which others write
       between(pieces);
     }
   };
-  const stored = piecesOf(index.upsert(all, ROOM), () => assert.equal(index.stats.entries, 200));
+  const stored = piecesOf(index.upsert(entries, ROOM), () => assert.equal(index.stats.entries, 200));
   assert.ok(stored.pieces >= 10, `${stored.pieces} pieces`);
   const query = { vector: null, text: 'fox', filter: [], limit: 250 };
   const expected = finish(index.query(query)).map(({ id }) => id);
   assert.equal(expected.length, 200);
-  const none = () => ({ entries: 0, bytes: 0 });
+  const noRoom = () => ({ entries: 0, bytes: 0 });
   const ranked = piecesOf(index.query(query), (piece) => {
     finish(index.upsert([entry(`later${piece}`, [1, 1], text(piece))], ROOM));
-    assert.throws(() => finish(index.upsert([entry('e0', [0, 1])], none)), IndexError);
+    assert.throws(() => finish(index.upsert([entry('e0', [0, 1])], noRoom)), IndexError);
     if (piece < 9) finish(index.delete([`e${piece}`]));
   });
   const best = piecesOf(index.query({ ...query, limit: 1 }), () => undefined);
@@ -220,7 +220,7 @@ test('the log of writes stays short while queries by text overlap, and these fin
   const index = VectorIndex.create(
     folder.path,
     { name: 'one', dimensions: 2, metric: 'cosine' },
-    { ...SIZES, worded: count },
+    { ...SIZES, maxWorded: count },
   );
   const old = Array.from({ length: count }, (_, i) => entry(`e${i}`, [1, i], `fox ${i}`));
   finish(index.upsert(old, ROOM));
@@ -271,7 +271,7 @@ test('the words of a write that ended early come later, also after the index was
   assert.equal(index.stats.entries, 60);
   reopened();
   assert.equal(found('fox'), 60);
-  // Some of the words are replaced before they are there.
+  // Some words are replaced before the index has them.
   cutOff(index.upsert(texts('sea'), ROOM), 1);
   cutOff(index.upsert(texts('den'), ROOM), 3);
   assert.deepEqual([found('fox'), found('sea')], [0, 0]);
@@ -294,10 +294,10 @@ test('a write that the room does not allow leaves nothing behind', () => {
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   finish(index.upsert([entry('a', [1, 0], 'first')], ROOM));
   const before = index.stats;
-  const two = [entry('a', [0, 1], 'second'), entry('b', [1, 1], 'third')];
+  const twoEntries = [entry('a', [0, 1], 'second'), entry('b', [1, 1], 'third')];
   const refused = (error: unknown) => error instanceof IndexError && error.code === 'limit-exceeded';
-  assert.throws(() => finish(index.upsert(two, () => ({ entries: 1, bytes: 1e9 }))), refused);
-  assert.throws(() => finish(index.upsert(two, () => ({ entries: 9, bytes: before.bytes + 10 }))), refused);
+  assert.throws(() => finish(index.upsert(twoEntries, () => ({ entries: 1, bytes: 1e9 }))), refused);
+  assert.throws(() => finish(index.upsert(twoEntries, () => ({ entries: 9, bytes: before.bytes + 10 }))), refused);
   assert.deepEqual(index.stats, before);
   const found = finish(index.query({ vector: Float32Array.of(1, 0), text: 'second third', filter: [], limit: 9 }));
   assert.deepEqual(
@@ -311,11 +311,11 @@ test('the bytes of an index are those of its entries, whatever was written and d
   using folder = temporaryFolder();
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   finish(index.upsert([entry('a', [1, 0], 'text')], ROOM));
-  const one = index.stats.bytes;
+  const bytesOfOne = index.stats.bytes;
   finish(index.upsert([entry('a', [0, 1], 'other, longer text'), entry('b', [1, 1])], ROOM));
   finish(index.upsert([entry('a', [1, 0], 'text')], ROOM));
   finish(index.delete(['b', 'unknown']));
-  assert.deepEqual([index.stats.entries, index.stats.bytes], [1, one]);
+  assert.deepEqual([index.stats.entries, index.stats.bytes], [1, bytesOfOne]);
   finish(index.delete(['a']));
   assert.deepEqual([index.stats.entries, index.stats.bytes], [0, 0]);
   index.close();
@@ -368,7 +368,7 @@ test('an index whose entries are all deleted loses the file of its graph, and is
   finish(index.upsert([entry('new', [1, 0])], ROOM));
   index.close();
   index = finish(VectorIndex.open(folder.path, SIZES))!;
-  // The index does not take the graph for a lost one.
+  // The index does not regard its graph as lost.
   assert.deepEqual([index.needsRebuild, index.tailSize], [false, 1]);
   const found = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 9 }));
   assert.deepEqual(
@@ -382,9 +382,9 @@ test('new vectors that are near each other and far from zero have their exact sq
   using folder = temporaryFolder();
   const dimensions = 64;
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'euclidean' }, SIZES);
-  const at = (place: number) => Array.from({ length: dimensions }, (_, i) => 60_000 + (i === 0 ? place / 64 : 0));
+  const vectorAt = (place: number) => Array.from({ length: dimensions }, (_, i) => 60_000 + (i === 0 ? place / 64 : 0));
   const places = Array.from({ length: 20 }, (_, i) => i);
-  const entries = places.map((place) => entry(String(place), at(place)));
+  const entries = places.map((place) => entry(String(place), vectorAt(place)));
   finish(index.upsert(entries, ROOM));
   for (const { id, vector } of entries) {
     const found = finish(index.query({ vector, text: null, filter: [], limit: 20 }));
@@ -403,10 +403,10 @@ test('a query compares a long tail in several pieces, and rows that move meanwhi
   const dimensions = 4096;
   const shape = { name: 'one', dimensions, metric: 'euclidean' } as const;
   const index = VectorIndex.create(folder.path, shape, { ...SIZES, tail: 1000 });
-  const at = (place: number) => entry(String(place), [place, ...Array(dimensions - 1).fill(0)]);
+  const entryAt = (place: number) => entry(String(place), [place, ...Array(dimensions - 1).fill(0)]);
   finish(
     index.upsert(
-      Array.from({ length: 512 }, (_, place) => at(place)),
+      Array.from({ length: 512 }, (_, place) => entryAt(place)),
       ROOM,
     ),
   );
@@ -414,7 +414,7 @@ test('a query compares a long tail in several pieces, and rows that move meanwhi
   // The first piece compares 256 rows. A further entry then makes the tail longer and moves all rows by three.
   assert.equal(query.next().done, false);
   finish(index.delete(['0', '1', '2']));
-  finish(index.upsert([at(512)], ROOM));
+  finish(index.upsert([entryAt(512)], ROOM));
   assert.deepEqual(
     finish(query).map(({ id, score }) => [id, score]),
     Array.from({ length: 510 }, (_, i) => [String(i + 3), -((i + 3) ** 2)]),

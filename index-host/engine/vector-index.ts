@@ -29,7 +29,7 @@ import {
   WORDED_AT_ONCE,
 } from './sizes.ts';
 import { Tail } from './tail.ts';
-import { type Counted, chosenWords, wordsOf } from './words.ts';
+import { chosenWords, type WordCount, wordsOf } from './words.ts';
 
 const RECORDS = 'records.db';
 
@@ -49,7 +49,7 @@ export class VectorIndex {
   /** False while the graph lacks entries up to `#graphUpTo`, because its file was lost. Queries then compare those entries one by one. */
   #isWhole = true;
   #savedUpTo = 0;
-  #closed = false;
+  #isClosed = false;
 
   static create(directory: string, shape: Shape, sizes = SIZES): VectorIndex {
     return new VectorIndex(directory, Records.create(path.join(directory, RECORDS), shape), sizes);
@@ -115,7 +115,7 @@ export class VectorIndex {
 
   /** True when a write that was cancelled, or that preceded the opening, left unindexed words, a long tail or a sparse file. */
   get hasExcess(): boolean {
-    if (this.#closed) return false;
+    if (this.#isClosed) return false;
     return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail || this.#records.isSparse;
   }
 
@@ -155,8 +155,8 @@ export class VectorIndex {
     const isHybrid = vector !== null && text !== null;
     const depth = isHybrid ? Math.max(LEAST_FUSED, FUSED_RANKS * limit) : limit;
     const nearest = vector === null ? null : yield* this.#nearest(vector, filter, depth);
-    const worded = text === null ? null : yield* this.#worded(text, filter, depth);
-    const ranked = nearest && worded ? fuse([nearest, worded]) : (nearest ?? worded ?? []);
+    const bestByWords = text === null ? null : yield* this.#bestByWords(text, filter, depth);
+    const ranked = nearest && bestByWords ? fuse([nearest, bestByWords]) : (nearest ?? bestByWords ?? []);
     const found: Match[] = [];
     let bytes = 0;
     for (const { key, score } of ranked) {
@@ -177,13 +177,13 @@ export class VectorIndex {
 
   /** True when the graph is due to be made again, because it lacks entries or has too many of deleted ones. */
   get needsRebuild(): boolean {
-    return !this.#isWhole || this.#stale > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
+    return !this.#isWhole || this.#staleCount > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
 
   /** True when additions must wait for maintenance, because otherwise the graph or the tail would grow without bound. */
   get isCrowded(): boolean {
     if (this.#tail.size > CROWDED_TAILS * this.#sizes.tail || this.#records.unsettled > CROWDED_WORDS) return true;
-    return this.#stale > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
+    return this.#staleCount > Math.max(CROWDED_LEAST, CROWDED_PART * this.#graph.size);
   }
 
   /** Makes the graph again from the entries. Queries use the old one meanwhile. */
@@ -220,7 +220,7 @@ export class VectorIndex {
       await this.#save(run);
     } catch (error) {
       // Parts of graphs must not fill a disk on which saves fail. The files of a dropped index are gone.
-      if (!this.#closed) await removeGraphs(this.#directory, this.#records.graph?.key);
+      if (!this.#isClosed) await removeGraphs(this.#directory, this.#records.graph?.key);
       throw error;
     }
   }
@@ -234,7 +234,7 @@ export class VectorIndex {
     await publishGraph(file);
     const isNoted = await run(
       once(() => {
-        if (this.#closed) return false;
+        if (this.#isClosed) return false;
         this.#records.setGraph({ key: upTo, bytes: statSync(file).size, scale: written.scale });
         this.#savedUpTo = upTo;
         return true;
@@ -246,7 +246,7 @@ export class VectorIndex {
   /** Writes the graph; returns its last key and its scale, 'empty' when it needs no file, or null when there is nothing to write. */
   #write(): { readonly upTo: number; readonly scale: number } | 'empty' | null {
     const upTo = this.#graphUpTo;
-    if (!this.#isWhole || this.#closed || upTo === this.#savedUpTo) return null;
+    if (!this.#isWhole || this.#isClosed || upTo === this.#savedUpTo) return null;
     if (this.#graph.size === 0) {
       // No entry up to this key is left: an index that opens without a graph finds all entries in its tail.
       this.#records.setGraph(null);
@@ -258,17 +258,17 @@ export class VectorIndex {
   }
 
   get isClosed(): boolean {
-    return this.#closed;
+    return this.#isClosed;
   }
 
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#records.close();
   }
 
   /** Keys of the graph whose entries were deleted or replaced. */
-  get #stale(): number {
+  get #staleCount(): number {
     return this.#graph.size - (this.#records.size.entries - this.#tail.size);
   }
 
@@ -321,10 +321,10 @@ export class VectorIndex {
 
   *#nearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
     const fewKeys = this.#fewKeys(filter);
-    if (fewKeys) return yield* this.#compared(vector, fewKeys, filter, limit);
+    if (fewKeys) return yield* this.#nearestAmong(vector, fewKeys, filter, limit);
     const inTail = yield* this.#tailNearest(vector, filter, limit);
-    const older = this.#isWhole ? yield* this.#graphNearest(vector, filter, limit) : null;
-    const outsideTail = older ?? (yield* this.#allNearest(vector, filter, limit));
+    const fromGraph = this.#isWhole ? yield* this.#graphNearest(vector, filter, limit) : null;
+    const outsideTail = fromGraph ?? (yield* this.#allNearest(vector, filter, limit));
     // The tail may have given an entry to the graph between two pieces.
     const merged = new Map([...inTail, ...outsideTail].map((ranked) => [ranked.key, ranked]));
     return [...merged.values()].sort(byScore).slice(0, limit);
@@ -334,13 +334,14 @@ export class VectorIndex {
   #fewKeys(filter: readonly Condition[]): readonly number[] | null {
     let fewest: readonly number[] | null = null;
     for (const condition of filter.filter(isPositive)) {
-      const keys = this.#records.keysWith(condition, this.#sizes.exact + 1);
-      if (keys.length <= this.#sizes.exact && keys.length < (fewest?.length ?? Number.POSITIVE_INFINITY)) fewest = keys;
+      const keys = this.#records.keysWith(condition, this.#sizes.maxCompared + 1);
+      if (keys.length <= this.#sizes.maxCompared && keys.length < (fewest?.length ?? Number.POSITIVE_INFINITY))
+        fewest = keys;
     }
     return fewest;
   }
 
-  *#compared(
+  *#nearestAmong(
     vector: Float32Array,
     keys: readonly number[],
     filter: readonly Condition[],
@@ -412,9 +413,9 @@ export class VectorIndex {
     }
   }
 
-  *#worded(text: string, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
-    const counted: Counted[] = [];
-    const maxWorded = this.#sizes.worded;
+  *#bestByWords(text: string, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
+    const counted: WordCount[] = [];
+    const maxWorded = this.#sizes.maxWorded;
     for (const word of wordsOf(text)) {
       counted.push({ word, entries: this.#records.countWord(word, maxWorded + 1) });
       yield* this.#pause();
@@ -442,6 +443,6 @@ export class VectorIndex {
   }
 
   #checkOpen(): void {
-    if (this.#closed) throw new IndexError('not-found', `the index "${this.shape.name}" was dropped meanwhile`);
+    if (this.#isClosed) throw new IndexError('not-found', `the index "${this.shape.name}" was dropped meanwhile`);
   }
 }

@@ -20,13 +20,13 @@ test('every text becomes an expression that FTS5 accepts, and finds a text of th
       .map((list) => list.join(' ')),
   );
   fc.assert(
-    fc.property(text, (any) => {
+    fc.property(text, (sample) => {
       db.exec('DELETE FROM words');
-      insert.run(any);
-      const words = wordsOf(any);
-      for (const word of words) assert.equal(find.get(word)?.count, 1, `${word} of ${any}`);
-      if (words.length > 0) assert.equal(find.get(words.join(' OR '))?.count, 1, any);
-      if (words.length === 0) assert.doesNotMatch(any, /[a-z0-9]/i);
+      insert.run(sample);
+      const words = wordsOf(sample);
+      for (const word of words) assert.equal(find.get(word)?.count, 1, `${word} of ${sample}`);
+      if (words.length > 0) assert.equal(find.get(words.join(' OR '))?.count, 1, sample);
+      if (words.length === 0) assert.doesNotMatch(sample, /[a-z0-9]/i);
     }),
     { seed: SEED },
   );
@@ -40,15 +40,15 @@ test('a word is found however its diacritics are written, and counts once', () =
 test('the chosen words are the rarest, and have few entries together; a single one may have more', () => {
   const counted = fc.array(fc.record({ word: fc.string(), entries: fc.nat(30) }), { maxLength: 16 });
   fc.assert(
-    fc.property(counted, fc.nat(60), (list, most) => {
-      const chosen = chosenWords(list, most);
+    fc.property(counted, fc.nat(60), (list, maxEntries) => {
+      const chosen = chosenWords(list, maxEntries);
       const known = list.map(({ entries }) => entries).filter((entries) => entries > 0);
       const rarest = known.toSorted((a, b) => a - b).slice(0, chosen.length);
       const sum = rarest.reduce((total, entries) => total + entries, 0);
-      assert.ok(sum <= most || chosen.length === 1);
+      assert.ok(sum <= maxEntries || chosen.length === 1);
       assert.equal(chosen.length > 0, known.length > 0);
       const next = known.toSorted((a, b) => a - b)[chosen.length];
-      assert.ok(next === undefined || sum + next > most);
+      assert.ok(next === undefined || sum + next > maxEntries);
     }),
     { seed: SEED },
   );

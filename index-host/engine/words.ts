@@ -27,12 +27,12 @@ class Splitter {
     this.#rollback = db.prepare('ROLLBACK');
   }
 
-  /** The first `most` different words of a text. */
-  wordsOf(text: string, most: number): string[] {
+  /** The first `limit` different words of a text. */
+  wordsOf(text: string, limit: number): string[] {
     this.#begin.run();
     try {
       this.#insert.run(text);
-      return this.#read.all(most).map(({ term }) => String(term));
+      return this.#read.all(limit).map(({ term }) => String(term));
     } finally {
       this.#rollback.run();
     }
@@ -48,22 +48,22 @@ export function wordsOf(text: string): string[] {
 }
 
 /** A word, and the number of entries that have it, up to a bound. */
-export interface Counted {
+export interface WordCount {
   readonly word: string;
   readonly entries: number;
 }
 
 /**
- * The rarest words, as long as at most `most` entries have them together: rare words tell entries apart. The rarest word is always among them,
- * even when more entries have it. Words without entries are left out.
+ * The rarest words, as long as their entry counts add up to at most `maxEntries`: rare words tell entries apart. The rarest word is always
+ * chosen, even when more entries have it. Words without entries are left out.
  */
-export function chosenWords(counted: readonly Counted[], most: number): string[] {
+export function chosenWords(counted: readonly WordCount[], maxEntries: number): string[] {
   const known = counted.filter(({ entries }) => entries > 0).sort((a, b) => a.entries - b.entries);
   const chosen: string[] = [];
   let sum = 0;
   for (const { word, entries } of known) {
     sum += entries;
-    if (sum > most && chosen.length > 0) break;
+    if (sum > maxEntries && chosen.length > 0) break;
     chosen.push(word);
   }
   return chosen;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { IndexError } from './errors.ts';
 import { encodeFrame, FRAME, FrameReader, MAX_FRAME_BYTES } from './frames.ts';
 import { answerSchema, type IndexRequest, MAX_NAME } from './messages.ts';
-import type { Changed, Condition, Entry, IndexStats, IndexSum, Match, Shape } from './types.ts';
+import type { Condition, Entry, IndexStats, IndexSum, IndexWriteOutcome, Match, Shape } from './types.ts';
 
 /** Time to reach an index host: as long as the supervisor may take to start it again. */
 const CONNECT_MS = 2000;
@@ -11,7 +11,7 @@ const RETRY_MS = 50;
 /** Time after a call's deadline in which the host answers that the call is late. */
 const LATE_ANSWER_MS = 2000;
 
-interface Pending {
+interface PendingCall {
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: IndexError) => void;
 }
@@ -29,9 +29,9 @@ export interface CallOptions {
 export class IndexClient {
   readonly #path: string;
   readonly #tenant: string;
-  readonly #pending = new Map<number, Pending>();
+  readonly #pending = new Map<number, PendingCall>();
   #socket: Promise<Socket> | null = null;
-  #closed = false;
+  #isClosed = false;
   #lastId = 0;
 
   constructor(path: string, tenant: string) {
@@ -49,18 +49,18 @@ export class IndexClient {
     entries: readonly Omit<Entry, 'vector'>[],
     vectors: Float32Array,
     options: CallOptions & { readonly maxBytes?: number | undefined },
-  ): Promise<Changed> {
+  ): Promise<IndexWriteOutcome> {
     const { maxBytes } = options;
     const list = entries.map(({ id, text, metadata }) => ({
       ...{ id, text },
       metadata: metadata.map(([field, value]): [string, typeof value] => [field, value]),
     }));
     const request = { op: 'upsert', name, entries: list, ...(maxBytes !== undefined && { maxBytes }) } as const;
-    return this.#call(request, options, vectors) as Promise<Changed>;
+    return this.#call(request, options, vectors) as Promise<IndexWriteOutcome>;
   }
 
-  delete(name: string, ids: readonly string[], options: CallOptions): Promise<Changed> {
-    return this.#call({ op: 'delete', name, ids: [...ids] }, options) as Promise<Changed>;
+  delete(name: string, ids: readonly string[], options: CallOptions): Promise<IndexWriteOutcome> {
+    return this.#call({ op: 'delete', name, ids: [...ids] }, options) as Promise<IndexWriteOutcome>;
   }
 
   query(
@@ -90,12 +90,12 @@ export class IndexClient {
     return this.#call({ op: 'sum' }, options) as Promise<IndexSum>;
   }
 
-  drop(name: string, options: CallOptions): Promise<Changed> {
-    return this.#call({ op: 'drop', name }, options) as Promise<Changed>;
+  drop(name: string, options: CallOptions): Promise<IndexWriteOutcome> {
+    return this.#call({ op: 'drop', name }, options) as Promise<IndexWriteOutcome>;
   }
 
   close(): void {
-    this.#closed = true;
+    this.#isClosed = true;
     void this.#socket?.then(
       (socket) => socket.destroy(),
       () => undefined,
@@ -113,7 +113,7 @@ export class IndexClient {
     this.#socket ??= this.#connect();
     const socket = await this.#socket;
     if (signal.aborted) throw IndexError.from(signal.reason);
-    if (socket.destroyed) throw LOST();
+    if (socket.destroyed) throw hostLostError();
     const remainingMs = Math.max(0, deadlineMs - (performance.now() - startedMs));
     const id = (this.#lastId + 1) % 2 ** 32;
     const frame = encodeFrame(FRAME.request, id, { deadlineMs: remainingMs, request }, copiedFloats);
@@ -129,7 +129,7 @@ export class IndexClient {
     };
     const onAbort = () => withdraw(signal.reason);
     signal.addEventListener('abort', onAbort, { once: true });
-    const timer = setTimeout(() => withdraw(SILENT()), remainingMs + LATE_ANSWER_MS);
+    const timer = setTimeout(() => withdraw(noAnswerError()), remainingMs + LATE_ANSWER_MS);
     this.#pending.set(id, { resolve, reject });
     socket.write(frame);
     try {
@@ -144,13 +144,13 @@ export class IndexClient {
     const deadline = performance.now() + CONNECT_MS;
     for (;;) {
       try {
-        const socket = await connected(this.#path);
-        if (this.#closed) socket.destroy();
+        const socket = await openSocket(this.#path);
+        if (this.#isClosed) socket.destroy();
         this.#follow(socket);
         socket.write(encodeFrame(FRAME.hello, 0, { tenant: this.#tenant }));
         return socket;
       } catch (cause) {
-        if (this.#closed || performance.now() > deadline) {
+        if (this.#isClosed || performance.now() > deadline) {
           this.#socket = null;
           throw new IndexError('unavailable', 'the index host cannot be reached now; try again', { cause });
         }
@@ -171,7 +171,7 @@ export class IndexClient {
     socket.on('error', () => undefined); // `close` follows.
     socket.on('close', () => {
       this.#socket = null;
-      for (const { reject } of this.#pending.values()) reject(LOST());
+      for (const { reject } of this.#pending.values()) reject(hostLostError());
       this.#pending.clear();
     });
   }
@@ -187,13 +187,13 @@ export class IndexClient {
   }
 }
 
-const LOST = (): IndexError =>
+const hostLostError = (): IndexError =>
   new IndexError('unavailable', 'the index host ended during the call, which may have taken effect; try again');
 
-const SILENT = (): IndexError =>
+const noAnswerError = (): IndexError =>
   new IndexError('deadline-exceeded', 'the index host did not answer the call, which may have taken effect; try again');
 
-function connected(path: string): Promise<Socket> {
+function openSocket(path: string): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = net.connect(path, () => {
       socket.off('error', reject);

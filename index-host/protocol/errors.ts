@@ -31,12 +31,12 @@ export class IndexError extends Error {
     const name = typeof error === 'object' && error !== null && 'name' in error ? error.name : undefined;
     if (name === 'TimeoutError') return new IndexError('deadline-exceeded', LATE, { cause: error });
     if (name === 'AbortError') return new IndexError('cancelled', WITHDRAWN, { cause: error });
-    return new IndexError('internal', `the index host has a fault: ${toldText(error)}`, { cause: error });
+    return new IndexError('internal', `the index host has a fault: ${textForTenant(error)}`, { cause: error });
   }
 }
 
 /** The message of a file system error names a path of the host, which no tenant may learn: the tenant gets the code alone, the log the cause. */
-function toldText(error: unknown): string {
+function textForTenant(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, syscall } = error as NodeJS.ErrnoException;
   return typeof code === 'string' && typeof syscall === 'string' ? code : error.message;

@@ -63,11 +63,11 @@ export class FrameReader {
   }
 
   #shift(count: number): Buffer {
-    const all = this.#peek(count);
-    this.#chunks[0] = all.subarray(count);
+    const buffered = this.#peek(count);
+    this.#chunks[0] = buffered.subarray(count);
     this.#bytes -= count;
     if (this.#bytes === 0) this.#chunks = [];
-    return all.subarray(0, count);
+    return buffered.subarray(0, count);
   }
 }
 

@@ -25,15 +25,15 @@ export const MAX_QUERY_TEXT_BYTES = 8192;
 export const INDEX_NAME = new RegExp(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,${MAX_NAME - 1}}$`);
 
 // SQLite ends texts at U+0000.
-const bytes = (most: number) =>
+const boundedText = (maxBytes: number) =>
   z
     .string()
-    .refine((text) => Buffer.byteLength(text) <= most, `more than ${most} bytes`)
+    .refine((text) => Buffer.byteLength(text) <= maxBytes, `more than ${maxBytes} bytes`)
     .refine((text) => !text.includes('\0'), 'contains the character U+0000');
 const name = z.string().regex(INDEX_NAME);
-const value = z.union([bytes(MAX_FIELD_TEXT_BYTES), z.number(), z.boolean()]);
-const fieldName = bytes(MAX_FIELD_NAME_BYTES).min(1);
-const id = bytes(MAX_ID_BYTES).min(1);
+const value = z.union([boundedText(MAX_FIELD_TEXT_BYTES), z.number(), z.boolean()]);
+const fieldName = boundedText(MAX_FIELD_NAME_BYTES).min(1);
+const id = boundedText(MAX_ID_BYTES).min(1);
 
 const condition = z
   .strictObject({
@@ -51,7 +51,7 @@ const condition = z
 
 const entry = z.strictObject({
   id,
-  text: bytes(MAX_TEXT_BYTES).nullable(),
+  text: boundedText(MAX_TEXT_BYTES).nullable(),
   metadata: z
     .array(z.tuple([fieldName, value]))
     .max(MAX_FIELDS)
@@ -80,7 +80,7 @@ export const requestSchema = z.discriminatedUnion('op', [
   z.strictObject({
     op: z.literal('query'),
     name,
-    text: bytes(MAX_QUERY_TEXT_BYTES).nullable(),
+    text: boundedText(MAX_QUERY_TEXT_BYTES).nullable(),
     filter: z.array(condition).max(MAX_CONDITIONS),
     limit: z.int().min(1).max(MAX_MATCHES),
   }),

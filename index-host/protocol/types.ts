@@ -76,6 +76,6 @@ export interface IndexSum {
 }
 
 /** Outcome of a write: the number of entries or indexes that it wrote or deleted, and the sum after it. */
-export interface Changed extends IndexSum {
+export interface IndexWriteOutcome extends IndexSum {
   readonly count: number;
 }

@@ -1,6 +1,6 @@
 import { IndexError } from '../protocol/errors.ts';
 import { type IndexRequest, MAX_VALUE } from '../protocol/messages.ts';
-import type { Changed, Entry, IndexStats, IndexSum, Match } from '../protocol/types.ts';
+import type { Entry, IndexStats, IndexSum, IndexWriteOutcome, Match } from '../protocol/types.ts';
 import { type Catalog, refuseBroken } from './catalog.ts';
 
 /** Answers one request of a tenant. `floats` are the vectors of the request. */
@@ -10,7 +10,7 @@ export async function answer(
   request: IndexRequest,
   floats: Float32Array,
   signal: AbortSignal,
-): Promise<IndexStats | IndexStats[] | IndexSum | Match[] | Changed> {
+): Promise<IndexStats | IndexStats[] | IndexSum | Match[] | IndexWriteOutcome> {
   await catalog.load(tenant, signal);
   switch (request.op) {
     case 'create': {
@@ -23,11 +23,11 @@ export async function answer(
       const entries = request.entries.map((entry, i): Entry => ({ ...entry, vector: vectors[i] as Float32Array }));
       const room = () => catalog.room(tenant, name, maxBytes);
       await catalog.add(tenant, name, (index) => index.upsert(entries, room), signal);
-      return changed(catalog, tenant, entries.length);
+      return writeOutcome(catalog, tenant, entries.length);
     }
     case 'delete': {
       const deleted = await catalog.use(tenant, request.name, (index) => index.delete(request.ids), signal);
-      return changed(catalog, tenant, deleted);
+      return writeOutcome(catalog, tenant, deleted);
     }
     case 'query': {
       const { name, text, filter, limit } = request;
@@ -45,11 +45,11 @@ export async function answer(
     case 'sum':
       return catalog.turn(tenant, () => catalog.sum(tenant), signal);
     case 'drop':
-      return changed(catalog, tenant, Number(await catalog.drop(tenant, request.name, signal)));
+      return writeOutcome(catalog, tenant, Number(await catalog.drop(tenant, request.name, signal)));
   }
 }
 
-function changed(catalog: Catalog, tenant: string, count: number): Changed {
+function writeOutcome(catalog: Catalog, tenant: string, count: number): IndexWriteOutcome {
   return { count, ...catalog.sum(tenant) };
 }
 

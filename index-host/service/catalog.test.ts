@@ -17,7 +17,7 @@ const DIMENSIONS = 4;
 const SIGNAL = new AbortController().signal;
 const MIB = 2 ** 20;
 
-/** A catalog of one tenant, `one`, and what it reported. */
+/** Opens a catalog whose calls are those of the tenant `one`; `errors` has the errors that it reported. */
 function catalogIn(
   directory: string,
   limits: Partial<Limits> = {},
@@ -59,16 +59,16 @@ test('the graph stays small when a tenant that always has calls waiting replaces
   using folder = temporaryFolder();
   await using one = catalogIn(folder.path);
   await one.create('notes');
-  let most = 0;
+  let peakBytes = 0;
   let calls = 0;
   const replace = async () => {
     while (calls < 40) {
       await one.upsert('notes', ids(250 * (calls++ % 4), 250));
-      most = Math.max(most, await one.ask('notes', (index) => index.memoryBytes));
+      peakBytes = Math.max(peakBytes, await one.ask('notes', (index) => index.memoryBytes));
     }
   };
   await Promise.all([replace(), replace(), replace()]);
-  assert.ok(most < 1.5 * MIB, `${most} bytes for 1000 vectors`);
+  assert.ok(peakBytes < 1.5 * MIB, `${peakBytes} bytes for 1000 vectors`);
   assert.deepEqual(one.errors, []);
 });
 
@@ -113,9 +113,9 @@ test('an index that cannot be read for a while serves afterwards, and the others
     ['hidden', 0, undefined],
     ['whole', 0, undefined],
   ]);
-  const away = { code: 'unavailable', message: /cannot be read now; try again/ };
-  await assert.rejects(one.upsert('hidden', ids(0, 1)), away);
-  await assert.rejects(one.create('hidden'), away);
+  const unreadableNow = { code: 'unavailable', message: /cannot be read now; try again/ };
+  await assert.rejects(one.upsert('hidden', ids(0, 1)), unreadableNow);
+  await assert.rejects(one.create('hidden'), unreadableNow);
   await one.upsert('whole', ids(0, 5));
   assert.equal(one.errors.length, 1);
   rmdirSync(records!);
@@ -149,16 +149,16 @@ test('never more indexes are open than the limit allows, and a call that it refu
   await using one = catalogIn(folder.path, { open: 3 });
   const names = Array.from({ length: 10 }, (_, i) => `index-${i}`);
   for (const name of names) await one.create(name);
-  let most = 0;
+  let mostOpen = 0;
   const look = (name: string) =>
     one.ask(name, () => {
-      most = Math.max(most, one.catalog.openIndexes);
+      mostOpen = Math.max(mostOpen, one.catalog.openIndexes);
     });
   const outcomes = await Promise.allSettled(names.map(look));
   for (const outcome of outcomes) {
     if (outcome.status === 'rejected') assert.equal(outcome.reason.code, 'unavailable');
   }
-  assert.ok(most <= 3, `${most} open indexes`);
+  assert.ok(mostOpen <= 3, `${mostOpen} open indexes`);
   for (const name of names) await look(name);
   assert.deepEqual(one.errors, []);
 });
@@ -181,7 +181,7 @@ test('upserts that end before their entries are in the graph leave the tail shor
   await using one = catalogIn(folder.path);
   await one.create('notes');
   let entries = 0;
-  let most = 0;
+  let longestTail = 0;
   for (let i = 0; i < 30; i++) {
     const before = entries;
     const withdrawn = new AbortController();
@@ -190,10 +190,10 @@ test('upserts that end before their entries are in the graph leave the tail shor
     while (entries === before) entries = await one.ask('notes', (index) => index.stats.entries);
     withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
     await call;
-    most = Math.max(most, await one.ask('notes', (index) => index.tailSize));
+    longestTail = Math.max(longestTail, await one.ask('notes', (index) => index.tailSize));
   }
   assert.equal(entries, 7500);
-  assert.ok(most <= 8 * 256 + 250, `a tail of ${most}`);
+  assert.ok(longestTail <= 8 * 256 + 250, `a tail of ${longestTail}`);
   while ((await one.ask('notes', (index) => index.tailSize)) > 256) await new Promise(setImmediate);
   assert.deepEqual(one.errors, []);
 });
@@ -204,22 +204,22 @@ test("a tenant's call waits for few of the creations and drops of another", asyn
   let nowMs = 0;
   await using one = catalogIn(folder.path, {}, new Turns(() => nowMs++));
   await one.create('notes');
-  const [own] = readdirSync(folder.path);
+  const [ownFolder] = readdirSync(folder.path);
   const names = Array.from({ length: 40 }, (_, i) => `index-${i}`);
   await answer(one.catalog, 'flood', { op: 'list' }, NONE, SIGNAL);
-  const flood = readdirSync(folder.path).find((name) => name !== own)!;
-  const made = () => readdirSync(path.join(folder.path, flood)).filter((name) => names.includes(name)).length;
+  const flood = readdirSync(folder.path).find((name) => name !== ownFolder)!;
+  const floodIndexes = () => readdirSync(path.join(folder.path, flood)).filter((name) => names.includes(name)).length;
   const creations = names.map((name) =>
     answer(one.catalog, 'flood', { op: 'create', name, dimensions: 4, metric: 'cosine' }, NONE, SIGNAL),
   );
   await one.list();
-  assert.ok(made() < 10, `${made()} creations`);
+  assert.ok(floodIndexes() < 10, `${floodIndexes()} creations`);
   await Promise.all(creations);
   const drops = names.map((name) => answer(one.catalog, 'flood', { op: 'drop', name }, NONE, SIGNAL));
   await one.list();
-  assert.ok(made() > 20, `${made()} indexes left`);
+  assert.ok(floodIndexes() > 20, `${floodIndexes()} indexes left`);
   await Promise.all(drops);
-  assert.equal(made(), 0);
+  assert.equal(floodIndexes(), 0);
 });
 
 test('an index that is dropped amid its save leaves no error', async () => {

@@ -41,7 +41,7 @@ const OPEN_INDEX_BYTES = 2 * MIB;
 const SAVE_PAUSE_MS = 60_000;
 
 /** Prefix of the directory of a dropped index, which a killed process may leave behind. */
-const DROPPED = '.dropped-';
+const DROPPED_PREFIX = '.dropped-';
 
 interface OpenIndex {
   readonly tenant: string;
@@ -68,8 +68,8 @@ export class Catalog {
   readonly #stats = new Map<string, Map<string, IndexStats>>();
   readonly #loading = new Map<string, Promise<void>>();
   /** Open indexes, or indexes that open, by path; the least recently used one first. */
-  readonly #open = new Map<string, Promise<OpenIndex | null>>();
-  readonly #opened = new Map<string, OpenIndex>();
+  readonly #openings = new Map<string, Promise<OpenIndex | null>>();
+  readonly #openIndexes = new Map<string, OpenIndex>();
 
   constructor(
     directory: string,
@@ -86,7 +86,7 @@ export class Catalog {
   }
 
   get openIndexes(): number {
-    return this.#opened.size;
+    return this.#openIndexes.size;
   }
 
   /** Reads which indexes a tenant has, and again those that could not be read. Call it before the other methods. */
@@ -136,7 +136,7 @@ export class Catalog {
   list(tenant: string): IndexStats[] {
     const folder = this.#tenantPath(tenant);
     const current = [...this.#knownStats(tenant)].map(
-      ([name, stats]) => this.#opened.get(path.join(folder, name))?.index.stats ?? stats,
+      ([name, stats]) => this.#openIndexes.get(path.join(folder, name))?.index.stats ?? stats,
     );
     return current.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
@@ -149,7 +149,7 @@ export class Catalog {
 
   stats(tenant: string, name: string): IndexStats {
     const lastStats = this.#knownStats(tenant).get(name);
-    const stats = lastStats && (this.#opened.get(this.#path(tenant, name))?.index.stats ?? lastStats);
+    const stats = lastStats && (this.#openIndexes.get(this.#path(tenant, name))?.index.stats ?? lastStats);
     if (!stats) throw notFound(name);
     return stats;
   }
@@ -180,7 +180,7 @@ export class Catalog {
     }
   }
 
-  /** Like `use`, for work that adds entries: it waits for maintenance that falls behind. */
+  /** Like `use`, for work that adds entries: the call first waits for maintenance that has fallen behind. */
   async add<T>(tenant: string, name: string, work: (index: VectorIndex) => Pieces<T>, signal: AbortSignal): Promise<T> {
     const opened = await this.#enter(tenant, name);
     try {
@@ -198,10 +198,10 @@ export class Catalog {
   /** Deletes an index; returns false when there is none. Calls that use it end with `not-found`. */
   async drop(tenant: string, name: string, signal: AbortSignal): Promise<boolean> {
     const directory = this.#path(tenant, name);
-    const droppedPath = path.join(path.dirname(directory), `${DROPPED}${randomUUID()}`);
+    const droppedPath = path.join(path.dirname(directory), `${DROPPED_PREFIX}${randomUUID()}`);
     const remove = (): boolean | null => {
-      const opened = this.#opened.get(directory);
-      if (!opened && this.#open.has(directory)) return null;
+      const opened = this.#openIndexes.get(directory);
+      if (!opened && this.#openings.has(directory)) return null;
       opened?.index.close();
       this.#forget(directory);
       if (!this.#knownStats(tenant).delete(name)) return false;
@@ -210,7 +210,7 @@ export class Catalog {
     };
     for (;;) {
       // An index that does not open can be dropped, too.
-      await this.#open.get(directory)?.catch(() => null);
+      await this.#openings.get(directory)?.catch(() => null);
       const isRemoved = await this.turn(tenant, remove, signal);
       // Another call opens the index at this moment: wait for it and try again.
       if (isRemoved === null) continue;
@@ -221,15 +221,15 @@ export class Catalog {
 
   /** Saves what the open indexes have not saved, and closes them. */
   async close(): Promise<void> {
-    const closing = [...this.#opened.values()].map(async (opened) => {
+    const closing = [...this.#openIndexes.values()].map(async (opened) => {
       // Two saves at once would write and rename the same file.
       while (opened.maintenance) await opened.maintenance;
       await opened.index.save().catch(this.#onError);
       opened.index.close();
     });
     await Promise.all(closing);
-    this.#open.clear();
-    this.#opened.clear();
+    this.#openings.clear();
+    this.#openIndexes.clear();
   }
 
   /** Opens the index if necessary, and counts one more user of it. The caller must subtract that user. */
@@ -237,18 +237,18 @@ export class Catalog {
     const directory = this.#path(tenant, name);
     for (;;) {
       refuseBroken(this.stats(tenant, name));
-      const opening = this.#open.get(directory) ?? this.#openNow(tenant, directory);
+      const opening = this.#openings.get(directory) ?? this.#openNow(tenant, directory);
       // Reinserting makes it the most recently used one.
-      this.#open.delete(directory);
-      this.#open.set(directory, opening);
+      this.#openings.delete(directory);
+      this.#openings.set(directory, opening);
       const opened = await opening.catch((error: unknown) => {
         // The opening may have failed before it was in the map.
-        if (this.#open.get(directory) === opening) this.#forget(directory);
+        if (this.#openings.get(directory) === opening) this.#forget(directory);
         throw error;
       });
       if (!opened) throw notFound(name);
       // The index may have been closed to make room before this call had its turn.
-      if (this.#opened.get(directory) !== opened) continue;
+      if (this.#openIndexes.get(directory) !== opened) continue;
       opened.users++;
       return opened;
     }
@@ -263,7 +263,7 @@ export class Catalog {
         return null;
       }
       const opened: OpenIndex = { tenant, index, users: 0, maintenance: null, nextSaveMs: 0 };
-      this.#opened.set(directory, opened);
+      this.#openIndexes.set(directory, opened);
       return opened;
     } catch (error) {
       this.#forget(directory);
@@ -274,7 +274,7 @@ export class Catalog {
   /** Makes room for one more open index. @throws IndexError `unavailable` when all are in use */
   #makeRoom(): void {
     this.#closeIdle(1, null);
-    if (this.#open.size < this.#limits.open) return;
+    if (this.#openings.size < this.#limits.open) return;
     const text = `the index host has its maximum of ${this.#limits.open} indexes open, and calls use all of them; try again`;
     throw new IndexError('unavailable', text);
   }
@@ -285,11 +285,11 @@ export class Catalog {
    */
   #closeIdle(extraCount: number, keptIndex: OpenIndex | null): void {
     const { open, openBytes } = this.#limits;
-    while (this.#open.size + extraCount > open || this.#memoryBytes + extraCount * OPEN_INDEX_BYTES > openBytes) {
-      const idle = [...this.#opened].filter(
+    while (this.#openings.size + extraCount > open || this.#memoryBytes + extraCount * OPEN_INDEX_BYTES > openBytes) {
+      const idle = [...this.#openIndexes].filter(
         ([, opened]) => opened.users === 0 && !opened.maintenance && opened !== keptIndex,
       );
-      const victim = leastNeeded(idle, [...this.#open.keys()]);
+      const victim = leastNeeded(idle, [...this.#openings.keys()]);
       if (!victim) return;
       const [directory, { index }] = victim;
       this.#stats.get(victim[1].tenant)?.set(index.shape.name, index.stats);
@@ -300,8 +300,8 @@ export class Catalog {
   }
 
   get #memoryBytes(): number {
-    const baseBytes = this.#open.size * OPEN_INDEX_BYTES;
-    return [...this.#opened.values()].reduce((sum, { index }) => sum + index.memoryBytes, baseBytes);
+    const baseBytes = this.#openings.size * OPEN_INDEX_BYTES;
+    return [...this.#openIndexes.values()].reduce((sum, { index }) => sum + index.memoryBytes, baseBytes);
   }
 
   /** Starts the maintenance that is due after a call, which may have made the index larger. */
@@ -338,8 +338,8 @@ export class Catalog {
   }
 
   #forget(directory: string): void {
-    this.#open.delete(directory);
-    this.#opened.delete(directory);
+    this.#openings.delete(directory);
+    this.#openIndexes.delete(directory);
   }
 
   #knownStats(tenant: string): Map<string, IndexStats> {
@@ -353,7 +353,7 @@ export class Catalog {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const found = new Map<string, IndexStats>();
     for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
-      if (name.startsWith(DROPPED)) rmSync(path.join(directory, name), { recursive: true, force: true });
+      if (name.startsWith(DROPPED_PREFIX)) rmSync(path.join(directory, name), { recursive: true, force: true });
       if (name.startsWith('.')) continue;
       const stats = statsIn(directory, name, this.#onError);
       if (stats) found.set(name, stats);

@@ -9,7 +9,7 @@ interface Job {
   step(): boolean;
 }
 
-interface Line {
+interface TenantQueue {
   readonly jobs: Job[];
   /** Start tag of the tenant's next turn, in virtual milliseconds. */
   startMs: number;
@@ -21,11 +21,11 @@ interface Line {
  * virtual time does not advance to the largest finish tag when no jobs are left: a tenant that comes next may go before the one served last.
  */
 export class Turns {
-  readonly #lines = new Map<string, Line>();
+  readonly #queues = new Map<string, TenantQueue>();
   readonly #now: () => number;
   /** Virtual time: the start tag of the turn that was served last. */
   #virtualMs = 0;
-  #scheduled = false;
+  #isScheduled = false;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
@@ -33,11 +33,11 @@ export class Turns {
 
   /** Runs a job to its end. A signal that aborts ends the job between two pieces, with the signal's reason. */
   run<T>(tenant: string, work: Pieces<T>, signal?: AbortSignal): Promise<T> {
-    const line = this.#lines.get(tenant) ?? { jobs: [], startMs: this.#virtualMs };
-    this.#lines.set(tenant, line);
-    line.startMs = Math.max(line.startMs, this.#virtualMs);
+    const queue = this.#queues.get(tenant) ?? { jobs: [], startMs: this.#virtualMs };
+    this.#queues.set(tenant, queue);
+    queue.startMs = Math.max(queue.startMs, this.#virtualMs);
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    line.jobs.push({
+    queue.jobs.push({
       step() {
         try {
           if (signal?.aborted) {
@@ -59,35 +59,35 @@ export class Turns {
   }
 
   #schedule(): void {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
     setImmediate(() => {
-      this.#scheduled = false;
+      this.#isScheduled = false;
       if (this.#serveTurn()) this.#schedule();
     });
   }
 
   /** Serves one job for one turn; returns false when there was none. */
   #serveTurn(): boolean {
-    const line = this.#nextLine();
-    const job = line?.jobs.shift();
-    if (!line || !job) return false;
+    const queue = this.#nextQueue();
+    const job = queue?.jobs.shift();
+    if (!queue || !job) return false;
     const turnStartMs = this.#now();
     let goesOn = job.step();
     // The clock is read after each piece; most pieces are shorter than a turn.
     while (goesOn && this.#now() - turnStartMs < TURN_MS) goesOn = job.step();
-    this.#virtualMs = line.startMs;
-    line.startMs += this.#now() - turnStartMs;
-    if (goesOn) line.jobs.push(job);
+    this.#virtualMs = queue.startMs;
+    queue.startMs += this.#now() - turnStartMs;
+    if (goesOn) queue.jobs.push(job);
     return true;
   }
 
-  #nextLine(): Line | null {
-    let earliest: Line | null = null;
-    for (const [tenant, line] of this.#lines) {
-      if (line.jobs.length > 0) {
-        if (earliest === null || line.startMs < earliest.startMs) earliest = line;
-      } else if (line.startMs <= this.#virtualMs) this.#lines.delete(tenant);
+  #nextQueue(): TenantQueue | null {
+    let earliest: TenantQueue | null = null;
+    for (const [tenant, queue] of this.#queues) {
+      if (queue.jobs.length > 0) {
+        if (earliest === null || queue.startMs < earliest.startMs) earliest = queue;
+      } else if (queue.startMs <= this.#virtualMs) this.#queues.delete(tenant);
     }
     return earliest;
   }

@@ -36,7 +36,7 @@ export async function ensureDependencies(root, meanwhile) {
   try {
     meanwhile();
   } finally {
-    // After a failure of the system's packages, its message comes last, and the next try finds what npm has installed.
+    // Wait for npm even when `meanwhile` fails: then that failure's message comes last, and the next try finds what npm has installed.
     await npm.catch(() => undefined);
   }
   const code = await npm;

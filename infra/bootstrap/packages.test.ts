@@ -23,7 +23,7 @@ console.log(installStatement([wanted, there]));
 ensureInstalled(other);
 `;
 
-/** Stands in for the system's package manager: writes its arguments down, and the program that it is to install. */
+/** Stands in for the system's package manager: logs its arguments, and writes an empty program for the package. */
 const APT_GET = `#!/bin/sh
 echo "apt-get $*" >> "$FOLDER/log"
 if [ "$1" = install ]; then for last; do :; done; printf '#!/bin/sh\\n' > "$FOLDER/$last"; /bin/chmod +x "$FOLDER/$last"; fi
@@ -42,8 +42,8 @@ test('the commands that run with elevated rights are stated, with their reason, 
     });
     assert.equal(run.status, 0, run.stderr);
     const [statement = '', rest] = run.stdout.split('--\n');
-    const as = process.getuid?.() === 0 ? '' : 'sudo ';
-    const stated = `${as}apt-get update -qq && ${as}apt-get install -y -qq --no-install-recommends the-server`;
+    const sudoPrefix = process.getuid?.() === 0 ? '' : 'sudo ';
+    const stated = `${sudoPrefix}apt-get update -qq && ${sudoPrefix}apt-get install -y -qq --no-install-recommends the-server`;
     assert.match(statement, /with administrator's rights/);
     assert.ok(statement.includes(`  a server: it serves\n    ${stated}\n`), statement);
     assert.doesNotMatch(statement, /a shell/, 'nothing is said of what is there');

@@ -24,7 +24,7 @@ test('a step that hangs is killed at its deadline, and the report names its unfi
   const deadline = new AbortController();
   const step = runStep(directory, process.execPath, ['--test', '--test-concurrency=1', '*.test.mjs'], deadline.signal);
   const [socket] = await connected;
-  const gone = once(socket.on('error', () => undefined).resume(), 'close');
+  const disconnected = once(socket.on('error', () => undefined).resume(), 'close');
   deadline.abort();
   const { code, unfinished } = await step;
   assert.notEqual(code, 0);
@@ -32,7 +32,7 @@ test('a step that hangs is killed at its deadline, and the report names its unfi
     unfinished?.map((file) => path.basename(file)),
     ['hangs.test.mjs'],
   );
-  await gone;
+  await disconnected;
   server.close();
 });
 

@@ -1,7 +1,7 @@
 /** One command of `npm test`, run by the pinned Node. */
 export interface Step {
   readonly title: string;
-  /** Deadline, about three times its duration on two cores. */
+  /** Deadline, several times the step's duration on two quiet cores. */
   readonly minutes: number;
   /** Arguments of Node; for tests without the patterns. */
   readonly args: readonly string[];

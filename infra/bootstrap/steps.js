@@ -57,8 +57,8 @@ const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'stored-sta
 const TIMED = 'run-slices';
 
 /**
- * Files of `runtime/fleet` with sandboxes that hang. A starved sandbox that hangs is not held against its function, and one that yields its
- * cores takes a minute to hang beside other tests.
+ * Files of `runtime/fleet` with sandboxes that hang. Beside other tests, such a sandbox gets too little processor time: the fleet then does not
+ * blame its function, or takes a minute to find the hang.
  */
 const HANGING = 'fleet|quarantine|reads-nothing';
 
@@ -136,7 +136,7 @@ const FUNCTIONS_O_TO_Z = {
   files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts'],
 };
 /**
- * These tests wait most of their time. At the end of the tests of the rooms they left both cores idle; beside the functions they cost little.
+ * These tests wait most of their time. At the end of the step `Tests of each room` they left both cores idle; beside the functions they cost little.
  * @type {Step}
  */
 const SCHEDULER_AND_LIBRARY = {
@@ -251,7 +251,7 @@ export const STEPS = [
     args: tests(2),
     files: [`gpu-host/handlers/${TIMED}.test.ts`, `runtime/fleet/@(${HANGING}).test.ts`],
   },
-  // In lanes behind the rooms, the functions took longer: those tests keep both cores busy.
+  // As later steps of the lanes above, the functions took longer, because the tests of the rooms keep both cores busy.
   { ...FUNCTIONS_A_TO_E, beside: [FUNCTIONS_F_TO_N, FUNCTIONS_O_TO_Z, ATTACKS_AND_FAULTS, SCHEDULER_AND_LIBRARY] },
   {
     title: 'Tests of the whole',

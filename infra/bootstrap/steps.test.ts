@@ -9,17 +9,17 @@ import { STEPS, type Step } from './steps.js';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Test files that are not the repository's own: packages, and projects that tests copy or generate. */
 const exclude = (file: string) => /(^|\/)(node_modules|fixtures|templates|dist)(\/|$)/.test(file);
-const withOthers = (step: Step): Step[] => [
+const stepsFrom = (step: Step): Step[] => [
   step,
-  ...[...(step.beside ?? []), ...(step.next ? [step.next] : [])].flatMap(withOthers),
+  ...[...(step.beside ?? []), ...(step.next ? [step.next] : [])].flatMap(stepsFrom),
 ];
-const ALL = STEPS.flatMap(withOthers);
-const found = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude });
+const ALL_STEPS = STEPS.flatMap(stepsFrom);
+const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude });
 
 test('every test file is run by exactly one step', () => {
-  const runBy = new Map<string, string[]>(found('**/*.test.{ts,js,mjs}').map((file) => [file, []]));
-  for (const { title, files = [] } of ALL)
-    for (const file of new Set(files.flatMap(found))) runBy.set(file, [...(runBy.get(file) ?? []), title]);
+  const runBy = new Map<string, string[]>(filesMatching('**/*.test.{ts,js,mjs}').map((file) => [file, []]));
+  for (const { title, files = [] } of ALL_STEPS)
+    for (const file of new Set(files.flatMap(filesMatching))) runBy.set(file, [...(runBy.get(file) ?? []), title]);
   const wrong = [...runBy].filter(([, titles]) => titles.length !== 1);
   assert.deepEqual(wrong, []);
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
@@ -33,18 +33,19 @@ function alternatives(pattern: string): string[] {
 }
 
 test('every pattern of a step matches a file, and so does each of its alternatives', () => {
-  for (const { title, files = [] } of ALL)
-    for (const pattern of files.flatMap(alternatives)) assert.notDeepEqual(found(pattern), [], `${title}: ${pattern}`);
+  for (const { title, files = [] } of ALL_STEPS)
+    for (const pattern of files.flatMap(alternatives))
+      assert.notDeepEqual(filesMatching(pattern), [], `${title}: ${pattern}`);
 });
 
 /** Limits of each step with tests, as another process reads them: minutes of the step, and of one file. */
-function limitsOf(all: string): (readonly [title: string, minutes: number, fileMinutes: number])[] {
+function limitsOf(testAll: string): (readonly [title: string, minutes: number, fileMinutes: number])[] {
   const program = `import { STEPS } from ${JSON.stringify(new URL('./steps.js', import.meta.url))}; console.log(JSON.stringify(STEPS))`;
-  const env = { ...process.env, PIE_TEST_ALL: all };
+  const env = { ...process.env, PIE_TEST_ALL: testAll };
   const steps: Step[] = JSON.parse(
     execFileSync(process.execPath, ['--input-type=module', '--eval', program], { env, encoding: 'utf8' }),
   );
-  return steps.flatMap(withOthers).flatMap(({ title, minutes, args, files }) => {
+  return steps.flatMap(stepsFrom).flatMap(({ title, minutes, args, files }) => {
     const limit = args.find((arg) => arg.startsWith('--test-timeout='))?.split('=')[1];
     return files ? [[title, minutes, Number(limit) / 60_000] as const] : [];
   });
@@ -52,7 +53,7 @@ function limitsOf(all: string): (readonly [title: string, minutes: number, fileM
 
 test('each step with tests and each of its files has a limit, ten times as long for npm run test:all', () => {
   const usual = limitsOf('');
-  assert.equal(usual.length, ALL.filter(({ files }) => files).length);
+  assert.equal(usual.length, ALL_STEPS.filter(({ files }) => files).length);
   for (const [title, minutes, file] of usual) assert.ok(minutes <= 50 && file > 0 && file <= 8, title);
   assert.deepEqual(
     limitsOf('1'),
@@ -62,7 +63,7 @@ test('each step with tests and each of its files has a limit, ten times as long 
 
 test('only the steps that share a platform run files that ask for it', () => {
   const isShared = (file: string) => /harness\/functions\.ts'/.test(readFileSync(path.join(ROOT, file), 'utf8'));
-  const steps = ALL.filter(({ files = [] }) => files.flatMap(found).some(isShared));
+  const steps = ALL_STEPS.filter(({ files = [] }) => files.flatMap(filesMatching).some(isShared));
   assert.deepEqual(
     steps.map(({ title }) => title),
     [

@@ -74,8 +74,8 @@ test('the services of the compose files are machines that the configuration acce
       assert.equal(address, roles.length === 1 && roles[0] !== 'gateway' ? name : undefined);
       const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
       assert.ok(graceMs > stopBoundMs(config), `${name}: ${graceMs} ms for ${stopBoundMs(config)} ms`);
-      const given = service.security_opt.filter((option) => NEEDED_BY_SANDBOXES.includes(option));
-      assert.deepEqual(given, roles.includes('runtime') ? NEEDED_BY_SANDBOXES : [], name);
+      const relaxedOptions = service.security_opt.filter((option) => NEEDED_BY_SANDBOXES.includes(option));
+      assert.deepEqual(relaxedOptions, roles.includes('runtime') ? NEEDED_BY_SANDBOXES : [], name);
     }
   }
 });
@@ -151,7 +151,7 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     const [container] = containers;
     assert.ok(container);
     assertKnownVariables(container.env.map(({ name }) => name));
-    const given = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
+    const podVariables = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
     const set: Record<string, string> = Object.fromEntries(
       container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
     );
@@ -161,7 +161,7 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     const map = all.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name === volume?.configMap?.name);
     const toml = map?.data?.[file.base];
     assert.ok(toml, `no ConfigMap has ${set.PIE_CONFIG}`);
-    const config = configOf({ ...given, ...set }, toml);
+    const config = configOf({ ...podVariables, ...set }, toml);
     const pauseMs = (container.lifecycle?.preStop.sleep.seconds ?? 0) * 1000;
     assert.ok(terminationGracePeriodSeconds * 1000 > pauseMs + stopBoundMs(config));
     for (const name of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {

@@ -26,12 +26,15 @@ const fileOf = (home: string): string => path.join(home, 'machine.pem');
  * @param nowMs milliseconds since the Unix epoch
  */
 export async function ensureCertificate(home: string, machine: string, nowMs: number): Promise<MachineCertificate> {
-  const known = readCertificate(home);
-  if (known && new X509Certificate(known.certificate).validToDate.getTime() - nowMs >= RENEW_DAYS * DAY_MS)
-    return known;
-  const made = await newCertificate(machine, nowMs);
-  writeCertificate(home, made);
-  return made;
+  const storedCertificate = readCertificate(home);
+  if (
+    storedCertificate &&
+    new X509Certificate(storedCertificate.certificate).validToDate.getTime() - nowMs >= RENEW_DAYS * DAY_MS
+  )
+    return storedCertificate;
+  const freshCertificate = await newCertificate(machine, nowMs);
+  writeCertificate(home, freshCertificate);
+  return freshCertificate;
 }
 
 /** Keeps a certificate in the machine's home. */

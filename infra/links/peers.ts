@@ -29,8 +29,8 @@ export class PeerList {
   readonly #lastSeen = new Map<string, { readonly machine: string; readonly seenMs: number }>();
   readonly #keptMs: number;
   readonly #readEveryMs: number;
-  /** Time of the last read, and the time that has counted by then. */
-  #readMs = Number.NEGATIVE_INFINITY;
+  /** Time of the last read, and the time counted towards `keptMs` up to that read. */
+  #lastReadMs = Number.NEGATIVE_INFINITY;
   #countedMs = 0;
 
   /**
@@ -48,8 +48,8 @@ export class PeerList {
    * @param nowMs time of a monotonic clock
    */
   update(registered: Iterable<readonly [string, string]>, removed: Iterable<string>, nowMs: number): Peers {
-    this.#countedMs += Math.min(nowMs - this.#readMs, this.#readEveryMs);
-    this.#readMs = nowMs;
+    this.#countedMs += Math.min(nowMs - this.#lastReadMs, this.#readEveryMs);
+    this.#lastReadMs = nowMs;
     const seenMs = this.#countedMs;
     for (const [fingerprint, machine] of registered) this.#lastSeen.set(fingerprint, { machine, seenMs });
     for (const [fingerprint, lastSeen] of this.#lastSeen)

@@ -19,7 +19,7 @@ test('the log counts all missing lines, also when its note about them fails', as
     assert.match(await failed.promise, /ENOSPC/);
     nowMs = 6000;
     log.write('3\n');
-    // The file fails again, which is reported no more.
+    // The file fails again, and the log does not report that a second time.
     await sleep(100);
     rmSync(file);
     nowMs = 12_000;

@@ -16,7 +16,7 @@ export class ChildLog {
   /** Reason of the last failure, until a note about the missing lines is in the file. */
   #failure: string | undefined;
   #retryAtMs = 0;
-  #lost = 0;
+  #lostLines = 0;
 
   /** @param report called when the file begins to fail */
   constructor(file: string, report: (problem: string) => void) {
@@ -28,20 +28,20 @@ export class ChildLog {
   write(text: string): void {
     if (!this.#stream && performance.now() >= this.#retryAtMs) this.#stream = this.#open();
     if (!this.#stream || this.#stream.writableLength > MAX_WAITING_BYTES) {
-      this.#lost++;
+      this.#lostLines++;
       return;
     }
-    if (this.#lost > 0) {
+    if (this.#lostLines > 0) {
       const why = this.#failure ?? 'the disk was too slow';
-      const noted = this.#lost;
-      this.#lost = 0;
-      this.#stream.write(`${new Date().toISOString()} (${noted} lines are missing here: ${why})\n`, (error) => {
-        if (error) this.#lost += noted;
+      const notedLines = this.#lostLines;
+      this.#lostLines = 0;
+      this.#stream.write(`${new Date().toISOString()} (${notedLines} lines are missing here: ${why})\n`, (error) => {
+        if (error) this.#lostLines += notedLines;
         else this.#failure = undefined;
       });
     }
     this.#stream.write(text, (error) => {
-      if (error) this.#lost++;
+      if (error) this.#lostLines++;
     });
   }
 

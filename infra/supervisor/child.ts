@@ -47,9 +47,9 @@ export class Child {
   readonly exited: Promise<string>;
   readonly #process: ChildProcess;
   readonly #tail: string[] = [];
-  readonly #beats: Socket | undefined;
+  readonly #beatSocket: Socket | undefined;
   #endWatch: () => void = () => undefined;
-  #silentFor: string | null = null;
+  #silenceReason: string | null = null;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
   /** @param restarts how often the supervisor has restarted this child */
@@ -78,14 +78,14 @@ export class Child {
     });
     theirs?.destroy();
     ours?.on('error', () => undefined).resume();
-    this.#beats = ours;
+    this.#beatSocket = ours;
     // The death of a child breaks its pipe; the exit handler reports the death.
     this.#process.stdin?.on('error', () => undefined);
     this.exited = new Promise((resolve) => {
       const end = (why: string) => {
         this.#endWatch();
-        this.#beats?.destroy();
-        resolve(this.#silentFor === null ? why : `${this.#silentFor}, so it was killed`);
+        this.#beatSocket?.destroy();
+        resolve(this.#silenceReason === null ? why : `${this.#silenceReason}, so it was killed`);
       };
       this.#process.once('error', (error) => end(error.message));
       this.#process.once('exit', (code, signal) => end(signal === null ? `exit code ${code}` : `signal ${signal}`));
@@ -141,7 +141,7 @@ export class Child {
   async stop(): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null || this.pid === undefined) return;
     this.#endWatch();
-    if (this.spec.stop === 'lifeline') (this.#beats ?? this.#process.stdin)?.end();
+    if (this.spec.stop === 'lifeline') (this.#beatSocket ?? this.#process.stdin)?.end();
     else this.#process.kill('SIGTERM');
     const timer = setTimeout(() => this.kill(), this.spec.stopTimeoutMs);
     try {
@@ -162,9 +162,9 @@ export class Child {
   }
 
   #watch(): void {
-    if (this.spec.watch === undefined || this.#beats === undefined || this.pid === undefined) return;
-    this.#endWatch = watch(this.pid, this.#beats, this.spec.watch, (why) => {
-      this.#silentFor = why;
+    if (this.spec.watch === undefined || this.#beatSocket === undefined || this.pid === undefined) return;
+    this.#endWatch = watch(this.pid, this.#beatSocket, this.spec.watch, (why) => {
+      this.#silenceReason = why;
       this.kill();
     });
   }

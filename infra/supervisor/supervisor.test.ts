@@ -14,15 +14,15 @@ import { Supervisor, type SupervisorEvent } from './supervisor.ts';
 const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-supervisor-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-const here = (file: string) => fileURLToPath(new URL(file, import.meta.url));
+const pathOf = (file: string) => fileURLToPath(new URL(file, import.meta.url));
 
 /** A small program that behaves like the platform's: it prints a ready line, holds the lifeline, and ends on SIGTERM. */
 function program(name: string, body = ''): string {
   const file = path.join(directory, `${name}.ts`);
   writeFileSync(
     file,
-    `import { exitWithParent } from '${here('../lifeline.ts')}';
-     import { announceReady } from '${here('../ready.ts')}';
+    `import { exitWithParent } from '${pathOf('../lifeline.ts')}';
+     import { announceReady } from '${pathOf('../ready.ts')}';
      exitWithParent();
      process.on('SIGTERM', () => process.exit(0));
      setInterval(() => undefined, 1000);
@@ -129,7 +129,7 @@ test('children end with a supervisor that was killed', async () => {
   const main = path.join(directory, 'main.ts');
   writeFileSync(
     main,
-    `import { Supervisor } from '${here('supervisor.ts')}';
+    `import { Supervisor } from '${pathOf('supervisor.ts')}';
      const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report: () => undefined });
      await supervisor.start([${JSON.stringify(spec('orphan', program('orphan')))}]);
      console.log(supervisor.pids().orphan);`,
@@ -198,7 +198,7 @@ async function ownSupervisor(name: string) {
   const specs = ['one', 'two'].map((child) => spec(`${name}-${child}`, file, { watch: WATCH }));
   writeFileSync(
     main,
-    `import { Supervisor } from '${here('supervisor.ts')}';
+    `import { Supervisor } from '${pathOf('supervisor.ts')}';
      const report = (event) => console.log(JSON.stringify(event));
      const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report });
      await supervisor.start(${JSON.stringify(specs)});

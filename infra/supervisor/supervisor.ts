@@ -75,8 +75,8 @@ export class Supervisor {
   async stop(stages: readonly (readonly string[])[]): Promise<void> {
     this.#stopping.abort();
     await Promise.allSettled(this.#spawning);
-    const named = new Set(stages.flat());
-    const unnamed = this.#slots.map((slot) => slot.spec.name).filter((name) => !named.has(name));
+    const stagedNames = new Set(stages.flat());
+    const unnamed = this.#slots.map((slot) => slot.spec.name).filter((name) => !stagedNames.has(name));
     for (const stage of [...stages, unnamed]) {
       const slots = this.#slots.filter((slot) => stage.includes(slot.spec.name));
       await Promise.all(slots.map((slot) => slot.child.stop()));
@@ -90,10 +90,10 @@ export class Supervisor {
     for (const slot of this.#slots) slot.child.kill();
   }
 
-  /** Spawns a child. A child that spawns during `stop` is killed; `keep` has recorded it, so `stop` waits for it. */
-  async #spawn<T>(spec: ChildSpec, log: ChildLog, restarts: number, keep: (child: Child) => T): Promise<T> {
+  /** Spawns a child and passes it to `record`. When `stop` has begun meanwhile, kills the child; `stop` finds it recorded and waits for it. */
+  async #spawn<T>(spec: ChildSpec, log: ChildLog, restarts: number, record: (child: Child) => T): Promise<T> {
     const spawning = Child.spawn(spec, log, restarts).then((child) => {
-      const recorded = keep(child);
+      const recorded = record(child);
       if (this.#stopping.signal.aborted) child.kill();
       return recorded;
     });

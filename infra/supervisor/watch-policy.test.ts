@@ -24,7 +24,7 @@ interface Result {
 
 /**
  * Plays stretches to the policy until the policy decides. The supervisor checks every 100 ms, each time up to `lateness()` later; a pause of
- * the machine advances only the supervisor's clock. As the kernel does, it counts a wait for a processor when the wait ends.
+ * the machine advances only the supervisor's clock. Like the kernel, `play` counts a wait for a processor when the wait ends.
  */
 function play(stretches: readonly Stretch[], lateness: () => number): Result {
   let clock = 0;
@@ -32,28 +32,28 @@ function play(stretches: readonly Stretch[], lateness: () => number): Result {
   let queuedMs = 0;
   let waitingMs = 0;
   let ready = true;
-  let beaten = true;
-  const see = (): Look => {
-    const now = { atMs: clock, beaten, thread: { computedMs, queuedMs, ready } };
-    beaten = false;
+  let hasBeaten = true;
+  const readLook = (): Look => {
+    const now = { atMs: clock, hasBeaten, thread: { computedMs, queuedMs, ready } };
+    hasBeaten = false;
     return now;
   };
-  let silence = beginWatch(see());
+  let silence = beginWatch(readLook());
   let stoodMs = 0;
   let computingMs = 0;
   let nextLook = BEAT_MS;
   for (const { doing, ms, machinePausesMs } of stretches) {
     clock += machinePausesMs;
-    for (let left = ms; left > 0; ) {
-      const step = Math.min(left, nextLook);
-      left -= step;
+    for (let remainingMs = ms; remainingMs > 0; ) {
+      const step = Math.min(remainingMs, nextLook);
+      remainingMs -= step;
       nextLook -= step;
       clock += step;
       ready = doing === 'computes' || doing === 'queues';
       if (doing === 'queues') waitingMs += step;
       else [queuedMs, waitingMs] = [queuedMs + waitingMs, 0];
       if (doing === 'turns') {
-        beaten = true;
+        hasBeaten = true;
         stoodMs = 0;
         computingMs = 0;
         computedMs += step / 2;
@@ -63,7 +63,7 @@ function play(stretches: readonly Stretch[], lateness: () => number): Result {
       } else if (doing === 'stands still') stoodMs += step;
       if (nextLook > 0) continue;
       nextLook = BEAT_MS + lateness();
-      const next = look(silence, see(), LIMITS);
+      const next = look(silence, readLook(), LIMITS);
       silence = next.silence;
       if (next.verdict !== 'alive') return { verdict: next.verdict, stoodMs, computingMs };
     }
@@ -71,15 +71,15 @@ function play(stretches: readonly Stretch[], lateness: () => number): Result {
   return { verdict: 'alive', stoodMs, computingMs };
 }
 
-const stretch = (doing: fc.Arbitrary<Doing>, most: number) =>
+const stretch = (doing: fc.Arbitrary<Doing>, maxMs: number) =>
   fc.record({
     doing,
-    ms: fc.integer({ min: 1, max: most }),
+    ms: fc.integer({ min: 1, max: maxMs }),
     machinePausesMs: fc.oneof({ weight: 4, arbitrary: fc.constant(0) }, fc.integer({ min: 1, max: 60_000 })),
   });
-const anything = stretch(fc.constantFrom<Doing>('turns', 'computes', 'queues', 'stands still'), 2000);
+const anyStretch = stretch(fc.constantFrom<Doing>('turns', 'computes', 'queues', 'stands still'), 2000);
 /** Delays of the supervisor's timer, ms. */
-const late = fc.array(fc.integer({ min: 0, max: 120 }), { minLength: 1, maxLength: 20 });
+const latenesses = fc.array(fc.integer({ min: 0, max: 120 }), { minLength: 1, maxLength: 20 });
 const cycle = (values: readonly number[]) => {
   let i = 0;
   return () => values[i++ % values.length] ?? 0;
@@ -89,7 +89,7 @@ const unpaused = (doing: Doing, ms: number): Stretch => ({ doing, ms, machinePau
 
 describe('the watch over a child', () => {
   test('does not kill within the limits of silence, however long the machine pauses', () => {
-    const property = fc.property(fc.array(anything, { maxLength: 60 }), late, (stretches, lateMs) => {
+    const property = fc.property(fc.array(anyStretch, { maxLength: 60 }), latenesses, (stretches, lateMs) => {
       const { verdict, stoodMs, computingMs } = play(stretches, cycle(lateMs));
       if (verdict === 'computing') assert.ok(computingMs >= LIMITS.computingMs - 1e-6, `${computingMs}`);
       if (verdict === 'still') assert.ok(stoodMs >= LIMITS.stillMs - 1e-6, `${stoodMs}`);
@@ -98,7 +98,7 @@ describe('the watch over a child', () => {
   });
 
   test('kills a child that stands still within two checks after the limit', () => {
-    const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
+    const property = fc.property(fc.array(anyStretch, { maxLength: 10 }), latenesses, (stretches, lateMs) => {
       const stuck = [
         ...stretches,
         unpaused('turns', 300),
@@ -110,7 +110,7 @@ describe('the watch over a child', () => {
   });
 
   test('kills a child in an endless loop within two checks after the limit', () => {
-    const property = fc.property(fc.array(anything, { maxLength: 10 }), late, (stretches, lateMs) => {
+    const property = fc.property(fc.array(anyStretch, { maxLength: 10 }), latenesses, (stretches, lateMs) => {
       const spins = [
         ...stretches,
         unpaused('turns', 300),
@@ -132,12 +132,12 @@ describe('the watch over a child', () => {
   });
 
   test('uses silence alone when thread times are missing', () => {
-    let silence = beginWatch({ atMs: 0, beaten: true, thread: null });
+    let silence = beginWatch({ atMs: 0, hasBeaten: true, thread: null });
     let verdict: Verdict = 'alive';
     let atMs = 0;
     while (verdict === 'alive') {
       atMs += BEAT_MS;
-      ({ silence, verdict } = look(silence, { atMs, beaten: false, thread: null }, LIMITS));
+      ({ silence, verdict } = look(silence, { atMs, hasBeaten: false, thread: null }, LIMITS));
     }
     assert.deepEqual([verdict, atMs], ['still', LIMITS.stillMs]);
   });

@@ -1,5 +1,5 @@
-/** A gap between two looks of this many intervals means that the watcher itself was suspended. */
-const OWN_PAUSE = 2.5;
+/** A gap of more than this many intervals between two looks means that the watcher itself was suspended. */
+const SUSPENDED_INTERVALS = 2.5;
 
 /** Longest times that a child's event loop may go without a turn. */
 export interface WatchLimits {
@@ -15,7 +15,7 @@ export interface WatchLimits {
 export interface Look {
   readonly atMs: number;
   /** True when the child has beaten since the last look. */
-  readonly beaten: boolean;
+  readonly hasBeaten: boolean;
   /** Times of the child's main thread since its start; null when the system does not provide them. */
   readonly thread: ThreadTimes | null;
 }
@@ -50,9 +50,9 @@ export function beginWatch(first: Look): Silence {
  * seconds at once. A stopped child is not ready.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
-  if (now.beaten) return { silence: beginWatch(now), verdict: 'alive' };
+  if (now.hasBeaten) return { silence: beginWatch(now), verdict: 'alive' };
   const passedMs = now.atMs - before.last.atMs;
-  const countedMs = passedMs > OWN_PAUSE * limits.everyMs ? limits.everyMs : passedMs;
+  const countedMs = passedMs > SUSPENDED_INTERVALS * limits.everyMs ? limits.everyMs : passedMs;
   const computedMs = Math.min(countedMs, since(before.last, now, 'computedMs'));
   const restMs = countedMs - computedMs;
   const queuedMs = now.thread?.ready ? restMs : Math.min(restMs, since(before.last, now, 'queuedMs'));

@@ -8,20 +8,20 @@ import { beginWatch, type Look, look, type WatchLimits } from './watch-policy.ts
  * @returns the function that ends the watch.
  */
 export function watch(pid: number, beats: Socket, limits: WatchLimits, onSilent: (why: string) => void): () => void {
-  let beaten = false;
+  let hasBeaten = false;
   const beat = () => {
-    beaten = true;
+    hasBeaten = true;
   };
-  const see = (): Look => {
+  const takeLook = (): Look => {
     // Reading the times costs tens of microseconds, and only the times of a silent process count.
-    const now = { atMs: performance.now(), beaten, thread: beaten ? null : mainThreadTimes(pid) };
-    beaten = false;
+    const now = { atMs: performance.now(), hasBeaten, thread: hasBeaten ? null : mainThreadTimes(pid) };
+    hasBeaten = false;
     return now;
   };
   beats.on('data', beat);
-  let silence = beginWatch(see());
+  let silence = beginWatch(takeLook());
   const timer = setInterval(() => {
-    const { silence: next, verdict } = look(silence, see(), limits);
+    const { silence: next, verdict } = look(silence, takeLook(), limits);
     silence = next;
     if (verdict === 'alive') return;
     end();

@@ -11,13 +11,13 @@ import { assertKnownVariables } from '../testing/variables.ts';
 
 const UNIT = readFileSync(path.join(ROOT, 'infra/systemd/pie.service'), 'utf8');
 const VERIFY = ['systemd-analyze', 'verify', '--man=no'] as const;
-const isThere = spawnSync(VERIFY[0], ['--version']).status === 0;
+const hasSystemd = spawnSync(VERIFY[0], ['--version']).status === 0;
 
 test('the unit sets known variables, runs a program of the clone and gives it time for the drain', () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-unit-'));
   try {
-    const set = [...UNIT.matchAll(/\b(PIE_\w+)/g)].map(([, name = '']) => name);
-    assertKnownVariables(set);
+    const variableNames = [...UNIT.matchAll(/\b(PIE_\w+)/g)].map(([, name = '']) => name);
+    assertKnownVariables(variableNames);
     assert.match(
       UNIT,
       /^ExecStart=\/opt\/pie\/node_modules\/\.bin\/node \/opt\/pie\/gateway\/cli\/bin\.js up --no-story$/m,
@@ -29,7 +29,7 @@ test('the unit sets known variables, runs a program of the clone and gives it ti
   }
 });
 
-test('systemd accepts the unit', { skip: !isThere && 'systemd-analyze is not installed' }, () => {
+test('systemd accepts the unit', { skip: !hasSystemd && 'systemd-analyze is not installed' }, () => {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-unit-'));
   try {
     const file = path.join(folder, 'pie.service');

@@ -70,9 +70,9 @@ function toFamily(metric: MetricData): MetricFamily[] {
   switch (metric.dataPointType) {
     case DataPointType.SUM:
     case DataPointType.GAUGE: {
-      const counts = metric.dataPointType === DataPointType.SUM && metric.isMonotonic;
+      const isCounter = metric.dataPointType === DataPointType.SUM && metric.isMonotonic;
       const points = metric.dataPoints.map(({ attributes, value }) => ({ labels: labelsOf(attributes), value }));
-      return [{ ...described, kind: counts ? 'counter' : 'gauge', points }];
+      return [{ ...described, kind: isCounter ? 'counter' : 'gauge', points }];
     }
     case DataPointType.HISTOGRAM: {
       const points = metric.dataPoints.map(

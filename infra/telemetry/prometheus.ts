@@ -53,10 +53,10 @@ function numberLine(name: string, { labels, value }: NumberPoint, extra: Labels)
 
 function histogramLines(name: string, point: HistogramPoint, extra: Labels): string[] {
   const labels = { ...point.labels, ...extra };
-  let below = 0;
+  let cumulativeCount = 0;
   const buckets = point.counts.map((count, i) => {
-    below += count;
-    return `${name}_bucket${labelText({ ...labels, le: numberText(point.bounds[i] ?? Number.POSITIVE_INFINITY) })} ${below}`;
+    cumulativeCount += count;
+    return `${name}_bucket${labelText({ ...labels, le: numberText(point.bounds[i] ?? Number.POSITIVE_INFINITY) })} ${cumulativeCount}`;
   });
   return [
     ...buckets,

@@ -23,24 +23,24 @@ export function publishMetrics(options: PublisherOptions): () => void {
     description: 'Time of a PING.',
     advice: { explicitBucketBoundaries: ROUND_TRIP_BOUNDS },
   });
-  let failing = false;
-  let busy = false;
+  let isFailing = false;
+  let isPublishing = false;
   const publishAll = async (): Promise<void> => {
     // Redis may be away for longer than the publish interval.
-    if (busy) return;
-    busy = true;
+    if (isPublishing) return;
+    isPublishing = true;
     try {
       const startMs = performance.now();
       await options.ping();
       roundTrip.record((performance.now() - startMs) / 1000);
       for (const { process, families } of await options.snapshots())
         await options.publish(process, JSON.stringify(families));
-      failing = false;
+      isFailing = false;
     } catch (error) {
-      if (!failing) options.onError(error);
-      failing = true;
+      if (!isFailing) options.onError(error);
+      isFailing = true;
     } finally {
-      busy = false;
+      isPublishing = false;
     }
   };
   const timer = setInterval(() => void publishAll(), PUBLISH_INTERVAL_MS);

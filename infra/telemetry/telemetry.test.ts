@@ -53,16 +53,17 @@ test('a gauge drops series that are no longer observed, and a counter keeps them
     for (const tenant of tenants) result.observe(1, { tenant });
   });
   counter.add(1, { model: 'm' });
-  const shown = async (name: string) => (await meters.collect()).find((family) => family.name === name)?.points ?? [];
-  assert.equal((await shown('depth')).length, 2);
+  const pointsOf = async (name: string) =>
+    (await meters.collect()).find((family) => family.name === name)?.points ?? [];
+  assert.equal((await pointsOf('depth')).length, 2);
   tenants = ['b'];
   assert.deepEqual(
-    (await shown('depth')).map(({ labels }) => labels.tenant),
+    (await pointsOf('depth')).map(({ labels }) => labels.tenant),
     ['b'],
   );
   tenants = [];
-  assert.deepEqual(await shown('depth'), []);
-  assert.equal((await shown('starts')).length, 1);
+  assert.deepEqual(await pointsOf('depth'), []);
+  assert.equal((await pointsOf('starts')).length, 1);
 });
 
 test('labels with few values are kept beyond the bound on owners', async () => {

@@ -10,7 +10,7 @@ export interface TelemetryOptions {
   readonly room: 'gateway' | 'runtime' | 'gpu-host' | 'index-host';
   /** Name of the process, such as `runtime-1`: `service.instance.id`, and the label `process` on `/metrics`. */
   readonly process: string;
-  /** Metric families that the room computes at each collection, besides those of the meter's instruments. */
+  /** Metric families that the process computes at each collection, besides those of the meter's instruments. */
   readonly families?: () => readonly MetricFamily[];
 }
 

@@ -5,29 +5,29 @@ import path from 'node:path';
 
 /** The reason for which this machine can mount no small disk; false where it can. Root of a container often lacks the right. */
 export function smallDiskMissing(): string | false {
-  const at = mkdtempSync(path.join(os.tmpdir(), 'pie-disk-'));
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-disk-'));
   try {
-    mount(at, '64k');
-    execFileSync('umount', [at]);
+    mount(folder, '64k');
+    execFileSync('umount', [folder]);
     return false;
   } catch (error) {
     return `no small disks here: ${error instanceof Error ? error.message.trim() : error}`;
   } finally {
-    rmdirSync(at);
+    rmdirSync(folder);
   }
 }
 
 /** Mounts an empty disk at a folder, which it makes if need be, while `work` lasts. @param size as tmpfs takes it: `64k`, `2m` */
-export async function onSmallDisk(at: string, size: string, work: () => Promise<void>): Promise<void> {
-  mkdirSync(at, { recursive: true });
-  mount(at, size);
+export async function onSmallDisk(folder: string, size: string, work: () => Promise<void>): Promise<void> {
+  mkdirSync(folder, { recursive: true });
+  mount(folder, size);
   try {
     await work();
   } finally {
-    execFileSync('umount', [at]);
+    execFileSync('umount', [folder]);
   }
 }
 
-function mount(at: string, size: string): void {
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'none', at], { stdio: 'pipe' });
+function mount(folder: string, size: string): void {
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size}`, 'none', folder], { stdio: 'pipe' });
 }

@@ -32,17 +32,17 @@ describe('artifacts without a version', () => {
     await rm(store, { recursive: true, force: true });
   });
 
-  const names = async () => (await readdir(store)).filter((name) => !name.startsWith('.tmp-')).sort();
+  const artifactNames = async () => (await readdir(store)).filter((name) => !name.startsWith('.tmp-')).sort();
   const collector = (options: Partial<ConstructorParameters<typeof ArtifactCollector>[0]> = {}) =>
     new ArtifactCollector({
       ...{ store, isWanted: artifactWanted(platform.scheduler, DEFAULT_LIMITS), unusedMs: 0 },
       onError: (error) => assert.fail(String(error)),
       ...options,
     });
-  /** Removes a version that no alias serves, or a function with all its versions. */
-  const remove = async ({ tenant, name, version }: FunctionVersion, whole = true) => {
+  /** Removes the whole function with all its versions, or only this version, which no alias may serve. */
+  const remove = async ({ tenant, name, version }: FunctionVersion, wholeFunction = true) => {
     const { removals, functions } = platform.scheduler;
-    if (whole) await removals.removeFunction(tenant, name, true);
+    if (wholeFunction) await removals.removeFunction(tenant, name, true);
     else await removals.removeVersion(tenant, name, version, true);
     await eventually(async () => {
       await removals.sweep();
@@ -55,7 +55,7 @@ describe('artifacts without a version', () => {
     await cp(directory, join(store, hash), { recursive: true });
   };
   /** Copies an artifact under another hash, which it returns. */
-  const copied = async (hash: string, to: string): Promise<string> => {
+  const copyArtifact = async (hash: string, to: string): Promise<string> => {
     await cp(join(store, hash), join(store, to), { recursive: true });
     const meta = await readFile(join(store, to, 'artifact.json'), 'utf8');
     await writeFile(join(store, to, 'artifact.json'), meta.replaceAll(hash, to));
@@ -67,35 +67,40 @@ describe('artifacts without a version', () => {
   it('are removed, and artifacts of deployed or draining versions stay', async () => {
     const component = await watComponent(ECHO);
     await prepare(component);
-    const kept = await platform.deploy(component, { name: 'kept' });
-    const [ofKept = ''] = await names();
+    const keptVersion = await platform.deploy(component, { name: 'kept' });
+    const [keptHash = ''] = await artifactNames();
     await prepare(component, 32);
-    const alias = { alias: null };
+    const withoutAlias = { alias: null };
     const small = await platform.scheduler.deployments.deploy({
-      ...{ tenant: 'default', manifest: { name: 'kept', limits: { memoryMb: 32 } }, component, placement: alias },
+      ...{
+        tenant: 'default',
+        manifest: { name: 'kept', limits: { memoryMb: 32 } },
+        component,
+        placement: withoutAlias,
+      },
     });
     assert.ok(small.ok);
-    assert.equal((await names()).length, 2);
+    assert.equal((await artifactNames()).length, 2);
     // An artifact of another toolchain, and a broken one.
-    const [old, broken] = [await copied(ofKept, '0'.repeat(64)), '1'.repeat(64)];
+    const [old, broken] = [await copyArtifact(keptHash, '0'.repeat(64)), '1'.repeat(64)];
     assert.ok(await readArtifact(store, old), 'the copied artifact is complete');
     await mkdir(join(store, broken));
     await writeFile(join(store, broken, 'artifact.json'), '{');
 
-    const one = collector();
-    assert.deepEqual((await one.round()).sort(), [old, broken]);
-    assert.equal((await names()).length, 2);
+    const artifactCollector = collector();
+    assert.deepEqual((await artifactCollector.round()).sort(), [old, broken]);
+    assert.equal((await artifactNames()).length, 2);
     await remove(small.version, false);
-    assert.equal((await one.round()).length, 1);
-    assert.deepEqual(await names(), [ofKept]);
-    assert.equal(await answer(kept, 'a'), 'a');
-    await remove(kept);
-    assert.deepEqual(await one.round(), [ofKept]);
+    assert.equal((await artifactCollector.round()).length, 1);
+    assert.deepEqual(await artifactNames(), [keptHash]);
+    assert.equal(await answer(keptVersion, 'a'), 'a');
+    await remove(keptVersion);
+    assert.deepEqual(await artifactCollector.round(), [keptHash]);
     assert.deepEqual(await readdir(store), [], 'the store is empty, without set-aside artifacts');
 
     // This runtime still has the artifact's program; another runtime would build it.
     const again = await platform.deploy(component, { name: 'again' });
-    assert.deepEqual(await names(), [ofKept]);
+    assert.deepEqual(await artifactNames(), [keptHash]);
     assert.equal(await answer(again, 'b'), 'b');
     await remove(again);
   });
@@ -103,15 +108,15 @@ describe('artifacts without a version', () => {
   it('stay when this process or another begins to use them at the last moment', async () => {
     const version = await platform.deploy(await watComponent(ECHO), { name: 'late' });
     await remove(version);
-    const [name = ''] = await names();
+    const [name = ''] = await artifactNames();
     const path = join(store, name);
     const begins: ((artifact: Artifact) => Promise<unknown>)[] = [
       ({ hash }) => readArtifact(store, hash),
       ({ directory }) => utimes(directory, new Date(), new Date()),
     ];
     for (const [i, begin] of begins.entries()) {
-      // No process has read the copy for long.
-      const copy = await copied(name, `${'ab'[i]}`.repeat(64));
+      // The copy looks unused for a long time, so that only `begin` protects it.
+      const copy = await copyArtifact(name, `${'ab'[i]}`.repeat(64));
       await utimes(join(store, copy), LONG_AGO, LONG_AGO);
       const late = collector({
         unusedMs: 3_600_000,
@@ -126,15 +131,15 @@ describe('artifacts without a version', () => {
       for (const file of artifact.coreModules) await readFile(join(store, copy, file));
       await rm(join(store, copy), { recursive: true });
     }
-    const unused = await copied(name, 'c'.repeat(64));
+    const unused = await copyArtifact(name, 'c'.repeat(64));
     await utimes(join(store, unused), LONG_AGO, LONG_AGO);
     assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), [unused]);
     await utimes(path, LONG_AGO, LONG_AGO);
     assert.deepEqual(await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(), []);
-    assert.deepEqual(await names(), [name], 'this process has read the artifact');
+    assert.deepEqual(await artifactNames(), [name], 'this process has read the artifact');
     const missing = 'd'.repeat(64);
     assert.equal(await readArtifact(store, missing), null);
-    await utimes(join(store, await copied(name, missing)), LONG_AGO, LONG_AGO);
+    await utimes(join(store, await copyArtifact(name, missing)), LONG_AGO, LONG_AGO);
     assert.deepEqual(
       await collector({ unusedMs: 3_600_000, isWanted: async () => false }).round(),
       [missing],
@@ -145,9 +150,9 @@ describe('artifacts without a version', () => {
   it('are removed while concurrent deploys succeed', async () => {
     const components = await Promise.all([watComponent(ECHO), watComponent(OTHER)]);
     const first = await platform.deploy(components[0] ?? '', { name: 'first' });
-    const [name = ''] = await names();
-    const useless = Array.from({ length: 24 }, (_, i) => `${i.toString(16)}`.padStart(64, '0'));
-    for (const other of useless) {
+    const [name = ''] = await artifactNames();
+    const unusedHashes = Array.from({ length: 24 }, (_, i) => `${i.toString(16)}`.padStart(64, '0'));
+    for (const other of unusedHashes) {
       await cp(join(store, name), join(store, other), { recursive: true });
       await utimes(join(store, other), LONG_AGO, LONG_AGO);
     }
@@ -156,7 +161,7 @@ describe('artifacts without a version', () => {
     const collecting = (async () => {
       const removed: string[] = [];
       // The pause leaves the processor to the builds, which last as long as hundreds of rounds.
-      for (; deploying || removed.length < useless.length; await sleep(10)) removed.push(...(await busy.round()));
+      for (; deploying || removed.length < unusedHashes.length; await sleep(10)) removed.push(...(await busy.round()));
       return removed;
     })();
     const versions = await Promise.all(
@@ -167,11 +172,11 @@ describe('artifacts without a version', () => {
       ),
     );
     deploying = false;
-    assert.deepEqual((await collecting).sort(), useless);
+    assert.deepEqual((await collecting).sort(), unusedHashes);
     for (const [i, version] of versions.entries()) {
       assert.equal(await answer(version, 'c'), i % 2 === 0 ? 'c' : 42);
     }
-    assert.equal((await names()).length, 4);
+    assert.equal((await artifactNames()).length, 4);
     for (const version of [first, ...versions]) await remove(version);
     assert.deepEqual(platform.errors, []);
   });
@@ -190,19 +195,19 @@ describe('artifacts without a version', () => {
         if (artifact.hash === bad) throw new Error('a version of another release');
         return false;
       };
-      const one = collector({ store: folder, isWanted });
-      await assert.rejects(one.round(), /another release/);
-      assert.deepEqual(await one.round(), [good]);
+      const artifactCollector = collector({ store: folder, isWanted });
+      await assert.rejects(artifactCollector.round(), /another release/);
+      assert.deepEqual(await artifactCollector.round(), [good]);
     } finally {
       await rm(folder, { recursive: true });
     }
   });
 
   it('stay while the scheduler does not answer', async () => {
-    const before = await names();
-    assert.ok(before.length > 0);
+    const namesBefore = await artifactNames();
+    assert.ok(namesBefore.length > 0);
     const failing = collector({ isWanted: () => Promise.reject(new Error('Redis is away')) });
     await assert.rejects(failing.round(), /Redis is away/);
-    assert.deepEqual(await names(), before);
+    assert.deepEqual(await artifactNames(), namesBefore);
   });
 });

@@ -4,7 +4,7 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Returns true when a version may still need an artifact. After an error the artifact stays, and the next round goes on behind it. */
+  /** Returns true when a version may still need an artifact. After an error the artifact stays, and the next round starts after it. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
   /** An artifact read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
@@ -25,7 +25,7 @@ const NAME = /^[0-9a-f]{64}$/;
 export class ArtifactCollector {
   readonly #options: ArtifactCollectorOptions;
   /** Name of the last artifact that was checked. */
-  #last = '';
+  #lastName = '';
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<unknown> | undefined;
   #stopped = false;
@@ -54,17 +54,17 @@ export class ArtifactCollector {
   async round(): Promise<string[]> {
     const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
     const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();
-    const following = names.filter((name) => name > this.#last);
-    const looked = (following.length > 0 ? following : names).slice(0, lookedAtOnce);
+    const following = names.filter((name) => name > this.#lastName);
+    const checkedNames = (following.length > 0 ? following : names).slice(0, lookedAtOnce);
     const removed: string[] = [];
-    for (const name of looked) {
+    for (const name of checkedNames) {
       if (this.#stopped) break;
-      // Note the name first, so that the next round goes on behind an artifact whose check fails.
-      this.#last = name;
+      // Note the name first, so that the next round starts after an artifact whose check fails.
+      this.#lastName = name;
       // No launch can use an incomplete artifact.
       const artifact = await readArtifactAsItIs(store, name);
-      const wanted = artifact !== null && (await isWanted(artifact));
-      if (!wanted && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
+      const isNeeded = artifact !== null && (await isWanted(artifact));
+      if (!isNeeded && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
     }
     return removed;
   }

@@ -6,7 +6,7 @@ import { type Artifact, artifactHashOf } from '../build/index.ts';
 import { memoryPagesOf } from '../pool/launcher.ts';
 
 /** Maximum versions of a component that are examined; with more, every artifact of the current toolchain is kept. */
-const MOST_USERS = 64;
+const MAX_USERS = 64;
 
 /**
  * Makes the test of an artifact. It resolves to true when a version may need the artifact: the current toolchain would make the same artifact,
@@ -21,7 +21,7 @@ export function artifactWanted(
   return async ({ hash, meta: { component, options } }) => {
     if (artifactHashOf(component.hash, options) !== hash) return false;
     if (!(await scheduler.blobs.has(component.hash))) return false;
-    const users = await componentUsers(scheduler, component.hash, MOST_USERS);
+    const users = await componentUsers(scheduler, component.hash, MAX_USERS);
     if (users === null || users.length === 0) return true;
     return users.some(
       ({ manifest }) => memoryPagesOf(resolveLimits(manifest, limits).memoryMb) === options.memoryPages,

@@ -5,15 +5,15 @@ import { fileURLToPath } from 'node:url';
 import { answerIn } from './child.ts';
 
 test('only a result, or a failure with a known code, is taken as the answer of a build process', () => {
-  const place = { file: 'a.ts', line: 1, column: 2, text: 'Unexpected ";"', source: 'const a = ;' };
+  const diagnostic = { file: 'a.ts', line: 1, column: 2, text: 'Unexpected ";"', source: 'const a = ;' };
   const failure = { ok: false, code: 'build-failed', message: 'No.', hint: 'Try again.' };
-  const answers = [{ ok: true, meta: 1 }, failure, { ...failure, diagnostics: [place] }];
+  const answers = [{ ok: true, meta: 1 }, failure, { ...failure, diagnostics: [diagnostic] }];
   for (const answer of answers) assert.deepEqual(answerIn(JSON.stringify(answer)), answer);
   const others = [
     { ...failure, code: 'forbidden' },
     { ...failure, message: 5 },
     { ...failure, hint: undefined },
-    { ...failure, diagnostics: [{ ...place, line: '1' }] },
+    { ...failure, diagnostics: [{ ...diagnostic, line: '1' }] },
     { ok: 1 },
   ];
   for (const other of others) assert.equal(answerIn(JSON.stringify(other)), null, JSON.stringify(other));

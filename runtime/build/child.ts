@@ -26,7 +26,7 @@ const PROGRAM = {
   main: MAIN,
   // jco's own WASI shim starts a thread.
   workers: true,
-  // jco's tools are 6 MB of WebAssembly, of which a build runs a small part for less than a second.
+  // V8 then compiles only the functions that run: a build runs a small part of jco's 6 MB of WebAssembly, for less than a second.
   once: true,
 } satisfies Partial<ConfinedProgram>;
 
@@ -57,11 +57,11 @@ export async function runStage<T extends { readonly ok: true }>(
   };
   const ended = await runConfined(layers ?? (await machineLayers()), program, { ...limits, isAnswer }).catch(
     (error: unknown) => {
-      throw error instanceof LimitPassed ? tooMuch(error, limits) : error;
+      throw error instanceof LimitPassed ? limitError(error, limits) : error;
     },
   );
   const answer = answerIn<T>(ended.output.trimEnd().split('\n').at(-1) ?? '');
-  if (answer === null) throw crashed(ended);
+  if (answer === null) throw crashError(ended);
   return answer;
 }
 
@@ -94,7 +94,7 @@ function toolEnvironment([folder]: readonly string[]): Readonly<Record<string, s
   return { ...(PATH ? { PATH } : {}), ...(folder ? { TMPDIR: folder } : {}) };
 }
 
-function tooMuch({ limit }: LimitPassed, { timeoutMs, cpuMs, memoryMb, files }: ConfinedLimits): BuildError {
+function limitError({ limit }: LimitPassed, { timeoutMs, cpuMs, memoryMb, files }: ConfinedLimits): BuildError {
   if (limit === 'memory') {
     return new BuildError(
       'build-failed',
@@ -118,7 +118,7 @@ function tooMuch({ limit }: LimitPassed, { timeoutMs, cpuMs, memoryMb, files }: 
   );
 }
 
-function crashed({ code, errors }: Ended): BuildError {
+function crashError({ code, errors }: Ended): BuildError {
   const last = errors.trim().split('\n').slice(-5).join('\n').slice(-2000);
   const cause = /heap out of memory|Allocation failed|could not allocate memory/.test(errors)
     ? 'it ran out of memory'

@@ -53,7 +53,7 @@ async function run(from: string, to: string): Promise<{ readonly ok: true; reado
   return runArtifactStage(from, to, values['memory-pages']);
 }
 
-function print(failure: BuildFailure): string {
+function failureText(failure: BuildFailure): string {
   const places = (failure.diagnostics ?? []).map(
     ({ file, line, column, text, source }) =>
       `\n${file}:${line}:${column}: ${text}\n  ${source}\n  ${' '.repeat(Math.max(0, column - 1))}^`,
@@ -73,7 +73,7 @@ if (stage === 'load') {
   } catch (error) {
     const failure = failureFrom(error);
     if (values.json) console.log(JSON.stringify(failure));
-    else console.error(print(failure));
+    else console.error(failureText(failure));
     process.exitCode = 1;
   }
 }

@@ -58,7 +58,7 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
   readAt.set(directory, at);
   const artifact = await readArtifactAsItIs(store, hash);
   if (artifact === null) {
-    // The collector, which removes entries, visits existing artifacts only.
+    // Delete the entry here: `removeUnusedArtifact` deletes only the entries of existing artifacts.
     if (readAt.get(directory) === at) readAt.delete(directory);
     return null;
   }
@@ -123,8 +123,8 @@ export async function takeArtifactFiles(from: string, to: string): Promise<void>
 }
 
 /**
- * Moves the finished artifact in the folder `from` to its place. A whole one that another build has published stays, because processes may
- * read it by now. A damaged one is moved aside in one step: another build could publish into a folder whose files are being removed.
+ * Moves the finished artifact in the folder `from` to its place in the store. If another build has published there, a whole artifact stays,
+ * because processes may read it by now. A damaged artifact is moved aside in one step: another build could publish into a half-removed folder.
  */
 export async function publishArtifact(from: string, store: string, hash: string): Promise<void> {
   const directory = join(store, hash);
@@ -147,19 +147,20 @@ export async function publishArtifact(from: string, store: string, hash: string)
 export async function removeUnusedArtifact(store: string, hash: string, unusedMs: number): Promise<boolean> {
   const directory = join(store, hash);
   const aside = temporaryPath(store);
-  const usedSince = (path: string) => Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
+  const wasUsedRecently = (path: string) =>
+    Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0) < unusedMs;
   // There is no await between this check and the rename.
   const lastReadMs = readAt.get(directory);
   if (lastReadMs !== undefined && performance.now() - lastReadMs < unusedMs) return false;
   readAt.delete(directory);
-  if (usedSince(directory)) return false;
+  if (wasUsedRecently(directory)) return false;
   try {
     renameSync(directory, aside);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
     throw error;
   }
-  if (usedSince(aside)) {
+  if (wasUsedRecently(aside)) {
     await publishDirectory(aside, directory);
     return false;
   }

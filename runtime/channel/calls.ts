@@ -22,7 +22,7 @@ export const FINGERPRINT: number = [
 export const ANSWER = {
   /** A value follows. */
   value: 0,
-  /** A value follows. The runtime must be told when the guest has read or dropped the future. */
+  /** A value follows. The sandbox must tell the runtime when the guest has read or dropped the future. */
   kept: 1,
   /** The guest has already dropped the future. */
   gone: 2,

@@ -23,7 +23,7 @@ interface Sent {
   readonly mark: number;
 }
 
-const NOTHING = { signal: () => undefined };
+const NO_SIGNALS = { signal: () => undefined };
 
 /** A message of `size` bytes that depend on `mark`. */
 const payloadOf = ({ size, mark }: Sent): Buffer => Buffer.alloc(size, mark & 255);
@@ -41,10 +41,10 @@ async function play(seed: number): Promise<void> {
   const random = randomOf(seed);
   const streams = splitPair(random);
   const lanes = 1 + Math.floor(random() * 6);
-  const each = 1 + Math.floor(random() * 25);
+  const messagesPerLane = 1 + Math.floor(random() * 25);
   const faults: ChannelFault[] = [];
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  let left = 2 * lanes * each;
+  let remaining = 2 * lanes * messagesPerLane;
   const expected = new Map<Lane, Sent[]>();
   const plan = streams.map(() => Array.from({ length: lanes }, () => [] as Sent[]));
   const thread = new SharedThread();
@@ -63,7 +63,7 @@ async function play(seed: number): Promise<void> {
   const sides = channels.map((channel, side) =>
     Array.from({ length: lanes }, (_, number) => {
       const lane: Lane = channel.open(number, {
-        ...NOTHING,
+        ...NO_SIGNALS,
         message: (kind, payload) => {
           const next = expected.get(lane)?.shift();
           assert.ok(next, 'every received message was sent');
@@ -72,7 +72,7 @@ async function play(seed: number): Promise<void> {
           assert.ok(payload.every((byte) => byte === (next.mark & 255)));
           assert.ok(lane.inbound.outstanding <= WINDOW_BYTES);
           assert.ok(channel.room.free >= 0);
-          if (--left === 0) resolve();
+          if (--remaining === 0) resolve();
           if (random() < 0.2) {
             lane.inbound.pause();
             setImmediate(() => setImmediate(() => lane.inbound.resume()));
@@ -84,9 +84,9 @@ async function play(seed: number): Promise<void> {
     }),
   );
   let mark = 0;
-  for (let i = 0; i < each; i++) {
-    for (const [side, own] of sides.entries()) {
-      for (const lane of own) {
+  for (let i = 0; i < messagesPerLane; i++) {
+    for (const [side, lanesOfSide] of sides.entries()) {
+      for (const lane of lanesOfSide) {
         const sent = { size: sizeOf(random), mark: ++mark };
         plan[side]![lane.number]!.push(sent);
         lane.send(KIND.call, payloadOf(sent));
@@ -100,11 +100,11 @@ async function play(seed: number): Promise<void> {
 }
 
 /** A channel, and the other end of its stream. */
-function raw(events: { message?: (payload: Buffer) => void } = {}) {
+function rawPeer(events: { message?: (payload: Buffer) => void } = {}) {
   const [mine, theirs] = splitPair(() => 0.99);
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
   const channel = new Channel(theirs, { fingerprint: FINGERPRINT, unknown: () => null, lost: resolve });
-  const lane = channel.open(1, { ...NOTHING, message: (_, payload) => events.message?.(payload) });
+  const lane = channel.open(1, { ...NO_SIGNALS, message: (_, payload) => events.message?.(payload) });
   const hello = Buffer.alloc(4);
   hello.writeUInt32LE(FINGERPRINT);
   mine.on('error', () => undefined);
@@ -130,11 +130,11 @@ describe('a channel', () => {
     const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
     const { promise, resolve } = Promise.withResolvers<void>();
     let stuck = 0;
-    const paused = receiver.open(1, { ...NOTHING, message: () => void stuck++ });
+    const paused = receiver.open(1, { ...NO_SIGNALS, message: () => void stuck++ });
     paused.inbound.pause();
     let got = 0;
-    receiver.open(2, { ...NOTHING, message: () => ++got === 100 && resolve() });
-    const [full, free] = [1, 2].map((number) => sender.open(number, { ...NOTHING, message: () => undefined }));
+    receiver.open(2, { ...NO_SIGNALS, message: () => ++got === 100 && resolve() });
+    const [full, free] = [1, 2].map((number) => sender.open(number, { ...NO_SIGNALS, message: () => undefined }));
     for (let i = 0; i < 100; i++) {
       full!.send(KIND.call, Buffer.alloc(60_000));
       free!.send(KIND.call, Buffer.alloc(60_000));
@@ -158,7 +158,7 @@ describe('a channel', () => {
       const [a, b] = splitPair(() => 0.99);
       const receiver = new Channel(b, { ...options, thread });
       receiver.open(1, {
-        ...NOTHING,
+        ...NO_SIGNALS,
         message: () => {
           taken.push(name);
           for (const until = performance.now() + 0.1; performance.now() < until; );
@@ -167,7 +167,7 @@ describe('a channel', () => {
         },
       });
       const sender = new Channel(a, options);
-      return { sender, receiver, lane: sender.open(1, { ...NOTHING, message: () => undefined }) };
+      return { sender, receiver, lane: sender.open(1, { ...NO_SIGNALS, message: () => undefined }) };
     });
     for (let i = 0; i < count; i++) flood!.lane.send(KIND.call, Buffer.alloc(10));
     await promise;
@@ -185,8 +185,8 @@ describe('a channel', () => {
     const [sender, receiver] = [new Channel(a, options), new Channel(b, options)];
     let got = 0;
     const lanes = Array.from({ length: 10 }, (_, number) => {
-      receiver.open(number, { ...NOTHING, message: () => ++got === 100 && resolve() });
-      return sender.open(number, { ...NOTHING, message: () => undefined });
+      receiver.open(number, { ...NO_SIGNALS, message: () => ++got === 100 && resolve() });
+      return sender.open(number, { ...NO_SIGNALS, message: () => undefined });
     });
     for (let i = 0; i < 10; i++) for (const lane of lanes) lane.send(KIND.call, Buffer.alloc(10));
     await promise;
@@ -197,7 +197,7 @@ describe('a channel', () => {
 
   it('joins the parts of a message that is too large for one frame', { timeout: 240_000 }, async () => {
     const { promise, resolve } = Promise.withResolvers<Buffer>();
-    const { send, hello, channel } = raw({ message: resolve });
+    const { send, hello, channel } = rawPeer({ message: resolve });
     const [head, tail] = [Buffer.alloc(1000, 1), Buffer.alloc(500, 2)];
     send(hello, frame(1, KIND.call, FLAG_MORE, head, 1500), frame(1, KIND.call, 0, tail));
     assert.deepEqual(await promise, Buffer.concat([head, tail]));
@@ -256,7 +256,7 @@ describe('a channel', () => {
   };
   for (const [what, { code, frames }] of Object.entries(violations)) {
     it(`ends with ${code} when the peer sends ${what}`, { timeout: 240_000 }, async () => {
-      const { send, hello, lost, channel } = raw();
+      const { send, hello, lost, channel } = rawPeer();
       send(...frames(hello));
       assert.equal((await lost).code, code);
       assert.equal(channel.lanes, 0);
@@ -268,7 +268,7 @@ describe('a channel', () => {
     const fails = () => {
       throw cause;
     };
-    const { send, hello, lost } = raw({ message: fails });
+    const { send, hello, lost } = rawPeer({ message: fails });
     send(hello, frame(1, KIND.call, 0, Buffer.alloc(4)));
     const { code, message, cause: kept } = await lost;
     assert.deepEqual([code, message, kept], ['internal', 'a frame could not be handled: a bug', cause]);
@@ -279,7 +279,7 @@ describe('a channel', () => {
     [0, 'empty messages'],
   ] as const)
     it(`ends when the peer sends more ${what} than its credit`, { timeout: 240_000 }, async () => {
-      const { send, hello, lost, lane } = raw();
+      const { send, hello, lost, lane } = rawPeer();
       lane.inbound.pause();
       const one = frame(1, KIND.call, 0, Buffer.alloc(size));
       send(hello, ...Array.from({ length: Math.ceil(WINDOW_BYTES / (FRAME_COST + size)) + 1 }, () => one));
@@ -289,7 +289,7 @@ describe('a channel', () => {
   it('ends when the peer reads nothing and the bytes queued for all invocations pass the bound', {
     timeout: 240_000,
   }, async () => {
-    const { send, hello, lost, channel } = raw();
+    const { send, hello, lost, channel } = rawPeer();
     send(hello);
     // All messages share one buffer: the channel counts waiting bytes and does not copy them.
     const payload = Buffer.alloc(MAX_MESSAGE_BYTES);
@@ -303,13 +303,13 @@ describe('a channel', () => {
   it('hands on no message that waits for the room of other messages once it has failed', {
     timeout: 240_000,
   }, async () => {
-    const { send, hello, lost, channel } = raw();
+    const { send, hello, lost, channel } = rawPeer();
     const taken: number[] = [];
     const begin = [2, 3].map((number) => {
-      channel.open(number, { ...NOTHING, message: () => taken.push(number) });
+      channel.open(number, { ...NO_SIGNALS, message: () => taken.push(number) });
       return frame(number, KIND.call, FLAG_MORE, Buffer.alloc(100), MAX_MESSAGE_BYTES);
     });
-    channel.open(4, { ...NOTHING, message: () => taken.push(4) });
+    channel.open(4, { ...NO_SIGNALS, message: () => taken.push(4) });
     const waits = [frame(4, KIND.call, FLAG_MORE, Buffer.alloc(10), 20), frame(4, KIND.call, 0, Buffer.alloc(10))];
     send(hello, ...begin, ...waits, frame(9, KIND.call, 0, Buffer.alloc(4)));
     assert.equal((await lost).code, 'unknown-invocation');
@@ -318,8 +318,8 @@ describe('a channel', () => {
 
   it('hands on no message whose credit passes the bound on signals', { timeout: 240_000 }, async () => {
     let taken = 0;
-    const { send, hello, lost, channel } = raw({ message: () => taken++ });
-    channel.open(2, { ...NOTHING, message: () => channel.urgent(Buffer.alloc(MAX_URGENT_BYTES)) });
+    const { send, hello, lost, channel } = rawPeer({ message: () => taken++ });
+    channel.open(2, { ...NO_SIGNALS, message: () => channel.urgent(Buffer.alloc(MAX_URGENT_BYTES)) });
     const part = Buffer.alloc(MAX_PAYLOAD_BYTES);
     const first = frame(1, KIND.call, FLAG_MORE, part.subarray(4), 4 * part.length - 4);
     const middle = frame(1, KIND.call, FLAG_MORE, part);
@@ -331,7 +331,7 @@ describe('a channel', () => {
   });
 
   it('ends when its stream ends', { timeout: 240_000 }, async () => {
-    const { mine, lost } = raw();
+    const { mine, lost } = rawPeer();
     mine.destroy();
     assert.equal((await lost).code, 'lost');
   });
@@ -342,29 +342,29 @@ describe('the shared room for large messages', () => {
     for (let seed = 1; seed <= 50; seed++) {
       const random = randomOf(seed);
       const room = new SharedRoom(100);
-      const held: number[] = [];
-      const begun: number[] = [];
+      const reservedBytes: number[] = [];
+      const started: number[] = [];
       const gone = new Set<number>();
       const leaves = Array.from({ length: 40 }, (_, i) => {
         const bytes = 1 + Math.floor(random() * 100);
         const leave = room.reserve(bytes, () => {
-          begun.push(i);
-          held.push(bytes);
-          assert.ok(held.reduce((sum, part) => sum + part, 0) <= 100);
+          started.push(i);
+          reservedBytes.push(bytes);
+          assert.ok(reservedBytes.reduce((sum, part) => sum + part, 0) <= 100);
         });
-        if (random() < 0.5 && held.length > 0) room.release(held.shift()!);
+        if (random() < 0.5 && reservedBytes.length > 0) room.release(reservedBytes.shift()!);
         return leave;
       });
       for (const [i, leave] of leaves.entries()) {
-        if (random() < 0.2 && !begun.includes(i)) {
+        if (random() < 0.2 && !started.includes(i)) {
           leave();
           gone.add(i);
         }
       }
-      while (held.length > 0) room.release(held.shift()!);
+      while (reservedBytes.length > 0) room.release(reservedBytes.shift()!);
       assert.equal(room.free, 100);
       assert.deepEqual(
-        begun,
+        started,
         Array.from({ length: 40 }, (_, i) => i).filter((i) => !gone.has(i)),
         `seed ${seed}`,
       );

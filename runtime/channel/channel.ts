@@ -56,7 +56,7 @@ export class Lane {
       room,
       give: (bytes) => this.#give(bytes),
       take: (kind, payload) => {
-        // A failing channel ends its lanes one after the other, and the room of one admits the waiting message of another.
+        // While a failing channel ends its lanes in turn, the room that one lane frees can admit another lane's waiting message.
         if (!channel.fault) events.message(kind, payload);
       },
       waits: () => channel.waits(this),
@@ -75,7 +75,7 @@ export class Lane {
     this.#channel.ready(this);
   }
 
-  /** Runtime: sends a signal before waiting messages, but after the opening: before that, the sandbox does not know the invocation. */
+  /** Runtime: sends a signal ahead of waiting messages, but after the opening, from which the sandbox learns of the invocation. */
   signalBehindOpening(kind: number, payload: Buffer): void {
     if (this.outbound.begun) this.signal(kind, payload);
     else this.#earlySignals.push(frame(this.number, kind, 0, payload));

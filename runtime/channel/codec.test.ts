@@ -109,9 +109,9 @@ describe("the channel's codec", () => {
           const next = () => choices.next().value as number;
           const cut = next() % 3 === 0 ? bytes.subarray(0, next() % (bytes.length + 1)) : bytes;
           for (let flips = next() % 4; flips > 0 && cut.length > 0; flips--) cut[next() % cut.length] = next() & 255;
-          let read1: unknown;
+          let readValue: unknown;
           try {
-            read1 = decode(read, cut);
+            readValue = decode(read, cut);
           } catch (error) {
             assert.ok(error instanceof ChannelFault, `${name}: ${error}`);
             assert.ok(['bad-value', 'too-large'].includes(error.code), error.code);
@@ -119,8 +119,8 @@ describe("the channel's codec", () => {
           }
           // Every value that can be read can also be written.
           const again = writer();
-          write(again, read1);
-          assert.deepEqual(decode(read, again.take()), read1, name);
+          write(again, readValue);
+          assert.deepEqual(decode(read, again.take()), readValue, name);
         }),
         { seed: SEED, numRuns: 60 },
       );

@@ -41,7 +41,8 @@ describe('turns of the workers on a thread', () => {
         const workers = plan.map(([own]) => workerFor(own));
         const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
         // Each turn pays a quantum of a worker's debt, or gives the thread to a worker.
-        const most = 21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
+        const maxTurns =
+          21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
         let turn = 0;
         do {
           const before = workers.map(({ servedMs }) => servedMs);
@@ -51,7 +52,7 @@ describe('turns of the workers on a thread', () => {
             if (plan[i]![1] === turn) work(turns, worker);
             assert.ok(worker.servedMs - before[i]! <= QUANTUM_MS + MAX_PIECE_MS);
           });
-          assert.ok(++turn <= most, 'the work never ends');
+          assert.ok(++turn <= maxTurns, 'the work never ends');
         } while (turn <= 20 || !turns.idle);
         assert.deepEqual(
           workers.map(({ served }) => served),

@@ -9,7 +9,7 @@ export interface Member {
 
 /**
  * Shares a thread between members by a kind of deficit round robin (Shreedhar and Varghese, SIGCOMM '95). The cost of work is known only
- * afterwards, so a member owes it then. A member that owes less than a quantum may work at any time; other members wait in the queue.
+ * afterwards, so a member works first and then owes the cost. Members that owe less than a quantum may work at any time; others queue.
  * Each turn of the event loop pays a quantum to the first of the queue, and to each member outside the queue that owes something.
  */
 export class DeficitRoundRobin<M extends Member> {

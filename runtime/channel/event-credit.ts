@@ -11,7 +11,7 @@ import {
 import { callNumber } from './calls.ts';
 import { EVENT_COST, eventBytes } from './event-relay.ts';
 
-/** One character more than the host keeps, so that it sees that the line was cut. */
+/** One character more than the host keeps, so that the host sees that the sandbox cut the line. */
 const MAX_LINE_CHARACTERS = MAX_LOG_CHARACTERS + 1;
 
 /** The sandbox's count of one inferlet's events that are not in the log yet; the bounds are those of `host/session-state.ts`. */
@@ -35,7 +35,7 @@ export class EventCredit {
   }
 
   /** Returns the event to send; long lines are cut to what the host reads. */
-  sent(args: readonly unknown[]): readonly unknown[] {
+  cutLine(args: readonly unknown[]): readonly unknown[] {
     const [level, line] = args;
     return typeof line === 'string' && line.length > MAX_LINE_CHARACTERS
       ? [level, line.slice(0, MAX_LINE_CHARACTERS)]

@@ -16,7 +16,7 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  /** Resolves when the log has taken all events so far; false when it never can. Without `atOnce`, the outbox chooses when to write. */
+  /** Resolves once the log has taken all events so far; to false if the log cannot. Without `atOnce`, the outbox decides when to write. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Called when the log has taken this many bytes of events. */
   readonly written: (bytes: number) => void;

@@ -15,7 +15,7 @@ interface Arrived {
 }
 
 /** A message with more frames to come. */
-interface Parts {
+interface PartialMessage {
   readonly kind: number;
   readonly total: number;
   receivedBytes: number;
@@ -23,7 +23,7 @@ interface Parts {
   buffer: Buffer | null;
   /** Frames that wait for room, at most a window of them. */
   readonly waitingFrames: Buffer[];
-  leave: () => void;
+  giveUpRoom: () => void;
 }
 
 export interface InboundOptions {
@@ -34,7 +34,7 @@ export interface InboundOptions {
   readonly take: (kind: number, payload: Buffer) => void;
   /** Called when messages wait for `handNext`. */
   readonly waits: () => void;
-  /** Called with an error of `take` outside of a frame's arrival. */
+  /** Called with the error when `take` throws for a complete message that waited for shared room. */
   readonly failed: (error: unknown) => void;
 }
 
@@ -43,7 +43,7 @@ export class Inbound {
   readonly #options: InboundOptions;
   readonly #credit = new ReceiveCredit();
   readonly #inbox = new Fifo<Arrived>();
-  #parts: Parts | null = null;
+  #parts: PartialMessage | null = null;
   #pauses = 0;
   #ended = false;
 
@@ -92,7 +92,7 @@ export class Inbound {
     for (let next = this.#inbox.shift(); next; next = this.#inbox.shift()) this.#options.room.release(next.room);
     const parts = this.#parts;
     this.#parts = null;
-    parts?.leave();
+    parts?.giveUpRoom();
   }
 
   #begin(kind: number, payload: Buffer): void {
@@ -104,14 +104,21 @@ export class Inbound {
         `the peer sent a message of ${total} bytes; ${MAX_MESSAGE_BYTES} is the limit`,
       );
     }
-    const parts: Parts = { kind, total, receivedBytes: 0, buffer: null, waitingFrames: [], leave: () => undefined };
+    const parts: PartialMessage = {
+      kind,
+      total,
+      receivedBytes: 0,
+      buffer: null,
+      waitingFrames: [],
+      giveUpRoom: () => undefined,
+    };
     this.#parts = parts;
     this.#hold(parts, payload.subarray(4), FRAME_COST + payload.length);
     const leave = this.#options.room.reserve(total, () => this.#assemble(parts));
-    parts.leave = () => (parts.buffer ? this.#options.room.release(total) : leave());
+    parts.giveUpRoom = () => (parts.buffer ? this.#options.room.release(total) : leave());
   }
 
-  #append(parts: Parts, kind: number, flags: number, payload: Buffer): void {
+  #append(parts: PartialMessage, kind: number, flags: number, payload: Buffer): void {
     const hasMore = (flags & FLAG_MORE) !== 0;
     if (kind !== parts.kind || parts.receivedBytes + payload.length > parts.total) {
       throw new ChannelFault('bad-frame', 'the peer sent another message before the last was whole');
@@ -123,7 +130,7 @@ export class Inbound {
     this.#complete(parts);
   }
 
-  #hold(parts: Parts, payload: Buffer, cost: number): void {
+  #hold(parts: PartialMessage, payload: Buffer, cost: number): void {
     if (parts.buffer) {
       parts.buffer.set(payload, parts.receivedBytes);
       this.#returnCredit(cost);
@@ -131,7 +138,7 @@ export class Inbound {
     parts.receivedBytes += payload.length;
   }
 
-  #assemble(parts: Parts): void {
+  #assemble(parts: PartialMessage): void {
     parts.buffer = Buffer.allocUnsafeSlow(parts.total);
     let at = 0;
     let cost = 4;
@@ -148,7 +155,7 @@ export class Inbound {
     }
   }
 
-  #complete(parts: Parts): void {
+  #complete(parts: PartialMessage): void {
     if (!parts.buffer || parts.receivedBytes < parts.total) return;
     this.#parts = null;
     this.#handOrQueue({ kind: parts.kind, payload: parts.buffer, cost: 0, room: parts.total });

@@ -294,7 +294,7 @@ export class RemoteGuest implements LaneEvents {
       head();
       call.writeResult(this.#writer, value);
     } catch (error) {
-      // The next message would begin with what was written.
+      // Otherwise the next message would begin with the bytes of this one.
       this.#writer.reset();
       if (!(error instanceof ChannelFault) || !call.fallible) {
         this.#fail(error);

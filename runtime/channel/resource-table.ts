@@ -3,14 +3,14 @@ import { ChannelFault } from './fault.ts';
 import { MAX_NUMBERS } from './limits.ts';
 import type { Handles } from './value-reader.ts';
 
-interface Held {
+interface HeldResource {
   readonly resource: number;
   readonly value: unknown;
 }
 
 /** Resources that one invocation holds in the runtime, under numbers that its sandbox chose. A number is valid only for its own kind. */
 export class ResourceTable implements Handles {
-  readonly #entries = new Map<number, Held>();
+  readonly #entries = new Map<number, HeldResource>();
 
   get size(): number {
     return this.#entries.size;

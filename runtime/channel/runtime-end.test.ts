@@ -18,11 +18,13 @@ import { MessageReader } from './value-reader.ts';
 import type { MessageWriter } from './value-writer.ts';
 
 /** A runtime's end with invocations in a hostile sandbox. */
-async function attacked(invocations = 1, over: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
+async function attacked(invocations = 1, overrides: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
   const { host, lines } = recordingHost();
-  const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
+  const merged = Object.fromEntries(
+    Object.entries(host).map(([name, table]) => [name, { ...table, ...overrides[name] }]),
+  );
   const runtime = new RuntimeEnd(mine, {
     host: merged,
     thread: new SharedThread(),
@@ -175,32 +177,32 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
   });
 
   it('reports each future that the guest drops to the host once, before or after its answer', async () => {
-    const told: string[] = [];
+    const reports: string[] = [];
     const settle: ((value: unknown) => void)[] = [];
     let calls = 0;
     const get = (() => {
       const name = `future ${++calls}`;
       return withRelease(new Promise((resolve) => settle.push(resolve)), (isRead) =>
-        told.push(`${name}: ${isRead ? 'read' : 'dropped'}`),
+        reports.push(`${name}: ${isRead ? 'read' : 'dropped'}`),
       );
     }) as HostFunction;
     const { sandbox, guests, runtime } = await attacked(1, { store: { get } });
     for (const number of [1, 2]) sandbox.call(0, 'store get', number, text('key'));
     // The sandbox cannot have read what was not sent.
     sandbox.release(0, 1, true);
-    while (told.length < 1) await new Promise(setImmediate);
+    while (reports.length < 1) await new Promise(setImmediate);
     settle[1]!({ tag: 'ok', val: undefined });
     await new Promise(setImmediate);
-    assert.deepEqual(told, ['future 1: dropped']);
+    assert.deepEqual(reports, ['future 1: dropped']);
     sandbox.release(0, 2, true);
-    while (told.length < 2) await new Promise(setImmediate);
-    // Each of these messages crossed an answer and adds nothing.
+    while (reports.length < 2) await new Promise(setImmediate);
+    // Each of these messages may have crossed an answer on the channel, so the runtime ignores it.
     sandbox.release(0, 1);
     sandbox.release(0, 2);
     settle[0]!({ tag: 'ok', val: undefined });
     sandbox.call(0, 'store exists', 3, text('key'));
     while (guests[0]!.guest.held > 0) await new Promise(setImmediate);
-    assert.deepEqual(told, ['future 1: dropped', 'future 2: read']);
+    assert.deepEqual(reports, ['future 1: dropped', 'future 2: read']);
     runtime.close();
   });
 
@@ -256,7 +258,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
 });
 
 describe('events of a sandbox', { timeout: 240_000 }, () => {
-  const say = (w: MessageWriter) => {
+  const writeEvent = (w: MessageWriter) => {
     w.case(0);
     w.string('event');
   };
@@ -277,7 +279,7 @@ describe('events of a sandbox', { timeout: 240_000 }, () => {
     }) as HostFunction;
     const flushed = () => new Promise<boolean>((resolve) => flushes.push(resolve));
     const { sandbox, runtime } = await attacked(1, { session: { send }, store: { exists } }, { flushed });
-    for (let i = 0; i < 3; i++) sandbox.call(0, 'session send', 0, say);
+    for (let i = 0; i < 3; i++) sandbox.call(0, 'session send', 0, writeEvent);
     sandbox.call(0, 'store exists', 1, text('key'));
     while (flushes.length < 2) await new Promise(setImmediate);
     for (let i = 0; i < 10; i++) await new Promise(setImmediate);

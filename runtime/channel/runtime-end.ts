@@ -62,7 +62,7 @@ export class RuntimeEnd {
     if (!this.#channel.fault) this.#control.send(KIND.control, encodeControl(description, body));
   }
 
-  /** True while fewer bytes of control messages wait than the largest message has: the modules of a program have room then. */
+  /** True while the waiting control messages have fewer bytes than the largest message: then a program's modules still fit. */
   get hasRoom(): boolean {
     return this.#control.outbound.queuedBytes < MAX_MESSAGE_BYTES;
   }

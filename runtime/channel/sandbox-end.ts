@@ -69,7 +69,7 @@ export class SandboxEnd {
   #begin(number: number): Lane {
     let invocation: SandboxInvocation | null = null;
     // Signals that arrived while the opening was incomplete.
-    const early: { readonly kind: number; readonly payload: Buffer }[] = [];
+    const earlySignals: { readonly kind: number; readonly payload: Buffer }[] = [];
     const lane = this.#channel.open(number, {
       message: (kind, payload) => {
         if (invocation) {
@@ -84,12 +84,12 @@ export class SandboxEnd {
         invocation = new SandboxInvocation(lane, opening, (closed) => this.#invocations.delete(closed));
         this.#invocations.add(invocation);
         this.#options.opened(invocation);
-        for (const signal of early) invocation.signal(signal.kind, signal.payload);
+        for (const signal of earlySignals) invocation.signal(signal.kind, signal.payload);
       },
       signal: (kind, payload) => {
         if (invocation) invocation.signal(kind, payload);
         else if (kind === KIND.close) lane.closed();
-        else early.push({ kind, payload: Buffer.from(payload) });
+        else earlySignals.push({ kind, payload: Buffer.from(payload) });
       },
     });
     return lane;

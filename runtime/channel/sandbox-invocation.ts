@@ -83,7 +83,7 @@ export class SandboxInvocation {
   readonly #onClosed: (self: SandboxInvocation) => void;
   readonly #writer: MessageWriter;
   readonly #pendingFutures = new Map<number, Pending>();
-  /** Answered futures for which the runtime must be told that the guest has read or dropped them. */
+  /** Answered futures that the runtime keeps until this side reports that the guest has read or dropped them. */
   readonly #keptFutures = new Set<number>();
   readonly #events = new EventCredit();
   #owner: InvocationOwner | null = null;
@@ -290,15 +290,15 @@ export class SandboxInvocation {
     return new RemoteResource(call.resource, number, refused);
   }
 
-  #event(index: number, call: ChannelCall, all: readonly unknown[]): Outcome<undefined> | undefined {
-    const args = this.#events.sent(all);
+  #event(index: number, call: ChannelCall, eventArgs: readonly unknown[]): Outcome<undefined> | undefined {
+    const args = this.#events.cutLine(eventArgs);
     const refused = this.#events.take(call, args);
     if (refused === 'dropped') return undefined;
     if (refused) return err(refused);
     this.#flushDroppedLines();
-    const full = this.#send(index, 0, call, args);
-    if (!full) return SENT;
-    return this.#events.unsent(call, args) === 'dropped' ? undefined : err(full);
+    const sendError = this.#send(index, 0, call, args);
+    if (!sendError) return SENT;
+    return this.#events.unsent(call, args) === 'dropped' ? undefined : err(sendError);
   }
 
   /** Reports the number of dropped log lines, if the queue has room: before the next event, or the guest's end, is sent. */
@@ -322,8 +322,8 @@ export class SandboxInvocation {
     }
     const payload = writer.take();
     const { queuedBytes } = this.#lane.outbound;
-    const refusable = call.fallible || call.answering === 'makes' || call.answering === 'outbox' || isSpan(call);
-    if (refusable && queuedBytes > 0 && queuedBytes + payload.length > MAX_REFUSABLE_BYTES) {
+    const isRefusable = call.fallible || call.answering === 'makes' || call.answering === 'outbox' || isSpan(call);
+    if (isRefusable && queuedBytes > 0 && queuedBytes + payload.length > MAX_REFUSABLE_BYTES) {
       const text = `${queuedBytes} bytes of calls wait to be sent; await some of them and call again`;
       return handlerError('limit-exceeded', text);
     }

@@ -72,10 +72,12 @@ const GUEST = `
   export const run = (act) => acts[act]();`;
 
 /** Connects both ends for the guest and a host with replaced functions. */
-async function guestWith(over: HostTable = {}, memoryPages?: number) {
+async function guestWith(overrides: HostTable = {}, memoryPages?: number) {
   const program = await testProgram(await testArtifact(await testComponent(GUEST), memoryPages));
   const { host } = recordingHost();
-  const merged = Object.fromEntries(Object.entries(host).map(([name, table]) => [name, { ...table, ...over[name] }]));
+  const merged = Object.fromEntries(
+    Object.entries(host).map(([name, table]) => [name, { ...table, ...overrides[name] }]),
+  );
   return bothEnds(merged, { program, execution: EXECUTION, local: localTable(() => undefined) });
 }
 
@@ -85,7 +87,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   it('runs timers between the starts of many guests', async () => {
     const [mine, theirs] = duplexPair();
     const count = 40;
-    const all = Promise.withResolvers<void>();
+    const allOpened = Promise.withResolvers<void>();
     const turnOf: number[] = [];
     let turn = 0;
     const counting = () => {
@@ -97,7 +99,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
         // Takes as long as a guest's first slice.
         for (const until = performance.now() + 2; performance.now() < until; );
         if (turnOf.push(turn) === 1) setImmediate(counting);
-        if (turnOf.length === count) all.resolve();
+        if (turnOf.length === count) allOpened.resolve();
       },
       control: () => undefined,
       lost: () => undefined,
@@ -107,7 +109,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       ...{ control: () => undefined, lost: () => undefined },
     });
     for (let i = 0; i < count; i++) ending(runtime, {});
-    await all.promise;
+    await allOpened.promise;
     assert.ok(new Set(turnOf).size > count / 2, `guests began in the turns ${turnOf.join(', ')}`);
     sandbox.close();
     runtime.close();
@@ -188,7 +190,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
 
   for (const what of ['computes', 'waits', 'is suspended']) {
     /** A host that answers `ready` alone, and a function that waits until the guest is at its task. */
-    const over = () => {
+    const hostFor = () => {
       const called = Promise.withResolvers<void>();
       const exists = ((_context: unknown, key: string) => {
         if (key === (what === 'computes' ? 'ready' : 'never')) called.resolve();
@@ -210,7 +212,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     };
 
     it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
-      const { begun, table } = over();
+      const { begun, table } = hostFor();
       const { runtime, sandbox } = await guestWith(table);
       const { guest } = ending(runtime, { input: what });
       await begun(sandbox);
@@ -224,7 +226,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     });
 
     it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
-      const { begun, table } = over();
+      const { begun, table } = hostFor();
       const { runtime, sandbox, stream, lost } = await guestWith(table);
       const { guest, ended } = ending(runtime, { input: what });
       const execution = await begun(sandbox);
@@ -240,18 +242,18 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   }
 
   it('reports each future that it has read or dropped to the host once', async () => {
-    const told: string[] = [];
-    const all = Promise.withResolvers<void>();
+    const reports: string[] = [];
+    const allReported = Promise.withResolvers<void>();
     const exists = ((_context: unknown, key: string) =>
       withRelease(key === '3' ? new Promise(() => undefined) : Promise.resolve(ok(true)), (isRead) => {
-        told.push(`${key}: ${isRead ? 'read' : 'dropped'}`);
-        if (told.length === 5) all.resolve();
+        reports.push(`${key}: ${isRead ? 'read' : 'dropped'}`);
+        if (reports.length === 5) allReported.resolve();
       })) as HostFunction;
     const { runtime } = await guestWith({ store: { exists } });
     const { ended } = ending(runtime, { input: 'reads and drops' });
-    await all.promise;
+    await allReported.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
-    assert.deepEqual(told.sort(), ['0: read', '1: dropped', '2: read', '3: dropped', '5: read']);
+    assert.deepEqual(reports.sort(), ['0: read', '1: dropped', '2: read', '3: dropped', '5: read']);
     runtime.close();
   });
 
@@ -313,7 +315,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       ...{ thread: new SharedThread(), control: () => undefined, lost: () => undefined },
     });
     assert.deepEqual(await ending(runtime, {}).ended, { tag: 'success', val: 'done' });
-    // The report of the first line still fits before the second one.
+    // The report of the first dropped line still fits into the queue, so the second line has its own report.
     const report = 'warn 1 log lines were dropped: too many were waiting to be written';
     assert.deepEqual(lines, [report, report, 'info after']);
     sandbox.close();

@@ -30,13 +30,13 @@ export class ThreadShare {
   owedMs = 0;
   readonly goOn: () => void;
   readonly #turns: DeficitRoundRobin<ThreadShare>;
-  readonly #spent: () => void;
+  readonly #requestTurn: () => void;
   #sinceMs = 0;
 
-  constructor(turns: DeficitRoundRobin<ThreadShare>, goOn: () => void, spent: () => void) {
+  constructor(turns: DeficitRoundRobin<ThreadShare>, goOn: () => void, requestTurn: () => void) {
     this.#turns = turns;
     this.goOn = goOn;
-    this.#spent = spent;
+    this.#requestTurn = requestTurn;
   }
 
   /** True while the channel waits for its turn. */
@@ -62,12 +62,12 @@ export class ThreadShare {
   /** Counts work outside of `begin` and `more`. */
   spend(ms: number): void {
     this.#turns.spend(this, ms);
-    if (this.owedMs >= SMALL_DEBT_MS) this.#spent();
+    if (this.owedMs >= SMALL_DEBT_MS) this.#requestTurn();
   }
 
   wait(): void {
     this.#turns.wait(this);
-    this.#spent();
+    this.#requestTurn();
   }
 
   leave(): void {

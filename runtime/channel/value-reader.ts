@@ -27,7 +27,7 @@ export class MessageReader implements ValueReader {
   readonly #bytes: Buffer;
   readonly #handles: Handles;
   #at = 0;
-  #items: number;
+  #remainingItems: number;
 
   /**
    * @param bytes a message that no other code writes to
@@ -35,7 +35,7 @@ export class MessageReader implements ValueReader {
    */
   constructor(bytes: Buffer, handles: Handles = NO_HANDLES, items = MAX_ITEMS) {
     this.#bytes = bytes;
-    this.#items = items;
+    this.#remainingItems = items;
     this.#handles = handles;
   }
 
@@ -97,7 +97,7 @@ export class MessageReader implements ValueReader {
 
   string(): string {
     const length = this.u32();
-    this.#item();
+    this.#countItem();
     const from = this.#take(length);
     if (length === 0) return '';
     const text = this.#bytes.subarray(from, from + length);
@@ -151,14 +151,14 @@ export class MessageReader implements ValueReader {
     return this.#copy(Float64Array, 8);
   }
 
-  list<T>(bytes: number, element: () => T): T[] {
+  list<T>(minElementBytes: number, element: () => T): T[] {
     const count = this.u32();
     const left = this.#bytes.length - this.#at;
-    if (count * bytes > left) bad(`a list of ${count} elements in ${left} bytes`);
-    if (count > this.#items) tooMany();
+    if (count * minElementBytes > left) bad(`a list of ${count} elements in ${left} bytes`);
+    if (count > this.#remainingItems) tooMany();
     const values: T[] = [];
     for (let i = 0; i < count; i++) {
-      this.#item();
+      this.#countItem();
       values.push(element());
     }
     return values;
@@ -194,7 +194,7 @@ export class MessageReader implements ValueReader {
   /** Starts a list of numbers and skips its content; returns the content's position. */
   #numbers(size: number): number {
     const count = this.u32();
-    this.#item();
+    this.#countItem();
     return this.#take(count * size);
   }
 
@@ -204,8 +204,8 @@ export class MessageReader implements ValueReader {
     return new array(this.#bytes.buffer.slice(start, start + this.#at - from) as ArrayBuffer);
   }
 
-  #item(): void {
-    if (this.#items-- === 0) tooMany();
+  #countItem(): void {
+    if (this.#remainingItems-- === 0) tooMany();
   }
 }
 

@@ -72,7 +72,7 @@ export class MessageWriter implements ValueWriter {
     this.#bytes.writeInt32LE(value | 0, at);
   }
 
-  /** Some host functions return these as numbers. */
+  /** Some host functions return a u64 as a number. */
   u64(value: bigint | number): void {
     const at = this.#room(8);
     this.#bytes.writeBigUInt64LE(BigInt.asUintN(64, BigInt(value)), at);

@@ -6,25 +6,25 @@ import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse,
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
 
-/** One sample: the time since the last sample, and the fractions of it spent computing and waiting. */
+/** One sample: the time since the last sample, and the cores used and waited for in that time (more than 1 for several threads). */
 interface Step {
   readonly passedMs: number;
   readonly used: number;
   readonly waited: number;
 }
 
-const parts = fc.double({ min: 0, max: 1, noNaN: true });
-const step = (used: fc.Arbitrary<number> = fc.oneof(parts, fc.constantFrom(0, 1, 3)), waited = parts) =>
+const fraction = fc.double({ min: 0, max: 1, noNaN: true });
+const step = (used: fc.Arbitrary<number> = fc.oneof(fraction, fc.constantFrom(0, 1, 3)), waited = fraction) =>
   fc.record({ passedMs: fc.integer({ min: 300, max: 900 }), used, waited });
 
 /** Samples of a sandbox that never sleeps. */
-const busy = (most: number) =>
+const neverSleeping = (maxUsed: number) =>
   fc
-    .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: parts.map((part) => part * most) })
+    .record({ passedMs: fc.integer({ min: 300, max: 900 }), used: fraction.map((part) => part * maxUsed) })
     .map((each) => ({ ...each, waited: 1 - each.used }));
 
 /** Sums a part of each sample over the last `windowMs` milliseconds. */
-function within(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
+function sumWithin(steps: readonly Step[], windowMs: number, part: (step: Step) => number): number {
   let leftMs = windowMs;
   let sumMs = 0;
   for (const each of steps.toReversed()) {
@@ -35,7 +35,7 @@ function within(steps: readonly Step[], windowMs: number, part: (step: Step) => 
   return sumMs;
 }
 
-const after = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
+const useAfter = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
   nextUse(use, use.atMs + passedMs, {
     usedMs: use.usedMs + used * passedMs,
     waitedMs: use.waitedMs + waited * passedMs,
@@ -43,23 +43,27 @@ const after = (use: CoreUse, { passedMs, used, waited }: Step): CoreUse =>
   });
 
 const spin: Step = { passedMs: 500, used: 1, waited: 0 };
-const spun = (): CoreUse => Array.from({ length: 20 }).reduce<CoreUse>((use) => after(use, spin), START);
+const useAfterSpinning = (): CoreUse => Array.from({ length: 20 }).reduce<CoreUse>((use) => useAfter(use, spin), START);
 
 describe('the core policy', () => {
   it('demotes no sandbox with under 0.19 s of a core in 10 s, or under 1.3 s and 0.35 s of sleep in 2 s', () => {
-    const history = fc.array(fc.oneof(step(), busy(1), busy(0.2)), { minLength: 10, maxLength: 120, size: 'max' });
+    const history = fc.array(fc.oneof(step(), neverSleeping(1), neverSleeping(0.2)), {
+      minLength: 10,
+      maxLength: 120,
+      size: 'max',
+    });
     let demotions = 0;
     fc.assert(
       fc.property(history, (steps) => {
         let use = START;
         for (const [i, each] of steps.entries()) {
           const before = use;
-          use = after(use, each);
+          use = useAfter(use, each);
           if (before.heavy || !use.heavy) continue;
           demotions++;
           const past = steps.slice(0, i + 1);
-          const receivedMs = within(past, 10_000, ({ used }) => Math.min(1, used));
-          const sleptMs = within(past, 2000, ({ used, waited }) => Math.max(0, 1 - used - waited));
+          const receivedMs = sumWithin(past, 10_000, ({ used }) => Math.min(1, used));
+          const sleptMs = sumWithin(past, 2000, ({ used, waited }) => Math.max(0, 1 - used - waited));
           assert.ok(receivedMs >= 1300 || (receivedMs >= 190 && sleptMs < 350));
         }
       }),
@@ -74,22 +78,22 @@ describe('the core policy', () => {
       { minLength: 8, maxLength: 8 },
     );
     fc.assert(
-      fc.property(crowded, (steps) => assert.ok(steps.reduce(after, START).heavy)),
+      fc.property(crowded, (steps) => assert.ok(steps.reduce(useAfter, START).heavy)),
       { seed: SEED, numRuns: 200 },
     );
   });
 
   it('keeps a sandbox demoted while it always computes, however little time it receives', () => {
     const starved = fc.array(
-      parts.map((used) => ({ passedMs: 500, used: used / 10, waited: 1 - used / 10 })),
+      fraction.map((used) => ({ passedMs: 500, used: used / 10, waited: 1 - used / 10 })),
       { minLength: 100, maxLength: 100 },
     );
     fc.assert(
       fc.property(starved, (steps) => {
-        let use = [spin, spin, spin].reduce(after, START);
+        let use = [spin, spin, spin].reduce(useAfter, START);
         assert.ok(use.heavy);
         for (const each of steps) {
-          use = after(use, each);
+          use = useAfter(use, each);
           assert.ok(use.heavy);
         }
       }),
@@ -99,17 +103,17 @@ describe('the core policy', () => {
 
   it('takes a part of the cores from a sandbox after 0.25 s of computing, and leaves a light one alone', () => {
     const short = (used: number, waited: number): Step => ({ passedMs: 250, used, waited });
-    assert.equal(wantedWeight(after(START, short(1, 0))), 'background');
-    assert.equal(wantedWeight([short(0.5, 0.5), short(0.5, 0.5)].reduce(after, START)), 'background');
+    assert.equal(wantedWeight(useAfter(START, short(1, 0))), 'background');
+    assert.equal(wantedWeight([short(0.5, 0.5), short(0.5, 0.5)].reduce(useAfter, START)), 'background');
     const light = fc.array(
-      fc.record({ used: parts, waited: parts }).map(({ used, waited }) => short(used * 0.35, waited * 0.6)),
+      fc.record({ used: fraction, waited: fraction }).map(({ used, waited }) => short(used * 0.35, waited * 0.6)),
       { maxLength: 40 },
     );
     fc.assert(
       fc.property(light, (steps) => {
         let use = START;
         for (const each of steps) {
-          use = after(use, each);
+          use = useAfter(use, each);
           assert.equal(wantedWeight(use), 'usual');
         }
       }),
@@ -118,19 +122,19 @@ describe('the core policy', () => {
   });
 
   it('keeps a burst while the sandbox never sleeps, and ends it within a second of sleep', () => {
-    let use = after(START, { passedMs: 250, used: 1, waited: 0 });
+    let use = useAfter(START, { passedMs: 250, used: 1, waited: 0 });
     for (let i = 0; i < 6; i++) {
-      use = after(use, { passedMs: 250, used: 0.05, waited: 0.95 });
+      use = useAfter(use, { passedMs: 250, used: 0.05, waited: 0.95 });
       assert.notEqual(wantedWeight(use), 'usual');
     }
-    use = [250, 250].reduce((so, passedMs) => after(so, { passedMs, used: 1, waited: 0 }), START);
+    use = [250, 250].reduce((previous, passedMs) => useAfter(previous, { passedMs, used: 1, waited: 0 }), START);
     assert.equal(wantedWeight(use), 'background');
-    for (let i = 0; i < 4; i++) use = after(use, { passedMs: 250, used: 0, waited: 0 });
+    for (let i = 0; i < 4; i++) use = useAfter(use, { passedMs: 250, used: 0, waited: 0 });
     assert.equal(wantedWeight(use), 'usual');
   });
 
   it('counts a wait that the kernel has not counted yet', () => {
-    let use = spun();
+    let use = useAfterSpinning();
     const { usedMs, waitedMs } = use;
     for (let i = 0; i < 20; i++) use = nextUse(use, use.atMs + 500, { usedMs, waitedMs, ready: true });
     assert.ok(use.heavy);
@@ -144,10 +148,10 @@ describe('the core policy', () => {
     const silence = fc.array(step(fc.constant(0), fc.constant(0)), { minLength: 9, maxLength: 9 });
     fc.assert(
       fc.property(history, silence, (steps, silent) => {
-        let use = steps.reduce(after, spun());
+        let use = steps.reduce(useAfter, useAfterSpinning());
         const stoppedAtMs = use.atMs;
         for (const each of silent) {
-          use = after(use, each);
+          use = useAfter(use, each);
           // Samples are at most 900 ms apart, so the last sample before 2.5 s may come only 1.9 s after the stop.
           if (use.atMs - stoppedAtMs >= 1900) assert.ok(!use.heavy);
         }
@@ -159,15 +163,15 @@ describe('the core policy', () => {
 
   it('restores a sandbox 4 s after it began to compute little, although each burst waits long', () => {
     const light = step(
-      parts.map((used) => used / 4),
-      parts.map((waited) => waited * 0.6),
+      fraction.map((used) => used / 4),
+      fraction.map((waited) => waited * 0.6),
     );
     fc.assert(
       fc.property(fc.array(light, { minLength: 20, maxLength: 40 }), (steps) => {
-        let use = spun();
+        let use = useAfterSpinning();
         const changedAtMs = use.atMs;
         for (const each of steps) {
-          use = after(use, each);
+          use = useAfter(use, each);
           if (use.atMs - changedAtMs >= 4000) assert.ok(!use.heavy);
         }
       }),
@@ -176,18 +180,18 @@ describe('the core policy', () => {
   });
 
   it('changes a weight at most eight times a second, however often it samples', () => {
-    const look = fc.record({
+    const frequentStep = fc.record({
       passedMs: fc.integer({ min: 1, max: 100 }),
       used: fc.constantFrom(0, 0.1, 1),
       waited: fc.constantFrom(0, 0.9),
     });
     fc.assert(
-      fc.property(fc.array(look, { minLength: 100, maxLength: 400 }), (steps) => {
+      fc.property(fc.array(frequentStep, { minLength: 100, maxLength: 400 }), (steps) => {
         let use = START;
         const changedAtMs: number[] = [];
         for (const each of steps) {
           const before = wantedWeight(use);
-          use = after(use, each);
+          use = useAfter(use, each);
           if (wantedWeight(use) !== before) changedAtMs.push(use.atMs);
           assert.ok(changedAtMs.filter((atMs) => use.atMs - atMs < 1000).length <= 8);
         }
@@ -211,10 +215,13 @@ describe('the weight changes of one sample', () => {
   it('are bounded, and changes back to the usual weight come first', () => {
     fc.assert(
       fc.property(wanted, (changes) => {
-        const now = changesNow(changes);
-        assert.equal(now.length, Math.min(MOST_CHANGES, changes.length));
-        const backs = changes.filter(({ weight }) => weight === 'usual').length;
-        assert.equal(now.filter(({ weight }) => weight === 'usual').length, Math.min(MOST_CHANGES, backs));
+        const chosenChanges = changesNow(changes);
+        assert.equal(chosenChanges.length, Math.min(MOST_CHANGES, changes.length));
+        const changesBack = changes.filter(({ weight }) => weight === 'usual').length;
+        assert.equal(
+          chosenChanges.filter(({ weight }) => weight === 'usual').length,
+          Math.min(MOST_CHANGES, changesBack),
+        );
       }),
       { seed: SEED },
     );
@@ -229,10 +236,10 @@ describe('the weight changes of one sample', () => {
   it('reach each sandbox in turn although the kernel refuses all changes', () => {
     const changes = Array.from({ length: 18 }, (_, sandbox) => ({ sandbox, weight: 'heavy' as const, triedAtMs: -1 }));
     const reached = new Set<number>();
-    for (let look = 0; look < Math.ceil(changes.length / MOST_CHANGES); look++) {
+    for (let sample = 0; sample < Math.ceil(changes.length / MOST_CHANGES); sample++) {
       for (const { sandbox } of changesNow(changes)) {
         reached.add(sandbox);
-        changes[sandbox] = { sandbox, weight: 'heavy', triedAtMs: look };
+        changes[sandbox] = { sandbox, weight: 'heavy', triedAtMs: sample };
       }
     }
     assert.equal(reached.size, changes.length);

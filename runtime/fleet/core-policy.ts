@@ -57,9 +57,9 @@ export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse
 export const TENANT_MEMORY_MS = 4000;
 
 /** Starts a tenant's sandbox with the use of the tenant's others: a tenant must not get more of the cores by losing sandboxes. */
-export function inheritUse(begun: CoreUse, tenants: CoreUse | undefined): CoreUse {
-  if (!tenants || begun.atMs - tenants.atMs > TENANT_MEMORY_MS) return begun;
-  const { share, demand, burst, bursts, heavy } = tenants;
+export function inheritUse(begun: CoreUse, othersUse: CoreUse | undefined): CoreUse {
+  if (!othersUse || begun.atMs - othersUse.atMs > TENANT_MEMORY_MS) return begun;
+  const { share, demand, burst, bursts, heavy } = othersUse;
   return { ...begun, share, demand, burst, bursts, heavy };
 }
 
@@ -77,8 +77,8 @@ export function nextUse(previous: CoreUse, atMs: number, times: CoreTimes): Core
   const wantedShare = shareOf(usedMs + waitedMs - previous.waitedMs, passedMs);
   const share = forgetting(previous.share, usedShare, passedMs / SHARE_MEMORY_MS);
   const demand = forgetting(previous.demand, wantedShare, passedMs / DEMAND_MEMORY_MS);
-  const restless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
-  const heavy = previous.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || restless;
+  const isRestless = share >= RESTLESS_SHARE && demand >= RESTLESS_DEMAND;
+  const heavy = previous.heavy ? share > LIGHT_SHARE || demand > LIGHT_DEMAND : share >= HEAVY_SHARE || isRestless;
   const burst = forgetting(previous.burst, usedShare, passedMs / BURST_MEMORY_MS);
   const bursts = previous.bursts ? burst > CALM_SHARE || wantedShare >= RESTLESS_DEMAND : burst >= BURST_SHARE;
   return { atMs, usedMs: times.usedMs, waitedMs, share, demand, burst, bursts, heavy };
@@ -91,8 +91,8 @@ export const wantedWeight = ({ heavy, bursts }: CoreUse): CoreWeight =>
 /** The threads of a sandbox may use several cores; at most one counts. */
 const shareOf = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
 
-const forgetting = (previous: number, now: number, memories: number): number =>
-  now + (previous - now) * Math.exp(-memories);
+const forgetting = (previous: number, now: number, timeConstants: number): number =>
+  now + (previous - now) * Math.exp(-timeConstants);
 
 /** A sandbox whose current weight differs from its wanted weight. */
 export interface Change<T> {

@@ -50,12 +50,12 @@ const MS_PER_TICK = 10;
 
 /** CPU time of all threads, and wait time of the thread that runs guests; null when the process has ended. */
 export function processTimes(pid: number): CoreTimes | null {
-  const waited = mainThreadSpent(pid);
+  const mainThread = mainThreadSpent(pid);
   try {
     // The process name, in parentheses, may contain any characters.
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     const ticks = Number(fields[11]) + Number(fields[12]);
-    return waited && { usedMs: ticks * MS_PER_TICK, waitedMs: waited.queuedMs, ready: fields[0] === 'R' };
+    return mainThread && { usedMs: ticks * MS_PER_TICK, waitedMs: mainThread.queuedMs, ready: fields[0] === 'R' };
   } catch {
     return null;
   }

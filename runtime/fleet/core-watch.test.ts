@@ -32,7 +32,7 @@ function usedMs(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }
 
-const spins = (pid: number): boolean => {
+const isSpinning = (pid: number): boolean => {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(HOG) && usedMs(pid) > 300;
   } catch {
@@ -41,7 +41,7 @@ const spins = (pid: number): boolean => {
 };
 
 /** The first core that this process may use. */
-const core = /^Cpus_allowed_list:\s*(\d+)/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? '0';
+const firstCore = /^Cpus_allowed_list:\s*(\d+)/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? '0';
 
 const missing = await autogroupMissing();
 const skip = missing !== null && missing;
@@ -49,32 +49,32 @@ const skip = missing !== null && missing;
 describe('a sandbox that spins (by autogroup)', { skip, timeout: 240_000 }, () => {
   it("gets under a third of another session's time once it is heavy, and its usual weight when it stops", async () => {
     const sandbox = startSpinning();
-    const other = spawn('taskset', ['-c', core, process.execPath, HOG, '1'], {
+    const other = spawn('taskset', ['-c', firstCore, process.execPath, HOG, '1'], {
       detached: true,
       stdio: ['pipe', 'pipe', 'inherit'],
     });
     let watch: CoreWatch | null = null;
     try {
       await once(other.stdout, 'data');
-      await eventually(() => spins(sandbox.pid), 'the sandbox spins', 60_000);
+      await eventually(() => isSpinning(sandbox.pid), 'the sandbox spins', 60_000);
       const { pid } = sandbox;
-      execFileSync('taskset', ['-acp', core, `${pid}`]);
-      /** CPU time of the sandbox while the other session receives 1 s. */
-      const received = async () => {
-        const [mine, its] = [usedMs(pid), usedMs(other.pid ?? 0)];
-        await eventually(() => usedMs(other.pid ?? 0) - its >= 1000, 'the other session computes', 60_000);
-        return { mine: usedMs(pid) - mine, its: usedMs(other.pid ?? 0) - its };
+      execFileSync('taskset', ['-acp', firstCore, `${pid}`]);
+      /** Measures the CPU time of both sessions until the other session has received 1 s. */
+      const measureTimes = async () => {
+        const [sandboxBeforeMs, otherBeforeMs] = [usedMs(pid), usedMs(other.pid ?? 0)];
+        await eventually(() => usedMs(other.pid ?? 0) - otherBeforeMs >= 1000, 'the other session computes', 60_000);
+        return { sandboxMs: usedMs(pid) - sandboxBeforeMs, otherMs: usedMs(other.pid ?? 0) - otherBeforeMs };
       };
-      const before = await received();
-      assert.ok(before.mine * 3 > before.its, JSON.stringify(before));
+      const before = await measureTimes();
+      assert.ok(before.sandboxMs * 3 > before.otherMs, JSON.stringify(before));
       const sandboxes = [{ tenant: 'a', process: { pid, group: null } }];
       watch = new CoreWatch(
         () => sandboxes,
         coreShares({ groups: null, autogroup: new AutogroupWriter() }) ?? assert.fail(),
       );
       await eventually(() => sessionWeight(pid) === 'heavy', 'the sandbox is heavy', 60_000);
-      const yielding = await received();
-      assert.ok(yielding.mine * 3 <= yielding.its, JSON.stringify(yielding));
+      const yielding = await measureTimes();
+      assert.ok(yielding.sandboxMs * 3 <= yielding.otherMs, JSON.stringify(yielding));
       assert.equal(sessionWeight(pid), 'heavy');
       process.kill(pid, 'SIGSTOP');
       await eventually(() => sessionWeight(pid) === 'usual', 'the sandbox has its usual weight', 60_000);
@@ -118,18 +118,18 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     }
   });
 
-  /** @param part of a core that the sandbox receives; it waits for the rest */
+  /** @param part the fraction of a core that the sandbox receives; it waits for the rest of the time */
   const spinThenStop = async (part: number): Promise<void> => {
     const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-watch-'));
     const groups = new Groups(directory, ['cpu']);
     const group = groups.create(64);
     assert.ok(group);
-    let spins = true;
+    let isSpinning = true;
     const began = performance.now();
     let used = 0;
     const times = () => {
-      if (spins) used = performance.now() - began;
-      return { usedMs: used * part, waitedMs: used * (1 - part), ready: spins };
+      if (isSpinning) used = performance.now() - began;
+      return { usedMs: used * part, waitedMs: used * (1 - part), ready: isSpinning };
     };
     const sandboxes = [{ tenant: 'a', process: { pid: 0, group } }];
     const shares = coreShares({ groups, autogroup: null }) ?? assert.fail();
@@ -137,7 +137,7 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     try {
       assert.equal(group.weight, 'usual');
       await eventually(() => group.weight === 'heavy', 'the sandbox is heavy', 60_000);
-      spins = false;
+      isSpinning = false;
       await eventually(() => group.weight === 'usual', 'the sandbox has its usual weight', 60_000);
     } finally {
       watch.close();

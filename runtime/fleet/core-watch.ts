@@ -88,8 +88,8 @@ export class CoreWatch {
 
   #wanted({ tenant, background }: Computing, { use }: Known): CoreWeight {
     if (tenant === null) return background ? 'background' : 'usual';
-    const most = this.#tenants.get(tenant);
-    if (most?.atMs !== use.atMs || most.share < use.share) this.#tenants.set(tenant, use);
+    const largestUse = this.#tenants.get(tenant);
+    if (largestUse?.atMs !== use.atMs || largestUse.share < use.share) this.#tenants.set(tenant, use);
     return wantedWeight(use);
   }
 
@@ -100,12 +100,12 @@ export class CoreWatch {
     const process = known?.tenant ? known.process : { pid: sandbox.process.pid, group: sandbox.process.group };
     const times = this.#shares.times(process);
     if (!times) return null;
-    const settled = tenant !== null && known?.tenant === tenant;
+    const isSameTenant = tenant !== null && known?.tenant === tenant;
     const begun = () => inheritUse(beginUse(now, times), this.#tenants.get(tenant ?? ''));
-    const use = settled ? nextUse(known.use, now, times) : begun();
+    const use = isSameTenant ? nextUse(known.use, now, times) : begun();
     const { triedAtMs = Number.NEGATIVE_INFINITY } = known ?? {};
     // The shell that starts a sandbox may set its weight after this look, so ask the kernel at each look until a tenant is bound.
-    const measured: Known = { process, tenant, use, weight: settled ? known.weight : null, triedAtMs };
+    const measured: Known = { process, tenant, use, weight: isSameTenant ? known.weight : null, triedAtMs };
     this.#known.set(sandbox, measured);
     return measured;
   }

@@ -10,14 +10,14 @@ const BUSY_MS = 100;
  */
 export class DevicePressure {
   readonly #sandboxes: () => Iterable<Sandbox>;
-  readonly #busy: () => boolean;
+  readonly #isDeviceBusy: () => boolean;
   readonly #toldBusy = new WeakMap<Sandbox, boolean>();
   #timer: NodeJS.Timeout | undefined;
   #busyAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(sandboxes: () => Iterable<Sandbox>, busy: () => boolean) {
     this.#sandboxes = sandboxes;
-    this.#busy = busy;
+    this.#isDeviceBusy = busy;
   }
 
   /** Starts to watch the device. Call it when a sandbox gets a run; the watch ends with the last run. */
@@ -32,7 +32,7 @@ export class DevicePressure {
 
   #look(): void {
     const now = performance.now();
-    if (this.#busy()) this.#busyAtMs = now;
+    if (this.#isDeviceBusy()) this.#busyAtMs = now;
     const busy = now - this.#busyAtMs < BUSY_MS;
     let runs = 0;
     for (const sandbox of this.#sandboxes()) {

@@ -9,7 +9,7 @@ import { TestPlatform } from '../testing/platform.ts';
 import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 import { BUSY_RUNS } from './policy.ts';
 
-/** Reports that it runs, then sleeps, spins in slices, or returns. */
+/** Reports that it runs, then sleeps, computes forever, or returns. */
 const GUEST = `
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -76,7 +76,7 @@ it('a sandbox that cannot start without file descriptors fails, and the runtime 
   assert.match((await promisify(execFile)('/bin/sh', limited)).stdout, /no process could be started for a sandbox/);
 });
 
-/** Reports that it runs, launches itself recursively to the given depth, and sleeps there. */
+/** Reports that it runs, launches itself recursively to the given depth, and sleeps at each depth. */
 const FAMILY = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -95,24 +95,30 @@ describe('a busy tenant', () => {
     const sandboxes = { ...TEST_SANDBOXES, perTenant: 2, spares: 1, idleMs: 1000 };
     await using platform = await TestPlatform.start({ runtime: { sandboxes } });
     const { fleet } = platform.runtime;
-    const spare = () => [...fleet.sandboxes].some(({ tenant }) => tenant === null);
-    const own = () => [...fleet.sandboxes].filter(({ tenant }) => tenant === 'default');
+    const hasSpare = () => [...fleet.sandboxes].some(({ tenant }) => tenant === null);
+    const tenantSandboxes = () => [...fleet.sandboxes].filter(({ tenant }) => tenant === 'default');
     const guest = await platform.deploy(GUEST);
     const family = await platform.deploy(FAMILY, { name: 'family', grants: { launch: ['family'] } });
     const running: string[] = [];
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
-    await eventually(() => own().length === 1 && own()[0]?.runs === BUSY_RUNS, 'one sandbox has all invocations');
-    await eventually(spare, 'there is a spare');
+    await eventually(
+      () => tenantSandboxes().length === 1 && tenantSandboxes()[0]?.runs === BUSY_RUNS,
+      'one sandbox has all invocations',
+    );
+    await eventually(hasSpare, 'there is a spare');
     const parent = await platform.submit(family, { depth: 2 });
-    await eventually(() => own().length === 2 && own()[1]?.runs === 3, 'the second sandbox has the family');
-    await eventually(spare, 'there is another spare');
+    await eventually(
+      () => tenantSandboxes().length === 2 && tenantSandboxes()[1]?.runs === 3,
+      'the second sandbox has the family',
+    );
+    await eventually(hasSpare, 'there is another spare');
     for (let i = 0; i < BUSY_RUNS; i++) running.push(await platform.submit(guest, { do: 'sleep' }));
-    const total = () => own().reduce((sum, { runs }) => sum + runs, 0);
-    await eventually(() => total() === 2 * BUSY_RUNS + 3, 'all invocations run');
-    assert.equal(own().length, 2);
+    const totalRuns = () => tenantSandboxes().reduce((sum, { runs }) => sum + runs, 0);
+    await eventually(() => totalRuns() === 2 * BUSY_RUNS + 3, 'all invocations run');
+    assert.equal(tenantSandboxes().length, 2);
     for (const invocation of [...running, parent]) await platform.scheduler.cancel(invocation, 'enough');
     for (const invocation of [...running, parent]) await platform.transcript(invocation);
-    await eventually(() => own().length === 0, 'the sandboxes of the tenant have ended');
+    await eventually(() => tenantSandboxes().length === 0, 'the sandboxes of the tenant have ended');
   });
 });
 

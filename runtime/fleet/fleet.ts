@@ -53,7 +53,7 @@ const NEXT_SPARE_MS = 100;
 const CLAIM_MS = 1000;
 /** Bound on the modules that spares get in advance. */
 const MAX_PRELOADED_BYTES = 8 << 20;
-/** Bound on the modules among these that spares compile ahead. Machine code takes about ten times the memory of its module. */
+/** Bound on the preloaded modules that spares compile ahead. Machine code takes about ten times the memory of its module. */
 const MAX_COMPILED_BYTES = 2 << 20;
 
 /** A tenant's sandbox, or the search for one. */
@@ -62,7 +62,7 @@ interface Place {
   sandbox: Sandbox | null;
 }
 
-interface Kept {
+interface KeptProgram {
   readonly program: StoredProgram;
   readonly min: number;
 }
@@ -76,7 +76,7 @@ export class Fleet {
   /** Number of each tenant's sandboxes for lone runs, including those still being found. */
   readonly #loneCounts = new Map<string, number>();
   /** Programs that ask for ready instances, by tenant and key. */
-  readonly #keptPrograms = new Map<string, Map<string, Kept>>();
+  readonly #keptPrograms = new Map<string, Map<string, KeptProgram>>();
   readonly #shared = new SharedModules(MAX_PRELOADED_BYTES);
   /** Times at which tenants got their sandboxes. */
   readonly #claims = new WeakMap<Sandbox, number>();
@@ -187,13 +187,13 @@ export class Fleet {
 
   /** Keeps at least `min` instances of a tenant's program ready; 0 stops keeping them. */
   keep(tenant: string, program: StoredProgram, min: number): void {
-    const tenantPrograms = this.#keptPrograms.get(tenant) ?? new Map<string, Kept>();
+    const tenantPrograms = this.#keptPrograms.get(tenant) ?? new Map<string, KeptProgram>();
     if (min > 0) tenantPrograms.set(program.key, { program, min });
     else if (!tenantPrograms.delete(program.key)) return;
     if (tenantPrograms.size > 0) this.#keptPrograms.set(tenant, tenantPrograms);
     else this.#keptPrograms.delete(tenant);
-    const running = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
-    running?.then((sandbox) => sandbox.keep(program, min)).catch((error: unknown) => this.#options.onError(error));
+    const firstSandbox = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
+    firstSandbox?.then((sandbox) => sandbox.keep(program, min)).catch((error: unknown) => this.#options.onError(error));
   }
 
   /** Ends every sandbox. */
@@ -352,7 +352,7 @@ export class Fleet {
   #leave(sandbox: Sandbox): void {
     const { tenant } = sandbox;
     if (tenant === null) return;
-    const place = this.#places.get(tenant)?.find((one) => one.sandbox === sandbox);
+    const place = this.#places.get(tenant)?.find((candidate) => candidate.sandbox === sandbox);
     if (!place) return;
     const wasFirst = this.#firstOf(tenant) === sandbox;
     this.#forget(tenant, place);

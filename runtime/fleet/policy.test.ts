@@ -93,10 +93,10 @@ describe('the fleet policy', () => {
           assert.ok(members.every((one) => one.runs === 0 || !ended.includes(one.sandbox)));
           members = members.filter((one) => !ended.includes(one.sandbox));
           const name = `t${tenant}`;
-          const own = members.find((one) => one.tenant === name);
-          if (!run && own) change(own.sandbox, { runs: 0, idleSinceMs: nowMs });
-          if (run && own) change(own.sandbox, { runs: own.runs + 1 });
-          if (run && !own) {
+          const tenantMember = members.find((one) => one.tenant === name);
+          if (!run && tenantMember) change(tenantMember.sandbox, { runs: 0, idleSinceMs: nowMs });
+          if (run && tenantMember) change(tenantMember.sandbox, { runs: tenantMember.runs + 1 });
+          if (run && !tenantMember) {
             const spare = members.find((one) => one.tenant === null);
             const leaving = spare ?? (members.length < policy.most ? undefined : leastNeeded(members));
             if (spare) change(spare.sandbox, { tenant: name, runs: 1 });

@@ -91,7 +91,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
 
   let reason: string | null = null;
-  // Known from the first message on. Later, code that took over the sandbox may have started children of its own.
+  // Found at the first message: later, `innermost` could follow children that code started after it took over the sandbox.
   let pid: number | null = null;
   let retired = false;
   let ended = false;
@@ -128,14 +128,14 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     channel.close();
     events.ended(reason);
   }
-  const words = () => {
+  const lastStderr = () => {
     const last = stderr.trim().split('\n').slice(-3).join(' | ');
     return last ? `: ${last}` : '';
   };
-  child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${words()}`));
+  child.once('close', (code, signal) => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`));
   // Processes that the sandbox started can hold its streams open.
   child.once('exit', (code, signal) => {
-    setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${words()}`), CLOSE_GRACE_MS).unref();
+    setTimeout(() => end(`it ended with ${signal ?? `code ${code}`}${lastStderr()}`), CLOSE_GRACE_MS).unref();
   });
   return {
     get pid() {

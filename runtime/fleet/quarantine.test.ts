@@ -9,8 +9,8 @@ import { TEST_SANDBOXES } from '../testing/sandboxes.ts';
 const TAKEN_OVER = fileURLToPath(new URL('fixtures/taken-over.ts', import.meta.url));
 
 /**
- * Reports that it runs, then hangs its sandbox (`fixtures/taken-over.ts`), spins, computes a little again and again, sleeps, or returns. All
- * functions of this file have it, since the platform judges versions, not components.
+ * Reports that it runs, then hangs its sandbox (`fixtures/taken-over.ts`), spins, computes a little again and again, sleeps, or returns.
+ * Most functions of this file share this source: the platform quarantines versions, not components.
  */
 const GUEST = `
   import { random, sleep } from 'pie:inferlet/runtime@0.1.0';
@@ -41,7 +41,7 @@ const PARENT = `
 
 describe('functions whose sandboxes hang or crash', () => {
   let platform: TestPlatform;
-  let made = 0;
+  let deployCount = 0;
   before(async () => {
     const sandboxes = { ...TEST_SANDBOXES, most: 16, spares: 2, main: TAKEN_OVER };
     platform = await TestPlatform.start({ runtime: { sandboxes } });
@@ -50,7 +50,7 @@ describe('functions whose sandboxes hang or crash', () => {
   afterEach(() => platform.errors.splice(0));
 
   const deploy = (name: string, restartable = false): Promise<FunctionVersion> =>
-    platform.deploy(GUEST, { name, description: `${made++}`, restartable, limits: { cpuMs: 60_000 } });
+    platform.deploy(GUEST, { name, description: `${deployCount++}`, restartable, limits: { cpuMs: 60_000 } });
   const begin = async (version: FunctionVersion, todo: string): Promise<string> => {
     const id = await platform.submit(version, { do: todo });
     for await (const { event } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
@@ -65,21 +65,21 @@ describe('functions whose sandboxes hang or crash', () => {
   };
   const attemptsOf = async (id: string) => (await platform.scheduler.invocations.get(id))?.attempts;
   const quarantinedSince = async (version: FunctionVersion) =>
-    (await platform.scheduler.quarantine.since([version]))[0] ?? null;
-  const lost = ['error', 'runtime-lost'];
-  const shared = () => {
+    (await platform.scheduler.quarantine.quarantineTimes([version]))[0] ?? null;
+  const lostEnding = ['error', 'runtime-lost'];
+  const sharedSandbox = () => {
     const found = [...platform.runtime.fleet.sandboxes].find(({ tenant, alone }) => tenant === 'default' && !alone);
     assert.ok(found);
     return found;
   };
-  const alone = () => [...platform.runtime.fleet.sandboxes].filter((sandbox) => sandbox.alone);
+  const loneSandboxes = () => [...platform.runtime.fleet.sandboxes].filter((sandbox) => sandbox.alone);
 
   it('are quarantined after two losses in their own sandbox, and their neighbours restart', async () => {
     const culprit = await deploy('culprit');
     const neighbour = await deploy('neighbour', true);
     // A neighbour that spins would take a core from the sandboxes whose processor time decides this test.
     const working = await begin(neighbour, 'work');
-    const { pid } = shared().process;
+    const { pid } = sharedSandbox().process;
     const { end } = await platform.transcript(await begin(culprit, 'hang'));
     assert.equal(end.data.code, 'runtime-lost', 'the function is not restartable');
     assert.match(end.data.message ?? '', /computed for 0\.5 s without answering/);
@@ -87,13 +87,13 @@ describe('functions whose sandboxes hang or crash', () => {
       () => [...platform.runtime.fleet.sandboxes].every((one) => one.process.pid !== pid),
       'the sandbox is replaced',
     );
-    await eventually(() => alone().length === 1, 'the neighbour, a suspect, runs again in its own sandbox');
+    await eventually(() => loneSandboxes().length === 1, 'the neighbour, a suspect, runs again in its own sandbox');
     assert.equal(await quarantinedSince(culprit), null, 'both functions are suspects');
 
-    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
+    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lostEnding);
     assert.equal(await quarantinedSince(culprit), null, 'one loss in its own sandbox');
     assert.equal((await platform.invoke(culprit, { do: 'end' })).end.event, 'result', 'the function still runs');
-    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lost);
+    assert.deepEqual(await endOf(await begin(culprit, 'hang')), lostEnding);
     assert.ok(await quarantinedSince(culprit), 'two losses in its own sandbox');
 
     await assert.rejects(platform.submit(culprit, { do: 'end' }), { code: 'quarantined' });
@@ -101,7 +101,7 @@ describe('functions whose sandboxes hang or crash', () => {
     assert.equal(await quarantinedSince(neighbour), null);
     await platform.scheduler.cancel(working, 'enough');
     assert.deepEqual(await endOf(working), ['error', 'cancelled']);
-    await eventually(() => alone().length === 0, 'the sandbox of a lone run ends with the run');
+    await eventually(() => loneSandboxes().length === 0, 'the sandbox of a lone run ends with the run');
 
     const next = await deploy('culprit');
     assert.notEqual(next.version, culprit.version);
@@ -117,7 +117,7 @@ describe('functions whose sandboxes hang or crash', () => {
   it('are quarantined after three attempts, also for launches by a parent', async () => {
     const again = await deploy('again', true);
     const id = await begin(again, 'hang');
-    assert.deepEqual(await endOf(id), lost);
+    assert.deepEqual(await endOf(id), lostEnding);
     assert.equal(await attemptsOf(id), 3, 'one attempt beside others and two in its own sandbox');
     assert.ok(await quarantinedSince(again));
     const parent = await platform.deploy(PARENT, { name: 'parent', grants: { launch: ['again'] } });
@@ -143,37 +143,37 @@ describe('functions whose sandboxes hang or crash', () => {
     const sleeper = await deploy('sleeper');
     const waker = await deploy('waker');
     const sleeping = await begin(sleeper, 'sleep');
-    assert.deepEqual(await endOf(await begin(waker, 'late')), lost);
-    assert.deepEqual(await endOf(sleeping), lost);
-    const standing = async ({ name, version }: FunctionVersion) =>
+    assert.deepEqual(await endOf(await begin(waker, 'late')), lostEnding);
+    assert.deepEqual(await endOf(sleeping), lostEnding);
+    const conductOf = async ({ name, version }: FunctionVersion) =>
       JSON.parse(
         (await platform.scheduler.store.redis.hget(
           platform.scheduler.store.keys.conduct('default', name, version),
           'default',
         )) ?? 'null',
       );
-    assert.ok(await standing(waker));
-    assert.equal(await standing(sleeper), null);
+    assert.ok(await conductOf(waker));
+    assert.equal(await conductOf(sleeper), null);
   });
 
   it('are suspects when their sandbox crashes while they compute, and not when the runtime ends it', async () => {
     const crashing = await deploy('crashing');
     const id = await begin(crashing, 'spin');
-    process.kill(shared().process.pid, 'SIGSEGV');
-    assert.deepEqual(await endOf(id), lost);
+    process.kill(sharedSandbox().process.pid, 'SIGSEGV');
+    assert.deepEqual(await endOf(id), lostEnding);
     for (let i = 0; i < 2; i++) {
       const next = await begin(crashing, 'spin');
-      const [own] = alone();
-      assert.ok(own);
-      process.kill(own.process.pid, 'SIGSEGV');
-      assert.deepEqual(await endOf(next), lost);
+      const [loneSandbox] = loneSandboxes();
+      assert.ok(loneSandbox);
+      process.kill(loneSandbox.process.pid, 'SIGSEGV');
+      assert.deepEqual(await endOf(next), lostEnding);
     }
     assert.ok(await quarantinedSince(crashing));
 
     const stopped = await deploy('stopped');
     const running = await begin(stopped, 'spin');
     await platform.runtime.fleet.close();
-    assert.deepEqual(await endOf(running), lost);
+    assert.deepEqual(await endOf(running), lostEnding);
     assert.equal(
       await platform.scheduler.store.redis.exists(
         platform.scheduler.store.keys.conduct('default', 'stopped', stopped.version),

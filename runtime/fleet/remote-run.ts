@@ -1,7 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
-import { toldText } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/told-text.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';
@@ -97,7 +97,7 @@ export class RemoteRun implements GuestRun {
       this.#finish = resolve;
       this.#cpuLimitMs = start.cpuLimitMs;
       if (this.#killTrap) {
-        this.#end({ ending: { kind: 'trapped', trap: this.#killTrap }, ...NOTHING_SAID });
+        this.#end({ ending: { kind: 'trapped', trap: this.#killTrap }, ...NO_REPORT });
         return;
       }
       sendTables().then(
@@ -110,7 +110,7 @@ export class RemoteRun implements GuestRun {
   /** Ends a run that the sandbox has not begun. */
   #fail(message: string): void {
     if (this.#finish === null) return;
-    this.#end({ ending: { kind: 'lost', message }, ...NOTHING_SAID });
+    this.#end({ ending: { kind: 'lost', message }, ...NO_REPORT });
     this.#sandbox.release(this.instance);
   }
 
@@ -128,7 +128,7 @@ export class RemoteRun implements GuestRun {
       if (this.#chargedMs > 0) this.#guest.charge(this.#chargedMs);
       if (this.#stopReason) this.#guest.stop(this.#stopReason);
     } catch (error) {
-      void this.#endLost(toldText(error));
+      void this.#endLost(textForTenant(error));
     }
   }
 
@@ -156,7 +156,7 @@ export class RemoteRun implements GuestRun {
     if (this.#isGone) return;
     this.#killTrap ??= trap;
     // The caller does not wait for the sandbox, whose later messages change nothing.
-    this.#end({ ending: { kind: 'trapped', trap }, ...NOTHING_SAID }, this.#guest !== null);
+    this.#end({ ending: { kind: 'trapped', trap }, ...NO_REPORT }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
     // An invocation that closes before the sandbox hears of it never takes its instance, so the instance is released here.
     this.#sandbox.release(this.instance);
@@ -198,7 +198,7 @@ export class RemoteRun implements GuestRun {
   /** Ends the run after its possible part in the loss is recorded: a restart must find that record. */
   async #endLost(reason: string): Promise<void> {
     await this.#sandbox.lost();
-    this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NOTHING_SAID });
+    this.#end({ ending: { kind: 'lost', message: `${SANDBOX_LOST}: ${reason}.` }, ...NO_REPORT });
   }
 
   #handleEnding(ending: RemoteEnding): void {
@@ -207,7 +207,7 @@ export class RemoteRun implements GuestRun {
         this.#endAsReported(ending.ended);
         return;
       case 'trapped':
-        this.#end({ ending: trapped(ending.val), ...NOTHING_SAID });
+        this.#end({ ending: trapped(ending.val), ...NO_REPORT });
         return;
       case 'sandbox-lost':
         void this.#endLost(ending.fault.message);
@@ -258,13 +258,16 @@ const MAX_HANDLER_ERRORS = 32;
 
 const shortened = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
 
-const NOTHING_SAID = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
+const NO_REPORT = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
 
 /** Trap codes that a sandbox or a host function may report. The runtime determines the other codes itself. */
-const TOLD: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
+const REPORTABLE_CODES: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
 
 function trapped({ code, message }: { readonly code: string; readonly message: string }): GuestEnd['ending'] {
-  return { kind: 'trapped', trap: new GuestTrap(TOLD.has(code) ? (code as TrapCode) : 'trap', shortened(message)) };
+  return {
+    kind: 'trapped',
+    trap: new GuestTrap(REPORTABLE_CODES.has(code) ? (code as TrapCode) : 'trap', shortened(message)),
+  };
 }
 
 function openingOf(instance: number, { description }: Inferlet, { input, cpuLimitMs }: GuestStart): LifecycleOpening {

@@ -15,7 +15,7 @@ import type { FromSandbox, ToSandbox } from './messages.ts';
 import { startSandbox } from './process.ts';
 import { type ProcessEvents, Sandbox, type SandboxProcess, type StoredProgram } from './sandbox.ts';
 
-const NOTHING = { busy: () => undefined, idle: () => undefined, lost: async () => undefined };
+const IGNORED_EVENTS = { busy: () => undefined, idle: () => undefined, lost: async () => undefined };
 
 const tokenizerOf = async (name: string) => loadTokenizer((await pullModel(name)).directory);
 
@@ -32,34 +32,34 @@ it('sends the token tables of a model again when another model has its name', as
   const process: Partial<SandboxProcess> = {
     tell: (message, body = new Uint8Array()) => {
       sent.push(message.kind);
-      // A sandbox answers later.
+      // A real sandbox answers asynchronously.
       setImmediate(() => guests.take(message, new Uint8Array(body)));
     },
   };
   const sandbox = new Sandbox((events) => {
     answer = (message) => events.message(message);
     return process as SandboxProcess;
-  }, NOTHING);
+  }, IGNORED_EVENTS);
 
-  const decodes = (tokenizer: Tokenizer) => {
+  const assertDecodes = (tokenizer: Tokenizer) => {
     const tokens = tokenizer.encode('Once upon a time, there was a model.');
     assert.equal(guests.vocabulary('main')?.decode(tokens), tokenizer.decode(tokens));
   };
   await Promise.all([stories, stories].map((tokenizer) => sandbox.vocabulary('main', tokenizer)));
-  decodes(stories);
+  assertDecodes(stories);
   // The GPU host has started again with another model.
   await sandbox.vocabulary('main', minimind);
-  decodes(minimind);
+  assertDecodes(minimind);
   await sandbox.vocabulary('main', minimind);
   assert.deepEqual(sent, ['vocabulary', 'vocabulary']);
-  const [there, back] = [sandbox.vocabulary('main', stories), sandbox.vocabulary('main', minimind)];
-  await there;
-  decodes(stories);
-  await back;
-  decodes(minimind);
+  const [toStories, toMinimind] = [sandbox.vocabulary('main', stories), sandbox.vocabulary('main', minimind)];
+  await toStories;
+  assertDecodes(stories);
+  await toMinimind;
+  assertDecodes(minimind);
 });
 
-/** Makes a program of its own whose modules have `bytes` more bytes: a custom section, which has no effect. */
+/** Makes a distinct program: each module gets a custom section of `bytes` bytes, which has no effect. */
 function enlarged({ key, modules, ...program }: StoredProgram, number: number, bytes: number): StoredProgram {
   const length = bytes + 2;
   const size = [0, 7, 14, 21].map((shift) => ((length >> shift) & 0x7f) | (shift < 21 ? 0x80 : 0));
@@ -75,14 +75,14 @@ function enlarged({ key, modules, ...program }: StoredProgram, number: number, b
   };
 }
 
-/** A real sandbox, and nine programs with 30 MiB each. */
+/** Starts a real sandbox, and makes nine programs with 30 MiB each. */
 async function withLargePrograms(lost: (invocations: readonly string[]) => void = () => undefined) {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const plan = () => planFiles(artifact.directory, artifact.coreModules);
   const program = await readProgram('large', artifact, new ModuleFiles(), plan);
   const options = { layers: await machineLayers(), host: recordingHost().host, memoryMb: 2048, poolMb: 8 };
   const start = (events: ProcessEvents) => startSandbox({ ...options, thread: new SharedThread() }, events);
-  const sandbox = new Sandbox(start, { ...NOTHING, lost: async (invocations) => lost(invocations) });
+  const sandbox = new Sandbox(start, { ...IGNORED_EVENTS, lost: async (invocations) => lost(invocations) });
   await sandbox.ready;
   return { sandbox, programs: Array.from({ length: 9 }, (_, i) => enlarged(program, i, 30 << 20)) };
 }
@@ -90,11 +90,11 @@ async function withLargePrograms(lost: (invocations: readonly string[]) => void 
 it('takes launches of nine programs with 30 MiB each at once', { timeout: 180_000 }, async () => {
   const { sandbox, programs } = await withLargePrograms();
   try {
-    const kept = sandbox.keep(programs[8] ?? assert.fail(), 1);
+    const keeping = sandbox.keep(programs[8] ?? assert.fail(), 1);
     const launches = programs.map((program, i) => sandbox.prepare(program, `inv-${i}`));
     assert.equal(sandbox.runs, 9);
     for (const { run } of await Promise.all(launches)) run.dispose();
-    await kept;
+    await keeping;
     assert.equal(sandbox.runs, 0);
   } finally {
     sandbox.process.retire('the test is over');

@@ -68,8 +68,8 @@ export interface Prepared {
 }
 
 /**
- * Times after which a sandbox is killed that has not made an instance, or has taken no message while a launch waits for room. A sandbox that
- * yields its cores to others is not at fault: it keeps its launches until it has received `cpuMs` of processor time, and at most for `mostMs`.
+ * Times after which the runtime kills a sandbox that makes no instance, or takes no message while a launch waits for room. A sandbox that
+ * yields its cores is not at fault: the runtime waits until the sandbox has received `cpuMs` of processor time, but at most `mostMs`.
  */
 const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
@@ -90,10 +90,10 @@ export interface SandboxEvents {
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
 }
 
-/** The token tables that a sandbox has of a model, or gets. */
+/** Token tables of a model that a sandbox has, or will get. */
 interface Tables {
   readonly tokenizer: Tokenizer;
-  /** Resolves when the sandbox has them, or is gone. */
+  /** Resolves when the sandbox has the tables, or is gone. */
   readonly there: Promise<void>;
 }
 
@@ -307,8 +307,8 @@ export class Sandbox {
     return setInterval(() => {
       const tookMs = performance.now() - beginMs;
       const timesNow = processTimes(pid);
-      const starved = timesBefore !== null && timesNow !== null && timesNow.usedMs - timesBefore.usedMs < cpuMs;
-      if (starved && tookMs < mostMs) return;
+      const isStarved = timesBefore !== null && timesNow !== null && timesNow.usedMs - timesBefore.usedMs < cpuMs;
+      if (isStarved && tookMs < mostMs) return;
       this.process.kill(`it ${fault} within ${Math.round(tookMs / 1000)} s`);
     }, leastMs);
   }
@@ -319,7 +319,7 @@ export class Sandbox {
   }
 
   /** Kills a sandbox whose thread is stopped or waits for something other than a core. */
-  standsStill(): void {
+  killForStandingStill(): void {
     this.#stoodStill = true;
     this.process.kill('it stood still for 3 s');
   }
@@ -332,8 +332,8 @@ export class Sandbox {
 
   async #tellLoss(): Promise<void> {
     if (this.process.retired || this.tenant === null) return;
-    const all = [...this.#runs.values(), ...this.#preparing.values(), ...this.#ousted];
-    const suspects = suspectsOf(all, this.heardAtMs, this.#stoodStill).map(({ invocation }) => invocation);
+    const inhabitants = [...this.#runs.values(), ...this.#preparing.values(), ...this.#ousted];
+    const suspects = suspectsOf(inhabitants, this.heardAtMs, this.#stoodStill).map(({ invocation }) => invocation);
     if (suspects.length > 0) await this.#events.lost(suspects, this.alone);
   }
 

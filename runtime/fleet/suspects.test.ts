@@ -19,14 +19,14 @@ describe('the suspects of a lost sandbox', () => {
 
   it('include the guest that moved last, and are empty only if the sandbox was suspended or had no guests', () => {
     fc.assert(
-      fc.property(fc.array(fc.nat(10_000)), fc.nat(10_000), fc.boolean(), (moved, heardAtMs, still) => {
-        const all = moved.map(at);
-        const found = suspectsOf(all, heardAtMs, still);
-        assert.ok(found.every((one) => all.includes(one)));
-        assert.ok(still || found.length > 0 || all.length === 0);
+      fc.property(fc.array(fc.nat(10_000)), fc.nat(10_000), fc.boolean(), (movedTimes, heardAtMs, wasSuspended) => {
+        const guests = movedTimes.map(at);
+        const suspects = suspectsOf(guests, heardAtMs, wasSuspended);
+        assert.ok(suspects.every((one) => guests.includes(one)));
+        assert.ok(wasSuspended || suspects.length > 0 || guests.length === 0);
         // The suspects always include the guest that moved last.
-        const last = all.toSorted((a, b) => b.movedAtMs - a.movedAtMs)[0];
-        assert.ok(found.length === 0 || (last && found.includes(last)));
+        const lastMoved = guests.toSorted((a, b) => b.movedAtMs - a.movedAtMs)[0];
+        assert.ok(suspects.length === 0 || (lastMoved && suspects.includes(lastMoved)));
       }),
       { seed: 13 },
     );

@@ -47,10 +47,10 @@ export class SandboxWatch {
       // Timers may fire a little early.
       if (known && atMs - known.silence.last.atMs < limits.everyMs - BUSY.everyMs / 2) continue;
       // Beats of the sandbox may be among the messages that wait to be read.
-      const beaten = sandbox.heardAtMs !== known?.heardAtMs || sandbox.process.behind;
-      if (!beaten) sandbox.look();
+      const hasBeaten = sandbox.heardAtMs !== known?.heardAtMs || sandbox.process.behind;
+      if (!hasBeaten) sandbox.look();
       // Reads the times only of a silent sandbox: a read costs tens of microseconds.
-      const now: Look = { atMs, beaten, thread: beaten && known ? null : mainThreadTimes(sandbox.process.pid) };
+      const now: Look = { atMs, hasBeaten, thread: hasBeaten && known ? null : mainThreadTimes(sandbox.process.pid) };
       if (!known) {
         const { heardAtMs } = sandbox;
         this.#known.set(sandbox, {
@@ -63,7 +63,7 @@ export class SandboxWatch {
       known.silence = silence;
       known.heardAtMs = sandbox.heardAtMs;
       if (verdict === 'computing') sandbox.process.kill('it computed for 0.5 s without answering');
-      if (verdict === 'still') sandbox.standsStill();
+      if (verdict === 'still') sandbox.killForStandingStill();
       const isDeaf = this.#isDeaf(sandbox, known, { ...DEAF, everyMs: limits.everyMs }, atMs);
       if (isDeaf) sandbox.process.kill('it sends frames, but reads nothing that the runtime sends');
     }
@@ -71,8 +71,8 @@ export class SandboxWatch {
 
   #isDeaf({ process }: Sandbox, known: Known, limits: WatchLimits, atMs: number): boolean {
     const { untakenSinceMs } = process;
-    const beaten = untakenSinceMs === null || untakenSinceMs !== known.untakenSinceMs;
-    const now: Look = { atMs, beaten, thread: beaten ? null : mainThreadTimes(process.pid) };
+    const hasBeaten = untakenSinceMs === null || untakenSinceMs !== known.untakenSinceMs;
+    const now: Look = { atMs, hasBeaten, thread: hasBeaten ? null : mainThreadTimes(process.pid) };
     const { silence, verdict } = look(known.deafness, now, limits);
     known.deafness = silence;
     known.untakenSinceMs = untakenSinceMs;

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { Taken } from '#scheduler/policies/shares.ts';
+import type { InferletShare } from '#scheduler/policies/shares.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 
 /** Bounds on unanswered calls and compilations, and on the bytes of their lists and sources. */
@@ -15,7 +15,7 @@ export class GrammarAccount extends CallAccount {
   /** The most recent turn that was promised. */
   #lastTurn: Promise<unknown> = Promise.resolve();
 
-  constructor(cpu?: CpuBudget, tenantBytes?: Taken) {
+  constructor(cpu?: CpuBudget, tenantBytes?: InferletShare) {
     super(BOUNDS, cpu, tenantBytes);
   }
 

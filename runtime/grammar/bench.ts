@@ -2,9 +2,9 @@
  * `node runtime/grammar/bench.ts [ROUNDS]`: the time of a mask over stories15m's 32,000 tokens while texts of tool schemas are walked, and of
  * compiling 500 tools. The baseline of the same run is one walk over the whole vocabulary without a grammar (all bytes of all tokens).
  *
- * Each round begins with the memory of a fresh worker: the first text of each tool meets a grammar that no text has entered, and shares only
- * the places that texts of other tools have left. The tools of all rounds differ in their names, patterns and lengths. Only the first round
- * compiles with code that V8 has not optimized yet, as a fresh worker does.
+ * Each round begins with the empty caches of a fresh worker. The first text of each tool finds no cached place of its own grammar, only the
+ * shared places within strings that earlier tools have cached. The tools of all rounds differ in their names, patterns and lengths. Only the
+ * first round compiles with code that V8 has not optimized yet, as a fresh worker does.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -42,9 +42,9 @@ const fixture: readonly Tool[] = JSON.parse(
   readFileSync(path.join(import.meta.dirname, 'fixtures/tool-schemas.json'), 'utf8'),
 );
 
-/** The least time of each mask in all rounds so far, which walk the same texts. */
-let least: readonly number[] = [];
-let leastFresh: readonly number[] = [];
+/** The least time of each mask over all rounds so far: each round walks the same texts, so a mask keeps its index. */
+let leastMs: readonly number[] = [];
+let leastFreshMs: readonly number[] = [];
 
 for (let round = 0; round < rounds; round += 1) {
   const tools = Array.from({ length: TOOLS }, (_, index) => {
@@ -53,7 +53,7 @@ for (let round = 0; round < rounds; round += 1) {
   });
   const compile = compileAll(tools);
   const masks = walkAll();
-  const bytes = scanVocabulary();
+  const scanMs = scanVocabulary();
   console.log(`round ${round + 1}`);
   console.log(
     `  compile ${TOOLS} tools: ${compile.totalMs.toFixed(1)} ms (CPU ${compile.cpuMs.toFixed(1)} ms); the slowest ${compile.slowestMs.toFixed(2)} ms`,
@@ -61,10 +61,10 @@ for (let round = 0; round < rounds; round += 1) {
   console.log(`  masks of first texts: ${described(masks.fresh)}`);
   console.log(`  masks of all texts:   ${described(masks.all)}`);
   console.log(`  CPU time of a mask:   mean ${(masks.cpuMs * 1000).toFixed(1)} µs`);
-  least = masks.all.map((ms, index) => Math.min(ms, least[index] ?? ms));
-  leastFresh = masks.fresh.map((ms, index) => Math.min(ms, leastFresh[index] ?? ms));
+  leastMs = masks.all.map((ms, index) => Math.min(ms, leastMs[index] ?? ms));
+  leastFreshMs = masks.fresh.map((ms, index) => Math.min(ms, leastFreshMs[index] ?? ms));
   console.log(
-    `  one pass over the vocabulary's bytes: ${(bytes * 1000).toFixed(0)} µs; mean mask over it: ${(mean(masks.all) / bytes).toFixed(2)}`,
+    `  one pass over the vocabulary's bytes: ${(scanMs * 1000).toFixed(0)} µs; mean mask over it: ${(mean(masks.all) / scanMs).toFixed(2)}`,
   );
 }
 
@@ -92,8 +92,8 @@ function renamed(value: unknown, index: number): unknown {
 }
 
 console.log(`each mask's least time of ${rounds} rounds, which other programs disturb least`);
-console.log(`  masks of first texts: ${described(leastFresh)}`);
-console.log(`  masks of all texts:   ${described(least)}`);
+console.log(`  masks of first texts: ${described(leastFreshMs)}`);
+console.log(`  masks of all texts:   ${described(leastMs)}`);
 
 function compileAll(tools: readonly string[]): { totalMs: number; cpuMs: number; slowestMs: number } {
   const memory = new MemoryBound<Places>(MAX_PLACE_BYTES);

@@ -16,9 +16,9 @@ const WORKERS = {
 } as Workers;
 
 describe('a grammar', () => {
-  /** Fails while `broken.is`, like a vocabulary for which there is no memory. */
+  /** While `is` is true, the tokenizer cannot read its vocabulary. */
   const broken = { is: false };
-  const made = () => {
+  const makeGrammar = () => {
     const counts = { unused: 0 };
     const tokenizer = {
       vocabularySize: 1,
@@ -40,7 +40,7 @@ describe('a grammar', () => {
   };
 
   it('is compiled at the next use when its vocabulary could not be read, and tells no path', async () => {
-    const { grammar } = made();
+    const { grammar } = makeGrammar();
     const asker = { refuse: () => null, charge: () => undefined };
     broken.is = true;
     const failed = await grammar.use(asker, async () => DONE);
@@ -53,7 +53,7 @@ describe('a grammar', () => {
   });
 
   it('that was forgotten is not unused again when its dropped reference makes a matcher', async () => {
-    const { grammar, counts } = made();
+    const { grammar, counts } = makeGrammar();
     const account = new GrammarAccount();
     assert.equal(account.begin(0), null);
     const compiled = new CompiledGrammar(grammar, account, 0);

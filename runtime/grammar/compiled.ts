@@ -34,8 +34,8 @@ const CLOSED = handlerError('closed', 'the grammar was dropped');
 /** Maximum number of attempts at a request whose worker is ended by other requests. */
 const MAX_ATTEMPTS = 3;
 
-/** Makes requests for an operation; `follows` is true when a compilation was awaited for it. */
-export type Ask = (link: WorkerLink, follows: boolean) => Promise<LinkReply>;
+/** Sends the requests of one operation; `isFollowUp` is true when a compilation came before them. */
+export type Ask = (link: WorkerLink, isFollowUp: boolean) => Promise<LinkReply>;
 
 /** A source that is compiled in its tenant's worker, and again in the tenant's next worker when the first has ended. */
 export class Grammar {
@@ -100,7 +100,7 @@ export class Grammar {
   }
 
   async #ask(link: WorkerLink, asker: Asker, ask: Ask): Promise<LinkReply> {
-    const follows = this.#readyIn !== link;
+    const isFollowUp = this.#readyIn !== link;
     let compiled = this.#compiled.get(link);
     if (!compiled) {
       compiled = this.#compile(link, asker);
@@ -108,7 +108,7 @@ export class Grammar {
       compiled.catch(() => this.#compiled.delete(link));
     }
     const reply = await compiled;
-    return reply.tag === 'ok' ? ask(link, follows) : reply;
+    return reply.tag === 'ok' ? ask(link, isFollowUp) : reply;
   }
 
   async #compile(link: WorkerLink, asker: Asker): Promise<LinkReply> {

@@ -20,12 +20,12 @@ export interface Payer {
 const NO_TOKENS: readonly number[] = [];
 
 /**
- * The tokens of a forced text that stay the same, whatever text of the grammar follows (jump-forward decoding: Zheng et al., "SGLang", 2024,
- * with the tokens that may still grow held back instead of tokenized again).
+ * The tokens of a forced text that stay the same, whatever text of the grammar follows (jump-forward decoding: Zheng et al., "SGLang", 2024).
+ * SGLang tokenizes again when the text goes on; this function instead leaves out the last tokens, which a continuation may change.
  *
- * Tokenizing the text and its continuation as a whole leaves two cases. A token ends where the forced text ends: the text's tokens are then
- * those of the text by itself, since no merge crossed its end. Or a token reaches past the end, from one of `reaching`: the text before this offset
- * then has the tokens that it has by itself. The common beginning of all these is therefore certain.
+ * Tokenizing the text together with its continuation leaves two cases. If a token ends where the forced text ends, no merge crosses the end:
+ * the text has the tokens that it has alone. Otherwise a token begins at an offset in `reaching` and crosses the end: the text before this
+ * offset has the tokens that it has alone. The common prefix of all these tokenizations is therefore certain.
  *
  * Each tokenization waits for its own turn of the event loop, and the payer is charged for it.
  *
@@ -37,12 +37,13 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
   for (const offset of reaching) {
     if (certain.tag === 'err') return certain;
     if (certain.val.length === 0) break;
-    const wholeLength = wholeCharacters(bytes, offset);
-    const prefixTokens = wholeLength > 0 ? await spell(bytes.subarray(0, wholeLength), spelling, payer) : ok(NO_TOKENS);
+    const prefixLength = characterStartAt(bytes, offset);
+    const prefixTokens =
+      prefixLength > 0 ? await spell(bytes.subarray(0, prefixLength), spelling, payer) : ok(NO_TOKENS);
     if (prefixTokens.tag === 'err') return prefixTokens;
     const { val: tokens } = prefixTokens;
     // When a token begins within a character, the token before it has the character's first part, and may differ from the last token here.
-    const knownTokens = wholeLength < offset ? tokens.slice(0, -1) : tokens;
+    const knownTokens = prefixLength < offset ? tokens.slice(0, -1) : tokens;
     const { val: all } = certain;
     const differs = all.findIndex((token, i) => token !== knownTokens[i]);
     if (differs >= 0) certain = ok(all.slice(0, differs));
@@ -50,7 +51,7 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
   return certain.tag === 'ok' ? ok(Uint32Array.from(certain.val)) : certain;
 }
 
-/** The tokens of a text that continues another one, or none when their bytes are not the text's. */
+/** Tokenizes `bytes` as the continuation of a text. Returns no tokens when the tokens do not spell exactly these bytes. */
 async function spell(
   bytes: Uint8Array,
   { tokenizer, encode }: Spelling,
@@ -82,8 +83,8 @@ function tail(bytes: Uint8Array, tokens: Uint32Array, tokenizer: Spelling['token
   return remainingBytes === 0 ? [...tokens.subarray(first)] : NO_TOKENS;
 }
 
-/** The offset of the character that `offset` lies within. */
-function wholeCharacters(bytes: Uint8Array, offset: number): number {
+/** The offset at which the character around `offset` begins. */
+function characterStartAt(bytes: Uint8Array, offset: number): number {
   let characterStart = offset;
   while (characterStart > 0 && ((bytes[characterStart] as number) & 0xc0) === 0x80) characterStart -= 1;
   return characterStart;

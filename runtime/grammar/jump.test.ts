@@ -16,7 +16,7 @@ const SEED = 20261122;
 const SCHEMAS = process.env.PIE_TEST_ALL ? 150 : 30;
 /** Texts that are tried behind each forced text. */
 const CONTINUATIONS = 2;
-const ALL = 100_000;
+const MAX_TOKENS = 100_000;
 
 const SOURCES: readonly GrammarSource[] = [
   { tag: 'regex', val: 'The (quick|quiet) brown fox(es)? jumped over [0-9]{1,3} lazy dogs\\.' },
@@ -48,7 +48,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       return [...tokenizer.encode(`\n${text}`)].slice(tokenizer.encode('\n').length);
     }
 
-    /** Walks through a grammar, jumps wherever it may, and checks each jump. Returns the numbers of tokens. */
+    /** Walks through a grammar, jumps at each step, and checks each jump. Returns the numbers of jumped and of chosen tokens. */
     async function check(source: GrammarSource, random: Random): Promise<{ jumped: number; stepped: number }> {
       const oracle = new ByteOracle(source);
       const compiled = value(service.compile('tenant', model, source));
@@ -58,16 +58,16 @@ for (const name of ['stories15m', 'minimind2-small']) {
       const ends = new Set(tokenizer.special.eos);
       for (let step = 0; step < 60; step += 1) {
         const stepwise = matcher.fork();
-        const tokens = [...value(await matcher.jump(spelling, ALL))];
-        // Step by step, with a mask that allows the next forced token only.
+        const tokens = [...value(await matcher.jump(spelling, MAX_TOKENS))];
+        // A matcher that goes on step by step must allow each forced token, and its jump of one token must return that token.
         for (const [i, token] of tokens.entries()) {
           assert.ok(allowed(value(await stepwise.mask())).includes(token), `the mask forbids token ${token}`);
-          // Bytes within a character have no text, so that they have no tokens of their own.
-          const whole = isUtf8(bytesOf(tokens.slice(0, i)));
-          assert.deepEqual([...value(await stepwise.jump(spelling, 1))], whole ? [token] : []);
-          if (!whole) assert.equal(value(await stepwise.accept(Uint32Array.of(token))), true);
+          // Tokens that end within a character form no text, so a jump from there returns no token.
+          const endsCharacter = isUtf8(bytesOf(tokens.slice(0, i)));
+          assert.deepEqual([...value(await stepwise.jump(spelling, 1))], endsCharacter ? [token] : []);
+          if (!endsCharacter) assert.equal(value(await stepwise.accept(Uint32Array.of(token))), true);
         }
-        assert.deepEqual([...value(await stepwise.jump(spelling, ALL))], []);
+        assert.deepEqual([...value(await stepwise.jump(spelling, MAX_TOKENS))], []);
         stepwise.drop();
         const forced = oracle.forced(bytesOf(taken));
         const text = bytesOf(tokens);
@@ -83,12 +83,12 @@ for (const name of ['stories15m', 'minimind2-small']) {
         jumped += tokens.length;
         taken.push(...tokens);
         const ids = allowed(value(await matcher.mask()));
-        const going = ids.filter((id) => !ends.has(id));
-        if (going.length === 0) {
+        const nonEndIds = ids.filter((id) => !ends.has(id));
+        if (nonEndIds.length === 0) {
           assert.equal(text.length, forced.length, 'nothing follows, and a part of the forced text is left out');
           break;
         }
-        const token = random.pick(going);
+        const token = random.pick(nonEndIds);
         assert.equal(value(await matcher.accept(Uint32Array.of(token))), true);
         taken.push(token);
       }
@@ -114,7 +114,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
         service.compile('tenant', model, { tag: 'ebnf', val: `root ::= ${JSON.stringify(text)}` }),
       );
       const matcher = compiled.matcher();
-      assert.deepEqual([...value(await matcher.jump(spelling, ALL))], natural(text));
+      assert.deepEqual([...value(await matcher.jump(spelling, MAX_TOKENS))], natural(text));
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
       value(await matcher.rollback(2));
       assert.deepEqual([...value(await matcher.jump(spelling, 1))], natural(text).slice(-2, -1));
@@ -148,13 +148,13 @@ for (const name of ['stories15m', 'minimind2-small']) {
       const [matcher, other] = [compiled.matcher(), compiled.matcher()];
       value(await compiled.ready());
       charged = 0;
-      const both = await Promise.all([matcher.jump(measured, ALL), other.jump(measured, ALL)]);
+      const both = await Promise.all([matcher.jump(measured, MAX_TOKENS), other.jump(measured, MAX_TOKENS)]);
       assert.ok(both.every((tokens) => value(tokens).length > 0));
       assert.ok(turns.length > 2);
       assert.equal(new Set(turns).size, turns.length);
       assert.ok(charged >= spent, `${charged} of ${spent} ms are charged`);
       usedUp = true;
-      const refused = await matcher.jump(measured, ALL);
+      const refused = await matcher.jump(measured, MAX_TOKENS);
       assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
       for (const held of [matcher, other, compiled]) held.drop();
     });
@@ -191,13 +191,13 @@ for (const name of ['stories15m', 'minimind2-small']) {
       );
       const compiled = value(service.compile('tenant', model, { tag: 'regex', val: 'She was happ(y because|en)' }));
       const matcher = compiled.matcher();
-      assert.deepEqual([...value(await matcher.jump(spelling, ALL))], common);
+      assert.deepEqual([...value(await matcher.jump(spelling, MAX_TOKENS))], common);
       assert.ok(common.length > 1);
     });
   });
 }
 
-/** The only bytes that may come after a text, found by the masks of a vocabulary of single bytes. */
+/** Finds the bytes that a grammar forces after a text, by the masks of a vocabulary whose tokens are single bytes. */
 class ByteOracle {
   static readonly #SINGLE = vocabularyFrom(
     [...Array.from({ length: 256 }, (_, byte) => Buffer.of(byte)), Buffer.of(0)],

@@ -115,14 +115,14 @@ export class Matcher {
     });
   }
 
-  /** Takes the last `tokens` accepted tokens back. `invalid-argument` for more than were accepted. */
-  rollback(tokens: number): Promise<Outcome<undefined>> {
+  /** Takes the last `tokenCount` accepted tokens back. `invalid-argument` for more than were accepted. */
+  rollback(tokenCount: number): Promise<Outcome<undefined>> {
     const matcher = this.#id;
     return this.#call(async (accepted) => {
-      const rolledBack = await this.#ask({ kind: 'rollback', matcher, tokens });
+      const rolledBack = await this.#ask({ kind: 'rollback', matcher, tokens: tokenCount });
       if (rolledBack.tag === 'err') return rolledBack;
-      accepted.length -= tokens;
-      this.#account.give(tokens);
+      accepted.length -= tokenCount;
+      this.#account.give(tokenCount);
       return ok(undefined);
     });
   }
@@ -186,19 +186,19 @@ export class Matcher {
 
   #ask(request: Parameters<WorkerLink['request']>[0]): Promise<Outcome<Answer>> {
     const { operationMs } = this.#grammar.job.deadlines;
-    return this.#grammar.use(this.#asker, async (link, follows) => {
-      if (this.#link === link) return link.request(request, operationMs, this.#asker, follows);
-      const opened = await this.#open(link, follows);
+    return this.#grammar.use(this.#asker, async (link, isFollowUp) => {
+      if (this.#link === link) return link.request(request, operationMs, this.#asker, isFollowUp);
+      const opened = await this.#open(link, isFollowUp);
       return opened.tag === 'ok' ? link.request(request, operationMs, this.#asker, true) : opened;
     });
   }
 
-  async #open(link: WorkerLink, follows: boolean): Promise<LinkReply> {
+  async #open(link: WorkerLink, isFollowUp: boolean): Promise<LinkReply> {
     const { id, deadlines } = this.#grammar.job;
     const accepted = await this.#acceptedTokens;
     const tokens = Uint32Array.from(accepted.tag === 'ok' ? accepted.val : []);
     const request = { kind: 'open', matcher: this.#id, grammar: id, tokens } as const;
-    const opened = await link.request(request, deadlines.compileMs, this.#asker, follows);
+    const opened = await link.request(request, deadlines.compileMs, this.#asker, isFollowUp);
     if (opened.tag === 'ok') this.#link = link;
     return opened;
   }

@@ -39,7 +39,7 @@ export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | Forced |
 export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
 
 /** A reply as sent by a worker. */
-export interface Sent {
+export interface SentReply {
   readonly reply: Reply;
   /** CPU time of the request. */
   readonly cpuMs: number;

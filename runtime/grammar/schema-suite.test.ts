@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { runSuite, type SchemaOutcome, serialisations, suiteCases, WholeTexts } from './testing/schema-suite.ts';
+import { runSuite, type SchemaOutcome, serialisations, suiteCases, TextMatcher } from './testing/schema-suite.ts';
 import { tableOf, writtenTable } from './testing/schema-suite-table.ts';
 
 describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
@@ -24,7 +24,7 @@ describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
   });
 
   it('has the same texts in grammars of compact JSON, except those with whitespace', () => {
-    const texts = new WholeTexts();
+    const texts = new TextMatcher();
     const counts = { compact: 0, spaced: 0 };
     for (const [file, { description, schema, tests }] of suiteCases()) {
       if (typeof schema !== 'object') continue;

@@ -13,7 +13,7 @@ import { vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
 const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
-/** Number of steps after which the other tenant takes the worker; taking it lasts as long as all of these steps. */
+/** After this many steps, the other tenant takes the worker, which lasts about as long as those steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
 /** A grammar of about 300,000 states, which takes more memory than a small heap has. */
@@ -116,7 +116,7 @@ describe('GrammarService', () => {
       const others = compile(service, 'another tenant', model, JSON_SOURCE);
       const matchers: { matcher: Matcher; accepted: number[] }[] = [{ matcher: compiled.matcher(), accepted: [] }];
       for (let step = 0; step < STEPS; step += 1) {
-        // The other tenant takes the only worker, so the next call of any matcher repeats its tokens in a new one.
+        // The other tenant takes the only worker, so the next call of any matcher repeats its tokens in a new worker.
         if (step % TAKEN_AFTER === TAKEN_AFTER - 1) {
           const other = others.matcher();
           value(await other.mask());
@@ -237,10 +237,10 @@ describe('GrammarService', () => {
       assert.equal(answer.tag === 'err' && answer.val.tag, 'closed');
       fork.drop();
       compiled.drop();
-      const unheard = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
-      unheard.drop();
-      const never = await unheard.ready();
-      assert.equal(never.tag === 'err' && never.val.tag, 'closed');
+      const unusedGrammar = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
+      unusedGrammar.drop();
+      const unusedOutcome = await unusedGrammar.ready();
+      assert.equal(unusedOutcome.tag === 'err' && unusedOutcome.val.tag, 'closed');
       const again = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
       assert.equal(value(await again.matcher().accept(encode('b'))), true);
     });
@@ -252,26 +252,26 @@ describe('GrammarService', () => {
       const compiled = compile(service, 'tenant', model, { tag: 'regex', val: '[^]*' }, account);
       const matcher = compiled.matcher();
       const [token = 0] = encode('a');
-      const most = 131_072;
+      const maxTokens = 131_072;
       const refused = async (call: Promise<Outcome<unknown>>) => {
         const outcome = await call;
         return outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded';
       };
-      assert.ok(await refused(matcher.accept(new Uint32Array(most + 1))));
-      const whole = new Uint32Array(most).fill(token);
-      assert.equal(value(await matcher.accept(whole)), true);
+      assert.ok(await refused(matcher.accept(new Uint32Array(maxTokens + 1))));
+      const tokens = new Uint32Array(maxTokens).fill(token);
+      assert.equal(value(await matcher.accept(tokens)), true);
       const forks = Array.from({ length: 8 }, () => matcher.fork());
       const answers = await Promise.all(forks.map((fork) => refused(fork.rollback(1))));
       assert.deepEqual(answers, [...Array(7).fill(false), true]);
-      // Each matcher gave one token back.
-      assert.ok(await refused(compiled.matcher().accept(whole.subarray(0, 8))));
-      assert.equal(value(await compiled.matcher().accept(whole.subarray(0, 7))), true);
-      const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(whole) ?? assert.fail());
+      // Seven forks gave one token back each.
+      assert.ok(await refused(compiled.matcher().accept(tokens.subarray(0, 8))));
+      assert.equal(value(await compiled.matcher().accept(tokens.subarray(0, 7))), true);
+      const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(tokens) ?? assert.fail());
       matcher.drop();
       for (const fork of forks) fork.drop();
       for (const call of waiting.slice(70)) assert.ok(await refused(call));
       await Promise.all(waiting);
-      assert.equal(value(await compiled.matcher().accept(whole)), true);
+      assert.equal(value(await compiled.matcher().accept(tokens)), true);
     });
   });
 
@@ -309,15 +309,16 @@ describe('GrammarService', () => {
 
   it("returns masks of the model's size, whatever size its tokenizer has", async () => {
     await using(new GrammarService(PATIENT), async (service) => {
-      const known = model.tokenizer.vocabularySize;
-      for (const vocabularySize of [known - 100, known + 100]) {
+      const tokenizerSize = model.tokenizer.vocabularySize;
+      for (const vocabularySize of [tokenizerSize - 100, tokenizerSize + 100]) {
         const sized = { ...model, vocabularySize };
         const matcher = compile(service, 'tenant', sized, { tag: 'regex', val: '[^]{3,}' }).matcher();
         const mask = value(await matcher.mask());
         assert.equal(mask.length, Math.ceil(vocabularySize / 32));
         const ids = allowed(mask);
-        assert.ok(ids.length > known / 2 && ids.every((id) => id < Math.min(known, vocabularySize)));
-        if (vocabularySize > known) assert.equal(value(await matcher.accept(Uint32Array.of(known))), false);
+        assert.ok(ids.length > tokenizerSize / 2 && ids.every((id) => id < Math.min(tokenizerSize, vocabularySize)));
+        if (vocabularySize > tokenizerSize)
+          assert.equal(value(await matcher.accept(Uint32Array.of(tokenizerSize))), false);
         const outside = await matcher.accept(Uint32Array.of(vocabularySize));
         assert.equal(outside.tag === 'err' && outside.val.tag, 'invalid-argument');
       }
@@ -328,8 +329,8 @@ describe('GrammarService', () => {
     await using(new GrammarService({ ...PATIENT, sourceBytes: 1 << 20 }), async (service) => {
       // 80 KiB each, by the service's count.
       const source = (name: string): GrammarSource => ({ tag: 'ebnf', val: `root ::= "${name}"${' '.repeat(20_000)}` });
-      const made = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
-      const refused = made.filter(({ tag }) => tag === 'err');
+      const outcomes = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
+      const refused = outcomes.filter(({ tag }) => tag === 'err');
       assert.deepEqual(
         refused.map((outcome) => outcome.tag === 'err' && outcome.val.tag),
         ['limit-exceeded', 'limit-exceeded'],
@@ -338,7 +339,7 @@ describe('GrammarService', () => {
       assert.deepEqual(await others[2]?.ready(), { tag: 'ok', val: undefined });
       // The same source takes no more room.
       compile(service, 'many', model, source('0')).drop();
-      for (const outcome of made) if (outcome.tag === 'ok') outcome.val.drop();
+      for (const outcome of outcomes) if (outcome.tag === 'ok') outcome.val.drop();
       // Grammars without a holder make room for new ones.
       const again = Array.from({ length: 3 }, (_, i) => compile(service, 'many', model, source(`again ${i}`)));
       assert.deepEqual(await again[2]?.ready(), { tag: 'ok', val: undefined });
@@ -348,19 +349,19 @@ describe('GrammarService', () => {
 
   it('frees the sources of grammars that were made while an older, failed grammar was held', async () => {
     await using(new GrammarService({ ...PATIENT, sourceBytes: 1 << 20 }), async (service) => {
-      const failed = async () => {
+      const makeFailed = async () => {
         const made = compile(service, 'tenant', model, { tag: 'ebnf', val: 'root ::= (' });
         assert.equal((await made.ready()).tag, 'err');
         return made;
       };
       for (let i = 0; i < 10; i += 1) {
-        const held = await failed();
-        // This one replaces the held one. The first time, the tenant then has no other grammar left.
-        (await failed()).drop();
+        const olderGrammar = await makeFailed();
+        // This failed grammar replaces the older one. In the first round, the tenant then has no other grammar.
+        (await makeFailed()).drop();
         // 80 KiB, by the service's count: six of them are as much as the tenant may have.
         const good = compile(service, 'tenant', model, { tag: 'ebnf', val: `root ::= "${i}"${' '.repeat(20_000)}` });
         value(await good.ready());
-        for (const grammar of [held, good]) grammar.drop();
+        for (const grammar of [olderGrammar, good]) grammar.drop();
       }
     });
   });

@@ -50,8 +50,8 @@ const CHARACTER_BYTES = 4;
 /** Grammars of one tenant. */
 interface Shelf {
   /** Grammars by model and source. */
-  readonly all: Map<string, Grammar>;
-  /** Grammars without a holder, the most recently used last. */
+  readonly byKey: Map<string, Grammar>;
+  /** Grammars without a holder, with their keys in `byKey`; the most recently used last. */
   readonly unused: Map<Grammar, string>;
 }
 
@@ -107,8 +107,8 @@ export class GrammarService {
     const bytes = Buffer.byteLength(text);
     const refused = refuseSource(source) ?? account.begin(bytes);
     if (refused) return err(refused);
-    const key = `${this.#tokenizer(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
-    const existing = this.#shelves.get(tenant)?.all.get(key);
+    const key = `${this.#tokenizerId(model.tokenizer)} ${model.vocabularySize} ${source.tag} ${text}`;
+    const existing = this.#shelves.get(tenant)?.byKey.get(key);
     const grammar = existing && !existing.failed ? existing : this.#make(tenant, model, source, key);
     if (!grammar) {
       account.end(bytes);
@@ -124,7 +124,7 @@ export class GrammarService {
     return this.#workers.close();
   }
 
-  #tokenizer(tokenizer: Tokenizer): number {
+  #tokenizerId(tokenizer: Tokenizer): number {
     let id = this.#tokenizers.get(tokenizer);
     if (id === undefined) {
       this.#lastId += 1;
@@ -137,7 +137,7 @@ export class GrammarService {
   /** Null when the tenant's grammars leave no room for the source. */
   #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar | null {
     if (!this.#takeRoom(tenant, key.length * CHARACTER_BYTES)) return null;
-    const shelf: Shelf = this.#shelves.get(tenant) ?? { all: new Map(), unused: new Map() };
+    const shelf: Shelf = this.#shelves.get(tenant) ?? { byKey: new Map(), unused: new Map() };
     this.#shelves.set(tenant, shelf);
     this.#lastId += 1;
     const grammar: Grammar = new Grammar({
@@ -154,7 +154,7 @@ export class GrammarService {
         else this.#trim(tenant, MAX_UNUSED);
       },
     });
-    shelf.all.set(key, grammar);
+    shelf.byKey.set(key, grammar);
     return grammar;
   }
 
@@ -177,14 +177,14 @@ export class GrammarService {
   }
 
   #forget(tenant: string, shelf: Shelf, grammar: Grammar): void {
-    const { all, unused } = shelf;
+    const { byKey, unused } = shelf;
     const key = unused.get(grammar);
     unused.delete(grammar);
     if (key !== undefined) this.#sources.leave(tenant, key.length * CHARACTER_BYTES);
     grammar.forget();
     // A failed grammar may have been replaced.
-    if (key !== undefined && all.get(key) === grammar) all.delete(key);
+    if (key !== undefined && byKey.get(key) === grammar) byKey.delete(key);
     // The tenant may have a new shelf by now: a failed grammar can outlast the other grammars of its shelf.
-    if (all.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);
+    if (byKey.size === 0 && this.#shelves.get(tenant) === shelf) this.#shelves.delete(tenant);
   }
 }

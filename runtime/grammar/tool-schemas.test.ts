@@ -59,7 +59,7 @@ describe('tool schemas', () => {
 describe('a grammar that leaves a keyword open', () => {
   const schema = { type: 'array', items: { type: 'integer' }, uniqueItems: true };
   const number = { type: 'integer', multipleOf: 99_991 };
-  const single = new Map<number, number>();
+  const tokenOfByte = new Map<number, number>();
   let service: GrammarService;
   let model: GrammarModel;
   before(async () => {
@@ -68,7 +68,7 @@ describe('a grammar that leaves a keyword open', () => {
     model = { name: 'stories15m', tokenizer, vocabularySize: tokenizer.vocabularySize };
     for (let id = 0; id < tokenizer.vocabularySize; id += 1) {
       const [byte, ...more] = tokenizer.tokenBytes(id);
-      if (byte !== undefined && more.length === 0) single.set(byte, id);
+      if (byte !== undefined && more.length === 0) tokenOfByte.set(byte, id);
     }
   });
   after(() => service.close());
@@ -110,8 +110,8 @@ describe('a grammar that leaves a keyword open', () => {
   /** One token for each byte. */
   function bytes(text: string): Uint32Array {
     return Uint32Array.from([...Buffer.from(text)], (byte) => {
-      assert.ok(single.has(byte));
-      return single.get(byte) ?? 0;
+      assert.ok(tokenOfByte.has(byte));
+      return tokenOfByte.get(byte) ?? 0;
     });
   }
 });

@@ -24,13 +24,13 @@ let lastId = 0;
 
 /** The vocabulary of a model of `size` tokens; made once, unless it fails. */
 export function vocabularyOf(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
-  const sizes = vocabularies.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
-  vocabularies.set(tokenizer, sizes);
-  let vocabulary = sizes.get(size);
+  const bySize = vocabularies.get(tokenizer) ?? new Map<number, Promise<Vocabulary>>();
+  vocabularies.set(tokenizer, bySize);
+  let vocabulary = bySize.get(size);
   if (!vocabulary) {
     vocabulary = pack(tokenizer, size);
-    sizes.set(size, vocabulary);
-    vocabulary.catch(() => sizes.delete(size));
+    bySize.set(size, vocabulary);
+    vocabulary.catch(() => bySize.delete(size));
   }
   return vocabulary;
 }

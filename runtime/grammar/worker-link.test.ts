@@ -89,8 +89,8 @@ describe('WorkerLink', () => {
   it('charges no request for what the worker freed before', async () => {
     const link = new WorkerLink(OPTIONS);
     assert.equal((await link.learn(vocabulary, PATIENT_MS)).tag, 'ok');
-    const freed = (matcher: number) => link.request({ kind: 'close', matcher }, PATIENT_MS);
-    await Promise.all(Array.from({ length: 20_000 }, (_, matcher) => freed(matcher)));
+    const closeMatcher = (matcher: number) => link.request({ kind: 'close', matcher }, PATIENT_MS);
+    await Promise.all(Array.from({ length: 20_000 }, (_, matcher) => closeMatcher(matcher)));
     let charged = 0;
     const asker = { refuse: () => null, charge: (cpuMs: number) => (charged += cpuMs) };
     assert.equal((await link.request(compile(1, SLOW), 1, asker)).tag, 'ended');
@@ -101,14 +101,14 @@ describe('WorkerLink', () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);
     const order: string[] = [];
-    const compiled = async (id: number) => {
+    const compileAndOpen = async (id: number) => {
       await link.request(compile(id, '{}'), PATIENT_MS);
       order.push(`compile ${id}`);
       const open = { kind: 'open', matcher: id, grammar: id, tokens: new Uint32Array(0) } as const;
       assert.equal((await link.request(open, PATIENT_MS, undefined, true)).tag, 'ok');
       order.push(`open ${id}`);
     };
-    await Promise.all([1, 2, 3, 4].map(compiled));
+    await Promise.all([1, 2, 3, 4].map(compileAndOpen));
     // The next compilation has begun when the first one is answered.
     assert.ok(order.indexOf('open 1') < order.indexOf('compile 3'), String(order));
     assert.ok(order.indexOf('open 2') < order.indexOf('compile 4'), String(order));

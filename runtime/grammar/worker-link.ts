@@ -4,7 +4,7 @@ import { packagePaths } from '#infra/install.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { startConfinedThread, type Thread } from '../sandboxes/index.ts';
-import type { Answer, Request, Sent } from './messages.ts';
+import type { Answer, Request, SentReply } from './messages.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
 /** Outcome of a request to a worker. */
@@ -27,8 +27,8 @@ interface Pending {
   readonly request: Request | null;
   readonly asker: Asker;
   readonly deadlineMs: number;
-  /** True when an earlier request was made for this one. */
-  readonly follows: boolean;
+  /** True when the same operation has made an earlier request, such as a compilation. */
+  readonly isFollowUp: boolean;
   readonly resolve: (reply: LinkReply) => void;
 }
 
@@ -56,9 +56,9 @@ const CODE = [
 const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
 
 /**
- * One worker thread. Requests go in order, but those that follow another one go first. Each is sent after the previous answer, and then its
- * deadline begins. A worker that overruns or crashes is ended, and all pending requests get the error. The request at fault then also pays
- * for setting up the next worker.
+ * One worker thread. Requests go in order, but follow-up requests of an operation go first. The link sends a request after the previous answer,
+ * and then starts the request's deadline. A worker that overruns or crashes is ended, and all pending requests get the error. The request at
+ * fault also pays for this worker's start and vocabularies.
  */
 export class WorkerLink {
   readonly #worker: Thread;
@@ -69,9 +69,9 @@ export class WorkerLink {
   /** Pays for the worker's start and vocabularies, until a request ends the worker. */
   readonly #setUp: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
   #setUpMs = 0;
-  #endTurn: () => void = () => undefined;
-  /** Start of the first pending request's turn. */
-  #turnAt = 0;
+  #clearDeadline: () => void = () => undefined;
+  /** Start of the first pending request's deadline. */
+  #deadlineStartMs = 0;
   /** First answer to a guest; undefined while the worker is set up. */
   #servesSince: number | undefined;
   /** The reason for which the worker ends after its current request. */
@@ -88,7 +88,7 @@ export class WorkerLink {
       ...{ program: PROGRAM, name, read: CODE },
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
-    this.#worker.on('message', (sent: Sent) => this.#onAnswer(sent));
+    this.#worker.on('message', (sent: SentReply) => this.#onAnswer(sent));
     this.#worker.on('error', (error) => this.#fail(crash(error)));
     this.#exited = new Promise((resolve) => {
       this.#worker.on('exit', () => {
@@ -96,7 +96,7 @@ export class WorkerLink {
         resolve();
       });
     });
-    this.#push({ request: null, asker: this.#setUp, deadlineMs: startMs, follows: false, resolve: () => undefined });
+    this.#push({ request: null, asker: this.#setUp, deadlineMs: startMs, isFollowUp: false, resolve: () => undefined });
   }
 
   get ended(): boolean {
@@ -111,12 +111,12 @@ export class WorkerLink {
   }
 
   /**
-   * @param follows true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
+   * @param isFollowUp true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
    *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
    */
-  request(request: Request, deadlineMs: number, asker = PLATFORM, follows = false): Promise<LinkReply> {
+  request(request: Request, deadlineMs: number, asker = PLATFORM, isFollowUp = false): Promise<LinkReply> {
     if (this.#endReason) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#endReason });
-    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, follows, resolve }));
+    return new Promise((resolve) => this.#push({ request, asker, deadlineMs, isFollowUp, resolve }));
   }
 
   /** Makes a model's vocabulary known to the worker, once. */
@@ -143,8 +143,10 @@ export class WorkerLink {
   }
 
   #push(pending: Pending): void {
-    // The first one is with the worker.
-    const insertAt = pending.follows ? this.#pending.findIndex(({ follows }, index) => index > 0 && !follows) : -1;
+    // The worker already has the first pending request.
+    const insertAt = pending.isFollowUp
+      ? this.#pending.findIndex(({ isFollowUp }, index) => index > 0 && !isFollowUp)
+      : -1;
     if (insertAt > 0) this.#pending.splice(insertAt, 0, pending);
     else this.#pending.push(pending);
     if (this.#pending.length === 1) this.#begin();
@@ -152,12 +154,12 @@ export class WorkerLink {
 
   /** Sends the request whose turn it is, and starts its deadline. */
   #begin(): void {
-    this.#endTurn();
+    this.#clearDeadline();
     const next = this.#firstWanted();
     if (!next) return;
-    this.#turnAt = performance.now();
+    this.#deadlineStartMs = performance.now();
     if (next.request) this.#worker.postMessage(next.request);
-    this.#endTurn = patientTimer(next.deadlineMs, () => {
+    this.#clearDeadline = patientTimer(next.deadlineMs, () => {
       if (this.#pending[0] !== next) return;
       const text = `the grammar took more than ${next.deadlineMs} ms; use a simpler one`;
       this.#fail(handlerError('limit-exceeded', text));
@@ -175,7 +177,7 @@ export class WorkerLink {
     return undefined;
   }
 
-  #onAnswer({ reply, cpuMs }: Sent): void {
+  #onAnswer({ reply, cpuMs }: SentReply): void {
     if (this.#endReason) return;
     const answeredRequest = this.#pending.shift();
     answeredRequest?.asker.charge(cpuMs);
@@ -186,13 +188,13 @@ export class WorkerLink {
     answeredRequest?.resolve(reply);
   }
 
-  /** Ends the worker because of its current request, which pays for the time since its turn began. */
+  /** Ends the worker because of its current request, which pays for the time since its deadline began. */
   #fail(reason: HandlerError): void {
     const [culprit] = this.#pending;
     if (this.#endReason) return;
     this.#pending.shift();
     // The timer waits longer for a stalled process, and the guest does not pay for that.
-    const elapsedMs = Math.min(performance.now() - this.#turnAt, culprit?.deadlineMs ?? 0);
+    const elapsedMs = Math.min(performance.now() - this.#deadlineStartMs, culprit?.deadlineMs ?? 0);
     culprit?.asker.charge(elapsedMs + this.#setUpMs);
     this.#end(reason);
     culprit?.resolve({ tag: 'ended', culprit: true, val: reason });
@@ -201,7 +203,7 @@ export class WorkerLink {
   #end(reason: HandlerError): void {
     if (this.#endReason) return;
     this.#endReason = reason;
-    this.#endTurn();
+    this.#clearDeadline();
     void this.#worker.terminate();
     for (const { resolve } of this.#pending.splice(0)) resolve({ tag: 'ended', culprit: false, val: reason });
   }

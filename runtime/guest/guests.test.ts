@@ -11,7 +11,7 @@ import { Guests } from './guests.ts';
 
 const INSTANCES = 20;
 
-interface Made {
+interface LaunchRecord {
   /** Turns of the event loop in which the instances were made. */
   readonly turns: readonly number[];
   /** Sizes of the modules that were compiled whole. */
@@ -21,7 +21,7 @@ interface Made {
 }
 
 /** Launches `INSTANCES` at once in a sandbox whose frames wait as long as `isBehind` says so. */
-async function launchAll(isBehind: () => boolean): Promise<Made> {
+async function launchAll(isBehind: () => boolean): Promise<LaunchRecord> {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const planner = () => planFiles(artifact.directory, artifact.coreModules);
   const { key, plan, modules } = await readProgram('f', artifact, new ModuleFiles(), planner);
@@ -43,18 +43,18 @@ async function launchAll(isBehind: () => boolean): Promise<Made> {
     ...{ world: compileWorld(recordingHost().host), poolBytes: 0 },
     ...{ tell, isBehind, compileWhole },
   });
-  const count = () => {
+  const countTurns = () => {
     turn++;
-    if (turns.length < INSTANCES) setImmediate(count);
+    if (turns.length < INSTANCES) setImmediate(countTurns);
   };
 
   for (const [i, { hash, bytes }] of modules.entries())
     guests.take({ kind: 'module', hash, whole: i === 0 }, bytes as Uint8Array<ArrayBuffer>);
-  const sent = modules.map(({ file, hash }) => ({ file, hash }));
-  guests.take({ kind: 'program', key, plan, modules: sent }, new Uint8Array());
+  const moduleNames = modules.map(({ file, hash }) => ({ file, hash }));
+  guests.take({ kind: 'program', key, plan, modules: moduleNames }, new Uint8Array());
   for (let instance = 1; instance <= INSTANCES; instance++)
     guests.take({ kind: 'prepare', instance, key }, new Uint8Array());
-  setImmediate(count);
+  setImmediate(countTurns);
   await done.promise;
   return { turns, wholes, moduleBytes: modules[0]?.bytes.length };
 }
@@ -68,11 +68,11 @@ it('a sandbox makes one instance in each turn of the event loop, so that it answ
 });
 
 it('answers that guests wait for go before launches, but not for ever', async () => {
-  let looks = 0;
+  let behindChecks = 0;
   const { turns } = await launchAll(() => {
-    looks++;
+    behindChecks++;
     return true;
   });
   assert.equal(turns.length, INSTANCES);
-  assert.ok(looks > INSTANCES, `${looks} looks at the frames for ${INSTANCES} launches`);
+  assert.ok(behindChecks > INSTANCES, `${behindChecks} looks at the frames for ${INSTANCES} launches`);
 });

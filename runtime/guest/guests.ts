@@ -28,7 +28,7 @@ interface Instance {
   running: boolean;
   /** CPU time that the runtime charged and counts itself: reports to the runtime leave it out. */
   chargedMs: number;
-  toldCpuMs: number;
+  reportedCpuMs: number;
 }
 
 const MAX_TEXT_CHARACTERS = 16 << 10;
@@ -49,7 +49,7 @@ export class Guests {
   /** Instances taken from the pool that run or are about to run, by the runtime's number. */
   readonly #instances = new Map<number, Instance>();
   /** Invocations whose instances are being made. */
-  #preparing = 0;
+  #preparingCount = 0;
   /** Launches that wait for their turn, oldest first. */
   readonly #launches: (() => void)[] = [];
   #deviceBusy = false;
@@ -67,7 +67,7 @@ export class Guests {
 
   /** True while an invocation holds an instance or waits for one. */
   get busy(): boolean {
-    return this.#instances.size + this.#preparing > 0;
+    return this.#instances.size + this.#preparingCount > 0;
   }
 
   /** Number of ready instances. */
@@ -132,7 +132,7 @@ export class Guests {
     invocation.attach({
       task: execution,
       charge: (cpuMs) => {
-        // Another invocation may use an instance that this one has released.
+        // After its release, the instance may belong to another invocation.
         if (this.#instances.get(number) !== instance) return;
         instance.chargedMs += cpuMs;
         execution.charge(cpuMs);
@@ -159,8 +159,8 @@ export class Guests {
     const changedUsage: InstanceUsed[] = [];
     for (const [number, instance] of this.#instances) {
       const usage = usedOf(instance);
-      if (usage.cpuMs === instance.toldCpuMs) continue;
-      instance.toldCpuMs = usage.cpuMs;
+      if (usage.cpuMs === instance.reportedCpuMs) continue;
+      instance.reportedCpuMs = usage.cpuMs;
       changedUsage.push({ instance: number, ...usage });
     }
     return changedUsage;
@@ -191,7 +191,7 @@ export class Guests {
 
   async #prepare(instance: number, key: string): Promise<void> {
     const startMs = performance.now();
-    this.#preparing += 1;
+    this.#preparingCount += 1;
     try {
       const isKnown = this.#pool.has(key);
       const compiling = this.#programs.get(key);
@@ -203,13 +203,13 @@ export class Guests {
       const { execution, instantiateMs, ready } = this.#pool.take(key);
       // The program may have been forgotten in the meantime.
       if (!this.#programs.has(key)) this.#pool.forget(key);
-      this.#instances.set(instance, { key, program, execution, running: false, chargedMs: 0, toldCpuMs: 0 });
+      this.#instances.set(instance, { key, program, execution, running: false, chargedMs: 0, reportedCpuMs: 0 });
       this.#tell({ kind: 'prepared', instance, ready, compileMs, instantiateMs });
     } catch (error) {
       const message = shortened(error instanceof Error ? error.message : String(error));
       this.#tell({ kind: 'unprepared', instance, message });
     } finally {
-      this.#preparing -= 1;
+      this.#preparingCount -= 1;
     }
   }
 

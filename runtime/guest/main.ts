@@ -36,9 +36,9 @@ const end = new SandboxEnd(new Socket({ fd: CHANNEL, readable: true, writable: t
     process.exit(1);
   },
 });
-let quiet = 0;
+let skippedBeats = 0;
 setInterval(() => {
-  quiet = guests.busy || quiet >= IDLE_BEATS - 1 ? 0 : quiet + 1;
-  if (quiet === 0) end.tell({ kind: 'beat', used: guests.takeUsage(), ready: guests.ready });
+  skippedBeats = guests.busy || skippedBeats >= IDLE_BEATS - 1 ? 0 : skippedBeats + 1;
+  if (skippedBeats === 0) end.tell({ kind: 'beat', used: guests.takeUsage(), ready: guests.ready });
 }, BEAT_MS);
 end.tell({ kind: 'ready' });

@@ -2,7 +2,7 @@ import type { AdapterInfo, StepRequest as WireStepRequest } from '#gpu-host/prot
 import { err, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Mask, StepResult } from '#wit/generated/host.ts';
-import { countStepTokens, leastOf, tokensOf } from './fused.ts';
+import { countStepTokens, minChargedTokens, tokensOf } from './fused.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
@@ -47,7 +47,7 @@ export const adapter = {
     request: WireStepRequest,
   ): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);
-    const refused = refuseName(name) ?? inferlet.refuseTokens(leastOf(tokens));
+    const refused = refuseName(name) ?? inferlet.refuseTokens(minChargedTokens(tokens));
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('adapter');
     if (offered.tag === 'err') return Promise.resolve(offered);

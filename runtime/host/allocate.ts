@@ -16,7 +16,7 @@ const unexport =
   ({ device, queue }: Side): Promise<Outcome<undefined>> =>
     device.ask(queue, { op: 'unexport', name });
 
-/** Calls that control where the pages of an export are, at the GPU host that has them. */
+/** Sends a call that controls where the pages of an export are kept to the GPU host that has them. */
 const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> => {
   const { name } = operation;
   const refused = refuseName(name);

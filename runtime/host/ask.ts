@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import type { AttemptName } from '#scheduler/invocations/types.ts';
-import { toldText } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/told-text.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 
@@ -37,7 +37,7 @@ export function attemptOf({ description: { id, epoch } }: Inferlet): AttemptName
 export function fromStore(error: unknown): HandlerError {
   const stored = StoreError.from(error);
   const { code } = stored;
-  const message = toldText(stored);
+  const message = textForTenant(stored);
   if (code === 'store-unavailable')
     return handlerError('unavailable', `the platform's store cannot be reached now: ${message}`);
   if (code === 'stale-attempt') return handlerError('closed', message);

@@ -90,7 +90,7 @@ export class ChildHandle {
     this.#enqueue(async () => {
       const child = await this.#child;
       if (child.tag === 'ok') await child.val.closeInbox();
-      // Ignore errors: a child that cannot be told has ended.
+      // Ignore the error: the call fails only when the child has ended.
     }).catch(() => undefined);
   }
 
@@ -175,8 +175,8 @@ export class ChildHandle {
 }
 
 function launchChild(inferlet: Inferlet, name: string, input: string): Promise<Outcome<RunningChild>> {
-  if (!inferlet.own) return Promise.resolve(err(handlerError('unsupported', 'this host launches no children')));
-  return inferlet.own.children.launch(name, input).catch((error: unknown) => {
+  if (!inferlet.invocation) return Promise.resolve(err(handlerError('unsupported', 'this host launches no children')));
+  return inferlet.invocation.children.launch(name, input).catch((error: unknown) => {
     return err(handlerError('internal', `the child could not be launched: ${unexpected(error)}`));
   });
 }

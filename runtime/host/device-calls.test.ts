@@ -17,20 +17,20 @@ import { value } from '../testing/outcome.ts';
 import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
-const TOP = 8;
-/** Largest difference of two log-probabilities of which one was computed from rotated keys. */
+const TOP_K = 8;
+/** Largest accepted difference between a log-probability computed from rotated keys and one computed without rotation. */
 const ROTATION_ERROR = 1e-4;
 
 const u32 = (...values: number[]) => Uint32Array.from(values);
-const text = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
-const count = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
+const testTokens = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
+const range = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
 
 async function failure(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
   const settled = await outcome;
   return settled.tag === 'err' ? settled.val.tag : 'ok';
 }
 
-function close(left: ArrayLike<number>, right: ArrayLike<number>, within = ROTATION_ERROR): void {
+function assertClose(left: ArrayLike<number>, right: ArrayLike<number>, within = ROTATION_ERROR): void {
   assert.equal(left.length, right.length);
   for (let i = 0; i < left.length; i++) {
     const [a, b] = [left[i] ?? Number.NaN, right[i] ?? Number.NaN];
@@ -72,11 +72,11 @@ describe('calls from an inferlet to a GPU host', () => {
   ) =>
     value(
       await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
-        ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
-        ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP } },
+        ...{ tokens, positions: range(tokens.length, first), inPages, outPages, mask: undefined },
+        ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP_K } },
       }),
     ).distributions;
-  /** The distributions after each of `tokens` on a fresh text. */
+  /** The distribution after each token of `tokens`, which a new inferlet computes in one step. */
   const expected = (tokens: Uint32Array) => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
@@ -85,45 +85,54 @@ describe('calls from an inferlet to a GPU host', () => {
   describe('allocate', () => {
     it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {
       const maker = inferlet();
-      const held = pages(maker, 2);
-      await step(maker, text(20), 0, u32(), held);
-      const make = (name: string) =>
-        maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, held, name, false);
-      value(await make('a/b'));
-      assert.equal(await failure(make('a/b')), 'invalid-argument');
-      assert.equal(await failure(make('a b')), 'invalid-argument');
+      const exportedPages = pages(maker, 2);
+      await step(maker, testTokens(20), 0, u32(), exportedPages);
+      const exportPages = (name: string) =>
+        maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, exportedPages, name, false);
+      value(await exportPages('a/b'));
+      assert.equal(await failure(exportPages('a/b')), 'invalid-argument');
+      assert.equal(await failure(exportPages('a b')), 'invalid-argument');
       await maker.end();
 
       const user = inferlet();
-      const get = (guest: TestInferlet, name: string) =>
+      const importPages = (guest: TestInferlet, name: string) =>
         guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
-      const imported = value(await get(user, 'a/b'));
+      const imported = value(await importPages(user, 'a/b'));
       assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [2, 20, 20]);
       assert.equal(user.inferlet.pagesPeak.get('tiny'), 2);
-      const [row] = await step(user, text(21).slice(20), 20, imported.pages, u32());
-      close(row?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+      const [row] = await step(user, testTokens(21).slice(20), 20, imported.pages, u32());
+      assertClose(row?.logProbabilities ?? [], (await expected(testTokens(21))).at(-1)?.logProbabilities ?? []);
 
-      assert.equal(await failure(get(user, 'a/c')), 'not-found');
-      assert.equal(await failure(get(inferlet({ tenant: 'other' }), 'a/b')), 'not-found');
+      assert.equal(await failure(importPages(user, 'a/c')), 'not-found');
+      assert.equal(await failure(importPages(inferlet({ tenant: 'other' }), 'a/b')), 'not-found');
       const list = () => user.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', user.queue);
       assert.deepEqual(value(await list()), [
         { name: 'a/b', pages: 2, tokens: 20, nextPosition: 20, persistent: false },
       ]);
-      const forget = () => user.call<Promise<Outcome<undefined>>>('allocate', 'unexport', user.queue, 'a/b');
-      value(await forget());
-      assert.equal(await failure(forget()), 'not-found');
+      const unexport = () => user.call<Promise<Outcome<undefined>>>('allocate', 'unexport', user.queue, 'a/b');
+      value(await unexport());
+      assert.equal(await failure(unexport()), 'not-found');
       assert.deepEqual(value(await list()), []);
     });
 
     it('reports and changes where an export is', async () => {
       const maker = inferlet();
-      const held = pages(maker, 2);
-      await step(maker, text(20), 0, u32(), held);
-      value(await maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, held, 'p', false));
+      const exportedPages = pages(maker, 2);
+      await step(maker, testTokens(20), 0, u32(), exportedPages);
+      value(
+        await maker.call<Promise<Outcome<undefined>>>(
+          'allocate',
+          'export-pages',
+          maker.queue,
+          exportedPages,
+          'p',
+          false,
+        ),
+      );
       const ask = (name: string, ...given: unknown[]) =>
         maker.call<Promise<Outcome<Residency>>>('allocate', name, maker.queue, 'p', ...given);
-      const { bytes, ...place } = value(await ask('export-residency'));
-      assert.deepEqual(place, { tier: 'device', devicePages: 2, memoryPages: 0, diskPages: 0, leaseMs: 0 });
+      const { bytes, ...residency } = value(await ask('export-residency'));
+      assert.deepEqual(residency, { tier: 'device', devicePages: 2, memoryPages: 0, diskPages: 0, leaseMs: 0 });
       assert.equal(typeof bytes, 'bigint');
       assert.ok(value(await ask('pin-export', 60_000)).leaseMs > 0);
       assert.equal(value(await ask('unpin-export')).leaseMs, 0);
@@ -137,21 +146,21 @@ describe('calls from an inferlet to a GPU host', () => {
     it('copies single tokens, and slots with shifted positions', async () => {
       const guest = inferlet();
       const [source, target, shifted] = [pages(guest, 2), pages(guest, 2), pages(guest, 2)];
-      await step(guest, text(20), 0, u32(), source);
-      guest.call('allocate', 'copy-tokens', guest.queue, source, count(20), target, count(20, 100));
+      await step(guest, testTokens(20), 0, u32(), source);
+      guest.call('allocate', 'copy-tokens', guest.queue, source, range(20), target, range(20, 100));
       for (const page of [0, 1]) {
         const slots = page === 0 ? PAGE_SIZE : 4;
         guest.call('allocate', 'copy-slots', guest.queue, target[page], 0, shifted[page], 0, slots, -100);
       }
-      const next = text(21).slice(20);
+      const next = testTokens(21).slice(20);
       const [whole, moved, back] = await Promise.all([
         step(guest, next, 20, source, u32()),
         step(guest, next, 120, target, u32()),
         step(guest, next, 20, shifted, u32()),
       ]);
       // Keys depend only on the distances between positions.
-      close(moved[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
-      close(back[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
+      assertClose(moved[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
+      assertClose(back[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
     });
   });
 
@@ -160,7 +169,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const guest = inferlet();
       const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 6));
       const [inputs, states] = [embeds.slice(0, 5), embeds.slice(5)];
-      guest.call('input-text', 'embed-text', guest.queue, text(5), count(5), inputs);
+      guest.call('input-text', 'embed-text', guest.queue, testTokens(5), range(5), inputs);
       const scores = value(
         await guest.call<Promise<Outcome<Float32Array>>>(
           'introspect',
@@ -169,16 +178,20 @@ describe('calls from an inferlet to a GPU host', () => {
         ),
       );
       assert.equal(scores.length, 5);
-      close([scores.reduce((sum, score) => sum + score, 0)], [5]);
+      assertClose([scores.reduce((sum, score) => sum + score, 0)], [5]);
       const state = states[0] ?? 0;
       const ask = <T>(name: string, ...args: unknown[]) =>
         guest.call<Promise<Outcome<T>>>('output-text', name, guest.queue, state, ...args).then(value);
       const { vocabularySize } = guest.queue.model?.summary ?? { vocabularySize: 0 };
-      const all = await ask<Float32Array>('log-probabilities', count(vocabularySize));
-      close([all.reduce((sum, logarithm) => sum + Math.exp(logarithm), 0)], [1]);
-      close([await ask<number>('entropy')], [all.reduce((sum, p) => sum - p * Math.exp(p), 0)], 1e-3);
+      const logProbabilities = await ask<Float32Array>('log-probabilities', range(vocabularySize));
+      assertClose([logProbabilities.reduce((sum, logarithm) => sum + Math.exp(logarithm), 0)], [1]);
+      assertClose(
+        [await ask<number>('entropy')],
+        [logProbabilities.reduce((sum, p) => sum - p * Math.exp(p), 0)],
+        1e-3,
+      );
       const best = await ask<{ tokens: Uint32Array; logProbabilities: Float32Array }>('next-distribution', 3);
-      close(await ask<Float32Array>('log-probabilities', best.tokens), best.logProbabilities);
+      assertClose(await ask<Float32Array>('log-probabilities', best.tokens), best.logProbabilities);
       const embed = await ask<Float32Array>('read-embed');
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
     });
@@ -195,7 +208,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.equal(await failure(outcome), 'unsupported');
       const file = guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, undefined, 'read');
       assert.equal(await failure(file.ready()), 'unsupported');
-      assert.equal(await failure(file.pred(text(1), count(1), 1)), 'unsupported');
+      assert.equal(await failure(file.pred(testTokens(1), range(1), 1)), 'unsupported');
       assert.equal(await failure(file.fork().ready()), 'unsupported');
       const grammar = guest.call<{ ready(): Promise<Outcome<undefined>> }>(
         'grammar',
@@ -208,8 +221,8 @@ describe('calls from an inferlet to a GPU host', () => {
 
   describe('adapter', () => {
     const request = (guest: TestInferlet) => ({
-      ...{ tokens: text(20), positions: count(20), inPages: u32(), outPages: pages(guest, 2), mask: undefined },
-      ...{ rows: 1, output: { tag: 'distributions', val: TOP } },
+      ...{ tokens: testTokens(20), positions: range(20), inPages: u32(), outPages: pages(guest, 2), mask: undefined },
+      ...{ rows: 1, output: { tag: 'distributions', val: TOP_K } },
     });
     const adapted = (guest: TestInferlet, name = 'other') =>
       guest.call<Promise<Outcome<StepResult>>>('adapter', 'step', guest.queue, name, request(guest));
@@ -224,10 +237,10 @@ describe('calls from an inferlet to a GPU host', () => {
       value(await load('other'));
       assert.equal(value(await list())[0]?.loaded, true);
 
-      const own = value(await adapted(guest)).distributions[0]?.logProbabilities ?? [];
+      const adaptedProbabilities = value(await adapted(guest)).distributions[0]?.logProbabilities ?? [];
       const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 21));
       const [inputs, states] = [embeds.slice(0, 20), embeds.slice(20)];
-      guest.call('input-text', 'embed-text', guest.queue, text(20), count(20), inputs);
+      guest.call('input-text', 'embed-text', guest.queue, testTokens(20), range(20), inputs);
       const lists = [u32(), inputs, u32(), states, undefined];
       guest.call('adapter', 'forward-with-adapter', guest.queue, 'other', ...lists);
       const state = states[0] ?? 0;
@@ -236,11 +249,11 @@ describe('calls from an inferlet to a GPU host', () => {
         'next-distribution',
         guest.queue,
         state,
-        TOP,
+        TOP_K,
       );
-      close(value(await next).logProbabilities, own);
-      const plain = (await expected(text(20))).at(-1)?.logProbabilities ?? [];
-      assert.throws(() => close(own, plain));
+      assertClose(value(await next).logProbabilities, adaptedProbabilities);
+      const plain = (await expected(testTokens(20))).at(-1)?.logProbabilities ?? [];
+      assert.throws(() => assertClose(adaptedProbabilities, plain));
       assert.equal(await failure(adapted(guest, 'nobody')), 'not-found');
     });
 
@@ -281,19 +294,19 @@ describe('calls from an inferlet to a GPU host', () => {
     it('append predicted tokens in the order of the calls, without waiting', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
-      const tokens = text(40);
+      const tokens = testTokens(40);
       const parts = [0, 7, 16, 33, 40];
       const rows = await Promise.all(
         parts.slice(1).map((end, i) => {
           const start = parts[i] ?? 0;
-          return file.pred(tokens.slice(start, end), count(end - start, start), TOP);
+          return file.pred(tokens.slice(start, end), range(end - start, start), TOP_K);
         }),
       );
-      const all = rows.flatMap((outcome) => [...value(outcome)]);
+      const distributions = rows.flatMap((outcome) => [...value(outcome)]);
       const want = await expected(tokens);
-      assert.equal(all.length, want.length);
-      all.forEach((row, i) => {
-        close(row.logProbabilities, want[i]?.logProbabilities ?? []);
+      assert.equal(distributions.length, want.length);
+      distributions.forEach((row, i) => {
+        assertClose(row.logProbabilities, want[i]?.logProbabilities ?? []);
       });
       assert.deepEqual([file.tokens, file.nextPosition, file.pages.length], [40, 40, 3]);
       assert.equal(await failure(file.pred(u32(1, 2), u32(40), 1)), 'invalid-argument');
@@ -304,50 +317,50 @@ describe('calls from an inferlet to a GPU host', () => {
     it('continue after tokens that step wrote into their reserved pages', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
-      value(await file.pred(text(10), count(10), 1));
-      const room = value(file.reserve(10));
-      assert.equal(room.length, 2);
-      await step(guest, text(20).slice(10), 10, file.pages.slice(0, 1), room);
+      value(await file.pred(testTokens(10), range(10), 1));
+      const reservedPages = value(file.reserve(10));
+      assert.equal(reservedPages.length, 2);
+      await step(guest, testTokens(20).slice(10), 10, file.pages.slice(0, 1), reservedPages);
       file.filled(10, 20);
       assert.deepEqual([file.tokens, file.nextPosition], [20, 20]);
-      const [row] = value(await file.pred(text(21).slice(20), u32(20), TOP));
-      close(row?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+      const [row] = value(await file.pred(testTokens(21).slice(20), u32(20), TOP_K));
+      assertClose(row?.logProbabilities ?? [], (await expected(testTokens(21))).at(-1)?.logProbabilities ?? []);
       assert.equal(await failure(file.reserve(1_000_000)), 'limit-exceeded');
     });
 
     it('can be forked, extracted and merged, with their positions', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
-      value(await file.pred(text(30), count(30), 1));
+      value(await file.pred(testTokens(30), range(30), 1));
       const fork = file.fork();
-      const head = file.extract(count(11), undefined);
-      const tail = file.extract(count(19, 11), 0);
+      const head = file.extract(range(11), undefined);
+      const tail = file.extract(range(19, 11), 0);
       value(await tail.ready());
       assert.deepEqual([head.tokens, tail.tokens, tail.nextPosition], [11, 19, 19]);
       // The forked file continues separately.
-      value(await file.pred(text(1, 9), u32(30), 1));
-      const kept = head.fork();
+      value(await file.pred(testTokens(1, 9), u32(30), 1));
+      const headFork = head.fork();
       value(await head.merge(tail, false));
       // `head` kept the position bound of the whole text, so merged tokens begin behind that bound.
       assert.deepEqual([head.tokens, head.nextPosition], [30, 49]);
-      const renumbered = kept.extract(count(11), 0);
+      const renumbered = headFork.extract(range(11), 0);
       value(await renumbered.merge(tail, false));
       assert.deepEqual([renumbered.tokens, renumbered.nextPosition], [30, 30]);
-      const next = text(31).slice(30);
-      const whole = value(await fork.pred(next, u32(30), TOP))[0]?.logProbabilities ?? [];
-      close(value(await renumbered.pred(next, u32(30), TOP))[0]?.logProbabilities ?? [], whole);
+      const next = testTokens(31).slice(30);
+      const whole = value(await fork.pred(next, u32(30), TOP_K))[0]?.logProbabilities ?? [];
+      assertClose(value(await renumbered.pred(next, u32(30), TOP_K))[0]?.logProbabilities ?? [], whole);
       assert.equal(await failure(file.extract(u32(31), 0).ready()), 'invalid-argument');
-      const backwards = fork.extract(count(30).reverse(), undefined);
+      const backwards = fork.extract(range(30).reverse(), undefined);
       value(await backwards.ready());
-      const [row] = value(await backwards.pred(next, u32(30), TOP));
+      const [row] = value(await backwards.pred(next, u32(30), TOP_K));
       // Keys carry their positions, so the order in the cache does not matter.
-      close(row?.logProbabilities ?? [], whole);
+      assertClose(row?.logProbabilities ?? [], whole);
     });
 
     it('are saved, listed, locked and removed', async () => {
       const maker = inferlet({ functionName: 'maker' });
       const file = open(maker, undefined);
-      value(await file.pred(text(20), count(20), 1));
+      value(await file.pred(testTokens(20), range(20), 1));
       value(await file.save('notes/1', true, 'writable'));
       value(await file.save('notes/2', false, 'private'));
       assert.deepEqual(
@@ -362,19 +375,19 @@ describe('calls from an inferlet to a GPU host', () => {
       const writer = inferlet({ functionName: 'writer' });
       assert.equal(await failure(open(writer, 'notes/3').ready()), 'not-found');
       assert.equal(await failure(open(writer, 'notes/2').ready()), 'unsupported');
-      const held = open(writer, 'notes/1', 'write');
-      value(await held.ready());
+      const lockedFile = open(writer, 'notes/1', 'write');
+      value(await lockedFile.ready());
       assert.equal(await failure(open(maker, 'notes/1', 'write').ready()), 'unavailable');
       const reader = open(maker, 'notes/1');
-      value(await held.pred(text(21).slice(20), u32(20), 1));
-      value(await held.save('notes/1', true, 'writable'));
+      value(await lockedFile.pred(testTokens(21).slice(20), u32(20), 1));
+      value(await lockedFile.save('notes/1', true, 'writable'));
       value(await reader.ready());
       assert.equal(reader.tokens, 20);
       const later = open(maker, 'notes/1');
       value(await later.ready());
       assert.equal(later.tokens, 21);
       // Dropping a file and ending its inferlet both release the lock.
-      held.drop();
+      lockedFile.drop();
       const second = open(maker, 'notes/1', 'write');
       value(await second.ready());
       await maker.end();
@@ -391,14 +404,17 @@ describe('calls from an inferlet to a GPU host', () => {
     it('let calls wait until the file is open', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
-      value(await file.pred(text(20), count(20), 1));
+      value(await file.pred(testTokens(20), range(20), 1));
       value(await file.save('later', false, 'private'));
       const again = open(guest, 'later');
       const fork = again.fork();
-      const row = fork.pred(text(21).slice(20), u32(20), TOP);
+      const row = fork.pred(testTokens(21).slice(20), u32(20), TOP_K);
       const joined = again.merge(fork, false);
       again.unlock();
-      close(value(await row)[0]?.logProbabilities ?? [], (await expected(text(21))).at(-1)?.logProbabilities ?? []);
+      assertClose(
+        value(await row)[0]?.logProbabilities ?? [],
+        (await expected(testTokens(21))).at(-1)?.logProbabilities ?? [],
+      );
       value(await joined);
       const dropped = open(guest, 'later', 'write');
       dropped.drop();
@@ -409,7 +425,7 @@ describe('calls from an inferlet to a GPU host', () => {
     it('report a refusal of the device, and synchronize reports it once', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
-      value(await file.pred(text(20), count(20), 1));
+      value(await file.pred(testTokens(20), range(20), 1));
       const other = file.fork();
       // Frees the pages without the file's knowledge.
       guest.call('allocate', 'free-pages', guest.queue, other.pages);
@@ -429,7 +445,7 @@ describe('calls from an inferlet to a GPU host', () => {
       tooMany.drop();
       const [first] = files;
       assert.ok(first);
-      value(await first.pred(text(20), count(20), 1));
+      value(await first.pred(testTokens(20), range(20), 1));
       assert.equal(guest.queue.device?.heldPages, 2);
       first.drop();
       first.drop();
@@ -442,7 +458,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       guest.call('queue', '[resource-drop]queue', guest.queue);
-      value(await file.pred(text(20), count(20), 1));
+      value(await file.pred(testTokens(20), range(20), 1));
       file.drop();
       assert.equal(await failure(guest.queue.settle()), 'not-found');
     });

@@ -11,8 +11,8 @@ import { failureOf, value } from '../testing/outcome.ts';
 import { TextService } from '../texts/service.ts';
 
 const TEXT = 'the king of france '.repeat(12);
-/** Texts of many batches. */
-const MANY = new Array<string>(256).fill(TEXT);
+/** Texts that the GPU host encodes in many batches. */
+const MANY_TEXTS = new Array<string>(256).fill(TEXT);
 const CALLS = 16;
 
 describe('inputs of encoders', () => {
@@ -20,25 +20,25 @@ describe('inputs of encoders', () => {
   let host: TestGpuHost;
   let connection: GpuHostConnection;
   /** Tokens that the host had computed before the test. */
-  let earlier = 0;
-  /** Tokens of `MANY`. */
-  let each = 0;
+  let computedBefore = 0;
+  /** Tokens of `MANY_TEXTS`. */
+  let manyTokens = 0;
   const onHost = async () => (await connection.stats()).encoders[0]?.tokens ?? 0;
-  const computed = async () => (await onHost()) - earlier;
+  const computed = async () => (await onHost()) - computedBefore;
   const open = (options: TestInferletOptions = {}, to = connection) =>
     new TestInferlet(to, { services: { texts }, encoders: ['small'], tokens: 10_000_000, ...options });
-  const embed = (guest: TestInferlet, words: readonly string[] = MANY) =>
+  const embed = (guest: TestInferlet, words: readonly string[] = MANY_TEXTS) =>
     guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', words);
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   before(async () => {
     host = await TestGpuHost.start({ encoder: 'small' });
     connection = await GpuHostConnection.connect(host.address);
     const guest = open();
-    each = MANY.length * value(await embed(guest, [TEXT])).tokens;
+    manyTokens = MANY_TEXTS.length * value(await embed(guest, [TEXT])).tokens;
     await guest.end();
   });
   beforeEach(async () => {
-    earlier = await onHost();
+    computedBefore = await onHost();
   });
   after(async () => {
     connection.close();
@@ -46,21 +46,21 @@ describe('inputs of encoders', () => {
     await texts.close();
   });
 
-  /** Calls of many batches, the first of which has been computed. */
-  async function begun(guest: TestInferlet): Promise<Promise<Outcome<Vectors>>[]> {
+  /** Starts calls of many batches each, and waits until the host has computed the first batch. */
+  async function startCalls(guest: TestInferlet): Promise<Promise<Outcome<Vectors>>[]> {
     const calls = Array.from({ length: CALLS }, () => embed(guest));
     while (guest.inferlet.inputTokens === 0) await turn();
     return calls;
   }
 
-  /** The outcome of the last call, once all have one: the first calls may have been computed. */
+  /** The outcome of the last call, once every call has an outcome. The first calls may have succeeded. */
   const lastOf = async (calls: Promise<Outcome<Vectors>>[]) => (await Promise.all(calls)).at(-1) as Outcome<Vectors>;
 
   it('are billed with their answer, and not again at the end', async () => {
     const guest = open();
     const { tokens } = value(await embed(guest));
     assert.equal(guest.inferlet.inputTokens, tokens);
-    // The guest drops the future after the batches.
+    // The guest drops the future after the host has computed every batch.
     const dropped = embed(guest);
     value(await dropped);
     TestInferlet.releaseFuture(dropped);
@@ -70,72 +70,75 @@ describe('inputs of encoders', () => {
 
   it('are billed as far as they were computed when the guest drops the futures in the middle', async () => {
     const guest = open();
-    const calls = await begun(guest);
+    const calls = await startCalls(guest);
     for (const call of calls) TestInferlet.releaseFuture(call);
     await Promise.all(calls);
     await guest.end();
     const billed = guest.inferlet.inputTokens;
     assert.equal(billed, await computed());
-    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+    assert.ok(billed < CALLS * manyTokens, `${billed} of ${CALLS * manyTokens} tokens`);
   });
 
   it('are not billed when the guest drops the future before their batch', async () => {
     const [ahead, behind] = [open(), open()];
-    const calls = await begun(ahead);
-    // While the host stands still, it computes no batch, and the call gets its place behind those of `ahead`.
+    const calls = await startCalls(ahead);
+    // The paused host computes no batch, so the call of `behind` queues after the calls of `ahead`.
     host.pause();
-    behind.inferlet.tokens.allow(NOTHING_COUNTED, { left: 2 * each, until: null });
-    const waiting = embed(behind, MANY.slice(0, 8));
-    while (behind.inferlet.tokens.quotaLeft === 2 * each) await turn();
+    behind.inferlet.tokens.allow(NOTHING_COUNTED, { left: 2 * manyTokens, until: null });
+    const waiting = embed(behind, MANY_TEXTS.slice(0, 8));
+    while (behind.inferlet.tokens.quotaLeft === 2 * manyTokens) await turn();
     TestInferlet.releaseFuture(waiting);
     host.resume();
     assert.equal(failureOf(await waiting), 'closed');
     for (const call of calls) value(await call);
     await Promise.all([ahead.end(), behind.end()]);
     assert.equal(ahead.inferlet.inputTokens + behind.inferlet.inputTokens, await computed());
-    assert.equal(ahead.inferlet.inputTokens, CALLS * each);
+    assert.equal(ahead.inferlet.inputTokens, CALLS * manyTokens);
   });
 
   it('are billed as far as they were computed when their inferlet ends', async () => {
     const guest = open();
-    const calls = await begun(guest);
+    const calls = await startCalls(guest);
     await guest.end();
     // A worker may not have tokenized the texts of the last call yet.
     assert.match(failureOf(await lastOf(calls)) ?? '', /^(cancelled|terminated)$/);
     const billed = guest.inferlet.inputTokens;
     assert.equal(billed, await computed());
-    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+    assert.ok(billed < CALLS * manyTokens, `${billed} of ${CALLS * manyTokens} tokens`);
   });
 
   it('are billed as far as they were computed when the host terminates their inferlet', async () => {
     const guest = open({ id: 'again' });
-    const calls = await begun(guest);
+    const calls = await startCalls(guest);
     const newer = connection.openInferlet({ id: 'again', epoch: 1, maxPages: 0, arrival: 1 });
     assert.equal(failureOf(await lastOf(calls)), 'terminated');
     await Promise.all([guest.end(), newer.close()]);
     const billed = guest.inferlet.inputTokens;
     assert.equal(billed, await computed());
-    assert.ok(billed < CALLS * each, `${billed} of ${CALLS * each} tokens`);
+    assert.ok(billed < CALLS * manyTokens, `${billed} of ${CALLS * manyTokens} tokens`);
   });
 
   it('count in full against the quota while they are computed', async () => {
     const guest = open();
-    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: 1.5 * each, until: null });
+    guest.inferlet.tokens.allow(NOTHING_COUNTED, { left: 1.5 * manyTokens, until: null });
     const first = embed(guest);
-    while (guest.inferlet.tokens.quotaLeft > each) await turn();
-    assert.equal(guest.inferlet.tokens.quotaLeft, 0.5 * each);
+    while (guest.inferlet.tokens.quotaLeft > manyTokens) await turn();
+    assert.equal(guest.inferlet.tokens.quotaLeft, 0.5 * manyTokens);
     assert.equal(failureOf(await embed(guest)), 'limit-exceeded');
     TestInferlet.releaseFuture(first);
     await first;
     await guest.end();
     const billed = await computed();
-    assert.deepEqual([guest.inferlet.inputTokens, guest.inferlet.tokens.quotaLeft], [billed, 1.5 * each - billed]);
+    assert.deepEqual(
+      [guest.inferlet.inputTokens, guest.inferlet.tokens.quotaLeft],
+      [billed, 1.5 * manyTokens - billed],
+    );
   });
 
   it('are billed when they are sent to a host of the previous release', async () => {
     const versions = { oldest: PROTOCOL_VERSIONS.oldest, newest: ENCODED_VERSION - 1 };
-    const before = await GpuHostConnection.connect(host.address, { versions });
-    const guest = open({}, before);
+    const olderConnection = await GpuHostConnection.connect(host.address, { versions });
+    const guest = open({}, olderConnection);
     const { tokens } = value(await embed(guest));
     assert.equal(guest.inferlet.inputTokens, tokens);
     const ahead = embed(guest);
@@ -145,18 +148,18 @@ describe('inputs of encoders', () => {
     value(await ahead);
     await guest.end();
     assert.equal(guest.inferlet.inputTokens, 3 * tokens);
-    before.close();
+    olderConnection.close();
   });
 
   it('of a host that dies are billed as it reported them last', async () => {
     const guest = open();
-    const calls = await begun(guest);
-    // Before it answered, the host had reported all that it had computed to the inferlet.
+    const calls = await startCalls(guest);
+    // The host reports every computed token to the inferlet before it answers the call for its statistics.
     const known = await computed();
     await host.restart();
     assert.equal(failureOf(await lastOf(calls)), 'unavailable');
     const billed = guest.inferlet.inputTokens;
-    assert.ok(billed >= known && billed < CALLS * each, `${known}, ${billed} of ${CALLS * each} tokens`);
+    assert.ok(billed >= known && billed < CALLS * manyTokens, `${known}, ${billed} of ${CALLS * manyTokens} tokens`);
     await guest.end();
     assert.equal(guest.inferlet.inputTokens, billed);
     while (!connection.connected) await new Promise((resolve) => setTimeout(resolve, 10));
@@ -164,6 +167,6 @@ describe('inputs of encoders', () => {
     const next = open();
     value(await embed(next));
     await next.end();
-    assert.deepEqual([next.inferlet.inputTokens, await onHost()], [each, each]);
+    assert.deepEqual([next.inferlet.inputTokens, await onHost()], [manyTokens, manyTokens]);
   });
 });

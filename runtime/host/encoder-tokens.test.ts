@@ -5,7 +5,7 @@ import { handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { EncoderTokens } from './encoder-tokens.ts';
 import { Tokens } from './tokens.ts';
 
-/** A call, and how much of it a host computes before it ends. */
+/** The tokens of a call, and how many of them a host computes before the call ends. */
 const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });
 type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 

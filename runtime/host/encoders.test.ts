@@ -74,7 +74,7 @@ describe('encoding calls of an inferlet', () => {
     TestInferlet.releaseFuture(calling);
     assert.equal(failureOf(await calling), 'closed');
     assert.deepEqual([guest.inferlet.inputTokens, await textsEncoded()], [counted, before]);
-    // While the host stands still, it computes nothing, and the call gets its place behind those of many texts.
+    // The paused host computes nothing, so the call with one text queues after the calls with many texts.
     host.pause();
     const ahead = Array.from({ length: 6 }, () => embed(guest, new Array<string>(256).fill(text)));
     const waiting = guest.callOnly<Promise<Outcome<Vectors>>>('embedding', 'embed', '', ['queen']);
@@ -101,8 +101,8 @@ describe('encoding calls of an inferlet', () => {
     value(await scores);
     assert.equal(unread.bytes, 2 * 32 * 4 + 3 * 4);
     // Other results leave room for two vectors and two scores.
-    const others = MAX_UNREAD - unread.bytes - 2 * (32 + 1) * 4;
-    unread.count(others);
+    const otherBytes = MAX_UNREAD - unread.bytes - 2 * (32 + 1) * 4;
+    unread.count(otherBytes);
     const before = await textsEncoded();
     // Each of two calls would fit alone. The device computes both, and the first answer takes the room.
     const both = await Promise.all([unreadEmbed('a', 'b'), unreadEmbed('a', 'b')]);

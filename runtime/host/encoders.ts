@@ -56,7 +56,7 @@ async function encode(
   const { summary, connection } = found.val;
   const refused = tooMuch(texts, query);
   if (refused !== null) return err(handlerError('limit-exceeded', refused));
-  // Refuse now: later, the call would have cost tokens before its result is refused.
+  // Refuse before encoding: otherwise the call costs tokens, and then its result is refused.
   const full = inferlet.unread.refusal(texts.length * summary.size * VALUE_BYTES);
   if (full) return err(full);
   const user = { ...inferlet.textUser, signal: AbortSignal.any([inferlet.stopping, signal]) };

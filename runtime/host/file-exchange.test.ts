@@ -102,11 +102,11 @@ describe('file exchange', () => {
   it('sends and receives files', async () => {
     const { scheduler } = platform;
     const id = await platform.submit(version, 'both');
-    const said = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
-    await eventually(async () => (await said()).length === 2, 'the inferlet waits');
+    const messageEvents = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
+    await eventually(async () => (await messageEvents()).length === 2, 'the inferlet waits');
     const file = { name: 'own.bin', mediaType: 'application/x-own', bytes: 4 };
     assert.deepEqual(
-      (await said()).map(({ data }) => JSON.parse(data)),
+      (await messageEvents()).map(({ data }) => JSON.parse(data)),
       [{ file }, { text: 'waiting' }],
     );
     await scheduler.files.put(id, 'late.bin', 'text/plain; charset=utf-8', new Uint8Array([1, 2, 254]));

@@ -46,10 +46,10 @@ export class FileTransfers {
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
     const fault = fileFault(name, 'text/plain', 0);
     if (fault !== null) return refuse(handlerError('invalid-argument', fault));
-    const { unread, outgoing, stopped, own } = this.#inferlet;
+    const { unread, outgoing, stopped, invocation } = this.#inferlet;
     const wait = new DroppableWait();
-    const why = own ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
-    if (why) return refuse(why);
+    const refused = invocation ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
+    if (refused) return refuse(refused);
     const unreadResult = new UnreadResult(unread, () => wait.drop());
     const received = this.#ask(async (files): Promise<Outcome<FileExchangeFile>> => {
       try {
@@ -133,13 +133,13 @@ export class FileTransfers {
   }
 
   async #ask<T>(work: (files: InvocationFiles) => Promise<Outcome<T>>): Promise<Outcome<T>> {
-    const { own } = this.#inferlet;
-    return own ? ask(this.#inferlet, () => work(own.files)) : err(NO_FILES);
+    const { invocation } = this.#inferlet;
+    return invocation ? ask(this.#inferlet, () => work(invocation.files)) : err(NO_FILES);
   }
 
   async #askStore<T>(work: (files: InvocationFiles) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
-    const { own } = this.#inferlet;
-    return own ? askStore(this.#inferlet, () => work(own.files), bytes) : err(NO_FILES);
+    const { invocation } = this.#inferlet;
+    return invocation ? askStore(this.#inferlet, () => work(invocation.files), bytes) : err(NO_FILES);
   }
 }
 

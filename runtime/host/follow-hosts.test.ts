@@ -40,17 +40,17 @@ test('a runtime of a drained machine takes no invocations, although GPU hosts of
 });
 
 test('the loss of a host is reported again after the report failed', async () => {
-  let lose: () => void = () => undefined;
+  let notifyChange: () => void = () => undefined;
   let isAway = false;
-  const away = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());
+  const callRedis = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());
   const list = ['drained', 'open'].map((name) => ({ name, connected: true }));
-  const said: string[] = [];
+  const reports: string[] = [];
   const errors: unknown[] = [];
   const stop = await followHosts({
     hosts: {
       list,
       onChange: (listener) => {
-        lose = listener;
+        notifyChange = listener;
         return () => undefined;
       },
     },
@@ -59,18 +59,18 @@ test('the loss of a host is reported again after the report failed', async () =>
       names: async () => new Set(['drained']),
       onChange: async () => () => undefined,
     },
-    worker: { pause: (paused) => away().then(() => void said.push(paused ? 'pauses' : 'goes on')) },
-    describe: async () => void said.push(list.map(({ connected }) => connected).join()),
+    worker: { pause: (paused) => callRedis().then(() => void reports.push(paused ? 'pauses' : 'goes on')) },
+    describe: async () => void reports.push(list.map(({ connected }) => connected).join()),
     onError: (error) => errors.push(error),
   });
   isAway = true;
   const [, open] = list;
   if (open) open.connected = false;
-  lose();
+  notifyChange();
   await eventually(() => errors.length > 0, 'the report fails');
   isAway = false;
-  await eventually(() => said.length === 4, 'the report is repeated');
+  await eventually(() => reports.length === 4, 'the report is repeated');
   stop();
-  assert.deepEqual(said, ['goes on', 'true,true', 'pauses', 'true,false']);
+  assert.deepEqual(reports, ['goes on', 'true,true', 'pauses', 'true,false']);
   assert.equal(errors.length, 1);
 });

@@ -29,17 +29,17 @@ export interface FollowedHosts {
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
   const { hosts, draining, drains, machine, worker, sharesWork = false, describe, onError } = followed;
-  const say = async (): Promise<void> => {
+  const pauseAndDescribe = async (): Promise<void> => {
     const drained = hosts.list.filter(({ name }) => draining.isDrained(name));
-    const open = hosts.list.some((connection) => connection.connected && !drained.includes(connection));
+    const hasOpenHost = hosts.list.some((connection) => connection.connected && !drained.includes(connection));
     // Pause first: a reader that sees a host as drained relies on the pause.
     const isLeaving = machine !== undefined && draining.isDrained(machineEntry(machine));
-    await worker.pause(isLeaving || (!open && (sharesWork || drained.length > 0)));
+    await worker.pause(isLeaving || (!hasOpenHost && (sharesWork || drained.length > 0)));
     await describe();
   };
   const reading = retrying(async () => {
     draining.set(await drains.names());
-    await say();
+    await pauseAndDescribe();
   }, onError);
   const cleanups = [await drains.onChange(reading.run), hosts.onChange(reading.run)];
   // A host may have changed before the listeners were registered.

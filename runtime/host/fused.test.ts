@@ -105,10 +105,10 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   assert.deepEqual([whole.tokens.length, whole.end], [40, 'max-tokens']);
 
   const resumed = begin(21);
-  const room = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
-  room(51);
+  const allow = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
+  allow(51);
   const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
-  room(1000);
+  allow(1000);
   const rest = await decode(resumed);
   assert.deepEqual(
     { ...rest, tokens: [...value(first).tokens, ...rest.tokens] },
@@ -182,11 +182,11 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
     await guest.end();
     return tokens;
   };
-  const late = (await decode(null, 3))[30] ?? 0;
-  const whole = await decode(null, late);
+  const lateToken = (await decode(null, 3))[30] ?? 0;
+  const whole = await decode(null, lateToken);
   assert.equal(new Set(whole).size, 40, 'no token twice');
-  assert.ok(!whole.includes(3) && !whole.includes(late));
-  assert.deepEqual(await decode(16, late), whole);
+  assert.ok(!whole.includes(3) && !whole.includes(lateToken));
+  assert.deepEqual(await decode(16, lateToken), whole);
 
   const { summary } = new TestInferlet(connection).queue.model ?? {};
   assert.ok(summary);
@@ -267,9 +267,9 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const begin = (sink: Partial<EventSink> = {}) => {
     const sent: string[] = [];
     const add = (_event: string, data: string) => void sent.push(JSON.parse(data).text);
-    const nowhere = { pendingBytes: 0, add, flushed: () => Promise.resolve(true) };
-    const full = Object.defineProperties(nowhere, Object.getOwnPropertyDescriptors(sink));
-    const guest = new TestInferlet(connection, { model: { tokenizer }, sink: full });
+    const defaultSink = { pendingBytes: 0, add, flushed: () => Promise.resolve(true) };
+    const completeSink = Object.defineProperties(defaultSink, Object.getOwnPropertyDescriptors(sink));
+    const guest = new TestInferlet(connection, { model: { tokenizer }, sink: completeSink });
     const start = (stopTokens: readonly number[] = []) => {
       const pages = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 4));
       const sampler = { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 };
@@ -293,34 +293,34 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   const stopped = begin();
   const stop = `${textOf(tokens.slice(20, 22))} `;
   const cut = value(await stopped.pipe(stopped.start(), ['never', stop]));
-  const at = textOf(tokens).indexOf(stop);
-  assert.deepEqual([cut.text, cut.stop, cut.finished], [textOf(tokens).slice(0, at), stop, undefined]);
+  const stopStart = textOf(tokens).indexOf(stop);
+  assert.deepEqual([cut.text, cut.stop, cut.finished], [textOf(tokens).slice(0, stopStart), stop, undefined]);
   assert.deepEqual([...cut.tokens], tokens.slice(0, cut.tokens.length));
   assert.equal(stopped.sent.join(''), cut.text);
   assert.equal(stopped.guest.inferlet.outputTokens, cut.tokens.length, 'discarded tokens are not charged');
 
   const ended = begin();
-  const last = tokens.findIndex((token, index) => index > 5 && tokens.indexOf(token) === index);
-  const upTo = value(await ended.pipe(ended.start([tokens[last] as number])));
-  assert.deepEqual([upTo.finished, upTo.text], ['stop-token', textOf(tokens.slice(0, last))]);
-  assert.deepEqual([...upTo.tokens], tokens.slice(0, last + 1));
+  const stopTokenIndex = tokens.findIndex((token, index) => index > 5 && tokens.indexOf(token) === index);
+  const upTo = value(await ended.pipe(ended.start([tokens[stopTokenIndex] as number])));
+  assert.deepEqual([upTo.finished, upTo.text], ['stop-token', textOf(tokens.slice(0, stopTokenIndex))]);
+  assert.deepEqual([...upTo.tokens], tokens.slice(0, stopTokenIndex + 1));
 
   const twice = begin();
-  const one = twice.start();
-  const [first, second] = await Promise.all([twice.pipe(one), twice.pipe(one)]);
+  const sharedRun = twice.start();
+  const [first, second] = await Promise.all([twice.pipe(sharedRun), twice.pipe(sharedRun)]);
   assert.equal(value(first).text, textOf(tokens), 'a second pipe does not affect the first');
   assert.equal(second.tag === 'err' ? second.val.tag : 'ok', 'invalid-argument');
 
   const cancelled = begin();
-  const asleep = cancelled.start();
-  const halved = cancelled.pipe(asleep);
+  const cancelledRun = cancelled.start();
+  const halved = cancelled.pipe(cancelledRun);
   cancelled.guest.inferlet.stop({ tag: 'cancelled', val: 'by the test' });
-  const told = value(await halved);
+  const cancelledResult = value(await halved);
   assert.deepEqual(
-    [told.text, told.finished],
-    [cancelled.sent.join(''), told.tokens.length === 40 ? 'max-tokens' : 'stopped'],
+    [cancelledResult.text, cancelledResult.finished],
+    [cancelled.sent.join(''), cancelledResult.tokens.length === 40 ? 'max-tokens' : 'stopped'],
   );
-  const late = await cancelled.pipe(asleep);
+  const late = await cancelled.pipe(cancelledRun);
   assert.equal(late.tag === 'err' ? late.val.tag : 'ok', 'cancelled');
 
   const poor = begin();
@@ -370,13 +370,13 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
     },
     flushed,
   };
-  const held = begin(sink);
-  assert.equal(value(await held.pipe(held.start())).text, held.sent.join(''), 'the run waits for room');
+  const waiting = begin(sink);
+  assert.equal(value(await waiting.pipe(waiting.start())).text, waiting.sent.join(''), 'the run waits for room');
 
   const gone = begin({ pendingBytes: 2 ** 20, flushed: () => Promise.resolve(false) });
-  const unheard = gone.start();
-  assert.equal(value(await gone.pipe(unheard)).text, '', 'no text was sent');
-  const why = await gone.pipe(unheard);
-  assert.equal(why.tag === 'err' ? why.val.tag : 'ok', 'closed');
-  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, held, gone]) await guest.end();
+  const goneRun = gone.start();
+  assert.equal(value(await gone.pipe(goneRun)).text, '', 'no text was sent');
+  const afterClose = await gone.pipe(goneRun);
+  assert.equal(afterClose.tag === 'err' ? afterClose.val.tag : 'ok', 'closed');
+  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, waiting, gone]) await guest.end();
 });

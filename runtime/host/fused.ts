@@ -33,12 +33,12 @@ export class RunResource {
    * a call under way.
    */
   #restOfRun: WireRunRequest | null = null;
-  /** Bytes of its lists that count, without the tokens that the run has added to them since. */
+  /** Bytes counted for the lists of `#restOfRun`. Tokens that the run has added to them since are not counted. */
   #restBytes = 0;
   /** Number of calls on the queue when the device began the run. */
   #callsAtStart = 0;
   /** True when this class counts the run's tokens. */
-  readonly #counts: boolean;
+  readonly #countsTokens: boolean;
   #stopped = false;
   #dropped = false;
   /** True after a pipe's stop string: tokens decoded after it are not charged. */
@@ -52,10 +52,10 @@ export class RunResource {
     this.#inferlet = inferlet;
     this.#queue = queue;
     queue.retain();
-    this.#counts = !('next' in source);
-    const refused: HandlerError | null = this.#counts ? inferlet.refuseTokens(TOKENS_OF_ONE) : null;
+    this.#countsTokens = !('next' in source);
+    const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens(TOKENS_OF_ONE) : null;
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
-    this.#step = this.#refusal || !this.#counts ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
+    this.#step = this.#refusal || !this.#countsTokens ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
     this.#handle = this.#refusal || 'next' in source ? null : this.#begin(source);
     inferlet.runs.add(this);
     if (!('next' in source)) return;
@@ -84,12 +84,12 @@ export class RunResource {
     const refused = stopped ?? pipes.take(this);
     if (refused) return err(refused);
     this.#isBusy = true;
-    const decoded = this.#handle?.unread ?? 0;
+    const decodedBefore = this.#handle?.unread ?? 0;
     this.#handle?.piped();
     const stop = () => this.stop();
     stopping.addEventListener('abort', stop, { once: true });
     try {
-      return await this.#pipeAll(opened.val, decoded);
+      return await this.#pipeAll(opened.val, decodedBefore);
     } finally {
       this.#chargePipe(0);
       this.#isBusy = false;
@@ -98,8 +98,8 @@ export class RunResource {
     }
   }
 
-  /** @param decoded tokens that were decoded before the pipe, and that are charged although a stop string comes before them */
-  async #pipeAll(pipe: TextPipe, decoded: number): Promise<Outcome<Piped>> {
+  /** @param decodedBefore tokens that were decoded before the pipe, and that are charged although a stop string comes before them */
+  async #pipeAll(pipe: TextPipe, decodedBefore: number): Promise<Outcome<Piped>> {
     const piped = (finished?: FinishReason): Outcome<Piped> => {
       const { sent: text, held, stop } = pipe;
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
@@ -133,7 +133,7 @@ export class RunResource {
       if (!unsent) pipe.sent += text;
       const count = pipe.tokens.length - tokensBefore;
       if (pipe.stop !== undefined) {
-        this.#count(Math.max(count, decoded - tokensBefore));
+        this.#count(Math.max(count, decodedBefore - tokensBefore));
         this.#end();
         this.stop();
         return unsent ? failWith(unsent) : piped();
@@ -197,7 +197,7 @@ export class RunResource {
   }
 
   #count(tokens: number): void {
-    if (this.#counts) this.#inferlet.count(tokens, tokens);
+    if (this.#countsTokens) this.#inferlet.count(tokens, tokens);
     this.#step?.took(tokens);
   }
 
@@ -317,7 +317,7 @@ export function tokensOf({ tokens, output, rows, mask }: WireStepRequest): CallT
 }
 
 /** The least number of tokens that a step is charged for. */
-export const leastOf = ({ inputs, outputs, cacheable }: CallTokens): number => inputs - cacheable + outputs;
+export const minChargedTokens = ({ inputs, outputs, cacheable }: CallTokens): number => inputs - cacheable + outputs;
 
 const cachedOf = ({ cachedTokens }: DeviceStepResult): number => cachedTokens;
 
@@ -343,7 +343,7 @@ export const fused = {
 
   step: (inferlet: Inferlet, queue: DeviceQueue, request: WireStepRequest): Promise<Outcome<StepResult>> => {
     const tokens = tokensOf(request);
-    const refused = inferlet.refuseTokens(leastOf(tokens));
+    const refused = inferlet.refuseTokens(minChargedTokens(tokens));
     if (refused) return Promise.resolve(err(refused));
     if (!queue.device) return Promise.resolve(queue.refusal());
     const step = inferlet.hooks.steps?.begin(queue, request.tokens.length, request.output.tag !== 'none');

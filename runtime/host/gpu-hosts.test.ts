@@ -8,19 +8,22 @@ test('describeHosts lists the models of a GPU host, also after the host is lost'
   const host = await TestGpuHost.start({ pages: 32 });
   const connection = await GpuHostConnection.connect(host.address, { name: 'gpu-host-1' });
   try {
-    const [there] = describeHosts([connection]);
+    const [description] = describeHosts([connection]);
     const [{ backend, precision, device } = {}] = connection.models;
-    const [model] = there?.models ?? [];
+    const [model] = description?.models ?? [];
     assert.deepEqual(model, { name: TEST_MODEL, backend, precision, device, pageSize: model?.pageSize, pageCount: 32 });
     assert.equal(device?.name, 'CPU');
-    assert.deepEqual([there?.name, there?.connected, there?.hostId], ['gpu-host-1', true, connection.hostId]);
-    assert.ok(Math.abs((there?.connectedAt ?? 0) - Date.now()) < 60_000);
+    assert.deepEqual(
+      [description?.name, description?.connected, description?.hostId],
+      ['gpu-host-1', true, connection.hostId],
+    );
+    assert.ok(Math.abs((description?.connectedAt ?? 0) - Date.now()) < 60_000);
     const lost = new Promise((resolve) => connection.onLost(resolve));
     await host.kill();
     await lost;
     const { lostAt } = connection;
-    assert.ok((lostAt ?? 0) >= (there?.connectedAt ?? 0));
-    assert.deepEqual(describeHosts([connection]), [{ ...there, connected: false, lostAt }]);
+    assert.ok((lostAt ?? 0) >= (description?.connectedAt ?? 0));
+    assert.deepEqual(describeHosts([connection]), [{ ...description, connected: false, lostAt }]);
   } finally {
     connection.close();
     await host.stop();

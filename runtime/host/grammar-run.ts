@@ -109,7 +109,7 @@ export class GrammarRun implements RunHandle {
     this.#stopTokens = NO_STOPS;
   }
 
-  /** Makes one step: adds the forced tokens that it computes and the one that it samples to `tokens`. */
+  /** Makes one step. Adds to `tokens` the forced tokens that the step computes, and the token that it samples. */
   async #decode(tokens: number[]): Promise<HandlerError | null> {
     const { sampler, maxTokens } = this.#request;
     const { grammarAccount: account } = this.#inferlet;

@@ -51,7 +51,7 @@ describe('grammars of an inferlet', () => {
   };
   const compile = (guest: TestInferlet, pattern: string, model = TEST_MODEL) =>
     guest.call<object>('grammar', '[constructor]compiled', model, { tag: 'regex', val: pattern });
-  const matcher = (guest: TestInferlet, grammar: object) =>
+  const newMatcher = (guest: TestInferlet, grammar: object) =>
     guest.call<object>('grammar', '[constructor]matcher', grammar);
   const ask = <T>(guest: TestInferlet, name: string, ...args: unknown[]) =>
     guest.call<Promise<Outcome<T>>>('grammar', name, ...args);
@@ -66,10 +66,10 @@ describe('grammars of an inferlet', () => {
     const guest = inferlet();
     const grammar = compile(guest, ' (cat|car|dog)s?');
     value(await ask(guest, '[method]compiled.ready', grammar));
-    const place = matcher(guest, grammar);
-    const allowed = value(await ask<Uint32Array>(guest, '[method]matcher.mask', place));
+    const matcher = newMatcher(guest, grammar);
+    const allowed = value(await ask<Uint32Array>(guest, '[method]matcher.mask', matcher));
     const prompt = u32(1, ...(tokenizer?.encode('I have a') ?? []));
-    const step = value(await ask<StepResult>(guest, 'step', guest.queue, place, request(prompt)));
+    const step = value(await ask<StepResult>(guest, 'step', guest.queue, matcher, request(prompt)));
     const [row] = step.distributions;
     assert.ok(row && row.tokens.length > 0);
     const mass = row.logProbabilities.reduce((sum, logarithm) => sum + Math.exp(logarithm), 0);
@@ -80,14 +80,14 @@ describe('grammars of an inferlet', () => {
     assert.ok(mass > 0);
     // The tokenizer prepends a space. The list is a view of the guest's memory, which changes right after the call.
     const tokens = Uint32Array.from(tokenizer?.encode('cat', { special: false }) ?? []);
-    const own = tokens.slice();
-    const accepted = ask<boolean>(guest, '[method]matcher.accept', place, tokens);
+    const copiedTokens = tokens.slice();
+    const accepted = ask<boolean>(guest, '[method]matcher.accept', matcher, tokens);
     tokens.fill(0);
     assert.equal(value(await accepted), true);
-    const fork = guest.call<object>('grammar', '[method]matcher.fork', place);
-    value(await ask(guest, '[method]matcher.rollback', place, own.length));
+    const fork = guest.call<object>('grammar', '[method]matcher.fork', matcher);
+    value(await ask(guest, '[method]matcher.rollback', matcher, copiedTokens.length));
     const status = (of: object) => ask<{ mayEnd: boolean; mustEnd: boolean }>(guest, '[method]matcher.status', of);
-    assert.deepEqual(value(await status(place)), { mayEnd: false, mustEnd: false });
+    assert.deepEqual(value(await status(matcher)), { mayEnd: false, mustEnd: false });
     assert.deepEqual(value(await status(fork)), { mayEnd: true, mustEnd: false });
   });
 
@@ -100,7 +100,7 @@ describe('grammars of an inferlet', () => {
     #length = 0;
 
     constructor(pattern: string, temperature: number) {
-      this.matcher = matcher(this.guest, compile(this.guest, pattern));
+      this.matcher = newMatcher(this.guest, compile(this.guest, pattern));
       this.pages = value(this.guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', this.guest.queue, 12));
       this.#temperature = temperature;
     }
@@ -109,7 +109,7 @@ describe('grammars of an inferlet', () => {
       return { temperature: this.#temperature, topK: 0, topP: 1, minP: 0, seed: 5 };
     }
 
-    /** Computes tokens after those computed before. */
+    /** Computes `tokens` at the positions that follow the tokens computed so far. */
     async compute(tokens: readonly number[], output: object = { tag: 'none' }, masked = false): Promise<StepResult> {
       const from = this.#length;
       this.#length += tokens.length;
@@ -122,7 +122,7 @@ describe('grammars of an inferlet', () => {
       return value(await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, step));
     }
 
-    /** All tokens of a run. */
+    /** Decodes with one call of `start-run`. */
     async run(maxTokens: number, stopTokens: readonly number[]): Promise<{ tokens: number[]; finished: string }> {
       const tokens = [...u32(1, ...(tokenizer?.encode('Once upon a time') ?? []))];
       await this.compute(tokens.slice(0, -1));
@@ -140,7 +140,7 @@ describe('grammars of an inferlet', () => {
       }
     }
 
-    /** The tokens of such a run, step by step. */
+    /** Decodes the same tokens with separate calls of `step`, `accept` and `jump`. */
     async steps(maxTokens: number, stopTokens: readonly number[]): Promise<{ tokens: number[]; finished: string }> {
       let inputs = [...u32(1, ...(tokenizer?.encode('Once upon a time') ?? []))];
       const got: number[] = [];
@@ -170,14 +170,14 @@ describe('grammars of an inferlet', () => {
     }
 
     /** True if the matcher has accepted exactly `tokens` tokens. */
-    async takesBack(tokens: number): Promise<boolean> {
-      const place = this.guest.call<object>('grammar', '[method]matcher.fork', this.matcher);
-      value(await ask(this.guest, '[method]matcher.rollback', place, tokens));
-      return (await failure(ask(this.guest, '[method]matcher.rollback', place, 1))) === 'invalid-argument';
+    async hasAccepted(tokens: number): Promise<boolean> {
+      const fork = this.guest.call<object>('grammar', '[method]matcher.fork', this.matcher);
+      value(await ask(this.guest, '[method]matcher.rollback', fork, tokens));
+      return (await failure(ask(this.guest, '[method]matcher.rollback', fork, 1))) === 'invalid-argument';
     }
 
-    /** The model's choices after the run: they depend on all that it has computed. */
-    async after(last: number): Promise<unknown> {
+    /** The log-probabilities after the token `last`, which depend on all tokens computed before. */
+    async probabilitiesAfter(last: number): Promise<unknown> {
       const { distributions } = await this.compute([last], { tag: 'distributions', val: 8 });
       return [...(distributions[0]?.logProbabilities ?? [])].map((each) => each.toFixed(3));
     }
@@ -201,9 +201,9 @@ describe('grammars of an inferlet', () => {
         assert.deepEqual(got, expected);
         const stop = got.tokens.findIndex((token) => stopTokens.includes(token));
         if (stopTokens.length > 0) assert.deepEqual([stop, got.finished], [got.tokens.length - 1, 'stop-token']);
-        assert.equal(await run.takesBack(got.tokens.length), true);
+        assert.equal(await run.hasAccepted(got.tokens.length), true);
         const last = got.tokens.at(-1) ?? 0;
-        assert.deepEqual(await run.after(last), await steps.after(last));
+        assert.deepEqual(await run.probabilitiesAfter(last), await steps.probabilitiesAfter(last));
         assert.equal(run.guest.inferlet.outgoing.calls, 0);
         const counts = ({ guest }: Decoding) => [guest.inferlet.inputTokens, guest.inferlet.outputTokens];
         assert.deepEqual(counts(run), counts(steps));
@@ -215,8 +215,8 @@ describe('grammars of an inferlet', () => {
   it('end runs that are stopped, dropped, refused or of matchers that fail', async () => {
     const decoding = new Decoding('[^]*', 0);
     const { guest, pages } = decoding;
-    const start = (place: object, options: object = {}) =>
-      guest.call<object>('grammar', 'start-run', guest.queue, place, {
+    const start = (matcher: object, options: object = {}) =>
+      guest.call<object>('grammar', 'start-run', guest.queue, matcher, {
         ...{ token: 1, position: 0, pages, maxTokens: 20, sampler: decoding.sampler, stopTokens: u32(), ...options },
       });
     const next = (run: object) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
@@ -228,7 +228,7 @@ describe('grammars of an inferlet', () => {
     const chunk = value(await pending);
     assert.deepEqual([chunk.tokens.length, chunk.finished ?? value(await next(stopped)).finished], [1, 'stopped']);
     assert.equal(await failure(next(start(decoding.matcher, { maxTokens: 0 }))), 'invalid-argument');
-    assert.equal(await failure(next(start(matcher(guest, compile(guest, '('))))), 'invalid-argument');
+    assert.equal(await failure(next(start(newMatcher(guest, compile(guest, '('))))), 'invalid-argument');
     for (const isDecoding of [false, true]) {
       const dropped = start(decoding.matcher);
       assert.equal(guest.inferlet.outgoing.calls, 1);
@@ -248,7 +248,7 @@ describe('grammars of an inferlet', () => {
     guest.call('fused', '[method]run.stop', longest);
     assert.equal(guest.inferlet.outgoing.bytes, 0);
     // A call accepts the rest of the text while the run waits for its step, so the matcher refuses the token sampled under the older mask.
-    const used = matcher(guest, compile(guest, ' (cat|dog)'));
+    const used = newMatcher(guest, compile(guest, ' (cat|dog)'));
     const spoilt = next(start(used));
     await guest.inferlet.grammarAccount.turn();
     const cat = Uint32Array.from(tokenizer?.encode('cat', { special: false }) ?? []);
@@ -267,43 +267,47 @@ describe('grammars of an inferlet', () => {
   });
 
   it('keep concurrent steps within the token limit and the quota', async () => {
-    const together = async (guest: TestInferlet) => {
-      const place = matcher(guest, compile(guest, '[^]*'));
-      const steps = Array.from({ length: 4 }, () => failure(ask(guest, 'step', guest.queue, place, request(u32(1)))));
+    const runConcurrentSteps = async (guest: TestInferlet) => {
+      const matcher = newMatcher(guest, compile(guest, '[^]*'));
+      const steps = Array.from({ length: 4 }, () => failure(ask(guest, 'step', guest.queue, matcher, request(u32(1)))));
       const tags = await Promise.all(steps);
       return [tags, guest.inferlet.inputTokens, guest.inferlet.outputTokens];
     };
     const limited = inferlet({ tokens: 3 });
-    assert.deepEqual(await together(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
+    assert.deepEqual(await runConcurrentSteps(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
     const poor = inferlet();
     poor.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 2, until: null });
-    assert.deepEqual(await together(poor), [['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'], 1, 1]);
+    assert.deepEqual(await runConcurrentSteps(poor), [
+      ['ok', 'limit-exceeded', 'limit-exceeded', 'limit-exceeded'],
+      1,
+      1,
+    ]);
   });
 
   it('are refused in invalid steps, for unknown models and with broken sources', async () => {
     const guest = inferlet();
-    const place = matcher(guest, compile(guest, 'a'));
-    assert.equal(await failure(ask(guest, 'step', guest.queue, place, request(u32(1, 2), 2))), 'invalid-argument');
+    const matcher = newMatcher(guest, compile(guest, 'a'));
+    assert.equal(await failure(ask(guest, 'step', guest.queue, matcher, request(u32(1, 2), 2))), 'invalid-argument');
     const none = { ...request(u32(1)), output: { tag: 'none' } };
-    assert.equal(await failure(ask(guest, 'step', guest.queue, place, none)), 'invalid-argument');
+    assert.equal(await failure(ask(guest, 'step', guest.queue, matcher, none)), 'invalid-argument');
     const unknown = compile(guest, 'a', 'no-model');
     assert.equal(await failure(ask(guest, '[method]compiled.ready', unknown)), 'not-found');
-    const ofUnknown = matcher(guest, unknown);
+    const ofUnknown = newMatcher(guest, unknown);
     assert.equal(await failure(ask(guest, '[method]matcher.mask', ofUnknown)), 'not-found');
     const broken = compile(guest, '(');
     assert.equal(await failure(ask(guest, '[method]compiled.ready', broken)), 'invalid-argument');
     assert.equal(
-      await failure(ask(guest, 'step', guest.queue, matcher(guest, broken), request(u32(1)))),
+      await failure(ask(guest, 'step', guest.queue, newMatcher(guest, broken), request(u32(1)))),
       'invalid-argument',
     );
   });
 
   it('count towards the bound even when refused, and a refused one keeps no source', async () => {
     const guest = inferlet();
-    const all = Array.from({ length: 64 }, (_, i) => compile(guest, 'a', `no-model-${i}`));
-    for (const refused of all) assert.ok(!JSON.stringify(refused).includes('no-model-'));
+    const refusedGrammars = Array.from({ length: 64 }, (_, i) => compile(guest, 'a', `no-model-${i}`));
+    for (const refused of refusedGrammars) assert.ok(!JSON.stringify(refused).includes('no-model-'));
     assert.equal(await failure(ask(guest, '[method]compiled.ready', compile(guest, 'a'))), 'limit-exceeded');
-    const [first] = all;
+    const [first] = refusedGrammars;
     guest.call('grammar', '[resource-drop]compiled', first);
     const long = compile(guest, 'a'.repeat(300_000));
     assert.equal(await failure(ask(guest, '[method]compiled.ready', long)), 'invalid-argument');
@@ -312,31 +316,31 @@ describe('grammars of an inferlet', () => {
 
   it('refuse more pending calls than allowed, and lists that are too long', async () => {
     const guest = inferlet();
-    const place = matcher(guest, compile(guest, '[^]*'));
+    const matcher = newMatcher(guest, compile(guest, '[^]*'));
     const list = new Uint32Array(200_000);
-    assert.equal(await failure(ask(guest, '[method]matcher.accept', place, list)), 'limit-exceeded');
+    assert.equal(await failure(ask(guest, '[method]matcher.accept', matcher, list)), 'limit-exceeded');
     const large = { ...request(new Uint32Array(5_000_000)) };
-    assert.equal(await failure(ask(guest, 'step', guest.queue, place, large)), 'limit-exceeded');
-    const calls = Array.from({ length: 1100 }, () => failure(ask(guest, '[method]matcher.status', place)));
+    assert.equal(await failure(ask(guest, 'step', guest.queue, matcher, large)), 'limit-exceeded');
+    const calls = Array.from({ length: 1100 }, () => failure(ask(guest, '[method]matcher.status', matcher)));
     assert.deepEqual(new Set((await Promise.all(calls)).slice(1030)), new Set(['limit-exceeded']));
-    assert.equal(await failure(ask(guest, '[method]matcher.status', place)), 'ok');
+    assert.equal(await failure(ask(guest, '[method]matcher.status', matcher)), 'ok');
   });
 
   it('are bounded in number and released at the end of the inferlet', async () => {
     const guest = inferlet();
-    const all = Array.from({ length: 64 }, (_, i) => compile(guest, `a{${i}}`));
+    const compiledGrammars = Array.from({ length: 64 }, (_, i) => compile(guest, `a{${i}}`));
     const extra = compile(guest, 'b');
     assert.equal(await failure(ask(guest, '[method]compiled.ready', extra)), 'limit-exceeded');
     guest.call('grammar', '[resource-drop]compiled', extra);
-    guest.call('grammar', '[resource-drop]compiled', all[0]);
+    guest.call('grammar', '[resource-drop]compiled', compiledGrammars[0]);
     value(await ask(guest, '[method]compiled.ready', compile(guest, 'c')));
-    const grammar = all[1] ?? {};
-    const matchers = Array.from({ length: 512 }, () => matcher(guest, grammar));
-    const one = matchers[0] ?? {};
-    const fork = guest.call<object>('grammar', '[method]matcher.fork', one);
+    const grammar = compiledGrammars[1] ?? {};
+    const matchers = Array.from({ length: 512 }, () => newMatcher(guest, grammar));
+    const firstMatcher = matchers[0] ?? {};
+    const fork = guest.call<object>('grammar', '[method]matcher.fork', firstMatcher);
     assert.equal(await failure(ask(guest, '[method]matcher.mask', fork)), 'limit-exceeded');
     await guest.end();
     assert.deepEqual([guest.inferlet.grammars.size, guest.inferlet.matchers.size], [0, 0]);
-    assert.equal(await failure(ask(guest, '[method]matcher.mask', one)), 'closed');
+    assert.equal(await failure(ask(guest, '[method]matcher.mask', firstMatcher)), 'closed');
   });
 });

@@ -4,7 +4,7 @@ import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.t
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { MatchStatus, Source, StepResult } from '#wit/generated/host.ts';
 import type { CompiledGrammar, Matcher } from '../grammar/service.ts';
-import { countStepTokens, leastOf, RunResource, tokensOf } from './fused.ts';
+import { countStepTokens, minChargedTokens, RunResource, tokensOf } from './fused.ts';
 import { GrammarRun } from './grammar-run.ts';
 import type { Droppable } from './holdings.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
@@ -86,8 +86,8 @@ export class InferletMatcher implements Droppable {
     });
   }
 
-  rollback(tokens: number): Promise<Outcome<undefined>> {
-    return this.#ask((matcher) => matcher.rollback(tokens));
+  rollback(tokenCount: number): Promise<Outcome<undefined>> {
+    return this.#ask((matcher) => matcher.rollback(tokenCount));
   }
 
   fork(): InferletMatcher {
@@ -102,7 +102,7 @@ export class InferletMatcher implements Droppable {
     const tokens = tokensOf(request);
     const refused =
       (adapter === undefined ? null : refuseName(adapter)) ??
-      this.#inferlet.refuseTokens(leastOf(tokens)) ??
+      this.#inferlet.refuseTokens(minChargedTokens(tokens)) ??
       refuseStep(queue, this.#model, request) ??
       account.begin(bytes);
     if (refused) return err(refused);
@@ -115,7 +115,7 @@ export class InferletMatcher implements Droppable {
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
       // During the wait for the masks, other calls have counted their tokens.
-      const lateRefusal = this.#inferlet.refuseTokens(leastOf(tokens));
+      const lateRefusal = this.#inferlet.refuseTokens(minChargedTokens(tokens));
       if (lateRefusal) return err(lateRefusal);
       const step = this.#inferlet.hooks.steps?.begin(
         queue,
@@ -161,8 +161,11 @@ export const grammar = {
   '[method]matcher.status': (_inferlet: Inferlet, self: InferletMatcher): Promise<Outcome<MatchStatus>> =>
     self.status(),
   '[method]matcher.fork': (_inferlet: Inferlet, self: InferletMatcher): InferletMatcher => self.fork(),
-  '[method]matcher.jump': (_inferlet: Inferlet, self: InferletMatcher, most: number): Promise<Outcome<Uint32Array>> =>
-    self.jump(most),
+  '[method]matcher.jump': (
+    _inferlet: Inferlet,
+    self: InferletMatcher,
+    maxTokens: number,
+  ): Promise<Outcome<Uint32Array>> => self.jump(maxTokens),
   '[method]matcher.rollback': (
     _inferlet: Inferlet,
     self: InferletMatcher,

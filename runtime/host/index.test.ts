@@ -56,8 +56,8 @@ describe('index', () => {
     call<readonly Match[]>(guest, 'query', name, vector, text, filter, 5);
   const limitTo = (tenant: string, limit: number) =>
     scheduler.quotas.set(tenant, { quota: 'storage-bytes', limit, function: null, until: null }, NOTE);
-  /** Bytes that count for the quota; it must have a limit. */
-  const used = async (tenant: string) =>
+  /** Bytes that count against the storage quota of a tenant, which must have a limit. */
+  const usedBytes = async (tenant: string) =>
     (await scheduler.quotas.status(tenant, null)).find(({ quota }) => quota === 'storage-bytes')?.used;
 
   it('keeps entries for all functions of a tenant, and finds them by vector, text and fields', async () => {
@@ -84,11 +84,11 @@ describe('index', () => {
     assert.deepEqual(value(await call(stranger, 'list-indexes')), []);
     const stats = value(await call<IndexInfo>(reader, 'stats', 'places'));
     assert.deepEqual([stats.entries, stats.dimensions, stats.metric], [2n, 2, 'cosine']);
-    assert.equal(await used('default'), Number(stats.bytes));
+    assert.equal(await usedBytes('default'), Number(stats.bytes));
     assert.equal(value(await call(writer, 'delete-entries', 'places', ['east', 'west'])), 1);
     assert.equal(value(await call(writer, 'drop-index', 'places')), true);
     assert.equal(value(await call(writer, 'drop-index', 'places')), false);
-    assert.equal(await used('default'), 0);
+    assert.equal(await usedBytes('default'), 0);
   });
 
   it('refuses missing grants, wrong arguments, and calls past each bound', async () => {
@@ -125,7 +125,7 @@ describe('index', () => {
     await limitTo(tenant, 1e9);
     value(await call(guest, 'create', 'a', 2, 'cosine'));
     value(await call(guest, 'upsert', 'a', [entry('one')], floats(1, 0)));
-    const bytes = (await used(tenant)) ?? 0;
+    const bytes = (await usedBytes(tenant)) ?? 0;
     await limitTo(tenant, bytes + 100);
     assert.equal(await failure(guest, 'upsert', 'a', [entry('two')], floats(0, 1)), 'limit-exceeded');
     assert.equal((await scheduler.keyValues.write(tenant, 'k', new Uint8Array(50))).kind, 'written');
@@ -153,7 +153,7 @@ describe('index', () => {
     await guest.inferlet.release();
     await writing;
     const bytes = async () => Number(value(await call<IndexInfo>(inferlet(undefined, tenant), 'stats', 'a')).bytes);
-    await eventually(async () => (await used(tenant)) === (await bytes()), 'the sum is known');
+    await eventually(async () => (await usedBytes(tenant)) === (await bytes()), 'the sum is known');
   });
 
   it('counts the bytes of a write that took effect and failed all the same', async (t) => {
@@ -169,7 +169,7 @@ describe('index', () => {
       throw new IndexError('internal', 'database or disk is full');
     });
     assert.equal(await failure(guest, 'delete-entries', 'a', ['one', 'two']), 'internal');
-    await eventually(async () => (await used(tenant)) === 0, 'the sum is known');
+    await eventually(async () => (await usedBytes(tenant)) === 0, 'the sum is known');
   });
 
   it('counts bytes whatever the clock was when earlier ones were counted, and in the order of the index host', async () => {
@@ -180,23 +180,23 @@ describe('index', () => {
     await limitTo(tenant, 1e10);
     // An earlier release stored this while the clock was an hour ahead.
     await store.redis.hset(key, { bytes: 2 ** 30, at: (Date.now() + 3_600_000) * 1000 });
-    assert.equal(await used(tenant), 2 ** 30);
+    assert.equal(await usedBytes(tenant), 2 ** 30);
     value(await call(guest, 'create', 'a', 1, 'cosine'));
     value(await call(guest, 'upsert', 'a', [entry('one')], floats(1)));
     const stats = async () => value(await call<IndexInfo>(guest, 'stats', 'a'));
-    assert.equal(await used(tenant), Number((await stats()).bytes));
+    assert.equal(await usedBytes(tenant), Number((await stats()).bytes));
 
     const life = (await store.redis.hget(key, 'life')) ?? assert.fail();
     const note = (bytes: number, sequence: number) => indexBytes.note(tenant, { bytes, life, sequence });
     await note(2 ** 30, 1000);
     await note(7, 999);
-    assert.equal(await used(tenant), 2 ** 30, 'the note of an earlier sum came later');
+    assert.equal(await usedBytes(tenant), 2 ** 30, 'the note of an earlier sum came later');
     await host.kill();
     await host.start();
     value(await call(guest, 'drop-index', 'a'));
-    assert.equal(await used(tenant), 0, 'the index host has started again');
+    assert.equal(await usedBytes(tenant), 0, 'the index host has started again');
     await note(7, 1001);
-    assert.equal(await used(tenant), 0, 'the note of the earlier run came later');
+    assert.equal(await usedBytes(tenant), 0, 'the note of the earlier run came later');
   });
 
   it('fails with `unavailable` when the index host ends amid a call, and works with the next one', async () => {

@@ -38,7 +38,7 @@ export const index = {
       tooMany('bytes', bytes, MAX_CALL_BYTES) ??
       tooMany(
         'fields of an entry',
-        mostOf(entries, ({ fields }) => fields.length),
+        maxCountOf(entries, ({ fields }) => fields.length),
         MAX_FIELDS,
       );
     // `vectors` may be a view of the guest's memory.
@@ -78,7 +78,7 @@ export const index = {
       tooMany('conditions', filter.length, MAX_CONDITIONS) ??
       tooMany(
         'values of a condition',
-        mostOf(filter, ({ values }) => values.length),
+        maxCountOf(filter, ({ values }) => values.length),
         MAX_CONDITION_VALUES,
       ) ??
       tooMany('bytes', bytes, MAX_CALL_BYTES);
@@ -146,7 +146,7 @@ const isUncertain = (error: unknown): boolean =>
   error instanceof IndexError && ['cancelled', 'deadline-exceeded', 'unavailable', 'internal'].includes(error.code);
 
 /** Tells Redis the tenant's bytes after a write. When that fails, the next write tells them. */
-async function note({ description, services }: Inferlet, changed: Wire.Changed): Promise<number> {
+async function note({ description, services }: Inferlet, changed: Wire.IndexWriteOutcome): Promise<number> {
   await services.indexes.sums.note(description.tenant, changed).catch(() => undefined);
   return changed.count;
 }
@@ -164,7 +164,7 @@ function tooMany(what: string, count: number, max: number): HandlerError | null 
   return count <= max ? null : handlerError('limit-exceeded', `${count} ${what} in one call; ${max} is the limit`);
 }
 
-const mostOf = <T>(list: readonly T[], count: (one: T) => number): number =>
+const maxCountOf = <T>(list: readonly T[], count: (one: T) => number): number =>
   list.reduce((most, one) => Math.max(most, count(one)), 0);
 
 const valueBytes = ({ tag, val }: Value): number => (tag === 'text' ? Buffer.byteLength(val) : VALUE_BYTES);

@@ -38,13 +38,13 @@ it('bounds the results that the inferlets of a tenant have not read, until they 
   const open = (tenant: string) => new UnreadResults(takenBytes(shared, tenant));
   const [first, second] = [open('many'), open('many')];
   assert.equal(new UnreadResult(first).offer(32 * MIB), null);
-  const place = new UnreadResult(second);
-  assert.equal(place.offer(MIB)?.tag, 'limit-exceeded');
-  assert.equal(place.offer(1024), null, 'a small result has room');
+  const result = new UnreadResult(second);
+  assert.equal(result.offer(MIB)?.tag, 'limit-exceeded');
+  assert.equal(result.offer(1024), null, 'a small result has room');
   assert.equal(new UnreadResult(open('other')).offer(16 * MIB), null);
   first.close();
-  assert.equal(place.offer(MIB), null);
-  place.release(true);
+  assert.equal(result.offer(MIB), null);
+  result.release(true);
   assert.equal(shared.total, 16 * MIB);
 });
 

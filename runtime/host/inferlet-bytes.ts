@@ -1,4 +1,4 @@
-import { Shares, Taken } from '#scheduler/policies/shares.ts';
+import { InferletShare, Shares } from '#scheduler/policies/shares.ts';
 
 /** Maximum bytes that the inferlets of a runtime hold in its process. Tenants share them. */
 const MAX_BYTES = 2 ** 30;
@@ -6,7 +6,8 @@ const MAX_BYTES = 2 ** 30;
 const LEAST_BYTES = 64 * 1024;
 
 /** The bytes that all inferlets of a runtime hold in its process: what calls carry, and results that no inferlet has read. */
-export const inferletBytes = (most = MAX_BYTES): Shares => new Shares(most);
+export const inferletBytes = (maxBytes = MAX_BYTES): Shares => new Shares(maxBytes);
 
 /** One inferlet's bytes of one kind. */
-export const takenBytes = (shares: Shares, tenant: string): Taken => new Taken(shares, tenant, LEAST_BYTES);
+export const takenBytes = (shares: Shares, tenant: string): InferletShare =>
+  new InferletShare(shares, tenant, LEAST_BYTES);

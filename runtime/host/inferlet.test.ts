@@ -7,9 +7,9 @@ import { TestInferlet } from '../testing/inferlet.ts';
 import { Inferlet } from './inferlet.ts';
 
 test('an inferlet compares the end of a window of its quota with the clock of the platform', () => {
-  const { inferlet: own } = new TestInferlet(null);
+  const { inferlet: template } = new TestInferlet(null);
   const clock = () => Date.now() - 3_600_000;
-  const inferlet = new Inferlet({ ...own.description, clock }, own.session, own.services);
+  const inferlet = new Inferlet({ ...template.description, clock }, template.session, template.services);
   inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left: 0, until: clock() + 60_000 });
   assert.equal(inferlet.refuseTokens(1)?.tag, 'limit-exceeded');
 });

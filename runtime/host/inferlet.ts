@@ -59,7 +59,7 @@ export interface GrantedEncoder {
 
 /** The time at which an inferlet is stopped. */
 export interface Deadline {
-  /** Milliseconds since the Unix epoch. Later after each time in which the inferlet's family was preempted. */
+  /** Milliseconds since the Unix epoch. Each preemption of the inferlet's family moves it later. */
   readonly at: number;
   /** Milliseconds until then by the platform's clock, which does not step with that of this machine; not below 0. */
   readonly leftMs: number;
@@ -116,8 +116,8 @@ const MAX_CHILD_HANDLES = 1024;
 const MAX_PULLS = 64;
 const MAX_PIPES = 256;
 /** An unchanged tenant limit is sent to the GPU hosts again after this time. */
-const LIMIT_TOLD_MS = 10_000;
-/** Longest wait at the end for the notes of saves. */
+const LIMIT_RESEND_MS = 10_000;
+/** Longest wait at the inferlet's end for the saves in `noting`. */
 const NOTING_MS = 5000;
 
 /**
@@ -129,7 +129,7 @@ export class Inferlet {
   readonly sleepers = new Sleepers();
   readonly services: Services;
   readonly hooks: InferletHooks;
-  readonly own: InvocationServices | null;
+  readonly invocation: InvocationServices | null;
   readonly interruptions = new Interruptions();
   /** Calls under way, and the bytes that they carry. */
   readonly outgoing: Outgoing;
@@ -163,7 +163,7 @@ export class Inferlet {
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
   readonly otherHosts = new OtherHosts(() => this.#hostOptions());
-  /** Saves whose names are being noted: one that is refused is taken back on the inferlet's own queue. */
+  /** Saves whose owner is being recorded in the store. A save that the store refuses is undone on the inferlet's own queue. */
   readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
@@ -174,7 +174,7 @@ export class Inferlet {
   #tenantPages: TenantLimit | undefined;
   readonly #pagesPeak = new Map<string, number>();
   /** The question that the inferlet asks when `run` returns a result. */
-  asked: AskedQuestion | null = null;
+  askedQuestion: AskedQuestion | null = null;
   /** Counts the inferlet's tokens, and holds its limits. */
   readonly tokens: Tokens;
   #firstTokenAt = 0;
@@ -191,7 +191,7 @@ export class Inferlet {
     session: Session,
     services: Services,
     hooks: InferletHooks = NO_HOOKS,
-    own: InvocationServices | null = null,
+    invocation: InvocationServices | null = null,
   ) {
     this.description = description;
     this.#tenantPages = description.tenantPages;
@@ -201,7 +201,7 @@ export class Inferlet {
     this.outgoing = new Outgoing(openTenantBytes());
     this.unread = new UnreadResults(openTenantBytes());
     this.hooks = hooks;
-    this.own = own;
+    this.invocation = invocation;
     const quotaReached = () => {
       // The device's last report comes after the inferlet's end, and must not change how it ended.
       if (!this.#stopReason) this.hooks.quotaReached();
@@ -209,7 +209,7 @@ export class Inferlet {
     this.tokens = new Tokens({
       limit: description.limits.tokens,
       ...(description.clock && { now: description.clock }),
-      shared: () => own?.shared ?? null,
+      shared: () => invocation?.shared ?? null,
       quotaReached,
       quotaUnknown: () => this.hooks.quotaUnknown(),
     });
@@ -265,7 +265,7 @@ export class Inferlet {
     const opened = connection.openInferlet({
       ...this.#hostOptions(),
       ...(latency && { latency }),
-      ...(this.own && { sharedPages: this.own.shared.pages }),
+      ...(this.invocation && { sharedPages: this.invocation.shared.pages }),
       ...(limits.maxPriority !== undefined && { maxPriority: limits.maxPriority }),
       ...(this.hooks.steps && traceparent !== undefined && { traceparent }),
       onEncoded: (tokens) => this.tokens.encoded(tokens),
@@ -287,14 +287,14 @@ export class Inferlet {
   /** Sends a changed tenant limit to the GPU hosts. Repeats it every 10 s: another runtime may have sent them an older value. */
   limitTenant(limit: TenantLimit): void {
     const previous = this.#tenantPages;
-    if (previous && previous.pages === limit.pages && limit.readAt - previous.readAt < LIMIT_TOLD_MS) return;
+    if (previous && previous.pages === limit.pages && limit.readAt - previous.readAt < LIMIT_RESEND_MS) return;
     this.#tenantPages = limit;
     for (const device of this.#devices.values()) device.setTenantLimit(limit);
   }
 
   /**
-   * Takes a place in the queue for the memory of every granted model, so that later inferlets of the same arrival are newer there. Opening a
-   * queue takes the place.
+   * Takes a place in the age order at the GPU host of every granted model. The inferlet's children, which have the same `arrival`, come later
+   * and are thus newer there: the newest inferlet loses its memory first. Opening a queue takes the place.
    */
   takePlaces(): void {
     if (this.#hasPlaces) return;
@@ -381,7 +381,7 @@ export class Inferlet {
     this.interruptions.stop(reason);
     this.pulls.dropAll();
     this.transfers.stop();
-    this.own?.children.stop(reason);
+    this.invocation?.children.stop(reason);
     this.#stopping.abort();
   }
 
@@ -394,7 +394,7 @@ export class Inferlet {
   async #release(): Promise<void> {
     this.stop(handlerError('terminated', 'the invocation has ended'));
     for (const run of [...this.runs]) run.drop();
-    // Closing the devices frees files and their locks.
+    // Do not drop `files`: closing the devices frees files and their locks.
     this.matchers.dropAll();
     this.grammars.dropAll();
     this.exchanges.dropAll();

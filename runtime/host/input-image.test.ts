@@ -17,7 +17,7 @@ import { TestInferlet } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 
 const EMBEDS = 9;
-const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
+const range = (length: number) => Uint32Array.from({ length }, (_, i) => i);
 
 /** A PNG of these colours. */
 function png(width: number, height: number, colors: Uint8Array): Uint8Array {
@@ -71,7 +71,7 @@ describe('input-image', () => {
       'embed-image',
       guest.queue,
       image,
-      count(embeds.length),
+      range(embeds.length),
       embeds,
     );
 
@@ -100,7 +100,7 @@ describe('input-image', () => {
     const embeds = embedsOf(guest);
     const done = embed(guest, image, embeds);
     // The list is a view of the guest's memory.
-    const kept = image.slice();
+    const original = image.slice();
     image.fill(0);
     value(await done);
     assert.equal(guest.inferlet.inputTokens, EMBEDS);
@@ -108,7 +108,7 @@ describe('input-image', () => {
     const { size } = model.vision.preparation;
     // An image of the model's own size is used as it is.
     const prepared = embedsOf(guest);
-    value(await embed(guest, png(size, size, prepare(decode(kept), model.vision.preparation)), prepared));
+    value(await embed(guest, png(size, size, prepare(decode(original), model.vision.preparation)), prepared));
     const other = embedsOf(guest);
     value(await embed(guest, imageOf(41, 25), other));
     const read = async (address: number) =>

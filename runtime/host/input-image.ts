@@ -8,7 +8,7 @@ import type { DeviceQueue } from './queue.ts';
 /** Implements `wit/input-image.wit`. Lists are views of the guest's memory. */
 export const inputImage = {
   'image-dimensions': (_inferlet: Inferlet, image: Uint8Array): Outcome<Dimensions> => {
-    const header = judged(() => readHeader(image));
+    const header = catchImageFault(() => readHeader(image));
     return header.tag === 'ok' ? ok({ width: header.val.width, height: header.val.height }) : header;
   },
 
@@ -44,7 +44,7 @@ export const inputImage = {
 function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array): Promise<Outcome<Uint8Array>> {
   const { vision } = model ?? {};
   if (!vision) return Promise.resolve(err(handlerError('unsupported', 'the model takes no images')));
-  const header = judged(() => checkImage(image));
+  const header = catchImageFault(() => checkImage(image));
   if (header.tag === 'err') return Promise.resolve(header);
   return inferlet.services.images.prepare({
     tenant: inferlet.description.tenant,
@@ -57,7 +57,7 @@ function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array)
 }
 
 /** Turns an `ImageFault` into an outcome. */
-function judged<T>(
+function catchImageFault<T>(
   look: () => T,
 ): { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError } {
   try {

@@ -6,7 +6,7 @@ import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
 
-const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
+const range = (length: number) => Uint32Array.from({ length }, (_, i) => i);
 
 async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   const settled = await outcome;
@@ -25,7 +25,7 @@ test('each computation of an embed counts, the first one when it is embedded', a
   const none = new Uint32Array(0);
   const forward = (from: Uint32Array) =>
     guest.call('forward', 'forward', guest.queue, none, from, none, states, undefined);
-  guest.call('input-text', 'embed-text', guest.queue, count(40), count(40), inputs);
+  guest.call('input-text', 'embed-text', guest.queue, range(40), range(40), inputs);
   forward(inputs.subarray(0, 10));
   forward(inputs.subarray(10));
   assert.equal(guest.inferlet.inputTokens, 40);
@@ -51,7 +51,7 @@ test('inputs are refused once the tokens of the invocation are used up, as are t
   const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 203));
   const calls = () => guest.queue.device?.callsOn(guest.queue.id);
   const embed = (from: number) =>
-    guest.call('input-text', 'embed-text', guest.queue, count(101), count(101), embeds.slice(from, from + 101));
+    guest.call('input-text', 'embed-text', guest.queue, range(101), range(101), embeds.slice(from, from + 101));
   embed(0);
   const before = calls();
   embed(101);

@@ -18,8 +18,8 @@ export const introspect = {
     if (refused) return Promise.resolve(err(refused));
     const offered = queue.offering('introspect');
     if (offered.tag === 'err') return Promise.resolve(offered);
-    const beyond = inferlet.tokens.forward(inEmbeds.length);
-    if (beyond) return Promise.resolve(err(beyond));
+    const overLimit = inferlet.tokens.forward(inEmbeds.length);
+    if (overLimit) return Promise.resolve(err(overLimit));
     const step = inferlet.hooks.steps?.begin(queue, inEmbeds.length, outEmbeds.length > 0);
     const scores = offered.val.ask(queue.id, { op: 'forward-scores', inPages, inEmbeds, outPages, outEmbeds, mask });
     return step ? step.until(scores) : scores;

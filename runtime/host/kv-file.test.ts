@@ -17,7 +17,7 @@ async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
 }
 
 const none = new Uint32Array(0);
-const count = (length: number) => Uint32Array.from({ length }, (_, i) => i);
+const range = (length: number) => Uint32Array.from({ length }, (_, i) => i);
 
 describe('a file', () => {
   let host: TestGpuHost;
@@ -35,25 +35,25 @@ describe('a file', () => {
     await host.stop();
   });
 
-  const held = () => guest.queue.device?.heldPages;
-  const filled = async () => {
+  const heldPages = () => guest.queue.device?.heldPages;
+  const openFilled = async () => {
     const file = KvFile.open(guest.inferlet, guest.queue, undefined, false);
-    assert.equal(await failure(file.pred(count(20), count(20), 1)), 'ok');
+    assert.equal(await failure(file.pred(range(20), range(20), 1)), 'ok');
     return file;
   };
 
   it('refuses lists that exceed all pages before it reads their elements', async () => {
-    const file = await filled();
+    const file = await openFilled();
     const unread = new Proxy(new Uint32Array(0), {
       get: (_, property) => (property === 'length' ? PAGES * PAGE_SIZE + 1 : assert.fail(`read ${String(property)}`)),
     });
     const refused = file.extract(unread, undefined);
     assert.equal(await failure(refused.ready()), 'limit-exceeded');
     assert.equal(await failure(file.pred(unread, unread, 1)), 'limit-exceeded');
-    const whole = file.extract(count(20), 0);
+    const whole = file.extract(range(20), 0);
     assert.equal(await failure(whole.ready()), 'ok');
     for (const each of [file, refused, whole]) each.drop();
-    assert.equal(held(), 0);
+    assert.equal(heldPages(), 0);
   });
 
   it('counts the calls that wait while it opens, and refuses them beyond 32 MiB', async () => {
@@ -67,9 +67,9 @@ describe('a file', () => {
         saves: () => file.save('n', false, 'private'),
         merges: () => file.merge(file, false),
       };
-      const made = call[name] ?? assert.fail();
+      const issueCall = call[name] ?? assert.fail();
       const hasLists = name === 'predictions' || name === 'extracts';
-      const waiting = Array.from({ length: hasLists ? 9 : 1025 }, made);
+      const waiting = Array.from({ length: hasLists ? 9 : 1025 }, issueCall);
       assert.ok(inferlet.outgoing.bytes <= 32 << 20 && inferlet.outgoing.calls <= 1024, name);
       assert.ok(!hasLists || inferlet.outgoing.bytes >= 24 << 20, name);
       const ends = await Promise.all(waiting.map(failure));
@@ -95,7 +95,7 @@ describe('a file', () => {
       const grammar = guest.call<object>('grammar', '[constructor]compiled', 'tiny', { tag: 'json' });
       const matcher = guest.call<object>('grammar', '[constructor]matcher', grammar);
       const request = {
-        ...{ tokens: count(1), positions: count(1), inPages: none, outPages: none, mask: undefined },
+        ...{ tokens: range(1), positions: range(1), inPages: none, outPages: none, mask: undefined },
         ...{ rows: 1, output: { tag: 'distributions', val: 1 } },
       };
       const issued = device?.issuedCalls;
@@ -127,7 +127,7 @@ describe('a file', () => {
   });
 
   it('releases the pages of an extracted file when its creation failed', async () => {
-    const file = await filled();
+    const file = await openFilled();
     const freed = file.pages.slice(1);
     // Frees pages without the file's knowledge, so that the device refuses the copy.
     guest.call('allocate', 'free-pages', guest.queue, freed);
@@ -135,26 +135,26 @@ describe('a file', () => {
       const part = file.extract(Uint32Array.of(0, 17), 0);
       assert.equal(await failure(part.ready()), 'not-owned');
       part.drop();
-      assert.equal(held(), 1);
+      assert.equal(heldPages(), 1);
     }
     file.drop();
-    assert.equal(held(), 0);
+    assert.equal(heldPages(), 0);
   });
 
   it('stays usable after calls for which the GPU host had no pages, and gives back every page that it holds', async () => {
     const limited = new TestInferlet(connection, { pages: 9 });
     const { inferlet, queue } = limited;
     const synchronized = () => failure(queue.synchronize());
-    const append = (to: KvFile, tokens: number) => failure(to.pred(count(tokens), count(57 + tokens).subarray(57), 1));
+    const append = (to: KvFile, tokens: number) => failure(to.pred(range(tokens), range(57 + tokens).subarray(57), 1));
     const origin = KvFile.open(inferlet, queue, undefined, false);
-    assert.equal(await failure(origin.pred(count(56), count(56), 1)), 'ok');
+    assert.equal(await failure(origin.pred(range(56), range(56), 1)), 'ok');
     const [file, dropped, ...others] = [origin.fork(), origin.fork(), origin.fork(), origin.fork()] as const;
     // Each fork copies the last page. Only the GPU host counts the copies: 8 pages are held, and the runtime counts 4.
     for (const fork of [file, dropped, ...others]) assert.equal(await append(fork, 1), 'ok');
 
-    const unheld = append(dropped, 40);
+    const droppedAppend = append(dropped, 40);
     dropped.drop();
-    const appended = [unheld, append(file, 40), append(file, 1)];
+    const appended = [droppedAppend, append(file, 40), append(file, 1)];
     assert.deepEqual(await Promise.all(appended), ['dependency-failed', 'dependency-failed', 'dependency-failed']);
     assert.deepEqual([file.tokens, file.pages.length], [57, 4]);
     assert.deepEqual([await synchronized(), await synchronized()], ['limit-exceeded', 'ok']);
@@ -175,10 +175,10 @@ describe('a file', () => {
   it('keeps the pages that a later call has filled or the inferlet has reserved when a call fails', async () => {
     const { inferlet, queue } = new TestInferlet(connection);
     const file = KvFile.open(inferlet, queue, undefined, false);
-    const append = (tokens: Uint32Array) => failure(file.pred(tokens, count(tokens.length), 1));
+    const append = (tokens: Uint32Array) => failure(file.pred(tokens, range(tokens.length), 1));
     const refused = () => append(new Uint32Array(PAGE_SIZE).fill(1_000_000));
-    assert.equal(await append(count(PAGE_SIZE)), 'ok');
-    const calls = [refused(), failure(queue.synchronize()), append(count(PAGE_SIZE))];
+    assert.equal(await append(range(PAGE_SIZE)), 'ok');
+    const calls = [refused(), failure(queue.synchronize()), append(range(PAGE_SIZE))];
     assert.deepEqual(await Promise.all(calls), ['invalid-argument', 'invalid-argument', 'ok']);
     assert.deepEqual([file.tokens, file.pages.length], [2 * PAGE_SIZE, 3]);
     value(file.reserve(3 * PAGE_SIZE));

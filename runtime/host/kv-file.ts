@@ -159,7 +159,7 @@ export class KvFile implements Droppable {
       }
       const pages = this.#allocate(Math.ceil(copiedIndices.length / this.#pageSize));
       if (pages.tag === 'err') return pages;
-      const positions = firstPosition === undefined ? KEEP : count(firstPosition, copiedIndices.length);
+      const positions = firstPosition === undefined ? KEEP : range(firstPosition, copiedIndices.length);
       const call = {
         op: 'copy-tokens',
         sources: this.#pages,
@@ -209,9 +209,9 @@ export class KvFile implements Droppable {
     const reserved = this.#reserve(addedTokens);
     if (reserved.tag === 'err') return reserved;
     const first = this.#nextPosition;
-    const positions = keepPositions ? KEEP : count(first, addedTokens);
+    const positions = keepPositions ? KEEP : range(first, addedTokens);
     const writtenPages = reserved.val.subarray(Math.floor(this.#tokens / this.#pageSize));
-    const indices = count(0, addedTokens);
+    const indices = range(0, addedTokens);
     device?.send(id, { op: 'copy-tokens', sources: other.#pages, indices, destinations: writtenPages, positions });
     return this.#append(addedTokens, keepPositions ? other.#nextPosition : first + addedTokens, this.queue.settle());
   }
@@ -404,7 +404,7 @@ const KEEP = new Uint32Array(0);
 const OPENING = handlerError('unavailable', 'the file is not open yet: await ready first');
 
 /** `[first, first + 1, …]`. */
-function count(first: number, length: number): Uint32Array {
+function range(first: number, length: number): Uint32Array {
   const list = new Uint32Array(length);
   for (let i = 0; i < length; i++) list[i] = first + i;
   return list;

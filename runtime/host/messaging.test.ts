@@ -32,8 +32,10 @@ describe('messaging', () => {
     guest.call<Promise<Outcome<T>>>('messaging', name, ...args);
   const subscribe = (guest: TestInferlet, topic: string) =>
     guest.call<object>('messaging', '[constructor]subscription', topic);
-  const ready = (guest: TestInferlet, of: object) => call<undefined>(guest, '[method]subscription.ready', of);
-  const next = (guest: TestInferlet, of: object) => call<Envelope>(guest, '[method]subscription.next', of);
+  const ready = (guest: TestInferlet, subscription: object) =>
+    call<undefined>(guest, '[method]subscription.ready', subscription);
+  const next = (guest: TestInferlet, subscription: object) =>
+    call<Envelope>(guest, '[method]subscription.next', subscription);
   const broadcast = (guest: TestInferlet, topic: string, message: Message) =>
     call<number>(guest, 'broadcast', topic, message);
 
@@ -76,10 +78,10 @@ describe('messaging', () => {
 
   it('holds 64 subscriptions of an inferlet, and ends them with it', async () => {
     const [guest, sender] = [inferlet(), inferlet()];
-    const held = Array.from({ length: 64 }, () => subscribe(guest, 'many'));
-    for (const each of held) value(await ready(guest, each));
+    const subscriptions = Array.from({ length: 64 }, () => subscribe(guest, 'many'));
+    for (const each of subscriptions) value(await ready(guest, each));
     assert.equal(failureOf(await ready(guest, subscribe(guest, 'many'))), 'limit-exceeded');
-    guest.call('messaging', '[resource-drop]subscription', held[0]);
+    guest.call('messaging', '[resource-drop]subscription', subscriptions[0]);
     value(await ready(guest, subscribe(guest, 'many')));
     assert.equal(value(await broadcast(sender, 'many', text('x'))), 64);
     await guest.end();
@@ -98,12 +100,12 @@ describe('messaging', () => {
     value(await broadcast(sender, 'readers', text('bc')));
     assert.deepEqual([value(await second).message, value(await third).message], [text('a'), text('bc')]);
     assert.equal(guest.inferlet.unread.bytes, 3);
-    // A message that was taken for a dropped reader goes to the next one.
+    // A message that was taken for a dropped reader goes to the next reader.
     const dropped = unreadNext();
     TestInferlet.releaseFuture(dropped);
     value(await broadcast(sender, 'readers', text('d')));
     assert.deepEqual(value(await next(guest, news)).message, text('d'));
-    // So does a message whose future was dropped after it had come, but was not read.
+    // So does a message that had arrived but was not read when the guest dropped its future.
     const [fourth, fifth] = [unreadNext(), unreadNext()];
     for (const letter of ['e', 'f']) value(await broadcast(sender, 'readers', text(letter)));
     assert.deepEqual([value(await fourth).message, value(await fifth).message], [text('e'), text('f')]);

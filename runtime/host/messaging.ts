@@ -30,7 +30,7 @@ class InferletSubscription implements Droppable {
     const subscribed: Outcome<Subscription> = refused
       ? err(refused)
       : ok(services.messaging.broadcasts.subscribe(description.tenant, topic));
-    if (subscribed.tag === 'ok') this.#underWay(subscribed.val.ready);
+    if (subscribed.tag === 'ok') this.#countCall(subscribed.val.ready);
     this.#subscription = subscribed;
     const nextEnvelope = async () => (subscribed.tag === 'ok' ? outcomeOf(await subscribed.val.next()) : subscribed);
     this.#messages = new SourceReader(inferlet, nextEnvelope, envelopeBytes);
@@ -51,11 +51,11 @@ class InferletSubscription implements Droppable {
     this.#dropped = true;
     this.#inferlet.subscriptions.give(this);
     this.#messages.close();
-    if (this.#subscription.tag === 'ok') this.#underWay(this.#subscription.val.close());
+    if (this.#subscription.tag === 'ok') this.#countCall(this.#subscription.val.close());
   }
 
   /** Counts subscribing and unsubscribing as calls, so that an inferlet cannot flood the store with them. */
-  #underWay(call: Promise<void>): void {
+  #countCall(call: Promise<void>): void {
     const { outgoing } = this.#inferlet;
     const end = () => outgoing.end(0);
     outgoing.begin(0);

@@ -92,8 +92,8 @@ describe('the recent load of GPU hosts', () => {
     const [load] = loadsOf('h', 1, { ...stats, models }).models;
     assert.equal(load?.efficientTokens, 90);
     assert.deepEqual(load.stepTimes, { tokens: [{ size: 20, ms: 0.333 }], sequences: [{ size: 1, ms: 2 }] });
-    const silent = stats.models.map(({ efficientTokens: _, stepTimes: __, ...model }) => model);
-    const [old] = loadsOf('h', 1, { ...stats, models: silent }).models;
+    const withoutStepTimes = stats.models.map(({ efficientTokens: _, stepTimes: __, ...model }) => model);
+    const [old] = loadsOf('h', 1, { ...stats, models: withoutStepTimes }).models;
     assert.ok(old && !('efficientTokens' in old) && !('stepTimes' in old));
   });
 

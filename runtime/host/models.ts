@@ -13,7 +13,7 @@ import { readMetadata } from './model-metadata.ts';
 type Offer = Pick<GrantedModel, 'summary' | 'connection'>;
 
 /** Selects among several hosts; see {@link Models.granted}. */
-interface Place {
+interface Placement {
   readonly key: string;
   readonly placedAtMs: number;
 }
@@ -51,16 +51,16 @@ export class Models {
   offered(): readonly RuntimeModel[] {
     const hosts = this.#hosts.list;
     const open = hosts.map((connection) => this.#isOpen(connection));
-    const there = new Set(hosts.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])));
+    const openModelNames = new Set(hosts.flatMap(({ models }, i) => (open[i] ? models.map(({ name }) => name) : [])));
     // With several machines, a host is named `host@machine`: publish that name even while this runtime sees only one host.
-    const several = hosts.length > 1 || hosts.some(({ name }) => name.includes('@'));
+    const hasSeveralHosts = hosts.length > 1 || hosts.some(({ name }) => name.includes('@'));
     return hosts.flatMap(({ name: host, models, hostId }, i) =>
       models
-        .filter(({ name }) => open[i] || !there.has(name))
+        .filter(({ name }) => open[i] || !openModelNames.has(name))
         .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
           ...{ name, contextLength, vocabularySize, pageSize, pageCount, traits },
           ...(hostId !== undefined && { hostId }),
-          ...(several && { host }),
+          ...(hasSeveralHosts && { host }),
         })),
     );
   }
@@ -113,14 +113,14 @@ export class Models {
     return new Map([...offers].filter(([name]) => names.includes(name)));
   }
 
-  #offers(place?: Place): Map<string, Offer> {
+  #offers(place?: Placement): Map<string, Offer> {
     return this.#best(({ models }) => models, place);
   }
 
   /** The summaries by name. When several hosts have one name, the host with the highest rank counts. */
   #best<S extends { readonly name: string }>(
     summariesOf: (connection: GpuHostConnection) => readonly S[],
-    place?: Place,
+    place?: Placement,
   ): Map<string, { readonly summary: S; readonly connection: GpuHostConnection }> {
     const best = new Map<string, { summary: S; connection: GpuHostConnection; rank: number }>();
     for (const connection of this.#inOrder(place?.key)) {

@@ -1,5 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { Taken } from '#scheduler/policies/shares.ts';
+import type { InferletShare } from '#scheduler/policies/shares.ts';
 
 /** Maximum calls of one inferlet under way at once, and maximum bytes that they carry: two files of the largest size. */
 const MAX_CALLS = 1024;
@@ -10,12 +10,12 @@ const MAX_BYTES = 32 * 2 ** 20;
  * inferlet drops it or is stopped.
  */
 export class Outgoing {
-  readonly #tenantBytes: Taken;
+  readonly #tenantBytes: InferletShare;
   #calls = 0;
   #bytes = 0;
 
   /** @param tenantBytes gives room beside the tenant's other inferlets */
-  constructor(tenantBytes: Taken) {
+  constructor(tenantBytes: InferletShare) {
     this.#tenantBytes = tenantBytes;
   }
 

@@ -11,22 +11,22 @@ export const outputText = {
     queue: DeviceQueue,
     embed: number,
     topK: number,
-  ): Promise<Outcome<Distribution>> => look(inferlet, queue, { op: 'next-distribution', embed, topK }),
+  ): Promise<Outcome<Distribution>> => queryState(inferlet, queue, { op: 'next-distribution', embed, topK }),
 
   'log-probabilities': (
     inferlet: Inferlet,
     queue: DeviceQueue,
     embed: number,
     tokens: Uint32Array,
-  ): Promise<Outcome<Float32Array>> => look(inferlet, queue, { op: 'log-probabilities', embed, tokens }),
+  ): Promise<Outcome<Float32Array>> => queryState(inferlet, queue, { op: 'log-probabilities', embed, tokens }),
 
   entropy: (inferlet: Inferlet, queue: DeviceQueue, embed: number): Promise<Outcome<number>> =>
-    look(inferlet, queue, { op: 'entropy', embed }),
+    queryState(inferlet, queue, { op: 'entropy', embed }),
 };
 
 const ONE_OUT = { inputs: 0, outputs: 1, cacheable: 0 };
 
-function look<Asked extends AskedOperation>(
+function queryState<Asked extends AskedOperation>(
   inferlet: Inferlet,
   queue: DeviceQueue,
   operation: Asked,

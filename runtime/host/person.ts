@@ -14,10 +14,10 @@ const MAX_TIMEOUT_SECONDS = 30 * 86_400;
 export const person = {
   ask: (inferlet: Inferlet, question: Question): Outcome<undefined> => {
     if (!inferlet.description.mayAsk) return err(handlerError('unsupported', 'only an invocation of a client may ask'));
-    if (inferlet.asked !== null) return refused('the inferlet has asked a question already');
+    if (inferlet.askedQuestion !== null) return refused('the inferlet has asked a question already');
     const asked = checked(question);
     if (typeof asked === 'string') return refused(asked);
-    inferlet.asked = asked;
+    inferlet.askedQuestion = asked;
     return ok(undefined);
   },
   resumed: (inferlet: Inferlet): Resumption | undefined => inferlet.description.resumption,

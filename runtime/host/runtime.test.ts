@@ -8,7 +8,7 @@ import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
 import { failureOf, value } from '../testing/outcome.ts';
 import { Models } from './models.ts';
 
-/** Computes a prompt of so many tokens. */
+/** Computes a prompt of `size` tokens. */
 async function step(connection: GpuHostConnection, size: number): Promise<void> {
   const inferlet = connection.openInferlet({ id: 'i', maxPages: 16, arrival: 1 });
   const queue = inferlet.createQueue(TEST_MODEL);
@@ -49,34 +49,35 @@ describe('runtime', () => {
     assert.equal(bits, 32);
     assert.ok(attentionHeads % keyValueHeads === 0 && layers > 0);
     // A lower bound of the parameters: the embeddings, and each layer without its feed-forward network.
-    const least =
+    const minParameters =
       (summary?.vocabularySize ?? 0) * hiddenSize +
       layers * 2 * hiddenSize * headSize * (attentionHeads + keyValueHeads);
-    assert.ok(parameters > BigInt(least));
+    assert.ok(parameters > BigInt(minParameters));
     assert.equal(failureOf(metadata('another')), 'not-found');
     const unreadable = await inferlet({ model: { metadata: null } });
     assert.equal(failureOf(unreadable.call<Outcome<unknown>>('runtime', 'metadata', TEST_MODEL)), 'unavailable');
   });
 
   it('reports the efficient sizes that the GPU host has measured, until its connection ends', async (t) => {
-    const own = await GpuHostConnection.connect(host.address);
-    t.after(() => own.close());
-    const guest = new TestInferlet(own, { encoders: ['small'] });
-    const asked = (name: string) => guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
-    assert.equal(value(asked(TEST_MODEL)), undefined);
-    // After the second step of a size, the first one no longer counts.
-    for (const size of [1, 8, 64, 1, 8, 64]) await step(own, size);
-    const { models, encoders } = await own.stats();
+    const ownConnection = await GpuHostConnection.connect(host.address);
+    t.after(() => ownConnection.close());
+    const guest = new TestInferlet(ownConnection, { encoders: ['small'] });
+    const efficientTokens = (name: string) =>
+      guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
+    assert.equal(value(efficientTokens(TEST_MODEL)), undefined);
+    // Once a size has had a second step, the host no longer counts the first step of that size.
+    for (const size of [1, 8, 64, 1, 8, 64]) await step(ownConnection, size);
+    const { models, encoders } = await ownConnection.stats();
     assert.ok((models[0]?.efficientTokens ?? 0) >= 1);
-    assert.equal(value(asked(TEST_MODEL)), models[0]?.efficientTokens);
-    assert.equal(value(asked('small')), encoders[0]?.maxBatchTokens);
-    assert.equal(failureOf(asked('another')), 'not-found');
-    const ungranted = new TestInferlet(own);
+    assert.equal(value(efficientTokens(TEST_MODEL)), models[0]?.efficientTokens);
+    assert.equal(value(efficientTokens('small')), encoders[0]?.maxBatchTokens);
+    assert.equal(failureOf(efficientTokens('another')), 'not-found');
+    const ungranted = new TestInferlet(ownConnection);
     assert.equal(failureOf(ungranted.call<Outcome<unknown>>('runtime', 'efficient-tokens', 'small')), 'not-found');
     await ungranted.end();
     await guest.end();
-    own.close();
-    assert.equal(own.efficientTokens(TEST_MODEL), undefined);
+    ownConnection.close();
+    assert.equal(ownConnection.efficientTokens(TEST_MODEL), undefined);
   });
 
   it('answers a closed set of diagnostic queries', async () => {
@@ -84,13 +85,13 @@ describe('runtime', () => {
     const query = (name: string) => guest.call<Outcome<string>>('runtime', 'debug-query', name);
     value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, 3));
     guest.inferlet.count(7, 2);
-    const all = JSON.parse(value(query('all')));
-    assert.deepEqual(all.pages, { [TEST_MODEL]: 3 });
-    assert.deepEqual([all.limits.pages, all.limits.tokens], [32, 500]);
-    assert.deepEqual([all.usage.inputTokens, all.usage.outputTokens], [7, 2]);
-    assert.deepEqual([all.grants.store, all.grants.hosts], ['read', ['a.b']]);
-    assert.deepEqual([all.models[0].name, all.models[0].connected], [TEST_MODEL, true]);
-    for (const name of Object.keys(all)) assert.deepEqual(JSON.parse(value(query(name))), all[name]);
+    const report = JSON.parse(value(query('all')));
+    assert.deepEqual(report.pages, { [TEST_MODEL]: 3 });
+    assert.deepEqual([report.limits.pages, report.limits.tokens], [32, 500]);
+    assert.deepEqual([report.usage.inputTokens, report.usage.outputTokens], [7, 2]);
+    assert.deepEqual([report.grants.store, report.grants.hosts], ['read', ['a.b']]);
+    assert.deepEqual([report.models[0].name, report.models[0].connected], [TEST_MODEL, true]);
+    for (const name of Object.keys(report)) assert.deepEqual(JSON.parse(value(query(name))), report[name]);
     for (const other of ['', 'secrets', 'toString', '__proto__']) {
       assert.equal(failureOf(query(other)), 'invalid-argument');
     }

@@ -35,7 +35,7 @@ export class Session {
   readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
   /** The next message, for which no `receive` waits yet. */
   #offered: Message | null = null;
-  /** Tells the source that the inferlet has read the message that it has, or is offered; null while there is none. */
+  /** Tells the source that the inferlet has read the latest message, received or still in `#offered`; null while there is none. */
   #read: (() => void) | null = null;
   #detach: (() => void) | null = null;
   #closed: HandlerError | null = null;
@@ -93,9 +93,9 @@ export class Session {
       this.#droppedLogs = 0;
       this.#sink.add('log', JSON.stringify({ level: 'warn', message }));
     }
-    const cut = message.length > MAX_LOG_CHARACTERS;
-    const text = this.#redact(cut ? message.slice(0, MAX_LOG_CHARACTERS) : message, cut);
-    this.#sink.add('log', JSON.stringify({ level, message: cut ? `${text}… (cut)` : text }));
+    const isCut = message.length > MAX_LOG_CHARACTERS;
+    const text = this.#redact(isCut ? message.slice(0, MAX_LOG_CHARACTERS) : message, isCut);
+    this.#sink.add('log', JSON.stringify({ level, message: isCut ? `${text}… (cut)` : text }));
   }
 
   /** The next message. It comes once the earlier one was read. */
@@ -113,7 +113,7 @@ export class Session {
     return new Promise((resolve) => this.#receivers.push(resolve));
   }
 
-  /** Call when the inferlet has read the message of the last `receive`: a message that it has not read is kept for another attempt. */
+  /** Call when the inferlet has read the message of the last `receive`: the source keeps an unread message for another attempt. */
   read(): void {
     const read = this.#read;
     this.#read = null;

@@ -13,7 +13,7 @@ interface Item<T> {
 }
 
 interface Reader<T> {
-  readonly place: UnreadResult;
+  readonly unreadResult: UnreadResult;
   readonly resolve: (outcome: Outcome<T>) => void;
   item: Item<T> | null;
 }
@@ -29,10 +29,10 @@ export class SourceReader<T> {
   readonly #onRead: () => void;
   /** Readers without an item. */
   readonly #readers: Reader<T>[] = [];
-  #taking = false;
+  #isTaking = false;
   #takenCount = 0;
   /** Items whose readers were dropped, in order, kept for the next readers; counted as unread. */
-  readonly #unclaimedItems: (Item<T> & { readonly place: UnreadResult })[] = [];
+  readonly #unclaimedItems: (Item<T> & { readonly unreadResult: UnreadResult })[] = [];
   #closed = false;
 
   /**
@@ -56,35 +56,35 @@ export class SourceReader<T> {
     const refused = stopped ?? (this.#readers.length < MAX_WAITING ? null : TOO_MANY);
     if (refused) return Promise.resolve(err(refused));
     const { promise, resolve } = Promise.withResolvers<Outcome<T>>();
-    const place = new UnreadResult(this.#inferlet.unread, (isRead) => this.#onRelease(reader, isRead));
-    const reader: Reader<T> = { place, resolve, item: null };
+    const unreadResult = new UnreadResult(this.#inferlet.unread, (isRead) => this.#onRelease(reader, isRead));
+    const reader: Reader<T> = { unreadResult, resolve, item: null };
     this.#readers.push(reader);
     this.#pump();
-    return place.of(hooks.waits.during(interruptions.until(promise)));
+    return unreadResult.of(hooks.waits.during(interruptions.until(promise)));
   }
 
   /** Drops the items that no reader is left for, also those that are still to come. */
   close(): void {
     this.#closed = true;
-    for (const { place } of this.#unclaimedItems.splice(0)) place.release(false);
+    for (const { unreadResult } of this.#unclaimedItems.splice(0)) unreadResult.release(false);
   }
 
   #pump(): void {
     while (this.#readers.length > 0) {
       const item = this.#unclaimedItems.shift();
       if (!item) break;
-      item.place.release(false);
+      item.unreadResult.release(false);
       this.#handOut(item);
     }
-    if (this.#taking || this.#readers.length === 0) return;
+    if (this.#isTaking || this.#readers.length === 0) return;
     const refused = this.#inferlet.stopped ?? this.#inferlet.unread.refusal(1);
     if (refused) {
       for (const { resolve } of this.#readers.splice(0)) resolve(err(refused));
       return;
     }
-    this.#taking = true;
+    this.#isTaking = true;
     this.#take().then((outcome) => {
-      this.#taking = false;
+      this.#isTaking = false;
       this.#handOut({ at: this.#takenCount++, outcome });
       this.#pump();
     });
@@ -97,20 +97,20 @@ export class SourceReader<T> {
       return;
     }
     reader.item = item;
-    this.#count(reader.place, item);
+    this.#count(reader.unreadResult, item);
     reader.resolve(item.outcome);
   }
 
   #keep(item: Item<T>): void {
     if (this.#closed) return;
-    const place = new UnreadResult(this.#inferlet.unread);
-    this.#count(place, item);
+    const unreadResult = new UnreadResult(this.#inferlet.unread);
+    this.#count(unreadResult, item);
     const previousIndex = this.#unclaimedItems.findLastIndex(({ at }) => at < item.at);
-    this.#unclaimedItems.splice(previousIndex + 1, 0, { ...item, place });
+    this.#unclaimedItems.splice(previousIndex + 1, 0, { ...item, unreadResult });
   }
 
-  #count(place: UnreadResult, { outcome }: Item<T>): void {
-    if (outcome.tag === 'ok') place.take(this.#bytesOf(outcome.val));
+  #count(unreadResult: UnreadResult, { outcome }: Item<T>): void {
+    if (outcome.tag === 'ok') unreadResult.take(this.#bytesOf(outcome.val));
   }
 
   /** Called when the inferlet has read a reader's result, or has dropped its future. */

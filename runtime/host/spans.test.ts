@@ -63,16 +63,16 @@ describe('spans', () => {
     const time = fc.oneof(fc.integer({ min: 0, max: 20_000 }), fc.constantFrom(0, 2 ** 63, 2 ** 64));
     const span = fc.record({ name: text, kind: text, began: time, ended: time, failed: fc.boolean(), ms: fc.nat(50) });
     fc.assert(
-      fc.property(fc.array(span, { maxLength: 100 }), (all) => {
+      fc.property(fc.array(span, { maxLength: 100 }), (recorded) => {
         const { now, pass } = clock(10_000);
         const spans = new Spans(now);
-        for (const { name, kind, began, ended, failed, ms } of all) {
+        for (const { name, kind, began, ended, failed, ms } of recorded) {
           pass(ms);
           spans.add(name, kind, began, ended, failed);
         }
         const { spans: kept = [], moreSpans = 0 } = spans.report();
-        assert.equal(kept.length, Math.min(64, all.length));
-        assert.equal(kept.length + moreSpans, all.length);
+        assert.equal(kept.length, Math.min(64, recorded.length));
+        assert.equal(kept.length + moreSpans, recorded.length);
         for (const [i, { name, kind, fromMs, toMs }] of kept.entries()) {
           assert.ok(name.length <= 80 && kind.length <= 32, `${name.length} ${kind.length}`);
           assert.doesNotMatch(name + kind, /\p{Cc}|\p{Bidi_Control}/u);

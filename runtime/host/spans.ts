@@ -39,7 +39,7 @@ export class Spans {
     const clamp = (at: number, fromMs: number) => Math.min(sinceMs, Math.max(fromMs, at - this.#startedAt));
     const fromMs = clamp(began, 0);
     const toMs = clamp(ended, fromMs);
-    const span: Span = { name: start(name), kind: start(kind), fromMs, toMs, ...(failed && { failed }) };
+    const span: Span = { name: cutText(name), kind: cutText(kind), fromMs, toMs, ...(failed && { failed }) };
     if (this.#keptSpans.length < MAX_SPANS) {
       this.#keptSpans.push(span);
       return;
@@ -70,13 +70,13 @@ export class Spans {
 
 /** The arguments of `record-span`, with texts cut to the length that a report can need. */
 export const cutSpan = (args: readonly unknown[]): readonly unknown[] =>
-  args.map((value) => (typeof value === 'string' ? start(value) : value));
+  args.map((value) => (typeof value === 'string' ? cutText(value) : value));
 
 const worth = (span: Span | undefined): number =>
   span ? span.toMs - span.fromMs + (span.failed ? Number.MAX_SAFE_INTEGER : 0) : 0;
 
-/** One character more than is shown, so that a cut can be seen. A copy, which does not keep the whole text in memory. */
-const start = (text: string): string =>
+/** Cuts a text to one character more than is shown, so that `report` sees the cut. A copy does not keep the whole text in memory. */
+const cutText = (text: string): string =>
   text.length > MAX_NAME_CHARACTERS ? Buffer.from(text.slice(0, MAX_NAME_CHARACTERS + 1)).toString() : text;
 
 /** An untrusted text for one line: without control characters and marks that change the direction of the text after them. */

@@ -5,7 +5,7 @@ import { StoreQueues } from './store-queues.ts';
 
 const turn = () => new Promise(setImmediate);
 
-interface Asked {
+interface OpenCall {
   readonly tenant: string;
   readonly index: number;
   readonly bytes: number;
@@ -26,7 +26,7 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
     await fc.assert(
       fc.asyncProperty(calls, async (plan) => {
         const queues = new StoreQueues();
-        const open: Asked[] = [];
+        const open: OpenCall[] = [];
         const begun = new Map<string, number>();
         const answer = async (count: number) => {
           for (const asked of open.splice(0, count)) asked.settle.resolve();
@@ -34,18 +34,18 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
         };
         const settled = plan.map(async ({ tenant, bytes, fails }, index) => {
           const settle = Promise.withResolvers<void>();
-          const made = queues.during(tenant, bytes, async () => {
+          const result = queues.during(tenant, bytes, async () => {
             assert.ok(index >= (begun.get(tenant) ?? 0), 'a call overtook another call of its tenant');
             begun.set(tenant, index);
             open.push({ tenant, index, bytes, settle });
-            const own = open.filter((one) => one.tenant === tenant);
-            assert.ok(own.length === 1 || own.reduce((sum, one) => sum + one.bytes, 0) <= 2 ** 20);
-            assert.ok(own.length <= 16);
+            const openOfTenant = open.filter((one) => one.tenant === tenant);
+            assert.ok(openOfTenant.length === 1 || openOfTenant.reduce((sum, one) => sum + one.bytes, 0) <= 2 ** 20);
+            assert.ok(openOfTenant.length <= 16);
             await settle.promise;
             if (fails) throw new Error('the store is away');
             return index;
           });
-          return made.then(
+          return result.then(
             (value) => assert.deepEqual([value, fails], [index, false]),
             (error: Error) => assert.deepEqual([error.message, fails], ['the store is away', true]),
           );
@@ -79,11 +79,11 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
         return promise;
       }),
     );
-    let made = false;
+    let hasRun = false;
     await queues.during('other', 100, async () => {
-      made = true;
+      hasRun = true;
     });
-    assert.deepEqual([made, begun], [true, 16]);
+    assert.deepEqual([hasRun, begun], [true, 16]);
     resolve();
     await Promise.all(flood);
     assert.deepEqual([begun, queues.tenants], [1000, 0]);

@@ -14,7 +14,7 @@ export const store = {
     inferlet.unread.keep(
       call(inferlet, 'read', checkKey(key), async ({ keyValues }, tenant) => {
         const entry = await keyValues.get(tenant, key);
-        return ok(entry ? { ...entry, value: alone(entry.value) } : undefined);
+        return ok(entry ? { ...entry, value: compactCopy(entry.value) } : undefined);
       }),
       (entry) => entry?.value.length ?? 0,
     ),
@@ -90,7 +90,7 @@ function write<T>(
 }
 
 /** Copies bytes out of a much larger buffer, so that the rest of the store's answer can be freed. */
-function alone(bytes: Uint8Array): Uint8Array {
+function compactCopy(bytes: Uint8Array): Uint8Array {
   return bytes.length * 2 < bytes.buffer.byteLength ? bytes.slice() : bytes;
 }
 

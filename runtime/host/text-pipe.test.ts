@@ -24,7 +24,7 @@ const queueOf = (model: Partial<GrantedModel> | null) => ({ name: 'tiny', model 
 const open = (request: Partial<PipeRequest>, model: Partial<GrantedModel> | null = { tokenizer }): Outcome<TextPipe> =>
   TextPipe.open(queueOf(model), { before: new Uint32Array(0), held: '', stops: [], ...request });
 
-function opened(request: Partial<PipeRequest>): TextPipe {
+function openPipe(request: Partial<PipeRequest>): TextPipe {
   const outcome = open(request);
   assert.equal(outcome.tag, 'ok');
   return outcome.val as TextPipe;
@@ -58,13 +58,13 @@ describe('a text pipe', () => {
         fc.array(fc.array(fc.array(token, { maxLength: 4 }), { maxLength: 4 }), { maxLength: 4 }),
         fc.array(text, { maxLength: 3 }),
         (runs, stops) => {
-          const all = runs.flat(2);
-          const wanted = expected(all, stops);
+          const tokens = runs.flat(2);
+          const wanted = expected(tokens, stops);
           const taken: number[] = [];
           let [sent, held] = ['', ''];
           let stop: string | undefined;
           for (const chunks of runs) {
-            const pipe = opened({ before: Uint32Array.from(taken), held, stops });
+            const pipe = openPipe({ before: Uint32Array.from(taken), held, stops });
             for (const chunk of chunks) {
               if (pipe.stop === undefined) sent += value(pipe.push(Uint32Array.from(chunk), false));
             }
@@ -82,24 +82,24 @@ describe('a text pipe', () => {
   });
 
   it('counts the token that ends a run and omits its text', () => {
-    const pipe = opened({ stops: ['b'] });
+    const pipe = openPipe({ stops: ['b'] });
     assert.equal(value(pipe.push(Uint32Array.of(1, 2), true)), 'a');
     assert.deepEqual([pipe.tokens, pipe.stop], [[1, 2], undefined]);
   });
 
   it('returns an error for a token that the tokenizer does not know', () => {
-    const pipe = opened({});
+    const pipe = openPipe({});
     assert.equal(failureOf(pipe.push(Uint32Array.of(1, VOCABULARY.length), false)), 'invalid-argument');
     assert.deepEqual(pipe.tokens, [1, VOCABULARY.length]);
   });
 
   it('writes plain pieces, or pieces in a frame whose opening is written once', () => {
-    assert.deepEqual(opened({}).messages('a"b'), ['a"b']);
-    const pipe = opened({ frame: { opening: 'begin', before: '{"delta":', after: '}' } });
+    assert.deepEqual(openPipe({}).messages('a"b'), ['a"b']);
+    const pipe = openPipe({ frame: { opening: 'begin', before: '{"delta":', after: '}' } });
     assert.deepEqual(pipe.messages('a"b'), ['begin', '{"delta":"a\\"b"}']);
     pipe.sent += 'a"b';
     assert.deepEqual(pipe.messages('ü'), ['{"delta":"ü"}']);
-    const plain = opened({ frame: { opening: '', before: '', after: '' } });
+    const plain = openPipe({ frame: { opening: '', before: '', after: '' } });
     assert.deepEqual(plain.messages('a'), ['"a"']);
   });
 

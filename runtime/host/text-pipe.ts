@@ -67,18 +67,18 @@ export class TextPipe {
   }
 
   /**
-   * Takes tokens, up to the one that completes a stop string; with `ends`, the last token has no text. Returns the added text; an error for a
-   * token that the tokenizer does not know, as a model may have more tokens than its tokenizer.
+   * Takes tokens, up to the one that completes a stop string. With `hasStopToken`, the last token is a stop token and adds no text. Returns the
+   * added text, or an error for a token that the tokenizer does not know: a model may have more tokens than its tokenizer.
    */
-  push(tokens: Uint32Array, ends: boolean): Outcome<string> {
-    return attempt(() => ok(this.#push(tokens, ends)));
+  push(tokens: Uint32Array, hasStopToken: boolean): Outcome<string> {
+    return attempt(() => ok(this.#push(tokens, hasStopToken)));
   }
 
-  #push(tokens: Uint32Array, ends: boolean): string {
+  #push(tokens: Uint32Array, hasStopToken: boolean): string {
     let addedText = '';
     for (const [index, token] of tokens.entries()) {
       this.tokens.push(token);
-      if (ends && index === tokens.length - 1) break;
+      if (hasStopToken && index === tokens.length - 1) break;
       const scanned = this.#scanner.push(this.#stream.push([token]));
       addedText += scanned.text;
       this.stop = scanned.stop;

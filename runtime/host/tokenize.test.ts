@@ -51,17 +51,17 @@ describe('a tokenizing or rendering call', () => {
   });
 
   it('is bounded in messages and their characters before any of them is read', async () => {
-    const said = (content: string) => ({ role: 'user', content });
-    assert.equal(await call('chat-template', [said('hi')], true), 'ok');
+    const userMessage = (content: string) => ({ role: 'user', content });
+    assert.equal(await call('chat-template', [userMessage('hi')], true), 'ok');
     // Only the length may be read.
     const many = new Proxy([] as object[], {
       get: (_target, key) => (key === 'length' ? 1_000_000 : assert.fail(`${String(key)} of the list was read`)),
     });
     assert.match(await call('chat-template', many, true), /^limit-exceeded: .*1000000 messages; 8192 is the limit/);
-    const long = [said('a'.repeat(40_000)), said('a'.repeat(40_000))];
+    const long = [userMessage('a'.repeat(40_000)), userMessage('a'.repeat(40_000))];
     assert.match(await call('chat-template', long, true), /^limit-exceeded: the conversation has 80008 characters/);
     assert.match(await call('render-chat', JSON.stringify({ messages: long })), /^limit-exceeded/);
-    const ofLength = (length: number) => JSON.stringify({ messages: [said('hi')], other: '' }).padEnd(length);
+    const ofLength = (length: number) => JSON.stringify({ messages: [userMessage('hi')], other: '' }).padEnd(length);
     assert.equal(await call('render-chat', ofLength(65_536)), 'ok');
     assert.match(
       await call('render-chat', ofLength(65_537)),

@@ -12,7 +12,7 @@ export const MAX_TEXT_CHARACTERS = 32_768;
 /** A conversation's limit: characters per token of the model's context, with a minimum. */
 const CHARACTERS_PER_TOKEN = 16;
 const MIN_CHAT_CHARACTERS = 65_536;
-/** Maximum messages of one call; a message counts as two values. */
+/** Maximum messages of one call. */
 const MAX_MESSAGES = 8192;
 
 /** Implements `wit/tokenize.wit`. Work whose length a guest controls runs in workers. */

@@ -8,10 +8,10 @@ interface Call {
   readonly input: number;
   readonly output: number;
   readonly fails: boolean;
-  /** Input tokens that a cache may have, and those that it has. */
+  /** Input tokens that the host may find in its cache, and (`cached`) those that it finds. */
   readonly cacheable: number;
   readonly cached: number;
-  /** Calls issued before the answer of this one comes. */
+  /** Number of later calls that are issued before the answer of this call comes. */
   readonly delay: number;
 }
 
@@ -24,7 +24,7 @@ const call: fc.Arbitrary<Call> = fc.record({
   delay: fc.nat({ max: 5 }),
 });
 const NOTHING = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
-const left = (tokens: number | null) => ({ left: tokens, until: null });
+const allowance = (tokens: number | null) => ({ left: tokens, until: null });
 const options = { limit: 1_000_000, shared: () => null, quotaReached: () => undefined, quotaUnknown: () => undefined };
 
 test('only inputs that a cache might have exceed the quota, and a call that fits is not refused', async () => {
@@ -32,45 +32,45 @@ test('only inputs that a cache might have exceed the quota, and a call that fits
     fc.asyncProperty(fc.array(call, { maxLength: 60 }), fc.nat({ max: 400 }), async (calls, room) => {
       let reached = 0;
       const tokens = new Tokens({ ...options, quotaReached: () => reached++ });
-      tokens.allow(NOTHING, left(room));
+      tokens.allow(NOTHING, allowance(room));
       const answers: { at: number; answer: () => Promise<void> }[] = [];
-      // Counted by hand: the certain charge, the charge if nothing is cached, and the final charge.
-      let [certain, most, charged, expected] = [0, 0, 0, 0];
-      for (const [at, one] of calls.entries()) {
-        const { input, output, fails, delay } = one;
-        const cacheable = Math.min(one.cacheable, input);
-        const cached = fails ? 0 : Math.min(one.cached, cacheable);
+      // The test's own counts: the certain charge, the charge if nothing is cached, the charge so far, and outputs under way.
+      let [certainCharge, uncachedCharge, charged, expected] = [0, 0, 0, 0];
+      for (const [at, planned] of calls.entries()) {
+        const { input, output, fails, delay } = planned;
+        const cacheable = Math.min(planned.cacheable, input);
+        const cached = fails ? 0 : Math.min(planned.cached, cacheable);
         for (const due of answers.filter((answer) => answer.at === at)) await due.answer();
         const least = input - cacheable + output;
         const before = reached;
         const refused = tokens.refuse(least);
-        assert.equal(refused !== null, certain + least > room);
+        assert.equal(refused !== null, certainCharge + least > room);
         assert.equal(reached - before, refused ? 1 : 0);
         if (refused) continue;
         const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
         const done = tokens.during({ inputs: input, outputs: output, cacheable }, promise, (had) => had);
         assert.equal(done, promise, 'counting does not delay the call');
-        certain += least;
-        most += input + output;
+        certainCharge += least;
+        uncachedCharge += input + output;
         expected += output;
         charged += input - cacheable;
         const answer = async () => {
-          const passed = reached;
+          const reachedBefore = reached;
           resolve(fails ? { tag: 'err', val: handlerError('internal', 'no') } : ok(cached));
           await done;
-          certain += cacheable - cached - (fails ? output : 0);
+          certainCharge += cacheable - cached - (fails ? output : 0);
           charged += cacheable - cached + (fails ? 0 : output);
           expected -= output;
           assert.equal(
-            reached - passed,
-            cacheable > 0 && certain > room ? 1 : 0,
+            reached - reachedBefore,
+            cacheable > 0 && certainCharge > room ? 1 : 0,
             'the answer reports the exceeded quota',
           );
         };
         answers.push({ at: at + 1 + delay, answer });
         assert.equal(tokens.input - tokens.cached + tokens.output, charged);
-        assert.equal(certain, charged + expected);
-        assert.ok(certain <= most);
+        assert.equal(certainCharge, charged + expected);
+        assert.ok(certainCharge <= uncachedCharge);
       }
     }),
     { seed: 20263, numRuns: 300 },
@@ -82,15 +82,15 @@ test('outputs count after the call, and an allowance covers the tokens counted u
   const { promise, resolve } = Promise.withResolvers<Outcome<undefined>>();
   const done = tokens.during({ inputs: 10, outputs: 3, cacheable: 0 }, promise);
   assert.deepEqual([tokens.input, tokens.output, tokens.quotaLeft], [10, 0, Number.POSITIVE_INFINITY]);
-  tokens.allow({ ...NOTHING, inputTokens: 10 }, left(5));
+  tokens.allow({ ...NOTHING, inputTokens: 10 }, allowance(5));
   assert.equal(tokens.quotaLeft, 2, 'calls in flight keep their share');
   resolve(ok(undefined));
   await done;
   assert.deepEqual([tokens.output, tokens.quotaLeft], [3, 2]);
-  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(0));
+  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, allowance(0));
   assert.match(tokens.refuse(1)?.val ?? '', /quota tokens: 1 are requested and 0 are left/);
   assert.equal(tokens.refuse(0), null);
-  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, left(null));
+  tokens.allow({ ...NOTHING, inputTokens: 10, outputTokens: 3 }, allowance(null));
   assert.equal(tokens.refuse(50), null);
   tokens.count(90, 0);
   assert.match(tokens.refuse(1)?.val ?? '', /the invocation's 100 tokens/);
@@ -116,7 +116,7 @@ test('the outputs of a failed call count neither for the inferlet nor for its fa
 test("a cached prompt is not charged to the quota, but the manifest's limit counts it at once", async () => {
   let reached = 0;
   const tokens = new Tokens({ ...options, limit: 1000, quotaReached: () => reached++ });
-  tokens.allow(NOTHING, left(2));
+  tokens.allow(NOTHING, allowance(2));
   const { promise, resolve } = Promise.withResolvers<Outcome<number>>();
   const done = tokens.during({ inputs: 800, outputs: 1, cacheable: 799 }, promise, (cached) => cached);
   assert.deepEqual([tokens.input, tokens.quotaLeft], [1, 0]);
@@ -127,25 +127,25 @@ test("a cached prompt is not charged to the quota, but the manifest's limit coun
   resolve(ok(799));
   await done;
   assert.deepEqual([tokens.input, tokens.cached, tokens.output, tokens.quotaLeft, reached], [800, 799, 1, 0, 0]);
-  tokens.allow(NOTHING, left(null));
+  tokens.allow(NOTHING, allowance(null));
   tokens.count(199, 0);
   assert.equal(tokens.refuse(0), null, 'the cached inputs count once');
 });
 
 test('after its window the quota is unknown: no call is refused, and a new allowance is requested once', () => {
   let now = 1000;
-  const told: string[] = [];
+  const reports: string[] = [];
   const tokens = new Tokens({
     ...options,
-    quotaReached: () => void told.push('reached'),
-    quotaUnknown: () => void told.push('unknown'),
+    quotaReached: () => void reports.push('reached'),
+    quotaUnknown: () => void reports.push('unknown'),
     now: () => now,
   });
   tokens.allow(NOTHING, { left: 5, until: 2000 });
   assert.ok(tokens.refuse(6));
   now = 2000;
   assert.deepEqual([tokens.refuse(6), tokens.quotaLeft, tokens.refuse(1e9)], [null, Number.POSITIVE_INFINITY, null]);
-  assert.deepEqual(told, ['reached', 'unknown'], 'requested once');
+  assert.deepEqual(reports, ['reached', 'unknown'], 'requested once');
   tokens.allow(NOTHING, { left: 4, until: 3000 });
   assert.ok(tokens.refuse(5));
   assert.equal(tokens.quotaLeft, 4);

@@ -1,5 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
-import type { Taken } from '#scheduler/policies/shares.ts';
+import type { InferletShare } from '#scheduler/policies/shares.ts';
 import { type Release, withRelease } from '../lowering/future-release.ts';
 
 /** Maximum bytes of results that wait for an inferlet to read them: two files of the largest size. */
@@ -47,11 +47,11 @@ export class UnreadResult {
 
 /** The unread results of one inferlet's calls. */
 export class UnreadResults {
-  readonly #tenantBytes: Taken;
+  readonly #tenantBytes: InferletShare;
   #bytes = 0;
 
   /** @param tenantBytes gives room beside the tenant's other inferlets */
-  constructor(tenantBytes: Taken) {
+  constructor(tenantBytes: InferletShare) {
     this.#tenantBytes = tenantBytes;
   }
 

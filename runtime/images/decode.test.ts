@@ -20,8 +20,8 @@ const { refused, ...images } = JSON.parse(
 const unsupported = refused as unknown as Readonly<Record<string, string>>;
 
 /**
- * Largest and mean difference of a byte. PNG is exact; for a JPEG, our transform rounds differently and chroma is not
- * smoothed.
+ * Returns the allowed largest and mean difference of a byte from Pillow. PNG is exact; for a JPEG, this decoder's inverse DCT rounds
+ * differently, and it does not smooth chroma.
  */
 function errorsOf(name: string): readonly [largest: number, mean: number] {
   if (name.startsWith('png')) return [0, 0];
@@ -42,8 +42,8 @@ describe('decoding images', () => {
       const errors = Array.from(data, (value, i) => Math.abs(value - expected[i]!));
       const [largest, mean] = errorsOf(name);
       assert.ok(Math.max(...errors) <= largest, `a byte differs by ${Math.max(...errors)}`);
-      const found = errors.reduce((sum, error) => sum + error, 0) / errors.length;
-      assert.ok(found <= mean, `the mean difference is ${found}`);
+      const meanError = errors.reduce((sum, error) => sum + error, 0) / errors.length;
+      assert.ok(meanError <= mean, `the mean difference is ${meanError}`);
     });
   }
 
@@ -98,9 +98,9 @@ describe('decoding images', () => {
       assert.notEqual(refuseSize({ width, height }), null);
     }
     assert.equal(refuseSize({ width: 4000, height: 4000 }), null);
-    // The size is checked first, because any number of bytes may precede the size of a JPEG.
+    // Both functions check the file's length first, because any number of bytes may precede the dimensions in a JPEG.
     const long = new Uint8Array(8 * 1024 * 1024 + 1).fill(0xff).fill(0xd8, 1, 2);
-    for (const look of [decode, readHeader]) assert.throws(() => look(long), /bytes/);
+    for (const read of [decode, readHeader]) assert.throws(() => read(long), /bytes/);
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
     const before = process.memoryUsage().arrayBuffers;
     for (const interlace of [0, 1]) attempt(png(8, 8, bomb, { interlace }), 'bomb');
@@ -115,8 +115,8 @@ describe('decoding images', () => {
       () => decode(new Uint8Array([...small.subarray(0, PNG_HEADER_BYTES), ...large.subarray(8)])),
       /size twice/,
     );
-    const behind = decode(new Uint8Array([...small, ...large.subarray(8)]));
-    assert.deepEqual([behind.width, behind.height, ...behind.data], [1, 1, 1, 2, 3]);
+    const withTrailingBytes = decode(new Uint8Array([...small, ...large.subarray(8)]));
+    assert.deepEqual([withTrailingBytes.width, withTrailingBytes.height, ...withTrailingBytes.data], [1, 1, 1, 2, 3]);
   });
 });
 

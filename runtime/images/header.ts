@@ -112,15 +112,15 @@ function orientationOf(segment: Uint8Array): number | undefined {
   if (!'Exif\0\0'.split('').every((letter, i) => segment[i] === letter.charCodeAt(0))) return undefined;
   const view = viewOf(segment.subarray(6));
   if (view.byteLength < 8) return undefined;
-  const little = view.getUint16(0) === 0x4949;
-  const first = view.getUint32(4, little);
-  if (first + 2 > view.byteLength) return undefined;
-  const entries = view.getUint16(first, little);
+  const isLittleEndian = view.getUint16(0) === 0x4949;
+  const directoryAt = view.getUint32(4, isLittleEndian);
+  if (directoryAt + 2 > view.byteLength) return undefined;
+  const entries = view.getUint16(directoryAt, isLittleEndian);
   for (let i = 0; i < entries; i++) {
-    const entry = first + 2 + 12 * i;
+    const entry = directoryAt + 2 + 12 * i;
     if (entry + 12 > view.byteLength) return undefined;
-    if (view.getUint16(entry, little) !== 0x0112) continue;
-    const value = view.getUint16(entry + 8, little);
+    if (view.getUint16(entry, isLittleEndian) !== 0x0112) continue;
+    const value = view.getUint16(entry + 8, isLittleEndian);
     return value >= 1 && value <= 8 ? value : undefined;
   }
   return undefined;

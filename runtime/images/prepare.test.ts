@@ -47,8 +47,8 @@ describe('preparing images', () => {
   }
 
   it('halves a row of two colours to the values computed by hand', () => {
-    // Bilinear, from 4 to 2: each pixel mixes 3/8, 3/8 and 1/8 of three neighbours, without the missing one at the
-    // edge, normalised by 7/8.
+    // From 4 pixels to 2, the bilinear weights are 1/8, 3/8, 3/8 and 1/8. One weight of 1/8 falls outside the image, so the sum of the
+    // others is divided by 7/8.
     const line: DecodedImage = { width: 4, height: 4, data: new Uint8Array(48).fill(0) };
     for (let y = 0; y < 4; y++) for (let x = 0; x < 2; x++) line.data.fill(210, 3 * (4 * y + x), 3 * (4 * y + x) + 3);
     const halved = prepare(line, { ...plain, size: 2, shortestEdge: null, filter: 'bilinear' });
@@ -57,7 +57,10 @@ describe('preparing images', () => {
 
   it('crops a long image to its middle', () => {
     const long = imageOf(16_000, 1);
-    const other = { ...long, data: long.data.map((value, i) => (Math.abs(i / 3 - 8000) < 4 ? value : 255 - value)) };
-    assert.deepEqual(prepare(other, plain), prepare(long, plain));
+    const changedEnds = {
+      ...long,
+      data: long.data.map((value, i) => (Math.abs(i / 3 - 8000) < 4 ? value : 255 - value)),
+    };
+    assert.deepEqual(prepare(changedEnds, plain), prepare(long, plain));
   });
 });

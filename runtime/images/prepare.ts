@@ -7,11 +7,11 @@ import { type Rows, resample } from './resample.ts';
  * resizes it, and crops its centre, as the image processors of transformers do with Pillow. The device normalises the pixels.
  */
 export function prepare(image: DecodedImage, { size, pad, shortestEdge, filter }: ImagePreparation): Uint8Array {
-  const source = pad ? filledUp(image, pad) : rowsOf(image);
+  const source = pad ? paddedToSquare(image, pad) : rowsOf(image);
   if (shortestEdge === null) return resample(source, { width: size, height: size, left: 0, top: 0, size }, filter);
   const { width, height } = source;
-  const long = Math.trunc((shortestEdge * Math.max(width, height)) / Math.min(width, height));
-  const [toWidth, toHeight] = width <= height ? [shortestEdge, long] : [long, shortestEdge];
+  const longEdge = Math.trunc((shortestEdge * Math.max(width, height)) / Math.min(width, height));
+  const [toWidth, toHeight] = width <= height ? [shortestEdge, longEdge] : [longEdge, shortestEdge];
   const window = {
     width: toWidth,
     height: toHeight,
@@ -27,7 +27,7 @@ function rowsOf({ width, height, data }: DecodedImage): Rows {
 }
 
 /** Pads an image to a square with the image in its middle, one row at a time. */
-function filledUp(image: DecodedImage, color: Color): Rows {
+function paddedToSquare(image: DecodedImage, color: Color): Rows {
   const { width, height } = image;
   const side = Math.max(width, height);
   const [left, top] = [Math.floor((side - width) / 2), Math.floor((side - height) / 2)];

@@ -64,7 +64,7 @@ export function resample(source: Rows, { width, height, left, top, size }: Windo
   return result;
 }
 
-/** Weights of each place in a resized line: the first source place, the number of source places, and their weights. */
+/** For each pixel of a resized line: its first source pixel, the number of its source pixels, and their weights. */
 interface Weights {
   readonly starts: readonly number[];
   readonly counts: readonly number[];
@@ -106,7 +106,7 @@ function mix(
   weights: Weights,
   position: number,
   to: Uint8Array,
-  end: number,
+  toAt: number,
 ) {
   const values = weights.values[position] ?? NOTHING;
   let red = 1 << (PRECISION_BITS - 1);
@@ -118,9 +118,9 @@ function mix(
     green += value * (from[i + 1] as number);
     blue += value * (from[i + 2] as number);
   }
-  to[end] = byteOf(red);
-  to[end + 1] = byteOf(green);
-  to[end + 2] = byteOf(blue);
+  to[toAt] = byteOf(red);
+  to[toAt + 1] = byteOf(green);
+  to[toAt + 2] = byteOf(blue);
 }
 
 const NOTHING = new Int32Array(0);

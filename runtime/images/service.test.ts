@@ -51,9 +51,9 @@ describe('the image service', () => {
     const asked = values.map((value) => ask(service, image(value), { account }));
     assert.equal(service.workers, 2);
     const outcomes = await Promise.all(asked);
-    const found = outcomes.map((outcome) => (outcome.tag === 'ok' ? [...new Set(outcome.val)] : outcome));
+    const pixelValues = outcomes.map((outcome) => (outcome.tag === 'ok' ? [...new Set(outcome.val)] : outcome));
     assert.deepEqual(
-      found,
+      pixelValues,
       values.map((value) => [value]),
     );
     assert.ok(charged.length === values.length && charged.some((ms) => ms > 0));
@@ -69,7 +69,7 @@ describe('the image service', () => {
   });
 
   it('ends only the image that takes too long, and charges at most the time limit', async () => {
-    // Long enough for a small image on this machine, and too short for a slow one.
+    // The loop finds a limit that is long enough for a small image on this machine, and too short for a slow one.
     for (let decodeMs = 20; ; decodeMs *= 4) {
       const service = open({ maxWorkers: 1, decodeMs });
       const charged: number[] = [];
@@ -98,15 +98,15 @@ describe('the image service', () => {
     const service = open();
     const stop = new AbortController();
     const begun = ask(service, slow(), { signal: stop.signal });
-    const line: string[] = [];
-    // The second slow image is queued before the small ones, which pass it as long as they wait.
+    const finished: string[] = [];
+    // Tenant `a`'s second slow image is queued before most small images of tenant `b`, and all of these pass it.
     const asked = [ask(service, image(1), { tenant: 'b' }), ask(service, slow(), { signal: stop.signal })];
     for (const i of [2, 3, 4]) asked.push(ask(service, image(i), { tenant: 'b' }));
-    for (const [i, outcome] of asked.entries()) void outcome.then(() => line.push(i === 1 ? 'slow' : 'small'));
+    for (const [i, outcome] of asked.entries()) void outcome.then(() => finished.push(i === 1 ? 'slow' : 'small'));
     await asked.at(-1);
     stop.abort();
     assert.deepEqual((await Promise.all([begun, asked[1]!])).map(tagOf), ['cancelled', 'cancelled']);
-    assert.deepEqual(line, ['small', 'small', 'small', 'small', 'slow']);
+    assert.deepEqual(finished, ['small', 'small', 'small', 'small', 'slow']);
     assert.equal(tagOf(await ask(service, image(5))), 'ok');
   });
 
@@ -133,8 +133,8 @@ describe('the image service', () => {
     assert.equal(tags.filter((tag) => tag === 'ok').length, 64);
     assert.equal(tags.filter((tag) => tag === 'limit-exceeded').length, 6);
     assert.equal(tagOf(await ask(service, image(1), { account })), 'ok');
-    const spent = imageAccount({ charge: () => undefined, usedUp: () => true });
-    assert.equal(tagOf(await ask(service, image(1), { account: spent })), 'limit-exceeded');
+    const spentAccount = imageAccount({ charge: () => undefined, usedUp: () => true });
+    assert.equal(tagOf(await ask(service, image(1), { account: spentAccount })), 'limit-exceeded');
     const pending = [ask(service, image(1)), ask(service, image(2))];
     await service.close();
     assert.deepEqual((await Promise.all(pending)).map(tagOf), ['closed', 'closed']);

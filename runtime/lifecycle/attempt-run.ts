@@ -48,7 +48,7 @@ export interface Granted extends Required<Pick<InferletDescription, 'models' | '
 
 /** An attempt whose inferlet has ended and whose children have written their ends. */
 export interface ReleasedRun {
-  /** The verdict for the outbox's present end. */
+  /** Decides the verdict anew at each call, because the outbox may end between two calls. */
   readonly conclude: () => Verdict;
   /** The question that the inferlet asks if its verdict is a result. */
   readonly question: AskedQuestion | null;
@@ -79,11 +79,11 @@ export class AttemptRun {
     this.#attempt = attempt;
     this.#launched = launched;
     this.#shared = shared;
-    this.#wall = new WallTime(job, family.held, attempt.clock);
+    this.#wall = new WallTime(job, family.heldTime, attempt.clock);
     this.#queuedMs = Math.max(0, startedAt - attempt.queuedAt);
     this.#cpu = { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > job.limits.cpuMs };
     family.redactor.add(`${job.function}@${job.version}`, granted.variables);
-    const { traceparent = job.traceparent, steps } = attempt.observed?.runs(() => this.#measurements()) ?? {};
+    const { traceparent = job.traceparent, steps } = attempt.observed?.beginInferlet(() => this.#measurements()) ?? {};
     const tracedJob = { ...job, ...(traceparent !== undefined && { traceparent }) };
     this.#children = new Children(shared.children, {
       job: tracedJob,
@@ -94,7 +94,7 @@ export class AttemptRun {
     this.#inferlet = this.#makeInferlet(granted, tracedJob.traceparent, steps);
     this.#stopping = new Stopping(run, this.#inferlet);
     family.memory.enter(run);
-    this.#usage = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.held });
+    this.#usage = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.heldTime });
     this.#inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
     this.#meter();
   }
@@ -168,8 +168,8 @@ export class AttemptRun {
         memoryLimitBytes,
         redact: family.redactor.redact,
       });
-    const { asked } = this.#inferlet;
-    return { conclude, question: asked && { ...asked, handled: this.#handledToken }, lost, released };
+    const { askedQuestion } = this.#inferlet;
+    return { conclude, question: askedQuestion && { ...askedQuestion, handled: this.#handledToken }, lost, released };
   }
 
   #makeInferlet(granted: Granted, traceparent: string | undefined, steps: StepTrace | undefined): Inferlet {
@@ -199,7 +199,7 @@ export class AttemptRun {
         ...(steps && { steps }),
         terminated: ({ cause, retryAfterMs }) =>
           this.#stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
-        held: (isHeld) => family.held.change(isHeld),
+        held: (isHeld) => family.heldTime.change(isHeld),
         quotaReached: () => this.#stopping.stop(TOKENS_USED_UP),
         // An outbox with events to write learns soon anyway what the quotas leave.
         quotaUnknown: () => outbox.report(this.usage()),
@@ -208,7 +208,7 @@ export class AttemptRun {
     );
   }
 
-  /** Connects the attempt's reports to the inferlet, and the quotas in their answers. */
+  /** Makes the attempt's reports read the inferlet's usage, and the quotas in their answers limit the inferlet. */
   #meter(): void {
     const { meter, clock } = this.#attempt;
     meter.usage = () => this.usage();

@@ -19,15 +19,15 @@ export function silentMeter(): AttemptMeter {
   return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
-/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param shown true when the attempt shows its events itself */
+/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param shown true when events are shown before they are logged */
 export function attemptLog(
   invocations: Invocations,
-  { id, epoch, shown }: { readonly id: string; readonly epoch: number; readonly shown: boolean },
+  { id, epoch, shown: showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly shown: boolean },
   meter: AttemptMeter,
 ): AttemptLog {
   return {
     append: async (firstSeq, events, usage) => {
-      const answer = await invocations.write({ id, epoch, firstSeq, events, usage, shown });
+      const answer = await invocations.write({ id, epoch, firstSeq, events, usage, showsOwnEvents });
       if (usage) meter.answered(usage, answer);
       return answer.outcome;
     },

@@ -54,12 +54,12 @@ export async function findFunction(
   }
 }
 
-/** A reference in an error that the inferlet may keep: a copy, since a slice would keep all of the reference, which may be many MiB. */
+/** Quotes a reference for an error that the inferlet may keep. The text is a copy, because a slice keeps the whole reference in memory. */
 export function quoted(reference: string): string {
   return JSON.stringify(reference.slice(0, MAX_QUOTED));
 }
 
-/** The error for an input of a child that is too long; null for a shorter one. */
+/** Refuses an input that is too long for a child; null for an input within the limit. */
 export function refuseInput({ length }: string): HandlerError | null {
   if (length <= MAX_INPUT) return null;
   const text = `the input has ${length} characters; ${MAX_INPUT} is the limit of a child's, send the rest as messages`;

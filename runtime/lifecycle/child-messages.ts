@@ -4,8 +4,8 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
 
-/** Bounds the part of a running child's log that is held for a slow parent: two of the largest messages, or several small ones. */
-const HELD = { readCount: 2, maxWaitingLength: 64 * 1024 };
+/** Bounds the part of a running child's log that is read ahead of a slow parent: two of the largest messages, or several small ones. */
+const READ_AHEAD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
 /** Maximum bytes that a read of one entry returns: a single event of the largest size. */
@@ -26,10 +26,10 @@ export interface MessageSource {
 export class ChildMessages {
   readonly #source: MessageSource;
   readonly #signal: AbortSignal;
-  #following: AsyncIterableIterator<InvocationEvent, void> | null = null;
-  #ahead: InvocationEvent[] = [];
-  #last = 0;
-  #taking = false;
+  #followedEvents: AsyncIterableIterator<InvocationEvent, void> | null = null;
+  #readAhead: InvocationEvent[] = [];
+  #lastSeq = 0;
+  #isReading = false;
   #ended = false;
 
   /** @param signal aborts when the parent stops reading */
@@ -40,17 +40,17 @@ export class ChildMessages {
 
   /** The next message; null after the last. Calls must not overlap. @throws StoreError for a fault of the platform */
   async next(): Promise<Message | null> {
-    this.#taking = true;
+    this.#isReading = true;
     try {
       for (;;) {
         const event = await this.#eventThroughOutage();
         if (!event) return null;
-        this.#last = event.seq;
+        this.#lastSeq = event.seq;
         const message = event.event === 'message' ? messageOf(event.data) : null;
         if (message) return message;
       }
     } finally {
-      this.#taking = false;
+      this.#isReading = false;
       if (this.#ended) this.#unfollow();
     }
   }
@@ -58,12 +58,12 @@ export class ChildMessages {
   /** Stops following: the child has ended, and its log has all its messages. */
   end(): void {
     this.#ended = true;
-    if (!this.#taking) this.#unfollow();
+    if (!this.#isReading) this.#unfollow();
   }
 
   /** Drops the messages that were read ahead: the parent reads no more. */
   close(): void {
-    this.#ahead = [];
+    this.#readAhead = [];
     this.end();
   }
 
@@ -84,27 +84,27 @@ export class ChildMessages {
   }
 
   async #event(): Promise<InvocationEvent | null> {
-    if (this.#ended) return this.#stored();
+    if (this.#ended) return this.#nextStored();
     const { id, events } = this.#source;
-    this.#following ??= events.follow(id, this.#last, this.#signal, HELD);
-    const next = await this.#following.next();
+    this.#followedEvents ??= events.follow(id, this.#lastSeq, this.#signal, READ_AHEAD);
+    const next = await this.#followedEvents.next();
     return next.done ? null : next.value;
   }
 
-  async #stored(): Promise<InvocationEvent | null> {
-    const ahead = this.#ahead.shift();
+  async #nextStored(): Promise<InvocationEvent | null> {
+    const ahead = this.#readAhead.shift();
     if (ahead) return ahead;
     // Read one entry of the log: some kilobytes, or a single event.
     const { id, events, read } = this.#source;
-    const from = { epoch: null, seq: this.#last };
+    const from = { epoch: null, seq: this.#lastSeq };
     const [first, ...others] = (await read(MAX_ENTRY_BYTES, () => events.readSome(id, from, 1))).events;
-    this.#ahead = others;
+    this.#readAhead = others;
     return first ?? null;
   }
 
   #unfollow(): void {
-    this.#following?.return?.().catch(() => undefined);
-    this.#following = null;
+    this.#followedEvents?.return?.().catch(() => undefined);
+    this.#followedEvents = null;
   }
 }
 

@@ -16,8 +16,8 @@ export interface ChildRunOptions extends MessageSource {
 }
 
 /**
- * One child, as long as its parent holds it. An ended child keeps little memory: its messages, and a long result, are read from its
- * event log.
+ * One child, as long as its parent has a handle to it. An ended child takes little memory: the parent reads the child's messages, and a long
+ * result, from the child's event log.
  */
 export class ChildRun implements RunningChild {
   readonly id: string;

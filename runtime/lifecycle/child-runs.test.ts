@@ -39,7 +39,7 @@ describe('the children of a runtime', () => {
       limits: DEFAULT_LIMITS,
     };
     return new ChildRuns({
-      lines: new StoreQueues(),
+      queues: new StoreQueues(),
       ...{ invocations, inbox, events, runtimeId: 'r', jobs },
       run: () => Promise.resolve(null),
       ...options,
@@ -48,9 +48,9 @@ describe('the children of a runtime', () => {
 
   it('of one tenant leave places to other tenants', () => {
     const runs = open();
-    let greedy = 0;
-    while (runs.enter('greedy') === null) greedy++;
-    assert.equal(greedy, 512);
+    let greedyCount = 0;
+    while (runs.enter('greedy') === null) greedyCount++;
+    assert.equal(greedyCount, 512);
     for (let i = 0; i < 256; i++) assert.equal(runs.enter('other'), null);
     assert.equal(runs.enter('other')?.tag, 'unavailable');
     runs.leave('other');
@@ -58,14 +58,14 @@ describe('the children of a runtime', () => {
   });
 
   it('are looked up by well-formed references only, as calls of their tenant, and not with too long an input', async () => {
-    const asked: (string | undefined)[] = [];
+    const lookedUpVersions: (string | undefined)[] = [];
     const functionOf = async (_parent: unknown, _name: string, version?: string) => {
-      asked.push(version?.slice(0, 20));
+      lookedUpVersions.push(version?.slice(0, 20));
       return null;
     };
-    const lines = new StoreQueues();
+    const queues = new StoreQueues();
     const jobs = { functionOf, texts: { check: () => assert.fail('no input is expected') }, limits: DEFAULT_LIMITS };
-    const children = new Children(open({ jobs, lines }), {
+    const children = new Children(open({ jobs, queues }), {
       ...{ job: JOB, epoch: 1, depth: 0, family: new Family(JOB), grants: { ...NO_GRANTS, launch: '*' } },
       ...{ deadline: { at: 1, leftMs: 1 }, takePlaces: () => undefined },
       texts: { tenant: JOB.tenant, account: new Account({ charge: () => undefined, usedUp: () => false }) },
@@ -78,16 +78,16 @@ describe('the children of a runtime', () => {
     for (const version of ['x'.repeat(1e6), 'f'.repeat(1e6), 'Live', 'a b', '012'])
       assert.equal(await refusal(`f@${version}`), 'not-found');
     assert.equal(await refusal('f', ' '.repeat((256 << 10) + 1)), 'invalid-argument');
-    assert.deepEqual(asked, []);
+    assert.deepEqual(lookedUpVersions, []);
 
     const { promise, resolve } = Promise.withResolvers<void>();
-    const others = Array.from({ length: 16 }, () => lines.during(JOB.tenant, 0, () => promise));
-    const found = ['f', 'f@', 'f@live', 'f@v1.2', 'f@0123456789ab'].map((reference) => refusal(reference));
+    const storeCalls = Array.from({ length: 16 }, () => queues.during(JOB.tenant, 0, () => promise));
+    const refusals = ['f', 'f@', 'f@live', 'f@v1.2', 'f@0123456789ab'].map((reference) => refusal(reference));
     await setImmediate();
-    assert.deepEqual(asked, []);
+    assert.deepEqual(lookedUpVersions, []);
     resolve();
-    await Promise.all([...others, ...found]);
-    assert.deepEqual(asked, [undefined, '', 'live', 'v1.2', '0123456789ab']);
+    await Promise.all([...storeCalls, ...refusals]);
+    assert.deepEqual(lookedUpVersions, [undefined, '', 'live', 'v1.2', '0123456789ab']);
   });
 
   it('that the platform fails to begin are refused as internal', async () => {

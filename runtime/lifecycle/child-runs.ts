@@ -24,7 +24,7 @@ export interface ChildRunsOptions {
   readonly inbox: Inbox;
   readonly events: EventLog;
   /** Bounds the parents' searches for functions, and their reads of their children's logs. */
-  readonly lines: StoreQueues;
+  readonly queues: StoreQueues;
   readonly runtimeId: string;
   readonly jobs: ChildJobs;
   /** Shows the children's events to followers; without it, followers read the log. */
@@ -41,8 +41,8 @@ export interface ChildAttempt {
   readonly depth: number;
   readonly family: Family;
   readonly begin: () => Promise<AttemptOutcome>;
-  /** True when the attempt does not wait in a crowd of launches: it has begun, or its parent waits for it. */
-  readonly isBegun: boolean;
+  /** True when the attempt does not wait in a crowd of launches (`Launches.crowd`): it has begun, or its parent waits for it. */
+  readonly skipsCrowd: boolean;
 }
 
 /** A child's parent and its place in the family. */
@@ -75,8 +75,8 @@ export class ChildRuns {
 
   /** Finds the function that an inferlet names for its child. */
   find(parent: ParentJob, reference: string): Promise<Outcome<FunctionVersion>> {
-    const { jobs, lines } = this.#options;
-    return findFunction(jobs, lines, parent, reference);
+    const { jobs, queues } = this.#options;
+    return findFunction(jobs, queues, parent, reference);
   }
 
   /** Takes a place for a child of a tenant; returns an error when there is none. The caller must give a taken place back with `leave`. */
@@ -99,8 +99,8 @@ export class ChildRuns {
   }
 
   create({ id, tenant }: InvocationJob): ChildRun {
-    const { inbox, events, lines } = this.#options;
-    return new ChildRun({ id, inbox, events, read: (bytes, call) => lines.during(tenant, bytes, call) });
+    const { inbox, events, queues } = this.#options;
+    return new ChildRun({ id, inbox, events, read: (bytes, call) => queues.during(tenant, bytes, call) });
   }
 
   /**
@@ -114,29 +114,29 @@ export class ChildRuns {
   ): { begun: Promise<HandlerError | null>; ended: Promise<Ending> } {
     const begun = Promise.withResolvers<HandlerError | null>();
     this.#runs.set(run.id, run);
-    const ended = this.#live(run, job, origin, begun.resolve).finally(() => this.#runs.delete(run.id));
+    const ended = this.#runToEnd(run, job, origin, begun.resolve).finally(() => this.#runs.delete(run.id));
     return { begun: begun.promise, ended };
   }
 
-  async #live(
+  async #runToEnd(
     run: ChildRun,
     job: InvocationJob,
     origin: Origin,
-    begun: (refused: HandlerError | null) => void,
+    onBegun: (refused: HandlerError | null) => void,
   ): Promise<Ending> {
     const { signal } = run;
     const { family, depth } = origin;
     let verdict: Verdict | null;
     try {
-      const begin = () => this.#begin(job, origin, begun);
-      verdict = await this.#options.run({ job, signal, family, depth, begin, isBegun: true });
+      const begin = () => this.#begin(job, origin, onBegun);
+      verdict = await this.#options.run({ job, signal, family, depth, begin, skipsCrowd: true });
     } catch (error) {
       this.#options.onError?.(error);
-      begun(handlerError('internal', 'the platform failed before the child had begun'));
+      onBegun(handlerError('internal', 'the platform failed before the child had begun'));
       verdict = { kind: 'silent' };
     }
-    // Takes effect only when `begun` was not called before: a promise resolves once.
-    begun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
+    // Takes effect only when `onBegun` was not called before: a promise resolves once.
+    onBegun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
     switch (verdict?.kind) {
       case 'result':
         return { tag: 'success', val: verdict.output };
@@ -152,7 +152,7 @@ export class ChildRuns {
   async #begin(
     job: InvocationJob,
     origin: Origin,
-    begun: (refused: HandlerError | null) => void,
+    onBegun: (refused: HandlerError | null) => void,
   ): Promise<AttemptOutcome> {
     const { invocations, runtimeId, live } = this.#options;
     const { id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent = '', functionOwner } = job;
@@ -171,16 +171,16 @@ export class ChildRuns {
         throw error;
       });
     if (outcome instanceof QuotaExceeded) {
-      begun(handlerError('limit-exceeded', outcome.message));
+      onBegun(handlerError('limit-exceeded', outcome.message));
       return { refused: 'ended' };
     }
     if ('refused' in outcome) {
       if (outcome.refused === 'not-deployed')
-        begun(handlerError('not-found', `${name}@${version} is no longer deployed`));
-      begun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
+        onBegun(handlerError('not-found', `${name}@${version} is no longer deployed`));
+      onBegun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
       return { refused: 'ended' };
     }
-    begun(null);
+    onBegun(null);
     return { ...outcome, attempt: 1, usageBefore: null, queuedAt: submittedAt };
   }
 

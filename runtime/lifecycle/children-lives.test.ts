@@ -26,8 +26,8 @@ function life(depth: number): fc.Arbitrary<readonly Step[]> {
   if (depth > 0) {
     const launch = fc.tuple(name, life(depth - 1)).map(([child, plan]): Step => ['launch', child, plan]);
     steps.push({ weight: 8, arbitrary: launch });
-    for (const what of ['cancel', 'wait', 'drop']) {
-      steps.push({ weight: 2, arbitrary: name.map((child): Step => [what, child]) });
+    for (const action of ['cancel', 'wait', 'drop']) {
+      steps.push({ weight: 2, arbitrary: name.map((child): Step => [action, child]) });
     }
   }
   const ending = fc.oneof(
@@ -37,7 +37,7 @@ function life(depth: number): fc.Arbitrary<readonly Step[]> {
   );
   return fc
     .tuple(fc.array(fc.oneof(...steps), { minLength: depth + 1, maxLength: 2 + 2 * depth, size: 'max' }), ending)
-    .map(([most, last]) => [...most, ...last]);
+    .map(([middleSteps, lastSteps]) => [...middleSteps, ...lastSteps]);
 }
 
 describe('the lives of children', () => {
@@ -49,19 +49,19 @@ describe('the lives of children', () => {
     const source = await readFile(new URL('../testing/fixtures/family.js', import.meta.url), 'utf8');
     const limits = { memoryMb: 16, cpuMs: 60, wallMs: 400, pages: 8, tokens: 500 };
     version = await platform.deploy(source, { name: 'family', limits, grants: { launch: ['family'] } });
-    const long = { ...limits, cpuMs: 60_000, wallMs: 240_000 };
-    lasting = await platform.deploy(source, { name: 'lasting', limits: long, grants: { launch: ['lasting'] } });
+    const longLimits = { ...limits, cpuMs: 60_000, wallMs: 240_000 };
+    lasting = await platform.deploy(source, { name: 'lasting', limits: longLimits, grants: { launch: ['lasting'] } });
   });
   after(() => platform.stop());
 
   const invocations = (name = 'family') => platform.scheduler.invocations.recent('default', name, 200);
 
-  /** The invariants after the roots have ended. */
+  /** Asserts the invariants after the roots have ended. @returns the number of roots and descendants */
   async function assertNothingIsLeft(roots: readonly string[]): Promise<number> {
     const { scheduler, runtime } = platform;
-    const mine = (await invocations()).filter(({ id, root }) => roots.includes(root ?? id));
-    const byId = new Map<string, Invocation>(mine.map((record) => [record.id, record]));
-    for (const record of mine) {
+    const familyRecords = (await invocations()).filter(({ id, root }) => roots.includes(root ?? id));
+    const byId = new Map<string, Invocation>(familyRecords.map((record) => [record.id, record]));
+    for (const record of familyRecords) {
       assert.ok(hasEnded(record.status), `${record.id} is ${record.status}`);
       const events = await scheduler.events.read(record.id, 0);
       const terminal = events.filter(({ event }) => isTerminal(event));
@@ -78,7 +78,7 @@ describe('the lives of children', () => {
     assert.equal(await redis.zcard(keys.deadlines), 0);
     await eventually(async () => (await platform.freePages()) === PAGES, 'the GPU host holds nothing');
     assert.deepEqual(platform.errors, []);
-    return mine.length;
+    return familyRecords.length;
   }
 
   it('each end once and before their parents, on random launches, drops and cancellations', async () => {
@@ -95,16 +95,16 @@ describe('the lives of children', () => {
       for (const pauseMs of cancels) {
         await sleep(pauseMs);
         // The test may cancel any invocation that has not ended: a root, or a child of any generation.
-        const open = (await invocations()).filter(
+        const unended = (await invocations()).filter(
           ({ id, root, status }) => roots.includes(root ?? id) && !hasEnded(status),
         );
-        const one = open[pauseMs % Math.max(1, open.length)];
-        if (one) await platform.scheduler.cancel(one.id, 'at random');
+        const target = unended[pauseMs % Math.max(1, unended.length)];
+        if (target) await platform.scheduler.cancel(target.id, 'at random');
       }
       await ended;
       children += (await assertNothingIsLeft(roots)) - roots.length;
     });
-    // A loaded machine ends the trees earlier, by their wall time, and needs more of them.
+    // On a loaded machine, the trees reach their wall time with fewer children, so the test draws more trees.
     for (let seed = 20261120; children <= ENOUGH && seed < 20261124; seed++)
       await fc.assert(lives, { seed, numRuns: 16, endOnFailure: true });
     assert.ok(children > ENOUGH, `${children} children lived`);

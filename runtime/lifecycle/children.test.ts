@@ -38,8 +38,8 @@ describe('children', () => {
     assert.equal(end.event, 'result', JSON.stringify(end.data));
     return end.data.output as Record<string, unknown>;
   };
-  const told = ({ messages }: Transcript) => messages.map((text) => JSON.parse(text) as Record<string, unknown>);
-  const childOf = (transcript: Transcript) => String(told(transcript)[0]?.child);
+  const sentObjects = ({ messages }: Transcript) => messages.map((text) => JSON.parse(text) as Record<string, unknown>);
+  const childOf = (transcript: Transcript) => String(sentObjects(transcript)[0]?.child);
   const launch = (input: unknown, more: object = {}) => ({ do: 'launch', name: 'family', input, ...more });
   const recordOf = async (id: string) => {
     const record = await platform.scheduler.invocations.get(id);
@@ -109,11 +109,13 @@ describe('children', () => {
     const next = many(MAX_CHILDREN + 2, { do: 'sleep', ms: 60_000 });
     const transcript = await invoke({ ...many(MAX_CHILDREN, { do: 'echo', value: 1 }), waits: true, next });
     assert.deepEqual(output(transcript), MAX_CHILDREN + 2);
-    const [ended = [], held = []] = told(transcript).map(({ children }) => children as { ok?: string; err?: string }[]);
-    assert.equal(ended.filter(({ ok }) => ok).length, MAX_CHILDREN);
-    assert.equal(held.filter(({ ok }) => ok).length, MAX_CHILDREN);
+    const [firstChildren = [], laterChildren = []] = sentObjects(transcript).map(
+      ({ children }) => children as { ok?: string; err?: string }[],
+    );
+    assert.equal(firstChildren.filter(({ ok }) => ok).length, MAX_CHILDREN);
+    assert.equal(laterChildren.filter(({ ok }) => ok).length, MAX_CHILDREN);
     assert.deepEqual(
-      held.slice(MAX_CHILDREN).map(({ err }) => err),
+      laterChildren.slice(MAX_CHILDREN).map(({ err }) => err),
       ['limit-exceeded', 'limit-exceeded'],
     );
   });
@@ -142,9 +144,9 @@ describe('children', () => {
       'ok',
     ]);
 
-    const own = output(await invoke({ do: 'launch', name: 'small', input: { do: 'hold', pages: 5 } }));
+    const smallChild = output(await invoke({ do: 'launch', name: 'small', input: { do: 'hold', pages: 5 } }));
     assert.equal(
-      JSON.parse((own.endings as { val: string }[])[0]!.val).err,
+      JSON.parse((smallChild.endings as { val: string }[])[0]!.val).err,
       'limit-exceeded',
       "the child's own limit holds as well",
     );
@@ -185,11 +187,11 @@ describe('children', () => {
     const { scheduler, redis } = platform;
     const child = { do: 'chatter', count: 12, size: 3 };
     const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
-    const own = String((await firstMessage(id)).child);
+    const childId = String((await firstMessage(id)).child);
     const events = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
     await eventually(async () => (await events()).length === 2, 'the child has ended');
     const probe = redis.connect();
-    const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(own)))[1];
+    const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(childId)))[1];
     await eventually(async () => Number(await followed()) === 0, 'the parent no longer follows the child');
     probe.disconnect();
     await scheduler.inbox.push(id, { text: 'go on' });
@@ -208,8 +210,8 @@ describe('children', () => {
     ] as const) {
       const ending = { tag: 'success', val: JSON.stringify(text.repeat(count)) };
       const input = { do: 'verbatim', text, count };
-      const told = output(await invoke({ do: 'twice', name: 'family', input }));
-      assert.deepEqual(told, [ending, ending]);
+      const endings = output(await invoke({ do: 'twice', name: 'family', input }));
+      assert.deepEqual(endings, [ending, ending]);
     }
   });
 
@@ -229,8 +231,8 @@ describe('children', () => {
   });
 
   it('may send more than the buffers hold, and a late parent reads all messages', async () => {
-    const wish = { do: 'late', name: 'family', input: { do: 'chatter', count: 40, size: 200_000 } };
-    assert.deepEqual(output(await invoke(wish)), { ending: 'success', sizes: 40, first: 200_001, end: 'closed' });
+    const lateRead = { do: 'late', name: 'family', input: { do: 'chatter', count: 40, size: 200_000 } };
+    assert.deepEqual(output(await invoke(lateRead)), { ending: 'success', sizes: 40, first: 200_001, end: 'closed' });
   });
 
   it('leave no pages, runs or records behind', async () => {
@@ -278,7 +280,7 @@ describe('children where memory and slots are short', () => {
   });
   after(() => platform.stop());
 
-  const held = async (id: string) => {
+  const firstMessage = async (id: string) => {
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return JSON.parse((JSON.parse(data) as { text: string }).text);
     }
@@ -299,9 +301,9 @@ describe('children where memory and slots are short', () => {
     assert.deepEqual([JSON.parse(held), grown, ending.val.code], [{ ok: 6 }, { ok: 12 }, 'terminated']);
   });
 
-  const terminated = async () => {
+  const assertTermination = async () => {
     const oldest = await platform.submit(family, { do: 'hold', pages: 2, next: { do: 'wait', pages: 13 } });
-    await held(oldest);
+    await firstMessage(oldest);
     const idle = {
       do: 'many',
       name: 'family',
@@ -309,7 +311,7 @@ describe('children where memory and slots are short', () => {
       next: { do: 'hold', pages: 8, next: { do: 'stubborn' } },
     };
     const root = await platform.submit(family, idle);
-    const { children } = await held(root);
+    const { children } = await firstMessage(root);
     await eventually(async () => (await platform.freePages()) <= 6, 'the root has filled its pages');
     await platform.scheduler.inbox.push(oldest, { text: 'go' });
     assert.deepEqual((await platform.transcript(oldest)).end.data.output, { ok: 13 });
@@ -320,23 +322,23 @@ describe('children where memory and slots are short', () => {
     assert.deepEqual(platform.errors, []);
   };
 
-  it('end with a root that is terminated for its memory', terminated);
+  it('end with a root that is terminated for its memory', assertTermination);
 
   it('end with a terminated root even while they are being launched', async (t) => {
     const { fleet } = platform.runtime;
-    const of = fleet.of.bind(fleet);
-    const [asked, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const originalOf = fleet.of.bind(fleet);
+    const [childAsked, proceed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     t.mock.method(fleet, 'of', async (tenant: string, beside?: string) => {
       if (beside !== undefined) {
-        asked.resolve();
-        await go.promise;
+        childAsked.resolve();
+        await proceed.promise;
       }
-      return of(tenant, beside);
+      return originalOf(tenant, beside);
     });
     try {
-      await Promise.all([terminated(), asked.promise]);
+      await Promise.all([assertTermination(), childAsked.promise]);
     } finally {
-      go.resolve();
+      proceed.resolve();
     }
   });
 });

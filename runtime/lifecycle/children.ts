@@ -56,7 +56,7 @@ export class Children implements ChildLauncher {
     const refused = this.#refusal(reference) ?? refuseInput(input) ?? this.#enter();
     if (refused) return err(refused);
     const launching = this.#launch(reference, input);
-    this.#keep(this.#leaveAfter(launching));
+    this.#track(this.#leaveAfter(launching));
     return (await launching).outcome;
   }
 
@@ -150,7 +150,7 @@ export class Children implements ChildLauncher {
     if (run && ending) run.settle(ending);
   }
 
-  #keep(child: Promise<unknown>): void {
+  #track(child: Promise<unknown>): void {
     const tracked = child.catch(() => undefined).finally(() => this.#openChildren.delete(tracked));
     this.#openChildren.add(tracked);
   }

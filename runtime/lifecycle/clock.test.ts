@@ -6,13 +6,13 @@ import { TestPlatform } from '../testing/platform.ts';
 
 const HOUR_MS = 3_600_000;
 const WALL_MS = 60_000;
-/** A quota that refuses the inferlet's calls, and one that the store finds exceeded. */
-const STOPPING = [
+/** Quotas and their failure codes: the first refuses the inferlet's calls, and the store finds the second exceeded. */
+const QUOTA_CODES = [
   ['tokens-per-month', 'quota-tokens'],
   ['gpu-ms-per-day', 'quota-gpu-time'],
 ] as const;
 
-/** Answers the time that it has left, and that of a child. */
+/** Returns the time that it has left and, unless it is `alone`, the time that its child has left. */
 const LEFT = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   import { timeLeft } from 'pie:inferlet/runtime@0.1.0';
@@ -40,21 +40,21 @@ describe('a machine whose clock is not that of the platform', () => {
         assert.equal(left.length, 2);
         for (const ms of left) assert.ok(ms > 0 && ms <= WALL_MS, `${JSON.stringify(left)} ms are left`);
         const counting = await platform.deploy(COUNTING, { name: 'counting', limits });
-        for (const [quota, code] of STOPPING) {
+        for (const [quota, code] of QUOTA_CODES) {
           const note = { author: 'test', reason: 'test' };
-          const set = (limit: number | null) =>
+          const setLimit = (limit: number | null) =>
             platform.scheduler.quotas.set('default', { quota, function: null, limit, until: null }, note);
-          assert.equal(await set(1_000_000), 'ok');
+          assert.equal(await setLimit(1_000_000), 'ok');
           const [use] = await platform.scheduler.quotas.status('default');
-          assert.equal(await set(Math.ceil(use?.used ?? 0) + 1), 'ok');
+          assert.equal(await setLimit(Math.ceil(use?.used ?? 0) + 1), 'ok');
           const stopped = (await platform.invoke(counting, { tokens: 100 })).end.data;
           assert.equal(stopped.code, code, JSON.stringify(stopped));
           const resetsAt = Date.parse(/it resets at (\S+)\.$/.exec(stopped.message ?? '')?.[1] ?? '');
           const wrongMs = Number(stopped.retryAfterMs) - (resetsAt - clock());
           assert.ok(Math.abs(wrongMs) < HOUR_MS / 2, JSON.stringify(stopped));
-          assert.equal(await set(null), 'ok');
+          assert.equal(await setLimit(null), 'ok');
         }
-        // Admission compares the time of a reading with those of its claims.
+        // Admission compares the time at which the load was read with the times of its claims.
         const load = async () => (await platform.scheduler.runtimes.list())[0]?.load?.models?.[0];
         await eventually(async () => (await load()) !== undefined, 'the load of the GPU host is reported');
         const { readAt = Number.NaN } = (await load()) ?? {};

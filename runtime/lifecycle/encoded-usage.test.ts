@@ -6,22 +6,21 @@ import { EMBEDDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 const CALLS = 16;
-/** An encoder that computes its next batches long after a test has cut it off, however late the test learns of the first one. */
+/** An encoder so slow that a test can cut off an invocation after its first batch, however late the test learns of that batch. */
 const SLOW = { stepMs: 500, tokenMs: 0, sequenceMs: 0 };
 
 describe('invocations whose encoders are cut off', () => {
   let platform: TestPlatform;
   let embedding: FunctionVersion;
-  /** Tokens of one call. */
-  let each = 0;
+  let tokensPerCall = 0;
   before(async () => {
     platform = await TestPlatform.start({ encoder: 'small' });
     const limits = { memoryMb: 64, cpuMs: 60_000, wallMs: 120_000, tokens: 10_000_000 };
     embedding = await platform.deploy(EMBEDDING, { name: 'embedding', limits, restartable: true });
     const { end } = await platform.invoke(embedding, { calls: 1 });
-    each = Number(end.data.output);
-    assert.equal(end.data.usage?.inputTokens, each);
-    assert.equal(await platform.tokensEncoded(), each);
+    tokensPerCall = Number(end.data.output);
+    assert.equal(end.data.usage?.inputTokens, tokensPerCall);
+    assert.equal(await platform.tokensEncoded(), tokensPerCall);
   });
   after(() => platform.stop());
 
@@ -33,8 +32,8 @@ describe('invocations whose encoders are cut off', () => {
     await eventually(isBack, 'the slow encoder is reached');
   });
 
-  /** Submits an invocation, and resolves when the first of its batches were computed. */
-  async function begun(): Promise<string> {
+  /** Submits an invocation, and resolves when its first batch has been computed. */
+  async function submitAndBegin(): Promise<string> {
     const earlier = await platform.tokensEncoded();
     const id = await platform.submit(embedding, { calls: CALLS });
     await eventually(async () => (await platform.tokensEncoded()) > earlier, 'a batch was computed');
@@ -42,27 +41,33 @@ describe('invocations whose encoders are cut off', () => {
   }
 
   it('are billed for what was computed when they are cancelled', async () => {
-    const id = await begun();
+    const id = await submitAndBegin();
     await platform.scheduler.cancel(id, 'the client has gone');
     assert.equal((await platform.transcript(id)).end.data.code, 'cancelled');
     const isBilled = async () => (await billed(id)) === (await platform.tokensEncoded());
     await eventually(isBilled, 'the last batch is billed');
-    const part = await billed(id);
-    assert.ok(part > 0 && part < CALLS * each, `${part} of ${CALLS * each} tokens`);
+    const billedTokens = await billed(id);
+    assert.ok(
+      billedTokens > 0 && billedTokens < CALLS * tokensPerCall,
+      `${billedTokens} of ${CALLS * tokensPerCall} tokens`,
+    );
   });
 
   it('are billed for what their lost GPU host had reported, and for the second attempt', async () => {
-    const id = await begun();
-    const known = await platform.tokensEncoded();
+    const id = await submitAndBegin();
+    const reportedTokens = await platform.tokensEncoded();
     // The runtime may have reached the restarted host only with a second attempt.
     const attempts = (await platform.scheduler.invocations.get(id))?.attempts ?? 0;
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
-    assert.equal(end.data.output, CALLS * each, JSON.stringify(end.data));
+    assert.equal(end.data.output, CALLS * tokensPerCall, JSON.stringify(end.data));
     // An attempt that begins before the host is back is lost, too, and has computed nothing.
     assert.ok(events.filter(({ event }) => event === 'start').length > attempts);
-    assert.equal(await platform.tokensEncoded(), CALLS * each, 'the restarted host computed all');
-    const first = (end.data.usage?.inputTokens ?? 0) - CALLS * each;
-    assert.ok(first >= known && first < CALLS * each, `${first} of ${CALLS * each} tokens, ${known} at least`);
+    assert.equal(await platform.tokensEncoded(), CALLS * tokensPerCall, 'the restarted host computed all');
+    const firstAttemptTokens = (end.data.usage?.inputTokens ?? 0) - CALLS * tokensPerCall;
+    assert.ok(
+      firstAttemptTokens >= reportedTokens && firstAttemptTokens < CALLS * tokensPerCall,
+      `${firstAttemptTokens} of ${CALLS * tokensPerCall} tokens, ${reportedTokens} at least`,
+    );
   });
 });

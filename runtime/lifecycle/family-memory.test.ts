@@ -8,20 +8,20 @@ const MIB = 2 ** 20;
 
 test('the peak is the largest sum at any time, on random schedules of starts, growth and ends', () => {
   const steps = fc.array(fc.tuple(fc.constantFrom('enter', 'grow', 'leave'), fc.nat(20), fc.nat(64 * MIB)));
-  const property = fc.property(steps, (drawn) => {
+  const property = fc.property(steps, (schedule) => {
     const memory = new FamilyMemory();
     const running: { memoryBytes: number }[] = [];
-    let mostBytes = 0;
-    const look = () => {
+    let peakBytes = 0;
+    const updatePeak = () => {
       const bytes = running.reduce((sum, { memoryBytes }) => sum + memoryBytes + INSTANCE_OVERHEAD_BYTES, 0);
-      mostBytes = Math.max(mostBytes, bytes);
+      peakBytes = Math.max(peakBytes, bytes);
     };
     const leave = (instance: { memoryBytes: number }) => {
       running.splice(running.indexOf(instance), 1);
       assert.equal(memory.leave(instance), instance.memoryBytes);
     };
-    for (const [kind, which, bytes] of drawn) {
-      const instance = running[which % Math.max(1, running.length)];
+    for (const [kind, index, bytes] of schedule) {
+      const instance = running[index % Math.max(1, running.length)];
       if (kind === 'enter') {
         const entered = { memoryBytes: bytes };
         running.push(entered);
@@ -29,10 +29,10 @@ test('the peak is the largest sum at any time, on random schedules of starts, gr
       } else if (instance === undefined) continue;
       else if (kind === 'grow') instance.memoryBytes += bytes;
       else leave(instance);
-      look();
+      updatePeak();
     }
     for (const instance of [...running]) leave(instance);
-    assert.equal(memory.peakMb, Math.ceil(mostBytes / MIB));
+    assert.equal(memory.peakMb, Math.ceil(peakBytes / MIB));
   });
   fc.assert(property, { seed: 20_261_121, numRuns: 200 });
 });

@@ -23,7 +23,7 @@ export class Family implements SharedLimits {
   readonly pages: SharedPages;
   readonly memory = new FamilyMemory();
   /** Time during which the family was preempted and had calls to make. */
-  readonly held = new HeldTime();
+  readonly heldTime = new HeldTime();
   /** Secrets of the whole family: a child must not log a secret that its parent told it. */
   readonly redactor = new Redactor();
   /** When a GPU host was chosen for the root, and so for the whole family; by `performance.now`, which no step of the clock moves. */

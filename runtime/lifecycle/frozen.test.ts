@@ -23,11 +23,11 @@ describe('a runtime that was suspended until it lost its lease', () => {
     const runtime = await platform.spawnRuntime('frozen');
     const deployed = { name: 'counting', limits: LIMITS };
     const plain = await platform.deploy(COUNTING, deployed);
-    const again = await platform.deploy(COUNTING, { ...deployed, name: 'again', restartable: true });
+    const restartableVersion = await platform.deploy(COUNTING, { ...deployed, name: 'again', restartable: true });
     const ids = [
       await platform.submit(plain, { tokens: 600, pauseMs: 100 }),
-      // Its first attempt must still run when the test stops the process.
-      await platform.submit(again, { tokens: 60, pauseMs: 100 }),
+      // The first attempt of this invocation must still run when the test suspends the process.
+      await platform.submit(restartableVersion, { tokens: 60, pauseMs: 100 }),
     ] as const;
     const messages = async (id: string) =>
       (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
@@ -43,10 +43,10 @@ describe('a runtime that was suspended until it lost its lease', () => {
     const record = await scheduler.invocations.get(ids[0]);
     const events = await scheduler.events.read(ids[0], 0);
     process.kill(runtime.pid, 'SIGCONT');
-    const { events: second, end } = await platform.transcript(ids[1]);
+    const { events: restartedEvents, end } = await platform.transcript(ids[1]);
     assert.equal(end.event, 'result');
     assert.deepEqual(
-      second.filter(({ event }) => event === 'start').map(({ data }) => JSON.parse(data).attempt),
+      restartedEvents.filter(({ event }) => event === 'start').map(({ data }) => JSON.parse(data).attempt),
       [undefined, 2],
     );
     assert.equal(

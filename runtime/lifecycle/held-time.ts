@@ -29,7 +29,7 @@ export class HeldTime {
     return this.#endedMs + (this.#holds > 0 ? this.#now() - this.#sinceMs : 0);
   }
 
-  /** Counts an inferlet on a host whose calls are held from now on (`true`), or no longer (`false`). */
+  /** Records that a host holds calls of an inferlet from now on (`true`), or holds them no longer (`false`). */
   change(isHeld: boolean): void {
     const wasHeld = this.#holds > 0;
     if (!wasHeld) this.#sinceMs = this.#now();
@@ -37,12 +37,12 @@ export class HeldTime {
     if (this.#holds < 0) throw new Error('a hold ended that had not begun');
     if (wasHeld === this.#holds > 0) return;
     if (wasHeld) this.#endedMs += this.#now() - this.#sinceMs;
-    for (const tell of [...this.#watchers]) tell();
+    for (const onChange of [...this.#watchers]) onChange();
   }
 
-  /** Calls `tell` whenever `isHeld` has changed, until the returned function is called. */
-  watch(tell: () => void): () => void {
-    this.#watchers.add(tell);
-    return () => this.#watchers.delete(tell);
+  /** Calls `onChange` whenever `isHeld` has changed, until the returned function is called. */
+  watch(onChange: () => void): () => void {
+    this.#watchers.add(onChange);
+    return () => this.#watchers.delete(onChange);
   }
 }

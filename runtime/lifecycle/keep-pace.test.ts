@@ -5,16 +5,16 @@ import { keepPace } from './keep-pace.ts';
 import { Pace } from './pace.ts';
 
 test('keepPace lowers the limit of a late thread, one change at a time, and restores it in steps', async () => {
-  const told: number[] = [];
-  let telling = 0;
+  const limits: number[] = [];
+  let callsInProgress = 0;
   let running = 60;
   const end = keepPace(new Pace({ most: 64, least: 4, lagMs: 10 }), {
     running: () => running,
     tell: async (limit) => {
-      assert.equal(++telling, 1);
-      told.push(limit);
+      assert.equal(++callsInProgress, 1);
+      limits.push(limit);
       await sleep(20);
-      telling -= 1;
+      callsInProgress -= 1;
     },
     onError: (error) => assert.fail(String(error)),
   });
@@ -23,19 +23,19 @@ test('keepPace lowers the limit of a late thread, one change at a time, and rest
       const until = performance.now() + 40;
       while (performance.now() < until);
     }, 1);
-    while (told.length === 0) await sleep(5);
+    while (limits.length === 0) await sleep(5);
     clearInterval(busy);
-    assert.equal(told[0], 45);
+    assert.equal(limits[0], 45);
     running = 0;
-    while (told.at(-1) !== 64) await sleep(20);
+    while (limits.at(-1) !== 64) await sleep(20);
     assert.deepEqual(
-      told.slice(1),
-      told.slice(1).toSorted((a, b) => a - b),
+      limits.slice(1),
+      limits.slice(1).toSorted((a, b) => a - b),
     );
   } finally {
     end();
   }
-  const count = told.length;
+  const count = limits.length;
   await sleep(250);
-  assert.equal(told.length, count, 'no change after the end');
+  assert.equal(limits.length, count, 'no change after the end');
 });

@@ -22,10 +22,10 @@ export interface PacedOptions {
 export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): () => void {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   /** The thread's mean lag since the last call, milliseconds; 0 when nothing was measured. */
-  const lag = (measure: boolean): number => {
-    if (!measure) delay.disable();
+  const lag = (shouldMeasure: boolean): number => {
+    if (!shouldMeasure) delay.disable();
     // `enable` returns true when this call started the measurement.
-    const isNew = !measure || delay.enable();
+    const isNew = !shouldMeasure || delay.enable();
     const lagMs = delay.count === 0 ? REVIEW_MS : Math.max(0, delay.mean / 1e6 - RESOLUTION_MS);
     delay.reset();
     return isNew ? 0 : lagMs;

@@ -25,7 +25,7 @@ export interface GuestEnd {
   readonly ending: GuestEnding;
   /** Errors that completed the guest's futures: the last message of each case. */
   readonly handlerErrors: ReadonlyMap<string, string>;
-  /** The end of the standard error output of the guest's language runtime. */
+  /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
   /** Time from the start of the run to the guest's first host call; null when the guest made none. */
   readonly firstCallMs: number | null;

@@ -14,8 +14,8 @@ const MAX_REMEMBERED = 1024;
 const nameOf = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;
 
 /**
- * Launches instances for attempts. The instance is prepared while the store begins the attempt. It is discarded if the store refuses the
- * attempt or requires a sandbox of its own. A version last known to stand badly is not prepared before the store answers.
+ * Launches instances for attempts. The early launch runs while the store begins the attempt. Its instance is discarded if the store refuses
+ * the attempt, or requires a separate sandbox for it. A version whose last known standing was not `clear` gets no early launch.
  */
 export class Launches {
   readonly #launcher: Launcher;
@@ -68,21 +68,21 @@ export class Launching {
   readonly #launcher: Launcher;
   readonly #job: InvocationJob;
   readonly #learn: (standing: Standing) => void;
-  readonly #early: Promise<Launched | LaunchError> | null;
+  readonly #earlyLaunch: Promise<Launched | LaunchError> | null;
   /** When the last launch ended, milliseconds since the Unix epoch. */
   endedAt = Date.now();
 
-  constructor(launcher: Launcher, job: InvocationJob, early: boolean, learn: (standing: Standing) => void) {
+  constructor(launcher: Launcher, job: InvocationJob, launchesEarly: boolean, learn: (standing: Standing) => void) {
     this.#launcher = launcher;
     this.#job = job;
     this.#learn = learn;
-    this.#early = early ? this.#launch(false) : null;
+    this.#earlyLaunch = launchesEarly ? this.#launch(false) : null;
   }
 
   /** The instance for an attempt that has begun; throws nothing. */
   async launched(standing: Standing): Promise<Launched | LaunchError> {
     this.#learn(standing);
-    if (standing === 'clear') return this.#early ?? this.#launch(false);
+    if (standing === 'clear') return this.#earlyLaunch ?? this.#launch(false);
     void this.dispose();
     const { function: name, version } = this.#job;
     if (standing === 'quarantined') return new LaunchError('quarantined', quarantineText(name, version));
@@ -91,12 +91,12 @@ export class Launching {
 
   /** Resolves when the early launch is over; at once without one. */
   async prepared(): Promise<void> {
-    await this.#early;
+    await this.#earlyLaunch;
   }
 
   /** Discards the early instance; resolves when it is disposed of. */
   async dispose(): Promise<void> {
-    const unused = await this.#early;
+    const unused = await this.#earlyLaunch;
     if (unused !== null && !(unused instanceof LaunchError)) unused.run.dispose();
   }
 

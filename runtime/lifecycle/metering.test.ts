@@ -19,18 +19,18 @@ describe('metered invocations', () => {
     holding = await platform.deploy(HOLDING, { name: 'holding', limits: LIMITS });
   });
   after(() => platform.stop());
-  const set = (quota: QuotaName, limit: number | null) =>
+  const setQuota = (quota: QuotaName, limit: number | null) =>
     platform.scheduler.quotas.set('default', { quota, function: null, limit, until: null }, NOTE);
-  const limited: QuotaName[] = [];
-  async function limit(quota: QuotaName, most: number): Promise<void> {
-    limited.push(quota);
-    assert.equal(await set(quota, most), 'ok');
+  const limitedQuotas: QuotaName[] = [];
+  async function limit(quota: QuotaName, value: number): Promise<void> {
+    limitedQuotas.push(quota);
+    assert.equal(await setQuota(quota, value), 'ok');
   }
   afterEach(async () => {
-    for (const quota of limited.splice(0)) await set(quota, null);
+    for (const quota of limitedQuotas.splice(0)) await setQuota(quota, null);
   });
-  /** Sets a limit that leaves this much. @returns the usage before */
-  async function leave(quota: QuotaName, left: number): Promise<number> {
+  /** Sets a limit that leaves `left` of the quota. @returns the usage until then */
+  async function leaveUnused(quota: QuotaName, left: number): Promise<number> {
     await limit(quota, 1_000_000);
     const used = await usedOf(quota);
     await limit(quota, Math.ceil(used) + left);
@@ -49,7 +49,7 @@ describe('metered invocations', () => {
   });
 
   it('end exactly at the token quota of their tenant, and name the quota, its limit and its reset', async () => {
-    const before = await leave('tokens-per-month', 30);
+    const before = await leaveUnused('tokens-per-month', 30);
     const { messages, end } = await platform.invoke(counting, { tokens: 100 });
     // The prompt and one token, then two for each further token, and not one beyond the limit.
     assert.equal(messages.length, 1 + Math.floor((30 - 9) / 2));
@@ -67,13 +67,13 @@ describe('metered invocations', () => {
   });
 
   it('end for device and CPU time after a usage report, also without messages', async () => {
-    await leave('gpu-ms-per-day', 1);
+    await leaveUnused('gpu-ms-per-day', 1);
     const talking = await platform.invoke(counting, { tokens: 400, pauseMs: 1 });
     assert.equal(talking.end.data.code, 'quota-gpu-time');
     assert.match(talking.end.data.message ?? '', /gpu-ms-per-day of the tenant is used up: its limit is \d+,/);
     assert.ok(talking.messages.length < 400);
-    await set('gpu-ms-per-day', null);
-    await leave('cpu-ms-per-day', 50);
+    await setQuota('gpu-ms-per-day', null);
+    await leaveUnused('cpu-ms-per-day', 50);
     const silent = await platform.invoke(holding, { pages: 1, do: 'spin' });
     assert.equal(silent.end.data.code, 'quota-cpu-time');
     assert.deepEqual(silent.messages, ['holding']);

@@ -12,7 +12,7 @@ interface Batch {
 
 /**
  * Events that the store has acknowledged but may still lose: Redis answers before it writes to disk. An event is on disk when a call
- * sent `keepMs` after its acknowledgement finds it in place; time alone proves nothing, as Redis may have died. Pure: takes times.
+ * sent `keepMs` after its acknowledgement finds it in place; time alone proves nothing, as Redis may have died. Pure: callers pass the times.
  */
 export class KeptEvents {
   readonly #keepMs: number;

@@ -45,7 +45,7 @@ export interface OutboxOptions {
   /** Called once when no more events can be written. */
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** True when the outbox may give up calls that the store does not answer; never by default. */
-  readonly abandoned?: () => boolean;
+  readonly isAbandoned?: () => boolean;
   /** Longest time that the store needs to write acknowledged events to disk; 5 s by default: Redis puts a write off for less than 3 s. */
   readonly keepMs?: number;
   /** Maximum bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */

@@ -17,7 +17,7 @@ import { WriteTicks } from './write-ticks.ts';
 describe('an outbox', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
-  /** Does not wait for Redis to come back. */
+  /** Gives up its calls before Redis comes back. */
   let hasty: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
@@ -30,7 +30,7 @@ describe('an outbox', () => {
     await redis.stop();
   });
 
-  async function attempt(options: Partial<OutboxOptions> = {}, writer = scheduler) {
+  async function beginWithOutbox(options: Partial<OutboxOptions> = {}, writer = scheduler) {
     const { invocations } = scheduler;
     const id = randomUUID();
     const identity = { id, tenant: 'default', function: 'f', version: 'v' };
@@ -48,7 +48,7 @@ describe('an outbox', () => {
     const causes: unknown[] = [];
     let calls = 0;
     let checks = 0;
-    let visible = true;
+    let isLogReadable = true;
     const outbox = new Outbox(
       begun.nextSeq,
       {
@@ -58,7 +58,7 @@ describe('an outbox', () => {
         },
         report: () => assert.fail('no report is expected'),
         lastSeq: async () => {
-          if (!visible) throw new StoreError('store-unavailable', 'not now');
+          if (!isLogReadable) throw new StoreError('store-unavailable', 'not now');
           const record = await invocations.get(id);
           checks++;
           return record?.epoch === begun.epoch ? record.seq : null;
@@ -85,7 +85,7 @@ describe('an outbox', () => {
       checks: () => checks,
       /** Sets whether the outbox may read the last number of the log. */
       show: (visibly: boolean) => {
-        visible = visibly;
+        isLogReadable = visibly;
       },
       result,
     };
@@ -102,7 +102,7 @@ describe('an outbox', () => {
   const dataOf = async (id: string) => (await scheduler.events.read(id, 0)).map(({ data }) => data);
 
   it('writes the events of one turn in one call, in order', async () => {
-    const { id, outbox, calls } = await attempt();
+    const { id, outbox, calls } = await beginWithOutbox();
     for (let i = 0; i < 50; i++) outbox.add('message', String(i));
     assert.equal(await outbox.flushed(), true);
     assert.equal(calls(), 1);
@@ -115,7 +115,7 @@ describe('an outbox', () => {
   });
 
   it('writes events that arrive while others are written once and in order', async () => {
-    const { id, outbox } = await attempt();
+    const { id, outbox } = await beginWithOutbox();
     for (let i = 0; i < 20; i++) {
       outbox.add('message', `${i}`);
       if (i % 3 === 0) await turn();
@@ -128,56 +128,57 @@ describe('an outbox', () => {
   });
 
   it('waits for its pace, reports meanwhile, and writes at once when its inferlet ended or is abandoned', async () => {
-    const told: Usage[] = [];
+    const reportedUsage: Usage[] = [];
     let [pauseMs, abandoned, calls] = [60_000, false, 0];
-    const spent: number[] = [];
+    const spentEvents: number[] = [];
     const log = {
       append: async () => {
         calls++;
         return 'ok' as never;
       },
       report: async (usage: Usage) => {
-        told.push(usage);
+        reportedUsage.push(usage);
         return 'ok' as never;
       },
       lastSeq: async () => null,
     };
     const open = () => {
-      const pace = { pauseMs: () => pauseMs, spend: (events: number) => void spent.push(Math.floor(events)) };
-      return new Outbox(1, log, { pace, keepMs: 60_000, abandoned: () => abandoned, onEnd: () => undefined });
+      const pace = { pauseMs: () => pauseMs, spend: (events: number) => void spentEvents.push(Math.floor(events)) };
+      return new Outbox(1, log, { pace, keepMs: 60_000, isAbandoned: () => abandoned, onEnd: () => undefined });
     };
-    const [ended, lost, goesOn] = [open(), open(), open()];
-    for (const outbox of [ended, lost, goesOn]) for (let i = 0; i < 3; i++) outbox.add('message', 'x');
+    const [endedOutbox, abandonedOutbox, runningOutbox] = [open(), open(), open()];
+    for (const outbox of [endedOutbox, abandonedOutbox, runningOutbox])
+      for (let i = 0; i < 3; i++) outbox.add('message', 'x');
     await turn();
     await turn();
     assert.equal(calls, 0);
-    assert.equal(goesOn.report({ outputTokens: 7 } as Usage), true);
-    await eventually(() => told.length === 1, 'the report is sent');
+    assert.equal(runningOutbox.report({ outputTokens: 7 } as Usage), true);
+    await eventually(() => reportedUsage.length === 1, 'the report is sent');
     assert.equal(calls, 0);
-    ended.hurry();
-    await ended.flushed();
+    endedOutbox.hurry();
+    await endedOutbox.flushed();
     assert.equal(calls, 1);
     pauseMs = 0;
-    await goesOn.flushed();
+    await runningOutbox.flushed();
     assert.equal(calls, 2);
-    assert.deepEqual(spent, [3, 3]);
+    assert.deepEqual(spentEvents, [3, 3]);
     pauseMs = 60_000;
     abandoned = true;
-    await lost.flushed();
-    for (const outbox of [ended, lost, goesOn]) outbox.close();
+    await abandonedOutbox.flushed();
+    for (const outbox of [endedOutbox, abandonedOutbox, runningOutbox]) outbox.close();
   });
 
   it('sends the usage at the last event of each append, and reports usage without events', async () => {
-    const told: [events: number, tokens: number | undefined][] = [];
+    const sentUsage: [events: number, tokens: number | undefined][] = [];
     let tokens = 0;
     let answer = Promise.withResolvers<'ok'>();
     const log = {
       append: (_seq: number, events: readonly NewEvent[], usage: Usage | undefined) => {
-        told.push([events.length, usage?.outputTokens]);
+        sentUsage.push([events.length, usage?.outputTokens]);
         return answer.promise;
       },
       report: async (usage: Usage) => {
-        told.push([0, usage.outputTokens]);
+        sentUsage.push([0, usage.outputTokens]);
         return 'ok' as const;
       },
       lastSeq: () => assert.fail('no call needs the last number'),
@@ -205,7 +206,7 @@ describe('an outbox', () => {
     assert.equal(outbox.reported?.outputTokens, 4);
     assert.equal(outbox.report(usage()), true);
     assert.ok(await outbox.flushed());
-    assert.deepEqual(told, [
+    assert.deepEqual(sentUsage, [
       [3, 3],
       [1, 4],
       [0, 5],
@@ -214,7 +215,7 @@ describe('an outbox', () => {
   });
 
   it('writes an event that arrives at any moment around the end of a call', async () => {
-    // An inferlet that answers its client adds in a microtask of its own, immediately around the end of a write.
+    // An inferlet that answers its client may add an event in any microtask around the end of a write.
     for (let microtasks = 0; microtasks < 20; microtasks++) {
       const written: string[] = [];
       const called = Promise.withResolvers<void>();
@@ -245,7 +246,7 @@ describe('an outbox', () => {
   });
 
   it('writes every event once when Redis dies in between', async () => {
-    const { id, outbox } = await durably(redis, () => attempt());
+    const { id, outbox } = await durably(redis, () => beginWithOutbox());
     outbox.add('message', 'before');
     await outbox.flushed();
     await redis.kill();
@@ -259,7 +260,7 @@ describe('an outbox', () => {
   });
 
   it('ends when another attempt owns the invocation', async () => {
-    const { id, outbox, ends } = await attempt();
+    const { id, outbox, ends } = await beginWithOutbox();
     await scheduler.invocations.fail(id, 'runtime-lost', 'taken over');
     outbox.add('message', 'too late');
     assert.equal(await outbox.flushed(), false);
@@ -269,7 +270,7 @@ describe('an outbox', () => {
   });
 
   it('ends when the log is full', async () => {
-    const { outbox, ends } = await attempt();
+    const { outbox, ends } = await beginWithOutbox();
     outbox.add('message', 'x'.repeat(30_000));
     assert.equal(await outbox.flushed(), false);
     assert.deepEqual(ends, ['full']);
@@ -300,13 +301,13 @@ describe('an outbox', () => {
 
   describe('when Redis has lost acknowledged writes', () => {
     it('writes the lost events again, under their numbers, before new events', async () => {
-      const { id, outbox, ends } = await attempt();
+      const { id, outbox, ends } = await beginWithOutbox();
       await say(outbox, '1', '2');
       await losingWrites(redis, () => say(outbox, '3', '4', '5'));
       assert.deepEqual(await dataOf(id), ['1', '2']);
       await say(outbox, '6');
       assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6']);
-      // The repeated events may be lost again, and also a part of a call.
+      // A second loss is repaired, too.
       await losingWrites(redis, () => say(outbox, '7'));
       await say(outbox, '8');
       assert.deepEqual(await dataOf(id), ['1', '2', '3', '4', '5', '6', '7', '8']);
@@ -314,7 +315,7 @@ describe('an outbox', () => {
     });
 
     it('writes them again before the terminal event', async () => {
-      const { id, outbox, ends, result } = await attempt();
+      const { id, outbox, ends, result } = await beginWithOutbox();
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3'));
       assert.equal(await outbox.finish(result), 'ok');
@@ -324,7 +325,7 @@ describe('an outbox', () => {
     });
 
     it('writes them again while it is idle, and checks only until all are confirmed', async () => {
-      const { id, outbox, checks, show } = await attempt({ keepMs: 50 });
+      const { id, outbox, checks, show } = await beginWithOutbox({ keepMs: 50 });
       await say(outbox, '1');
       await eventually(() => checks() === 1, 'a look at the log');
       show(false);
@@ -337,7 +338,7 @@ describe('an outbox', () => {
     });
 
     it('breaks with a cause if the lost events are not kept, and writes its end after the rest', async () => {
-      const { id, outbox, ends, causes } = await attempt({ keepBytes: 300 });
+      const { id, outbox, ends, causes } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
       outbox.add('message', '5');
@@ -351,7 +352,7 @@ describe('an outbox', () => {
     });
 
     it('refuses a result when the terminal event finds the loss', async () => {
-      const { id, outbox, result } = await attempt({ keepBytes: 300 });
+      const { id, outbox, result } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
       await assert.rejects(outbox.finish(result), /lost the events 2 to 4, .* not kept/);
@@ -363,7 +364,7 @@ describe('an outbox', () => {
       const live = new LiveServer();
       const ticks = new WriteTicks();
       const shows = { begin: (unlogged: () => Unlogged) => live.begin('any', 1, unlogged), ticks };
-      const { id, outbox, ends, epoch } = await attempt({ keepBytes: 300, shows });
+      const { id, outbox, ends, epoch } = await beginWithOutbox({ keepBytes: 300, shows });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
       outbox.add('message', '5');
@@ -390,7 +391,7 @@ describe('an outbox', () => {
 
     it('ends as lost while idle when its attempt is gone', async () => {
       const { id, ends, show } = await losingWrites(redis, async () => {
-        const begun = await attempt({ keepMs: 50 });
+        const begun = await beginWithOutbox({ keepMs: 50 });
         begun.show(false);
         await say(begun.outbox, '1');
         return begun;
@@ -404,7 +405,7 @@ describe('an outbox', () => {
 
   it('stops repeating a call once it is abandoned', async () => {
     let abandoned = false;
-    const { outbox, ends, result } = await attempt({ abandoned: () => abandoned }, hasty);
+    const { outbox, ends, result } = await beginWithOutbox({ isAbandoned: () => abandoned }, hasty);
     await redis.kill();
     outbox.add('message', 'no waiter');
     const finished = outbox.finish(result);

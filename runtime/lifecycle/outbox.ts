@@ -36,7 +36,7 @@ export class Outbox implements EventSink, Reporting {
   readonly #onEnd: OutboxOptions['onEnd'];
   readonly #usage: MarkedUsage | undefined;
   readonly #pace: OutboxOptions['pace'];
-  readonly #abandoned: () => boolean;
+  readonly #isAbandoned: () => boolean;
   readonly #keepMs: number;
   readonly #keptEvents: KeptEvents;
   readonly #queue: OutboxQueue;
@@ -72,7 +72,7 @@ export class Outbox implements EventSink, Reporting {
     this.#onEnd = options.onEnd;
     this.#usage = options.usage;
     this.#pace = options.pace;
-    this.#abandoned = options.abandoned ?? (() => false);
+    this.#isAbandoned = options.isAbandoned ?? (() => false);
     this.#keepMs = options.keepMs ?? KEEP_MS;
     this.#keptEvents = new KeptEvents(this.#keepMs, options.keepBytes ?? KEEP_BYTES);
   }
@@ -152,7 +152,7 @@ export class Outbox implements EventSink, Reporting {
   async almostFlushed(): Promise<boolean> {
     this.#show();
     await this.#writing;
-    if (this.#travels) return this.#end === null;
+    if (this.#fitTerminalWrite) return this.#end === null;
     this.#heldCount = 0;
     return this.flushed();
   }
@@ -168,7 +168,7 @@ export class Outbox implements EventSink, Reporting {
    *
    * @param unwritten with it, `write` also gets the remaining events when they are few, and the number of the last event that followers
    *   were shown. It writes these events in the same step; it answers `unwritten` when the store refuses them.
-   * @returns the answer of `write`, or null when the outbox was abandoned before. `unwritten` when events before the end could not be
+   * @returns the answer of `write`, or null when `isAbandoned` returned true first. `unwritten` when events before the end could not be
    *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
    *   lost events that the outbox no longer keeps. `SequenceGap` when the log has refused shown events and `write` takes no number after theirs.
@@ -179,11 +179,11 @@ export class Outbox implements EventSink, Reporting {
   ): Promise<T | null> {
     const endBefore = this.#end;
     let together = unwritten !== undefined;
-    if (!together || !this.#travels) this.#heldCount = 0;
+    if (!together || !this.#fitTerminalWrite) this.#heldCount = 0;
     this.#show();
     this.close();
     for (;;) {
-      while (this.#writing || (this.#queue.events.length > 0 && !(together && this.#travels))) {
+      while (this.#writing || (this.#queue.events.length > 0 && !(together && this.#fitTerminalWrite))) {
         this.#start();
         await this.#writing;
       }
@@ -198,7 +198,7 @@ export class Outbox implements EventSink, Reporting {
         const { events } = this.#queue;
         if (events.length > 0) this.#pace?.spend(costOfEvents(events.length, this.#queue.bytes));
         const seq = Math.max(lastSeq + events.length, this.#lastShown) + 1;
-        const answer = await untilAnswered(this.#abandoned, () => write(seq, lastSeq, events, this.#lastShown));
+        const answer = await untilAnswered(this.#isAbandoned, () => write(seq, lastSeq, events, this.#lastShown));
         if (events.length === 0 || answer !== unwritten) return answer;
         together = false;
       } catch (error) {
@@ -231,7 +231,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   /** True when the terminal event's write can take the remaining events along: they are few, and followers are shown them. */
-  get #travels(): boolean {
+  get #fitTerminalWrite(): boolean {
     const areFew = this.#queue.events.length <= MAX_LAST_EVENTS && this.#queue.bytes <= MAX_LAST_BYTES;
     return areFew && this.#showing !== undefined && this.#end === null && this.#writing === null;
   }
@@ -301,7 +301,7 @@ export class Outbox implements EventSink, Reporting {
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
-      // Clear this in the same step as the last check of the queue: an event added in between would rely on this write and be left behind.
+      // Clear `#writing` in the same step as the last check of the queue: an event added in between would rely on this write and stay queued.
       this.#writing = null;
       this.#tellWritten();
       this.#showAndSchedule();
@@ -315,7 +315,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** Time for which the outbox must wait before its next write, by the pace. */
   #pauseMs(): number {
-    if (this.#hurried || this.#closed || this.#end || this.#abandoned()) return 0;
+    if (this.#hurried || this.#closed || this.#end || this.#isAbandoned()) return 0;
     return this.#pace?.pauseMs() ?? 0;
   }
 
@@ -350,7 +350,7 @@ export class Outbox implements EventSink, Reporting {
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
     try {
-      outcome = await untilAnswered(this.#abandoned, () => this.#log.append(firstSeq, events, usage));
+      outcome = await untilAnswered(this.#isAbandoned, () => this.#log.append(firstSeq, events, usage));
     } catch (error) {
       if (!(error instanceof SequenceGap)) throw error;
       this.#queue.requeue();

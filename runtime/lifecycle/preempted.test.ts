@@ -8,11 +8,11 @@ import { TestPlatform, type Transcript } from '../testing/platform.ts';
 
 /** Long enough for the start of an inferlet, and for its preemption, on a machine that stalls for seconds. */
 const WALL_MS = 6000;
-/** The platform's clock: this machine's is an hour ahead of it, and none of the times below may depend on that. */
+/** The platform's clock is an hour behind this machine's clock; no time in these tests may depend on the difference. */
 const clock = () => Date.now() - 3_600_000;
 /**
- * Each call of the busy inferlet needs a batch of its own, and a second of them waits: the device is never idle, and a held call stays held,
- * although the inferlet stalls. A step waits for most of its time, and leaves the cores to other tests.
+ * Each call of the busy inferlet needs a batch of its own, and others always wait. The device is therefore never idle, and a held call stays
+ * held even while the busy inferlet stalls. A step mostly sleeps, which leaves the cores to other tests.
  */
 const gpuModel = {
   ...{ swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 32 },
@@ -37,7 +37,7 @@ describe('an inferlet that a GPU host has preempted', () => {
   after(() => platform.stop());
 
   /** Starts an inferlet and waits for its first message. */
-  async function speaks(of: FunctionVersion, input: unknown, deadlineMs?: number): Promise<string> {
+  async function startAndHear(of: FunctionVersion, input: unknown, deadlineMs?: number): Promise<string> {
     const id = await platform.submit(of, input, deadlineMs);
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
@@ -46,14 +46,14 @@ describe('an inferlet that a GPU host has preempted', () => {
     throw new Error('the invocation ended before it said anything');
   }
 
-  const tell = (id: string) => platform.scheduler.inbox.push(id, { text: 'end' });
+  const tellToEnd = (id: string) => platform.scheduler.inbox.push(id, { text: 'end' });
   const isPreempted = async () => ((await platform.gpuStats())?.preempted ?? 0) > 0;
 
-  /** An older inferlet takes the memory of a newer one and keeps it. */
+  /** Starts two inferlets; the older one takes the memory of the newer one and keeps it. */
   async function preempt(input: object, deadlineMs?: number): Promise<{ older: string; newer: string }> {
-    // The older one has its place in the queue from its submission on, and its pages later.
-    const older = await speaks(lasting, { pages: 12, busy: true });
-    const newer = await speaks(brief, { pages: 6, ...input }, deadlineMs);
+    // The older inferlet gets its queue position at its submission, before it fills its pages.
+    const older = await startAndHear(lasting, { pages: 12, busy: true });
+    const newer = await startAndHear(brief, { pages: 6, ...input }, deadlineMs);
     await platform.scheduler.inbox.push(older, { text: 'fill' });
     await eventually(isPreempted, 'the newer one is preempted');
     return { older, newer };
@@ -73,9 +73,9 @@ describe('an inferlet that a GPU host has preempted', () => {
   it('keeps the wall time that it has left, and its usage has its wall time and its preempted time', async () => {
     const { older, newer } = await preempt({});
     await outlast(newer);
-    await tell(older);
+    await tellToEnd(older);
     await eventually(async () => !(await isPreempted()), 'it goes on');
-    await tell(newer);
+    await tellToEnd(newer);
     const ended = await platform.transcript(newer);
     assert.equal(ended.end.event, 'result', JSON.stringify(ended.end.data));
     const leftMs = Number(ended.end.data.output);
@@ -90,9 +90,9 @@ describe('an inferlet that a GPU host has preempted', () => {
   it('extends the time of its parents, and a child ends with its family', async () => {
     const { older, newer } = await preempt({ child: true });
     await outlast(newer);
-    await tell(older);
+    await tellToEnd(older);
     await eventually(async () => !(await isPreempted()), 'it goes on');
-    await tell(newer);
+    await tellToEnd(newer);
     const { end } = await platform.transcript(newer);
     assert.equal(end.event, 'result', JSON.stringify(end.data));
     const { left, child } = end.data.output as { left: number; child: { tag: string; val: string } };
@@ -107,12 +107,12 @@ describe('an inferlet that a GPU host has preempted', () => {
     const { end } = await platform.transcript(first.newer);
     assert.equal(end.data.code, 'deadline-exceeded', JSON.stringify(end.data));
     assert.notEqual(end.data.cause, 'wall-time');
-    await tell(first.older);
+    await tellToEnd(first.older);
     await platform.transcript(first.older);
     const second = await preempt({});
     await platform.scheduler.cancel(second.newer, 'by its client');
     assert.equal((await platform.transcript(second.newer)).end.data.code, 'cancelled');
-    await tell(second.older);
+    await tellToEnd(second.older);
     assert.equal((await platform.transcript(second.older)).end.event, 'result');
     await eventually(async () => (await platform.freePages()) === 16, 'the GPU host holds nothing');
     assert.deepEqual(platform.errors, []);

@@ -38,7 +38,7 @@ const SOURCE = `
   }
 `;
 
-/** Reads one message, and asks while it waits for another; what becomes of that wait is the input. */
+/** Reads one message, and asks a person while it waits for another message. The input says what becomes of this wait. */
 const WAITER = `
   import { pull } from 'pie:inferlet/messaging@0.1.0';
   import { ask, resumed } from 'pie:inferlet/person@0.1.0';
@@ -70,15 +70,15 @@ describe('an inferlet that asks a person', () => {
     const version = await platform.deploy(SOURCE, { name: 'asker' });
     const id = await platform.submit(version, { rounds: 2 });
     for (const text of ['a', 'b']) await scheduler.inbox.push(id, { text });
-    const waits = () =>
+    const awaitWaiting = () =>
       eventually(async () => (await scheduler.invocations.get(id))?.status === 'waiting', 'the invocation waits');
-    await waits();
+    await awaitWaiting();
     assert.deepEqual((await scheduler.admission.capacity()).usedSlots, 0);
     await platform.runtime.stop(1000);
     await platform.redis.restart();
     platform.runtime = await platform.startRuntime({ name: 'runtime-next' });
     assert.equal(await scheduler.questions.answer(id, 'true'), 'ok');
-    await waits();
+    await awaitWaiting();
     assert.equal(await scheduler.questions.answer(id, 'false'), 'ok');
     const { messages, end } = await platform.transcript(id);
     assert.deepEqual(end.data.output, [true, false]);
@@ -91,10 +91,10 @@ describe('an inferlet that asks a person', () => {
       const { scheduler } = platform;
       const { inbox, invocations, messaging, questions } = scheduler;
       const attach = inbox.attach.bind(inbox);
-      const came = Promise.withResolvers<void>();
+      const secondArrived = Promise.withResolvers<void>();
       t.mock.method(inbox, 'attach', (id: string, handler: InboxHandler, epoch?: number) => {
         const message = (received: InboxMessage) => {
-          if ('text' in received && received.text === 'second') came.resolve();
+          if ('text' in received && received.text === 'second') secondArrived.resolve();
           return handler.message(received);
         };
         return attach(id, { ...handler, message }, epoch);
@@ -103,7 +103,7 @@ describe('an inferlet that asks a person', () => {
       const id = await platform.submit(version, wait);
       for (const text of ['first', 'second']) await inbox.push(id, { text });
       await inbox.close(id);
-      await came.promise;
+      await secondArrived.promise;
       await messaging.queues.push('default', 'go', { sender: 'test', message: { text: '' } });
       await eventually(async () => (await invocations.get(id))?.status === 'waiting', 'the invocation waits');
       assert.equal(await questions.answer(id, 'true'), 'ok');
@@ -123,19 +123,19 @@ describe('an inferlet that asks a person', () => {
 
   it('ends with the quota when the quota has no room for the last events before the question', async () => {
     await platform.runtime.stop(1000);
-    // Events are shown, so the question's write takes the last ones.
+    // With a live socket, the write of the question includes the last events.
     const liveSocket = `${platform.redis.socket}-live`;
     platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
     const { events, inbox, invocations, quotas } = platform.scheduler;
     const version = await platform.deploy(SOURCE, { name: 'asker' }, 'acme');
     const id = await platform.submit(version, { rounds: 1, more: 'x'.repeat(2000) });
     await eventually(async () => (await events.read(id, 0)).length > 0, 'its start is in the log');
-    const bound = (limit: number) =>
+    const setByteQuota = (limit: number) =>
       quotas.set('acme', { quota: 'redis-bytes', function: null, limit, until: null }, { author: 'test', reason: '' });
-    await bound(2 ** 30);
+    await setByteQuota(2 ** 30);
     const [bytes] = await quotas.status('acme');
     // Room for the client's message, and not for the reply.
-    await bound((bytes?.used ?? 0) + 1000);
+    await setByteQuota((bytes?.used ?? 0) + 1000);
     await inbox.push(id, { text: 'a' });
     const { end } = await platform.transcript(id);
     assert.equal(end.data.code, 'quota-storage');

@@ -10,7 +10,7 @@ import type { Verdict } from './verdict.ts';
 
 /** Longest wait for lost GPU hosts to return before their invocation goes back into the queue. */
 const DEVICES_BACK_MS = 10_000;
-const LOOK_MS = 50;
+const POLL_MS = 50;
 
 const RESTARTING: ReadonlySet<FailureCode> = new Set(['terminated', 'device-lost', 'runtime-lost']);
 
@@ -39,7 +39,7 @@ export interface EndedAttempt {
 
 /**
  * Requeues an attempt's invocation at its original place in the queue, after the attempt has given back everything it held.
- * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict for the outbox's present end.
+ * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict, which the caller then decides anew.
  */
 export async function restart(
   { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },
@@ -86,6 +86,6 @@ async function devicesBack(connections: EndedAttempt['lost'], signal: AbortSigna
   const until = performance.now() + DEVICES_BACK_MS;
   while (connections.some(({ connected }) => !connected) && performance.now() < until) {
     if (signal.aborted) return;
-    await sleep(LOOK_MS);
+    await sleep(POLL_MS);
   }
 }

@@ -119,7 +119,7 @@ it('the span of a run has its failure and usage although the end could not be wr
     async () => (await events.read(id, 0)).some(({ event }) => event === 'message'),
     'the invocation runs',
   );
-  // Makes further appends fail, and so the end.
+  // Makes further appends fail, including the append of the terminal event.
   await store.redis.hset(store.keys.invocation(id), 'familyBytes', 'none');
   await inbox.push(id, { text: 'end' });
   await eventually(

@@ -78,7 +78,7 @@ const FAULT = {
 } as const satisfies Verdict;
 
 /** The message names the secret and has no part of its value. */
-const unopened = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
+const secretFailure = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
 
 /** Code and message that measurements record for ends that are not failures. */
 const FINE = { code: 'ok', message: '' };
@@ -88,7 +88,7 @@ const LOST = { code: 'lost', message: 'Another process has ended it.' };
 interface EndedRun {
   /** The most that the run held, for admission to learn from. */
   readonly peak: Peak | null;
-  /** The verdict for the outbox's present end; null without a verdict. */
+  /** Decides the verdict anew, because the outbox may have ended meanwhile; null when the attempt had no run. */
   readonly conclude: () => Verdict | null;
 }
 
@@ -109,7 +109,7 @@ export class InvocationRunner {
     this.#launches = new Launches(options.launcher);
     this.#children = new ChildRuns({
       ...options,
-      lines: options.services.storeQueues,
+      queues: options.services.storeQueues,
       run: (child) => this.#run(child),
     });
     const { inbox, files, services } = options;
@@ -136,8 +136,8 @@ export class InvocationRunner {
     return this.#options.jobs.clock ?? Date.now;
   }
 
-  /** Attempts that may begin with their fetch, before their instances are there. */
-  get begins(): number {
+  /** Number of attempts that the next fetch may begin at once, before their instances are there. */
+  get beginsAllowed(): number {
     return this.#launches.room;
   }
 
@@ -163,8 +163,8 @@ export class InvocationRunner {
       isHeld = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
-    const isBegun = fetched !== null;
-    const verdict = await this.#run({ job, signal, begin, isBegun, depth: 0, family: new Family(job) });
+    const skipsCrowd = fetched !== null;
+    const verdict = await this.#run({ job, signal, begin, skipsCrowd, depth: 0, family: new Family(job) });
     if (verdict !== null && verdict.kind !== 'silent') return 'ended';
     return isHeld ? undefined : 'not-held';
   }
@@ -174,7 +174,7 @@ export class InvocationRunner {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
     const launching = this.#launches.begin(job);
-    if (!run.isBegun) await this.#launches.crowd(job, launching);
+    if (!run.skipsCrowd) await this.#launches.crowd(job, launching);
     const clock = this.#clock;
     const startedAt = clock();
     const begun = await untilStored(begin, signal).catch(async (error: unknown) => {
@@ -203,7 +203,7 @@ export class InvocationRunner {
           new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`),
         );
       },
-      abandoned: () => isLost(signal),
+      isAbandoned: () => isLost(signal),
     });
     const { epoch, attempt: number, kvPages, tokensLeft: left, tokensUntil: until, usageBefore, queuedAt } = begun;
     if (run.depth === 0) run.family.pages.epoch = epoch;
@@ -221,7 +221,7 @@ export class InvocationRunner {
       const usage = meter.usage() ?? {};
       meter.usage = () => usage;
       launched.run.dispose();
-      return await this.#finish(attempt, error instanceof SecretError ? unopened(error) : FAULT, usage);
+      return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
     } finally {
       // Takes effect only when the end could not be written; otherwise the observer has the end already.
       observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
@@ -319,7 +319,7 @@ export class InvocationRunner {
         'unwritten',
       )
       .catch(refusedByQuota);
-    // The log takes no more events, which the verdict did not know.
+    // The log takes no more events, which was not known when the verdict was decided.
     if (outcome === 'unwritten') return this.#finish(attempt, run.conclude() ?? verdict, usage, run);
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage, run);
     if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage, run);

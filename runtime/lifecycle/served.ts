@@ -22,8 +22,8 @@ export class Served {
     };
   }
 
-  #add(host: string, more: 1 | -1): void {
-    const count = (this.#counts.get(host) ?? 0) + more;
+  #add(host: string, change: 1 | -1): void {
+    const count = (this.#counts.get(host) ?? 0) + change;
     if (count > 0) this.#counts.set(host, count);
     else this.#counts.delete(host);
   }

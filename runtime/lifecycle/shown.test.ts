@@ -57,9 +57,9 @@ class ShowingRuntime {
     await hold(this.#scheduler, record.id, this.id);
     const begun = await invocations.beginAttempt(record.id, this.id, undefined, '', true);
     assert.ok('epoch' in begun, JSON.stringify(begun));
-    const own = { id: record.id, epoch: begun.epoch, shown: true };
+    const identity = { id: record.id, epoch: begun.epoch, shown: true };
     const ends: OutboxEnd[] = [];
-    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, own, silentMeter()), {
+    const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, identity, silentMeter()), {
       onEnd: (end) => ends.push(end),
       shows: { begin: (unlogged) => this.#live.begin(record.id, begun.epoch, unlogged), ticks: this.#ticks },
     });
@@ -68,16 +68,15 @@ class ShowingRuntime {
     const say = (...texts: string[]) => {
       for (const text of texts) outbox.add('message', JSON.stringify({ text }));
     };
-    return { ...own, outbox, ends, finish, say };
+    return { ...identity, outbox, ends, finish, say };
   }
 }
 
 describe('events that are shown before they are logged', () => {
   let redis: TestRedis;
   let directory: string;
-  /** The scheduler of the runtime, and that of a gateway. */
-  let own: Scheduler;
-  let reader: Scheduler;
+  let runtimeScheduler: Scheduler;
+  let gatewayScheduler: Scheduler;
   let runtime: ShowingRuntime;
   before(async () => {
     redis = await TestRedis.start();
@@ -88,21 +87,21 @@ describe('events that are shown before they are logged', () => {
     await rm(directory, { recursive: true });
   });
   beforeEach(async () => {
-    own = openTestScheduler(redis, { retention: { maxBytes: 100_000 } });
-    reader = openTestScheduler(redis, { prefix: own.store.keys.prefix });
-    runtime = await ShowingRuntime.start(own, 'r1', directory);
+    runtimeScheduler = openTestScheduler(redis, { retention: { maxBytes: 100_000 } });
+    gatewayScheduler = openTestScheduler(redis, { prefix: runtimeScheduler.store.keys.prefix });
+    runtime = await ShowingRuntime.start(runtimeScheduler, 'r1', directory);
   });
   afterEach(async () => {
     await runtime.disconnect();
-    await own.close();
-    await reader.close();
+    await runtimeScheduler.close();
+    await gatewayScheduler.close();
   });
 
   /** Follows an invocation and collects its events. */
   function follow(id: string, afterSeq = 0) {
     const events: InvocationEvent[] = [];
     const ended = (async () => {
-      for await (const event of reader.events.follow(id, afterSeq)) events.push(event);
+      for await (const event of gatewayScheduler.events.follow(id, afterSeq)) events.push(event);
     })();
     const texts = () => events.filter(({ event }) => event === 'message').map(({ data }) => JSON.parse(data).text);
     const hears = (text: string) =>
@@ -127,7 +126,10 @@ describe('events that are shown before they are logged', () => {
     const follower = follow(attempt.id);
     attempt.say('first');
     await follower.hears('first');
-    await eventually(async () => (await own.events.read(attempt.id, 0)).length === 1, 'the event is logged');
+    await eventually(
+      async () => (await runtimeScheduler.events.read(attempt.id, 0)).length === 1,
+      'the event is logged',
+    );
     await withoutWrites(async () => {
       attempt.say('second', 'third');
       await follower.hears('third');
@@ -137,7 +139,7 @@ describe('events that are shown before they are logged', () => {
     await follower.ended;
     assert.deepEqual(follower.texts(), ['first', 'second', 'third', 'fourth']);
     assert.deepEqual(
-      await collect(reader.events.follow(attempt.id, 0)),
+      await collect(gatewayScheduler.events.follow(attempt.id, 0)),
       follower.events,
       'the log equals the followed events',
     );
@@ -145,19 +147,23 @@ describe('events that are shown before they are logged', () => {
 
   it('reach a reader that asked more than once before its follower listened, though the attempt began meanwhile', async () => {
     const record = submission();
-    await own.invocations.create(record);
-    const open = Promise.withResolvers<void>();
+    await runtimeScheduler.invocations.create(record);
+    const mayListen = Promise.withResolvers<void>();
     const seen: string[] = [];
-    const feed = reader.events.feed(record.id, { epoch: null, seq: 0 }, { before: () => open.promise })(() => take());
+    const feed = gatewayScheduler.events.feed(
+      record.id,
+      { epoch: null, seq: 0 },
+      { before: () => mayListen.promise },
+    )(() => take());
     const take = () => seen.push(...(feed.take() ?? []).map(({ data }) => data));
     take();
     take();
-    // Time for a read of the log, which would be outdated.
+    // Leaves time for a read of the log, which the new attempt would make outdated.
     await sleep(50);
     const attempt = await runtime.begin(record.id);
-    open.resolve();
-    const channel = reader.store.keys.live(record.id);
-    const client = own.store.redis;
+    mayListen.resolve();
+    const channel = gatewayScheduler.store.keys.live(record.id);
+    const client = runtimeScheduler.store.redis;
     await eventually(async () => Number((await client.pubsub('NUMSUB', channel))[1]) === 1, 'the follower listens');
     await withoutWrites(async () => {
       attempt.say('first');
@@ -172,17 +178,17 @@ describe('events that are shown before they are logged', () => {
     const listener = redis.connect();
     const announced: string[] = [];
     listener.on('message', (_channel, text) => announced.push(text));
-    await listener.subscribe(own.store.keys.live(id));
+    await listener.subscribe(runtimeScheduler.store.keys.live(id));
     const { events, ended, hears } = follow(id);
     say('one');
     await hears('one');
     outbox.addLast('metric', '{}');
     assert.equal(await outbox.almostFlushed(), true);
     const end = (seq: number, after: number, last: readonly NewEvent[], shown: number) =>
-      own.invocations.finish(id, epoch, seq, RESULT, null, after, null, last, shown);
+      runtimeScheduler.invocations.finish(id, epoch, seq, RESULT, null, after, null, last, shown);
     assert.equal(await outbox.finish<FinishOutcome>(end, 'unwritten'), 'ok');
     await ended;
-    assert.deepEqual(events, await own.events.read(id, 0));
+    assert.deepEqual(events, await runtimeScheduler.events.read(id, 0));
     assert.deepEqual(
       events.map(({ event }) => event),
       ['message', 'metric', 'result'],
@@ -194,22 +200,23 @@ describe('events that are shown before they are logged', () => {
 
   it('of many attempts are written in at most three calls', async () => {
     const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
-    const evals = async () => {
-      const stats = await own.store.call((connection) => connection.info('commandstats'));
+    const countEvals = async () => {
+      const stats = await runtimeScheduler.store.call((connection) => connection.info('commandstats'));
       return [...stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)].reduce(
         (sum, [, calls]) => sum + Number(calls),
         0,
       );
     };
-    const calls = await evals();
+    const calls = await countEvals();
     for (let i = 0; i < 4; i++) {
       for (const { say } of attempts) say(`text ${i}`);
-      // No sleep: on a busy machine, each could take until the next tick.
+      // The test does not sleep here: on a busy machine, each sleep could last until the next write tick.
       await turn();
     }
-    const written = async () => (await Promise.all(attempts.map(({ id }) => own.events.read(id, 0)))).flat().length;
+    const written = async () =>
+      (await Promise.all(attempts.map(({ id }) => runtimeScheduler.events.read(id, 0)))).flat().length;
     await eventually(async () => (await written()) === 80, 'all events are logged');
-    assert.ok((await evals()) - calls <= 3, 'at most three calls write all of them');
+    assert.ok((await countEvals()) - calls <= 3, 'at most three calls write all of them');
   });
 
   it('are bounded in number before the log has them, and later events are shown when there is room', async () => {
@@ -239,9 +246,9 @@ describe('events that are shown before they are logged', () => {
   it('keep their numbers beside events that are only logged, in large bursts and with a slow Redis', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
-    const many = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
-    attempt.say(...many);
-    await follower.hears(many.at(-1) ?? '');
+    const burst = Array.from({ length: SHOWN_AHEAD + 88 }, (_, i) => `text ${i}`);
+    attempt.say(...burst);
+    await follower.hears(burst.at(-1) ?? '');
     attempt.say('next');
     await follower.hears('next');
     await withoutWrites(async () => {
@@ -260,9 +267,9 @@ describe('events that are shown before they are logged', () => {
     await follower.hears('last');
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
-    assert.deepEqual(follower.texts(), [...many, 'next', 'slow', 'not shown', 'small', large, 'last']);
+    assert.deepEqual(follower.texts(), [...burst, 'next', 'slow', 'not shown', 'small', large, 'last']);
     assert.deepEqual(
-      await collect(reader.events.follow(attempt.id, 0)),
+      await collect(gatewayScheduler.events.follow(attempt.id, 0)),
       follower.events,
       'the log equals the followed events',
     );
@@ -307,9 +314,9 @@ describe('events that are shown before they are logged', () => {
     assert.ok(calls <= 5, 'the writes wait for their ticks');
     assert.ok((await Promise.all(written)).every(Boolean));
     assert.equal(attempt.outbox.nextSeq, before + 10);
-    const left = attempt.outbox.flushed(false);
+    const lastFlush = attempt.outbox.flushed(false);
     attempt.outbox.close();
-    assert.ok(await left);
+    assert.ok(await lastFlush);
   });
 
   it('and are lost with their runtime become a gap, and their numbers are not reused', async () => {
@@ -324,9 +331,9 @@ describe('events that are shown before they are logged', () => {
       await runtime.disconnect();
     });
     // The pending write may have reached Redis, so the log may hold a part of the events.
-    await own.invocations.fail(attempt.id, 'runtime-lost', 'The runtime died.');
+    await runtimeScheduler.invocations.fail(attempt.id, 'runtime-lost', 'The runtime died.');
     await follower.ended;
-    const log = await collect(reader.events.follow(attempt.id, 0));
+    const log = await collect(gatewayScheduler.events.follow(attempt.id, 0));
     assert.deepEqual(log.at(-1), follower.events.at(-1));
     const numbers = follower.events.map(({ seq }) => seq);
     assert.deepEqual(
@@ -352,8 +359,8 @@ describe('events that are shown before they are logged', () => {
     await follower.hears('of the first');
     first.outbox.close();
     await runtime.disconnect();
-    await own.runtimes.recover(runtime.id);
-    const other = await ShowingRuntime.start(own, 'r2', directory);
+    await runtimeScheduler.runtimes.recover(runtime.id);
+    const other = await ShowingRuntime.start(runtimeScheduler, 'r2', directory);
     const second = await other.begin(first.id);
     second.say('of the second');
     await follower.hears('of the second');
@@ -366,7 +373,7 @@ describe('events that are shown before they are logged', () => {
       [...new Set(numbers)].sort((a, b) => a - b),
     );
     assert.equal(follower.events.filter(({ event }) => event === 'gap').length, 1);
-    const log = await collect(reader.events.follow(first.id, 0));
+    const log = await collect(gatewayScheduler.events.follow(first.id, 0));
     for (const event of log)
       assert.deepEqual(
         follower.events.find(({ seq }) => seq === event.seq),
@@ -417,12 +424,12 @@ describe('events that are shown before they are logged', () => {
       };
       const attempt = await runtime.begin();
       const followers = Array.from({ length: 3 }, () => ({ ...follow(attempt.id), afterSeq: 0 }));
-      const said: string[] = [];
+      const sentTexts: string[] = [];
       for (let step = 0; step < 60; step++) {
         const count = roll(5);
         for (let i = 0; i < count; i++) {
-          const text = `${said.length} ${'.'.repeat(roll(400))}`;
-          said.push(text);
+          const text = `${sentTexts.length} ${'.'.repeat(roll(400))}`;
+          sentTexts.push(text);
           attempt.say(text);
         }
         const act = roll(12);
@@ -433,7 +440,7 @@ describe('events that are shown before they are logged', () => {
         } else if (act === 1) await withoutWrites(() => sleep(roll(300)));
         else if (act === 2) assert.ok(await attempt.outbox.flushed());
         else if (act === 3) {
-          const afterSeq = roll(said.length + 1);
+          const afterSeq = roll(sentTexts.length + 1);
           followers.push({ ...follow(attempt.id, afterSeq), afterSeq });
         } else await sleep(roll(20));
       }
@@ -441,8 +448,8 @@ describe('events that are shown before they are logged', () => {
       for (const [i, follower] of followers.entries()) {
         await follower.ended;
         // The first text has number 1.
-        assert.deepEqual(follower.texts(), said.slice(follower.afterSeq), `seed ${seed}, follower ${i}`);
-        assert.equal(follower.events.at(-1)?.seq, said.length + 1);
+        assert.deepEqual(follower.texts(), sentTexts.slice(follower.afterSeq), `seed ${seed}, follower ${i}`);
+        assert.equal(follower.events.at(-1)?.seq, sentTexts.length + 1);
       }
     }
   });

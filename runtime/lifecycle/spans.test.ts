@@ -5,7 +5,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import type { Span } from '../host/spans.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-/** Records spans of each kind that a program may think of. Input: what it does. */
+/** Records spans: ordinary ones, too many, with long names, with odd times, before a failure, or before a busy loop. */
 const RECORDING = `
   import { now, recordSpan, sleep } from 'pie:inferlet/runtime@0.1.0';
   import { send } from 'pie:inferlet/session@0.1.0';
@@ -74,10 +74,10 @@ describe('the spans of an inferlet', () => {
     for (const { fromMs, toMs } of spans) assert.ok(0 <= fromMs && fromMs <= toMs && toMs <= lastedMs + 1);
     return { spans, moreSpans, end, characters: data.length };
   }
-  const recorded = async (wish: string) => metricOf(await platform.submit(version, wish));
+  const runAndRead = async (action: string) => metricOf(await platform.submit(version, action));
 
   it('are in its event metric, in order, with their times and failures', async () => {
-    const { spans, moreSpans, end } = await recorded('work');
+    const { spans, moreSpans, end } = await runAndRead('work');
     assert.equal(end.event, 'result');
     assert.deepEqual(
       spans.map(({ fromMs: _, toMs: __, ...span }) => span),
@@ -92,7 +92,7 @@ describe('the spans of an inferlet', () => {
   });
 
   it('are there when it fails, and when it is killed', async () => {
-    const { spans, end } = await recorded('throw');
+    const { spans, end } = await runAndRead('throw');
     assert.equal(end.event, 'error');
     assert.deepEqual(
       spans.map(({ name, failed }) => [name, failed]),
@@ -113,7 +113,7 @@ describe('the spans of an inferlet', () => {
   });
 
   it('are bounded in number, and the others are counted', async () => {
-    const { spans, moreSpans, characters } = await recorded('flood');
+    const { spans, moreSpans, characters } = await runAndRead('flood');
     assert.equal(spans.length, 64);
     assert.equal(moreSpans, 10_000 - 64);
     assert.equal(spans.filter(({ failed }) => failed).length, 3);
@@ -121,17 +121,17 @@ describe('the spans of an inferlet', () => {
   });
 
   it('have short names of one line, whatever the inferlet calls them', async () => {
-    const { spans, moreSpans, characters, end } = await recorded('names');
+    const { spans, moreSpans, characters, end } = await runAndRead('names');
     assert.equal(end.event, 'result', JSON.stringify(end.data));
     assert.deepEqual([spans.length, moreSpans], [64, 36]);
     assert.equal(spans[0]?.name, 'long <b>&"\ufffd\ufffd'.padEnd(79, '"').concat('…'));
     assert.equal(spans[0]?.kind, 'long <b>&"\ufffd\ufffd'.padEnd(31, '"').concat('…'));
-    // More than the terminal event's write takes along.
+    // The metric is too large for the write of the terminal event.
     assert.ok(characters > 16_384 && characters < 20_480, `${characters}`);
   });
 
   it('lie within the attempt, whatever the inferlet says about their times', async () => {
-    const { spans, end } = await recorded('times');
+    const { spans, end } = await runAndRead('times');
     assert.equal(end.event, 'result', JSON.stringify(end.data));
     assert.equal(spans.length, 49);
   });

@@ -12,14 +12,14 @@ export const isLost = (signal: AbortSignal): boolean =>
 export const untilStored = <T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> =>
   untilAnswered(() => isLost(signal), call, STORE_RETRIES_MS);
 
-/** Repeats a call, after growing pauses, while the store cannot be reached; returns null when it is abandoned. */
+/** Repeats a call, after growing pauses, while the store cannot be reached; returns null once `isAbandoned` returns true. */
 export async function untilAnswered<T>(
-  abandoned: () => boolean,
+  isAbandoned: () => boolean,
   call: () => Promise<T>,
   pausesMs = ANSWER_RETRIES_MS,
 ): Promise<T | null> {
   for (let attempt = 0; ; attempt++) {
-    if (abandoned()) return null;
+    if (isAbandoned()) return null;
     try {
       return await call();
     } catch (error) {

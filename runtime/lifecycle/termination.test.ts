@@ -13,19 +13,19 @@ describe('an inferlet whose memory a GPU host takes', () => {
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16 });
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 16 };
-    // The runtime admits more inferlets than fit.
+    // With so few expected pages, the runtime admits more inferlets than fit.
     const manifest = { limits, expectedPages: 1 };
     version = await platform.deploy(HOLDING, { name: 'holder', ...manifest });
     restartable = await platform.deploy(HOLDING, { name: 'again', ...manifest, restartable: true });
   });
   after(() => platform.stop());
 
-  /** Starts an inferlet and waits until it holds its pages; the queue has them in the order of their starts. */
+  /** Starts an inferlet and waits until it holds its pages. The inferlets' queue positions follow the order of these calls. */
   async function hold(
     wish: { pages: number; do: 'spin' | 'sleep' | 'grow' | 'end'; more?: number },
-    of = version,
+    deployed = version,
   ): Promise<string> {
-    const id = await platform.submit(of, wish);
+    const id = await platform.submit(deployed, wish);
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
@@ -75,14 +75,14 @@ describe('an inferlet whose memory a GPU host takes', () => {
     await platform.scheduler.inbox.push(newest, { text: 'end' });
     const { events, end } = await platform.transcript(newest);
     assert.equal(end.data.output, 'ended');
-    const data = (of: string) => events.filter(({ event }) => event === of).map((event) => JSON.parse(event.data));
+    const dataOf = (of: string) => events.filter(({ event }) => event === of).map((event) => JSON.parse(event.data));
     const names = events.map(({ event }) => event).filter((event) => event !== 'metric');
     assert.deepEqual(names, ['start', 'message', 'log', 'start', 'message', 'result']);
     assert.deepEqual(
-      data('start').map(({ attempt }) => attempt),
+      dataOf('start').map(({ attempt }) => attempt),
       [undefined, 2],
     );
-    const [{ level, message }] = data('log');
+    const [{ level, message }] = dataOf('log');
     assert.equal(level, 'warn');
     assert.match(message, /memory pressure: the newest of 2 inferlets gave way to an earlier invocation of holder/);
     const record = await platform.scheduler.invocations.get(newest);
@@ -94,7 +94,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
 
   it('ends with the quota instead when the quota has no room for its last events', async () => {
     await platform.runtime.stop(1000);
-    // Events are shown, so the write of the restart takes the last ones.
+    // With a live socket, the write of the restart includes the last events.
     const liveSocket = `${platform.redis.socket}-live`;
     platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
     const { events, inbox, quotas } = platform.scheduler;
@@ -102,8 +102,8 @@ describe('an inferlet whose memory a GPU host takes', () => {
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const newest = await hold({ pages: 6, do: 'end' }, await platform.deploy(HOLDING, manifest, 'acme'));
     await eventually(async () => (await events.read(newest, 0)).some(isHolding), 'its message is in the log');
-    const nothing = { quota: 'redis-bytes', function: null, limit: 0, until: null } as const;
-    await quotas.set('acme', nothing, { author: 'test', reason: '' });
+    const noBytes = { quota: 'redis-bytes', function: null, limit: 0, until: null } as const;
+    await quotas.set('acme', noBytes, { author: 'test', reason: '' });
     await inbox.push(oldest, { text: 'grow' });
     const [grown, ended] = await Promise.all([platform.transcript(oldest), platform.transcript(newest)]);
     assert.equal(grown.end.data.output, 'ok');
@@ -115,9 +115,9 @@ describe('an inferlet whose memory a GPU host takes', () => {
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
     const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
-    const said = async () =>
+    const countMessages = async () =>
       (await platform.scheduler.events.read(id, 0)).filter(({ event }) => event === 'message').length;
-    await eventually(async () => (await said()) > 0, 'the invocation sends messages');
+    await eventually(async () => (await countMessages()) > 0, 'the invocation sends messages');
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, 40);

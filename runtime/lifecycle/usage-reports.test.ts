@@ -50,10 +50,10 @@ it('spreads the reports of many invocations over several rounds, each in turn', 
   const reports = new UsageReports();
   const attempts = Array.from({ length: 500 }, () => new Attempt());
   const unwatch = attempts.map((attempt) => reports.watch(attempt, () => attempt.usage));
-  for (let look = 1; look <= 3; look++) {
+  for (let round = 1; round <= 3; round++) {
     reports.look(QUIET_MS);
     const done = attempts.filter(({ reports: count }) => count === 1).length;
-    assert.equal(done, Math.min(500, look * 200));
+    assert.equal(done, Math.min(500, round * 200));
   }
   for (const end of unwatch) end();
 });

@@ -12,7 +12,7 @@ export type Verdict =
   /** `output` is JSON text. */
   | { readonly kind: 'result'; readonly output: string }
   | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
-  /** Write nothing: another runtime owns the invocation, or it has ended. */
+  /** Write nothing: another runtime owns the invocation, or the invocation has ended. */
   | { readonly kind: 'silent' };
 
 /** Optional fields of an error event. */
@@ -37,7 +37,7 @@ export interface Evidence {
   readonly handlerErrors: GuestEnd['handlerErrors'];
   /** The reason that a device of the inferlet is lost. Handler errors cannot show this: `unavailable` also means a locked file. */
   readonly lostDevice: string | undefined;
-  /** The end of the standard error output of the guest's language runtime. */
+  /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
@@ -80,7 +80,7 @@ export function verdictOf(evidence: Evidence): Verdict {
   if (verdict.kind !== 'error') return verdict;
   const { redact = redactNothing } = evidence;
   const { message } = verdict;
-  // The guest's last output may have been cut already.
+  // Pass `isCut` always: the message may quote guest output that was cut before.
   const text = redact(message.slice(0, MAX_MESSAGE), true);
   return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
 }
@@ -98,15 +98,15 @@ function decide(evidence: Evidence): Verdict {
   if (stop) return { ...failure(stop.code, stop.message), ...detailsOf(stop) };
   switch (ending.kind) {
     case 'trapped':
-      return trapped(evidence, ending.trap);
+      return verdictOfTrap(evidence, ending.trap);
     case 'lost':
       return failure('runtime-lost', ending.message);
     case 'returned':
-      return returned(evidence, ending.ok, ending.text);
+      return verdictOfReturn(evidence, ending.ok, ending.text);
   }
 }
 
-function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
+function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict {
   if (ok) {
     if (text.length > MAX_RESULT) {
       return failure(
@@ -132,7 +132,7 @@ function returned(evidence: Evidence, ok: boolean, text: string): Verdict {
   return failure('inferlet-error', message);
 }
 
-function trapped(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
+function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
   if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`);
   if (isFull(evidence)) return outOfMemory(evidence);
   const words = evidence.stderr.trim();
@@ -204,7 +204,7 @@ function preview(text: string, redact: Redact = redactNothing): string {
   return JSON.stringify(isCut ? `${clean}…` : clean);
 }
 
-/** The event that ends an invocation with a verdict. @param usage of all its attempts, like the record's */
+/** The event that ends an invocation with a verdict. @param usage of all attempts of the invocation, as in its record */
 export function terminalEvent(verdict: Exclude<Verdict, { kind: 'silent' }>, usage: Usage): TerminalEvent {
   if (verdict.kind === 'result') return { event: 'result', data: resultData(verdict.output, usage) };
   const { code, message, cause, retryAfterMs } = verdict;

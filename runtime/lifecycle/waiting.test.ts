@@ -6,11 +6,11 @@ import { type WaitingDevice, WaitMonitor } from './waiting.ts';
 class Device implements WaitingDevice {
   pendingCalls = 0;
   issuedCalls = 0;
-  readonly told: boolean[] = [];
+  readonly changes: boolean[] = [];
   #waiting = false;
 
   setWaiting(waiting: boolean): void {
-    if (waiting !== this.#waiting) this.told.push(waiting);
+    if (waiting !== this.#waiting) this.changes.push(waiting);
     this.#waiting = waiting;
   }
 
@@ -42,13 +42,13 @@ describe('a wait monitor', () => {
     const wait = Promise.withResolvers<number>();
     assert.equal(waits.during(wait.promise), wait.promise);
     turn();
-    assert.deepEqual(device.told, [], 'the first look only notes the wait');
+    assert.deepEqual(device.changes, [], 'the first look only notes the wait');
     turn();
     turn();
-    assert.deepEqual(device.told, [true]);
+    assert.deepEqual(device.changes, [true]);
     wait.resolve(7);
     await wait.promise;
-    assert.deepEqual(device.told, [true, false]);
+    assert.deepEqual(device.changes, [true, false]);
   });
 
   it('does not report a wait while calls are pending or were just issued', () => {
@@ -61,14 +61,14 @@ describe('a wait monitor', () => {
       device.call();
       turn();
     }
-    assert.deepEqual(device.told, []);
+    assert.deepEqual(device.changes, []);
     turn();
-    assert.deepEqual(device.told, [true]);
+    assert.deepEqual(device.changes, [true]);
     device.call();
     turn();
-    assert.deepEqual(device.told, [true, false]);
+    assert.deepEqual(device.changes, [true, false]);
     turn();
-    assert.deepEqual(device.told, [true, false, true], 'reported again after the next quiet look');
+    assert.deepEqual(device.changes, [true, false, true], 'reported again after the next quiet look');
   });
 
   it('reports to every device, also one opened later, and ends the report when any wait ends', async () => {
@@ -81,11 +81,11 @@ describe('a wait monitor', () => {
     const late = new Device();
     waits.addDevice(late);
     turn();
-    assert.deepEqual([device.told, late.told], [[true], [true]]);
+    assert.deepEqual([device.changes, late.changes], [[true], [true]]);
     short.resolve();
     await short.promise;
     assert.deepEqual(
-      [device.told, late.told],
+      [device.changes, late.changes],
       [
         [true, false],
         [true, false],
@@ -105,6 +105,6 @@ describe('a wait monitor', () => {
       await waits.during(Promise.resolve());
       turn();
     }
-    assert.deepEqual(device.told, [], 'short waits are never reported');
+    assert.deepEqual(device.changes, [], 'short waits are never reported');
   });
 });

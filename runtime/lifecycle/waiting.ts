@@ -63,13 +63,13 @@ export class WaitMonitor {
     this.#repeat = repeat;
   }
 
-  /** Watches one inferlet. `over` is called at the end of each of its waits. */
-  watch(over: () => void = () => undefined): Waits {
-    const began = (waits: InferletWaits) => {
+  /** Watches one inferlet. Calls `onWaitEnd` at the end of each wait of the inferlet. */
+  watch(onWaitEnd: () => void = () => undefined): Waits {
+    const onFirstWait = (waits: InferletWaits) => {
       this.#waiting.add(waits);
       this.#stop ??= this.#repeat(() => this.#look());
     };
-    return new InferletWaits(began, over);
+    return new InferletWaits(onFirstWait, onWaitEnd);
   }
 
   #look(): void {
@@ -89,24 +89,24 @@ function everyLook(look: () => void): () => void {
 const UNSEEN = -1;
 
 class InferletWaits implements Waits {
-  readonly #began: (waits: InferletWaits) => void;
-  readonly #over: () => void;
+  readonly #onFirstWait: (waits: InferletWaits) => void;
+  readonly #onWaitEnd: () => void;
   readonly #devices: WaitingDevice[] = [];
-  #open = 0;
+  #openWaits = 0;
   /** Calls issued up to the last look. */
   #seenCalls = UNSEEN;
 
-  constructor(began: (waits: InferletWaits) => void, over: () => void) {
-    this.#began = began;
-    this.#over = over;
+  constructor(onFirstWait: (waits: InferletWaits) => void, onWaitEnd: () => void) {
+    this.#onFirstWait = onFirstWait;
+    this.#onWaitEnd = onWaitEnd;
   }
 
   during<T>(wait: Promise<T>): Promise<T> {
-    if (this.#open++ === 0) {
+    if (this.#openWaits++ === 0) {
       this.#seenCalls = UNSEEN;
-      this.#began(this);
+      this.#onFirstWait(this);
     }
-    wait.then(this.#ended, this.#ended);
+    wait.then(this.#endWait, this.#endWait);
     return wait;
   }
 
@@ -114,24 +114,24 @@ class InferletWaits implements Waits {
     this.#devices.push(device);
   }
 
-  /** Tells the GPU hosts that the inferlet waits if no call is pending or was issued since the last look. False when no wait is open. */
+  /** Tells the GPU hosts that the inferlet waits if no call is pending and none was issued since the last look. False when no wait is open. */
   look(): boolean {
-    if (this.#open === 0) return false;
+    if (this.#openWaits === 0) return false;
     let pending = 0;
     let issued = 0;
     for (const device of this.#devices) {
       pending += device.pendingCalls;
       issued += device.issuedCalls;
     }
-    const still = pending === 0 && issued === this.#seenCalls;
+    const isWaiting = pending === 0 && issued === this.#seenCalls;
     this.#seenCalls = issued;
-    if (still) for (const device of this.#devices) device.setWaiting(true);
+    if (isWaiting) for (const device of this.#devices) device.setWaiting(true);
     return true;
   }
 
-  #ended = (): void => {
-    this.#open--;
-    this.#over();
+  #endWait = (): void => {
+    this.#openWaits--;
+    this.#onWaitEnd();
     for (const device of this.#devices) device.setWaiting(false);
   };
 }

@@ -34,44 +34,44 @@ test('wall time stands still while the family is held, for the limit in all, in 
     maxLength: 12,
   });
   fc.assert(
-    fc.property(phases, fc.nat({ max: 2 }), (schedule, before) => {
+    fc.property(phases, fc.nat({ max: 2 }), (schedule, initialHolds) => {
       const held = new HeldTime(now);
       let holds = 0;
       const hold = (wanted: number): void => {
         for (; holds < wanted; holds++) held.change(true);
         for (; holds > wanted; holds--) held.change(false);
       };
-      hold(before);
+      hold(initialHolds);
       pass(7);
       const startedAt = now();
       const wall = new WallTime(JOB, held, now);
       let stoppedAt = -1;
-      const moved: number[] = [];
+      const movedTo: number[] = [];
       const end = wall.limit(
         () => {
           stoppedAt = now();
         },
-        (at) => moved.push(at),
+        (at) => movedTo.push(at),
       );
-      let [ran, heldMs, due] = [0, 0, -1];
+      let [ranMs, heldMs, dueAt] = [0, 0, -1];
       for (const { ms, holds: wanted } of schedule) {
-        const moves = moved.length;
-        const ends = holds > 0 && wanted === 0;
+        const moves = movedTo.length;
+        const holdEnds = holds > 0 && wanted === 0;
         hold(wanted);
-        assert.equal(moved.length - moves, ends ? 1 : 0);
-        if (ends) assert.equal(moved.at(-1), startedAt + LIMITS.wallMs + heldMs);
+        assert.equal(movedTo.length - moves, holdEnds ? 1 : 0);
+        if (holdEnds) assert.equal(movedTo.at(-1), startedAt + LIMITS.wallMs + heldMs);
         const countedMs = wanted > 0 ? Math.min(ms, LIMITS.wallMs - heldMs) : 0;
         heldMs += countedMs;
-        if (due < 0 && ran + ms - countedMs >= LIMITS.wallMs) due = now() + countedMs + LIMITS.wallMs - ran;
-        ran += ms - countedMs;
+        if (dueAt < 0 && ranMs + ms - countedMs >= LIMITS.wallMs) dueAt = now() + countedMs + LIMITS.wallMs - ranMs;
+        ranMs += ms - countedMs;
         pass(ms);
         assert.equal(wall.at, startedAt + LIMITS.wallMs + heldMs);
       }
-      assert.equal(stoppedAt, due);
+      assert.equal(stoppedAt, dueAt);
       end();
       hold(0);
       pass(2000);
-      assert.equal(stoppedAt, due, 'an ended time stops nothing');
+      assert.equal(stoppedAt, dueAt, 'an ended time stops nothing');
     }),
     { seed: 20261122, numRuns: 60 },
   );

@@ -7,10 +7,10 @@ import type { Stop } from './stopping.ts';
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. It
- * stands still for at most `limits.wallMs` in all, so a run takes at most twice its limit: it stands still for all of the family, even while
- * only one member's calls are held. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move, so a preempted family comes
- * to an end, too. The scheduler's worker enforces this deadline for the root, whose end also ends its children.
+ * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. A hold
+ * of one member's calls stops the wall time of the whole family, so a bound is needed: all holds together stop it for at most
+ * `limits.wallMs`, and a run takes at most twice its limit. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move,
+ * so a preempted family ends, too. The scheduler's worker enforces this deadline for the root, whose end also ends its children.
  */
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
@@ -47,7 +47,7 @@ export class WallTime implements Deadline {
   }
 
   /**
-   * Starts the time.
+   * Starts the timer.
    *
    * @param stop called once, when the time is used up
    * @param onMoved called with each new deadline, when a hold has ended

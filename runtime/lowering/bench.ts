@@ -73,7 +73,7 @@ async function main(): Promise<void> {
   const compiled = compileWorld(host);
   const artifact = await testArtifact(await testComponent(SOURCE));
   const program = await testProgram(artifact);
-  const all = await Promise.all(
+  const compiledModules = await Promise.all(
     artifact.meta.coreModules.map(
       async (entry) =>
         [entry.file, await WebAssembly.compile(await readFile(join(artifact.directory, entry.file)))] as const,
@@ -82,7 +82,7 @@ async function main(): Promise<void> {
   const glue = ((await import(pathToFileURL(artifact.glue).href)) as { instantiate: JcoInstantiate }).instantiate;
   const make = {
     lean: async () => instantiate(program, compiled, options),
-    glue: () => instantiateGlue({ instantiate: glue, modules: new Map(all) }, world, host),
+    glue: () => instantiateGlue({ instantiate: glue, modules: new Map(compiledModules) }, world, host),
   };
 
   const rows: Record<string, unknown>[] = [];

@@ -2,9 +2,9 @@ import type { Fuel } from './fuel.ts';
 import type { BlockingFunction } from './intrinsics.ts';
 
 /**
- * A core function that may suspend the guest. Only the wait itself is a suspending import: V8 suspends at each call of one, even when it
- * returns at once, and resumes the guest in a later microtask. Before the wait, `begin` returns true if the guest must wait. After it,
- * the fuel check starts the clock on the guest's stack and traps when the guest must stop; `end` returns the result.
+ * The module of a core function that may suspend the guest. Only the wait itself is a suspending import, because V8 suspends at each call of
+ * such an import, even when it returns at once, and resumes the guest in a later microtask. Before the wait, `begin` returns true if the guest
+ * must wait. After the wait, the fuel check starts the clock on the guest's stack and traps when the guest must stop; `end` returns the result.
  *
  *     (func $begin (import "m" "b") (param i32…) (result i32)) (func $wait (import "m" "w"))
  *     (func $check (import "m" "y")) (func $end (import "m" "e") (param i32…) (result i32)?)
@@ -13,8 +13,8 @@ import type { BlockingFunction } from './intrinsics.ts';
  */
 function wrapper(params: number, results: number): WebAssembly.Module {
   const key = `${params} ${results}`;
-  const known = wrappers.get(key);
-  if (known) return known;
+  const cached = wrappers.get(key);
+  if (cached) return cached;
   const i32 = (count: number) => [count, ...new Array<number>(count).fill(0x7f)];
   const section = (id: number, content: readonly number[]) => [id, content.length, ...content];
   const types = [
@@ -25,7 +25,7 @@ function wrapper(params: number, results: number): WebAssembly.Module {
   const imported = (name: string, type: number) => [1, 0x6d, 1, name.charCodeAt(0), 0, type];
   const get = Array.from({ length: params }, (_, index) => [0x20, index]).flat();
   const body = [0, ...get, 0x10, 0, 0x04, 0x40, 0x10, 1, 0x10, 2, 0x0b, ...get, 0x10, 3, 0x0b];
-  const made = new WebAssembly.Module(
+  const module = new WebAssembly.Module(
     Uint8Array.of(
       ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
       ...section(1, [types.length, ...types.flat()]),
@@ -35,8 +35,8 @@ function wrapper(params: number, results: number): WebAssembly.Module {
       ...section(10, [1, body.length, ...body]),
     ),
   );
-  wrappers.set(key, made);
-  return made;
+  wrappers.set(key, module);
+  return module;
 }
 
 /** Keyed by numbers of parameters and results: at most 16 and 1, so each section's length is one byte. */

@@ -73,7 +73,7 @@ describe('the arguments of one call', () => {
 describe('slow host calls', () => {
   const LOOP = `(loop $l (call $send (i32.const 1) (i32.const 16) (i32.const 2) (i32.const 256)) (br $l)) (i32.const 0)`;
   const CALL_MS = 5;
-  const slow = () => {
+  const slowHost = () => {
     let calls = 0;
     const send = () => {
       calls += 1;
@@ -85,14 +85,14 @@ describe('slow host calls', () => {
   };
 
   it('are charged to the guest, which is stopped at its CPU limit', async () => {
-    const { table, calls } = slow();
+    const { table, calls } = slowHost();
     const { ending } = await run({ imports: [SEND], run: LOOP }, table, 60);
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
     assert.ok(calls() <= 60 / CALL_MS + 1, `${calls()} calls`);
   });
 
   it('are each followed by a turn of the event loop', async () => {
-    const { table, calls } = slow();
+    const { table, calls } = slowHost();
     /** Call counts that were seen at turns of the event loop. */
     const seen = new Set<number>();
     let ended = false;
@@ -110,25 +110,25 @@ describe('slow host calls', () => {
 });
 
 describe('the fuel of an instance', () => {
-  const module = () => ({
+  const fuelExports = () => ({
     pie_fuel: new WebAssembly.Global({ value: 'i32', mutable: true }, 0),
     pie_yield: Reflect.construct(WebAssembly.Table, [{ element: 'anyfunc', initial: 1 }]) as WebAssembly.Table,
   });
   const source = { ask: () => GO_ON, wait: () => Promise.resolve(), resumed: () => TRAP };
-  const tank = () => {
+  const fuelOfFullTank = () => {
     const fuel = new Fuel(source);
-    const only = module();
+    const only = fuelExports();
     fuel.adopt(only);
     return Number(only.pie_fuel.value);
   };
 
   it('is one tank for all of its modules', () => {
-    const full = tank();
+    const full = fuelOfFullTank();
     const used = fc.array(fc.tuple(fc.nat(1000), fc.nat(2 * full)), { maxLength: 40 });
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 100 }), used, (count, burns) => {
         const fuel = new Fuel(source);
-        const modules = Array.from({ length: count }, module);
+        const modules = Array.from({ length: count }, fuelExports);
         for (const exports of modules) fuel.adopt(exports);
         const gauges = modules.map(({ pie_fuel }) => pie_fuel as unknown as { value: number });
         for (const [which, amount] of [[0, 0], ...burns] as const) {
@@ -147,7 +147,7 @@ describe('the fuel of an instance', () => {
 
   it('is empty at once when drained', () => {
     const fuel = new Fuel(source);
-    const modules = [module(), module()];
+    const modules = [fuelExports(), fuelExports()];
     for (const exports of modules) fuel.adopt(exports);
     fuel.drain();
     assert.deepEqual(

@@ -16,7 +16,7 @@ export type Trampoline = (guest: Guest) => CoreFunction;
 
 /** The generated lowering (`Lowering`) for the guests of this runtime. */
 export interface CompiledWorld {
-  /** Functions by interface id (`pie:inferlet/queue@0.1.0`) and core name. */
+  /** Functions by interface id and core name, as `importKey` joins them. */
   readonly functions: ReadonlyMap<string, Trampoline>;
   /** The future types of each function, in the order of its signature: `[future-read-0]step` is the first future of `step`. */
   readonly futures: ReadonlyMap<string, readonly FutureType[]>;

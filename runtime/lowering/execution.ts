@@ -59,17 +59,17 @@ export class Execution implements Task {
   #onEnd: ((ending: Ending) => void) | null = null;
   #result: { ok: boolean; text: string } | null = null;
   #cpuMs = 0;
-  /** Time at which the guest's code began to run; -1 while it does not run. */
+  /** Time at which the current stretch of the guest's code began; -1 while no guest code runs. */
   #runningSince = -1;
   /** The thread's CPU time at `#runningSince` or shortly before, in µs. */
-  #sinceThread = 0;
+  #runStartThreadUs = 0;
   /** CPU time at the start of the slice. A slice is one turn of the event loop in which the guest runs, however often it is entered. */
-  #sliceFrom = 0;
+  #sliceStartCpuMs = 0;
   #sliceTurn = -1;
   /** The thread's CPU time when the slice was granted, in µs; -1 when the guest did not wait for the slice. */
-  #threadFrom = -1;
+  #sliceStartThreadUs = -1;
   /** The thread's CPU time when a guest that cannot be suspended had used up its slice, in µs; -1 before. */
-  #pinnedFrom = -1;
+  #pinnedStartThreadUs = -1;
   /** Resolves the current wait for a turn. */
   #resolveTurn: ((go: number) => void) | null = null;
   /** Place in the queue for slices. Only `renew` replaces this object, because the queue looks up the guest's credit by it. */
@@ -95,13 +95,13 @@ export class Execution implements Task {
   /** Time for which the guest's code has been running. */
   #stretchMs(): number {
     const passedMs = performance.now() - this.#runningSince;
-    return passedMs < STRETCH_MS ? passedMs : Math.min(passedMs, (threadCpuUs() - this.#sinceThread) / 1000);
+    return passedMs < STRETCH_MS ? passedMs : Math.min(passedMs, (threadCpuUs() - this.#runStartThreadUs) / 1000);
   }
 
   /** Adds CPU time that another thread spent for the guest; the time counts for no slice. */
   charge(cpuMs: number): void {
     this.#cpuMs += cpuMs;
-    this.#sliceFrom += cpuMs;
+    this.#sliceStartCpuMs += cpuMs;
   }
 
   set options(options: ExecutionOptions) {
@@ -141,10 +141,10 @@ export class Execution implements Task {
     this.#onEnd = null;
     this.#result = null;
     this.#cpuMs = 0;
-    this.#sliceFrom = 0;
+    this.#sliceStartCpuMs = 0;
     this.#sliceTurn = -1;
-    this.#threadFrom = -1;
-    this.#pinnedFrom = -1;
+    this.#sliceStartThreadUs = -1;
+    this.#pinnedStartThreadUs = -1;
     this.#queueEntry = { resume: () => this.#grant() };
     return true;
   }
@@ -189,8 +189,8 @@ export class Execution implements Task {
     const turn = this.#options.slices.turn();
     if (turn !== this.#sliceTurn) this.#beginSlice(turn);
     this.#runningSince = performance.now();
-    this.#sinceThread = recentThreadCpuUs(this.#runningSince);
-    this.guest.sliceEndsAt = this.#runningSince + SLICE_MS - (this.#cpuMs - this.#sliceFrom);
+    this.#runStartThreadUs = recentThreadCpuUs(this.#runningSince);
+    this.guest.sliceEndsAt = this.#runningSince + SLICE_MS - (this.#cpuMs - this.#sliceStartCpuMs);
   }
 
   /** Suspends until the inferlet's next turn (`GO_ON`) or its death (`TRAP`); charges `costMs`. */
@@ -205,7 +205,7 @@ export class Execution implements Task {
         this.#options.slices.remove(this.#queueEntry);
         resolve(TRAP);
       };
-      this.#options.slices.add(this.#queueEntry, this.#cpuMs - this.#sliceFrom);
+      this.#options.slices.add(this.#queueEntry, this.#cpuMs - this.#sliceStartCpuMs);
     });
   }
 
@@ -226,22 +226,22 @@ export class Execution implements Task {
     this.#resolveTurn = null;
     this.guest.unwind = null;
     this.#beginSlice(this.#options.slices.turn());
-    this.#threadFrom = threadCpuUs();
+    this.#sliceStartThreadUs = threadCpuUs();
     resolveTurn?.(GO_ON);
   }
 
   /** Charges long slices by the thread's CPU time, so that an inferlet does not pay for a machine that others keep busy. */
   #chargeThreadTime(): void {
-    if (this.#threadFrom < 0) return;
-    const usedMs = Math.min(this.#cpuMs - this.#sliceFrom, (threadCpuUs() - this.#threadFrom) / 1000);
-    this.#cpuMs = this.#sliceFrom + Math.max(0, usedMs);
-    this.#threadFrom = -1;
+    if (this.#sliceStartThreadUs < 0) return;
+    const usedMs = Math.min(this.#cpuMs - this.#sliceStartCpuMs, (threadCpuUs() - this.#sliceStartThreadUs) / 1000);
+    this.#cpuMs = this.#sliceStartCpuMs + Math.max(0, usedMs);
+    this.#sliceStartThreadUs = -1;
   }
 
   #beginSlice(turn: number): void {
-    this.#pinnedFrom = -1;
+    this.#pinnedStartThreadUs = -1;
     this.#sliceTurn = turn;
-    this.#sliceFrom = this.#cpuMs;
+    this.#sliceStartCpuMs = this.#cpuMs;
   }
 
   /**
@@ -252,7 +252,7 @@ export class Execution implements Task {
     if (this.#cpuMs > this.#options.cpuLimitMs) {
       this.guest.kill(this.#overLimit());
       continueWith(TRAP);
-    } else if (this.#cpuMs - this.#sliceFrom < SLICE_MS || this.#options.slices.turn() !== this.#sliceTurn)
+    } else if (this.#cpuMs - this.#sliceStartCpuMs < SLICE_MS || this.#options.slices.turn() !== this.#sliceTurn)
       continueWith(GO_ON);
     else void this.yield().then(continueWith);
   }
@@ -274,12 +274,12 @@ export class Execution implements Task {
       guest.kill(this.#overLimit());
       return TRAP;
     }
-    const sliceMs = usedMs - this.#sliceFrom;
+    const sliceMs = usedMs - this.#sliceStartCpuMs;
     if (sliceMs < SLICE_MS) return GO_ON;
     if (guest.pinned === 0) return WAIT;
     // Measured in the thread's CPU time, because on a busy machine even a short answer takes long on the clock.
-    if (this.#pinnedFrom < 0) this.#pinnedFrom = threadCpuUs();
-    if (sliceMs < PINNED_LIMIT_MS || threadCpuUs() - this.#pinnedFrom < PINNED_LIMIT_MS * 1000) return GO_ON;
+    if (this.#pinnedStartThreadUs < 0) this.#pinnedStartThreadUs = threadCpuUs();
+    if (sliceMs < PINNED_LIMIT_MS || threadCpuUs() - this.#pinnedStartThreadUs < PINNED_LIMIT_MS * 1000) return GO_ON;
     const where = this.#entry ? 'while an answer was handed to it' : 'while it was started';
     guest.kill(new GuestTrap('cpu-limit', `computed for ${PINNED_LIMIT_MS} ms ${where}`));
     return TRAP;
@@ -414,16 +414,16 @@ export class Execution implements Task {
   }
 }
 
-let readAt = Number.NEGATIVE_INFINITY;
-let reading = 0;
+let lastReadAt = Number.NEGATIVE_INFINITY;
+let lastReadingUs = 0;
 
 /** Returns a reading of the thread's CPU time that is at most {@link READING_MS} old. */
 function recentThreadCpuUs(now: number): number {
-  if (now - readAt > READING_MS) {
-    readAt = now;
-    reading = threadCpuUs();
+  if (now - lastReadAt > READING_MS) {
+    lastReadAt = now;
+    lastReadingUs = threadCpuUs();
   }
-  return reading;
+  return lastReadingUs;
 }
 
 function threadCpuUs(): number {

@@ -4,7 +4,7 @@ const RELEASE: unique symbol = Symbol('let go');
 /** @param isRead true when the guest has read the value, false when it has dropped the future before */
 export type Release = (isRead: boolean) => void;
 
-interface Held extends Promise<unknown> {
+interface ReleasablePromise extends Promise<unknown> {
   readonly [RELEASE]?: Release;
 }
 
@@ -17,6 +17,6 @@ export function withRelease<T>(promise: Promise<T>, release: Release): Promise<T
 }
 
 /** Returns the function to call when the guest no longer needs a promise's value, or null. */
-export function releaseOf(promise: Held): Release | null {
+export function releaseOf(promise: ReleasablePromise): Release | null {
   return promise[RELEASE] ?? null;
 }

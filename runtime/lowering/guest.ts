@@ -6,7 +6,7 @@ import { GuestTrap } from './trap.ts';
 export const MAX_HANDLES = 16_384;
 
 /**
- * Maximum futures that were read and never dropped. JavaScript guests drop futures only when told to; such a handle costs only a word.
+ * Maximum futures that were read and never dropped. JavaScript guests drop futures only by an explicit call; such a handle costs only a word.
  */
 const MAX_SPENT_FUTURES = 1_048_576;
 
@@ -88,7 +88,7 @@ export class Guest extends GuestMemory {
 
   readonly #handles: (Handle | null)[] = [null];
   readonly #freeIndices: number[] = [];
-  #madeContext: readonly [number, number] = [0, 0];
+  #initialContext: readonly [number, number] = [0, 0];
   /** Number of futures that the host has not settled. */
   #pendingCount = 0;
   #heldCount = 0;
@@ -124,15 +124,15 @@ export class Guest extends GuestMemory {
 
   /** Call when the instance is made: each run begins with the task context that the start functions left. */
   saveContext(): void {
-    this.#madeContext = [...this.taskContext];
+    this.#initialContext = [...this.taskContext];
   }
 
   /** Resets the guest for another run in the same instance. Call only while the guest is quiet. */
   renew(): void {
     this.refresh();
     this.context = undefined;
-    this.taskContext[0] = this.#madeContext[0];
-    this.taskContext[1] = this.#madeContext[1];
+    this.taskContext[0] = this.#initialContext[0];
+    this.taskContext[1] = this.#initialContext[1];
     this.stderr = '';
     this.calls = 0;
     this.firstCallAt = 0;
@@ -146,7 +146,7 @@ export class Guest extends GuestMemory {
   }
 
   /** Number of handles that the guest holds, without those of futures that were read. */
-  get held(): number {
+  get handleCount(): number {
     return this.#heldCount;
   }
 
@@ -277,9 +277,9 @@ export class Guest extends GuestMemory {
 }
 
 function release(future: FutureHandle, isRead: boolean): void {
-  const tell = future.release;
+  const onRelease = future.release;
   future.release = null;
-  tell?.(isRead);
+  onRelease?.(isRead);
 }
 
 /** Queues a completed read in its set and wakes the guest that waits for the set. */

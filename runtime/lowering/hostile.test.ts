@@ -227,7 +227,7 @@ const GREEDY: Case[] = [
   },
 ];
 
-const AT_ONCE = Promise.resolve({ tag: 'ok' });
+const SETTLED = Promise.resolve({ tag: 'ok' });
 
 /** Synchronizes again each time the last call has completed. */
 const ASKS_FOR_EVER: WatGuest = {
@@ -296,14 +296,14 @@ describe('a guest on a machine that suspended its thread', () => {
 
 describe('the neighbours of a guest that never yields', () => {
   it('get turns while it computes', async () => {
-    // Its 60 ms are about 60 slices; one blocking slice would leave almost no turns for the timer.
+    // The guest's 60 ms are about 60 slices; one blocking slice would leave almost no turns for the timer.
     const { turns, ending } = await turnsDuring(await instanceOf({ run: '(loop (br 0)) (i32.const 0)' }));
     assert.equal(ending.kind, 'trapped');
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
   it('get turns while its calls are answered without a turn in between', async () => {
-    const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': () => AT_ONCE } };
+    const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': () => SETTLED } };
     const { turns, ending } = await turnsDuring(await instanceOf(ASKS_FOR_EVER, { table }));
     assert.equal(ending.kind === 'trapped' && ending.trap.code, 'cpu-limit');
     assert.ok(turns >= 10, `${turns} turns`);
@@ -315,7 +315,7 @@ describe('the neighbours of a guest that never yields', () => {
     const synchronize = () => {
       calls += 1;
       execution.charge(CPU_LIMIT_MS / 3);
-      return AT_ONCE;
+      return SETTLED;
     };
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
     const options = { slices: new SliceRunner(), cpuLimitMs: CPU_LIMIT_MS };
@@ -332,12 +332,12 @@ describe('the neighbours of a guest that never yields', () => {
     // a spinner.
     const cpuLimitMs = DEFAULT_SLICE_POLICY.burstMs + 40;
     const spinning = run({ run: '(loop (br 0)) (i32.const 0)' }, { slices, cpuLimitMs });
-    let seen = 0;
+    let mostSpinners = 0;
     const timer = setInterval(() => {
-      seen = Math.max(seen, slices.spinners);
+      mostSpinners = Math.max(mostSpinners, slices.spinners);
     }, 1);
     assert.equal((await spinning).ending.kind, 'trapped');
     clearInterval(timer);
-    assert.equal(seen, 1);
+    assert.equal(mostSpinners, 1);
   });
 });

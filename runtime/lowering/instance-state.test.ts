@@ -30,7 +30,7 @@ type Call = (...args: number[]) => unknown;
 
 const PAGE_BYTES = 65_536;
 
-function told(exports: WebAssembly.Exports): unknown {
+function stateOf(exports: WebAssembly.Exports): unknown {
   const { byte, globals, size } = exports as Record<string, Call>;
   const first = Buffer.from(Array.from({ length: 3 * PAGE_BYTES }, (_, i) => byte?.(0, i) as number));
   const second = Buffer.from(Array.from({ length: PAGE_BYTES }, (_, i) => byte?.(1, i) as number));
@@ -50,7 +50,7 @@ describe('the state of an instance', () => {
   };
 
   it('equals that of a new instance after a restore, on random changes', () => {
-    const asMade = told(make().exports as never);
+    const asMade = stateOf(make().exports as never);
     const step = fc.oneof(
       fc.tuple(fc.constant('store'), fc.integer({ min: 0, max: 3 * PAGE_BYTES - 1 }), fc.nat(255)),
       fc.tuple(fc.constant('fill'), fc.integer({ min: 0, max: PAGE_BYTES - 64 }), fc.nat(255)),
@@ -64,7 +64,7 @@ describe('the state of an instance', () => {
           for (const [name, ...args] of steps) exports[name]?.(...args);
           assert.equal(state.restore(snapshot), true);
         }
-        assert.deepEqual(told(exports as never), asMade);
+        assert.deepEqual(stateOf(exports as never), asMade);
       }),
       { seed: 20261121, numRuns: 40 },
     );

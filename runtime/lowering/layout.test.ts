@@ -9,7 +9,7 @@ import type { WitType } from '#wit/generate/model.ts';
 import * as contract from '#wit/generated/world.ts';
 import { Guest } from './guest.ts';
 
-const fn = (interfaceName: string, coreName: string) => {
+const signature = (interfaceName: string, coreName: string) => {
   const entry = contract.world.imports.find(({ name }) => name === interfaceName);
   const found = [...(entry?.functions ?? []), ...(entry?.resources.flatMap(({ functions }) => functions) ?? [])].find(
     (item) => item.coreName === coreName,
@@ -45,19 +45,19 @@ describe('the layout of the contract', () => {
   });
 
   it('passes more than 16 core parameters, and more than one core result, in memory', () => {
-    assert.equal(fn('fused', 'step').spilled, true);
-    assert.equal(fn('fused', '[constructor]run').spilled, false);
-    assert.equal(fn('forward', 'forward').spilled, false);
-    assert.equal(fn('fused', 'step').returnPointer, false);
-    assert.equal(fn('tokenize', 'tokenize').returnPointer, true);
-    assert.equal(fn('allocate', 'page-size').returnPointer, false);
-    assert.equal(fn('grammar', 'step').spilled, true);
-    assert.equal(fn('grammar', '[method]matcher.fork').returnPointer, false);
-    assert.equal(fn('introspect', 'forward-scores').spilled, false);
-    assert.equal(fn('adapter', 'forward-with-adapter').spilled, false);
-    assert.equal(fn('adapter', 'step').spilled, true);
-    assert.equal(fn('http', '[constructor]exchange').spilled, false);
-    assert.equal(fn('runtime', 'metadata').returnPointer, true);
+    assert.equal(signature('fused', 'step').spilled, true);
+    assert.equal(signature('fused', '[constructor]run').spilled, false);
+    assert.equal(signature('forward', 'forward').spilled, false);
+    assert.equal(signature('fused', 'step').returnPointer, false);
+    assert.equal(signature('tokenize', 'tokenize').returnPointer, true);
+    assert.equal(signature('allocate', 'page-size').returnPointer, false);
+    assert.equal(signature('grammar', 'step').spilled, true);
+    assert.equal(signature('grammar', '[method]matcher.fork').returnPointer, false);
+    assert.equal(signature('introspect', 'forward-scores').spilled, false);
+    assert.equal(signature('adapter', 'forward-with-adapter').spilled, false);
+    assert.equal(signature('adapter', 'step').spilled, true);
+    assert.equal(signature('http', '[constructor]exchange').spilled, false);
+    assert.equal(signature('runtime', 'metadata').returnPointer, true);
   });
 
   it('joins the cases of a variant', () => {

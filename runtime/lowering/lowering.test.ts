@@ -78,13 +78,13 @@ describe('the lean lowering', () => {
     // The glue needs every module, while a plan may omit some.
     const artifact = await testArtifact(await testComponent(source));
     const planned = await testProgram(artifact);
-    const all = await Promise.all(
+    const modules = await Promise.all(
       artifact.meta.coreModules.map(async (entry) => {
         const read = () => readFile(`${artifact.directory}/${entry.file}`);
         return [entry.file, await WebAssembly.compile(await read())] as const;
       }),
     );
-    program = { ...planned, modules: new Map(all) };
+    program = { ...planned, modules: new Map(modules) };
   });
 
   it('carries every call of the contract as the glue does', async () => {
@@ -111,13 +111,13 @@ describe('the lean lowering', () => {
     const execution = instantiate(forgetful, compileWorld(recordingHost().host), OPTIONS);
     const input = String(MAX_HANDLES + 100);
     assert.deepEqual(await execution.start(input), { kind: 'returned', ok: true, text: input });
-    // The queue, and the set on which the engine waits.
-    assert.ok(execution.guest.held <= 2, `${execution.guest.held} handles are held`);
+    // The queue, and the waitable set on which the guest's JavaScript engine waits.
+    assert.ok(execution.guest.handleCount <= 2, `${execution.guest.handleCount} handles are held`);
     execution.dispose();
   });
 
   it('reports each future that the guest has read or dropped to the host once', async () => {
-    const told: string[] = [];
+    const reports: string[] = [];
     let count = 0;
     const { host } = recordingHost();
     const answers = [
@@ -131,7 +131,7 @@ describe('the lean lowering', () => {
     const synchronize = () => {
       const name = `future ${count}`;
       return withRelease(answers[count++]?.() ?? Promise.reject(new Error('too many calls')), (isRead) =>
-        told.push(`${name}: ${isRead ? 'read' : 'dropped'}`),
+        reports.push(`${name}: ${isRead ? 'read' : 'dropped'}`),
       );
     };
     const table = { ...host, queue: { ...host.queue, '[method]queue.synchronize': synchronize } };
@@ -142,7 +142,7 @@ describe('the lean lowering', () => {
     // The last future is neither read nor dropped.
     const ends = ['read', 'read', 'dropped', 'dropped', 'dropped'];
     assert.deepEqual(
-      told,
+      reports,
       ends.map((end, i) => `future ${i}: ${end}`),
     );
   });

@@ -11,7 +11,7 @@ import { asPlan, PLAN_FORMAT, type Plan } from './plan.ts';
 import { ReservedNameError, recordPlan } from './record.ts';
 
 const RESERVED = ['__proto__', 'constructor', 'prototype'];
-const at = (name: string) => ({ instance: 0, name });
+const ofFirstInstance = (name: string) => ({ instance: 0, name });
 
 /** A program, and a module that imports its `run` as the field `then` of a module named `__proto__`. */
 const GUEST = `(module (memory (export "memory") 1) (func (export "run") (param i32 i32) (result i32) (i32.const 0)))`;
@@ -23,10 +23,16 @@ const PLAN: Plan = {
     { module: 'guest.wasm', imports: [] },
     {
       module: 'thief.wasm',
-      imports: [{ module: '__proto__', name: 'then', source: { kind: 'export', ...at('run') } }],
+      imports: [{ module: '__proto__', name: 'then', source: { kind: 'export', ...ofFirstInstance('run') } }],
     },
   ],
-  entry: { form: 'sync', run: at('run'), callback: null, memory: at('memory'), realloc: null },
+  entry: {
+    form: 'sync',
+    run: ofFirstInstance('run'),
+    callback: null,
+    memory: ofFirstInstance('memory'),
+    realloc: null,
+  },
 };
 
 const compiled = async (text: string) => new WebAssembly.Module(Uint8Array.from(await parse(text)));
@@ -59,7 +65,7 @@ describe('names reserved by JavaScript', () => {
 
   for (const name of RESERVED) {
     it(`make a plan invalid: ${name}`, () => {
-      const source = { kind: 'export', ...at('run') } as const;
+      const source = { kind: 'export', ...ofFirstInstance('run') } as const;
       const withImport = (item: { module: string; name: string }) => ({
         ...PLAN,
         instances: [PLAN.instances[0], { module: 'm', imports: [{ ...item, source }] }],

@@ -25,7 +25,7 @@ async function run(component: Uint8Array, input = 'hi') {
   const execution = instantiate(program, compileWorld(host), { slices: new SliceRunner(), cpuLimitMs: 5000 });
   const ending = await execution.start(input);
   execution.dispose();
-  return { ending, lines, form: program.plan.entry.form, held: execution.guest.held };
+  return { ending, lines, form: program.plan.entry.form, held: execution.guest.handleCount };
 }
 
 describe('guests without a language runtime', () => {

@@ -75,9 +75,9 @@ const record =
     );
   };
 const list =
-  (item: Check, most: number): Check =>
+  (item: Check, maxLength: number): Check =>
   (value) =>
-    Array.isArray(value) && value.length <= most && value.every(item);
+    Array.isArray(value) && value.length <= maxLength && value.every(item);
 const oneOf =
   (...values: readonly unknown[]): Check =>
   (value) =>
@@ -127,12 +127,12 @@ export function asPlan(value: unknown): Plan | null {
   if (!isShaped(value)) return null;
   const plan = value as Plan;
   const { instances, entry } = plan;
-  const linked = instances.every(({ imports }, index) =>
+  const refersBackOnly = instances.every(({ imports }, index) =>
     imports.every(({ source }) => source.kind !== 'export' || source.instance < index),
   );
-  const exists = [entry.run, entry.callback, entry.memory, entry.realloc].every(
+  const hasEntryInstances = [entry.run, entry.callback, entry.memory, entry.realloc].every(
     (location) => location === null || location.instance < instances.length,
   );
-  const complete = (entry.form === 'callback') === (entry.callback !== null);
-  return linked && exists && complete ? plan : null;
+  const hasNeededCallback = (entry.form === 'callback') === (entry.callback !== null);
+  return refersBackOnly && hasEntryInstances && hasNeededCallback ? plan : null;
 }

@@ -72,11 +72,11 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
   const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
   const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
   const recorded: Recorded[] = [];
-  const early = () =>
+  const trapOnCall = () =>
     function calledTooEarly() {
       throw new GuestTrap('trap', 'its start function calls the platform');
     };
-  const nothing = new Proxy({}, { get: early });
+  const trappingInterface = new Proxy({}, { get: trapOnCall });
   const fromMs = threadCpuMs();
   const fuel = new Fuel({
     ask: () => {
@@ -92,7 +92,7 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
       if (!found) throw new UnplannableError(`the glue asks for ${path}, which is not in the artifact`);
       return found.module;
     },
-    new Proxy({}, { get: () => nothing }) as Record<string, unknown>,
+    new Proxy({}, { get: () => trappingInterface }) as Record<string, unknown>,
     (module, imports = {}) => {
       const file = byModule.get(module);
       if (!file) throw new UnplannableError('the glue made a core module of its own');
@@ -122,21 +122,21 @@ function describe(recorded: readonly Recorded[]): Plan {
   const globals = new Map<WebAssembly.Global, number>();
   const inert = recorded.map(({ file }) => isInert(file.bytes));
   /** Adapters all of whose callees only trap. */
-  const dead = new Set<number>();
+  const deadAdapters = new Set<number>();
   const instances = recorded.map(({ file, imports, instance }, index) => {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
       module,
       name,
       source: sourceOf(module, name, importedBy(imports, module, name), exportedBy, globals),
     }));
-    if (isDeadAdapter(planned, inert)) dead.add(index);
+    if (isDeadAdapter(planned, inert)) deadAdapters.add(index);
     for (const [name, value] of Object.entries(instance.exports)) {
       if (!exportedBy.has(value)) exportedBy.set(value, { instance: index, name });
     }
     return { module: file.name, imports: planned };
   });
   const leadsNowhere = (source: Source): boolean =>
-    source.kind === 'export' && (dead.has(source.instance) || (inert[source.instance] ?? false));
+    source.kind === 'export' && (deadAdapters.has(source.instance) || (inert[source.instance] ?? false));
   const isFunction = (instance: number, name: string) =>
     typeof recorded[instance]?.instance.exports[name] === 'function';
   const cleaned = instances.map((entry) => ({
@@ -265,11 +265,11 @@ function prune(plan: Plan): Plan {
   for (let index = 0; index < plan.instances.length; index++) {
     const targets =
       plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];
-    const fills = plan.instances[index]?.imports.some(
+    const hasNeededTarget = plan.instances[index]?.imports.some(
       ({ source }) => source.kind === 'export' && needed.has(source.instance),
     );
-    if (fills && targets.includes(plan.entry.run.instance)) visit(index);
-    else if (fills && sharesTable(plan, index, needed)) visit(index);
+    if (hasNeededTarget && targets.includes(plan.entry.run.instance)) visit(index);
+    else if (hasNeededTarget && sharesTable(plan, index, needed)) visit(index);
   }
   const order = [...needed].sort((a, b) => a - b);
   const renumbered = new Map(order.map((old, index) => [old, index] as const));

@@ -14,7 +14,7 @@ import { GuestTrap } from './trap.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 
-/** A host that passes each call to the recording, in the guest's context. */
+/** A host that passes each call to the recording host that is the guest's context. */
 const delegating: HostTable = Object.fromEntries(
   Object.entries(recordingHost().host).map(([name, table]) => [
     name,
@@ -123,7 +123,7 @@ describe('a renewed instance', () => {
     assert.equal(used.renew(snapshot, OPTIONS), true);
     assert.deepEqual(snapshotOf(used), asMade);
     assert.equal(used.cpuMs, 0);
-    assert.equal(used.guest.held, 0);
+    assert.equal(used.guest.handleCount, 0);
     assert.deepEqual(await transcript(used, 'another'), first);
   });
 

@@ -14,7 +14,7 @@ export class SliceRunner {
   readonly #busy: () => boolean;
   #immediate: NodeJS.Immediate | null = null;
   #turnNumber = 0;
-  #turnEnds = false;
+  #isTurnEndScheduled = false;
   #timer: NodeJS.Timeout | null = null;
 
   /** `busy` returns true while the device has work of other inferlets. */
@@ -39,10 +39,10 @@ export class SliceRunner {
 
   /** Number of the current turn of the event loop; turns without a call of this method are not counted. */
   turn(): number {
-    if (!this.#turnEnds) {
-      this.#turnEnds = true;
+    if (!this.#isTurnEndScheduled) {
+      this.#isTurnEndScheduled = true;
       setImmediate(() => {
-        this.#turnEnds = false;
+        this.#isTurnEndScheduled = false;
         this.#turnNumber++;
       });
     }

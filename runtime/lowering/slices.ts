@@ -1,7 +1,7 @@
 /**
  * Decides which inferlet computes next. Pure: time comes in as an argument.
  *
- * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly. One
+ * An inferlet that computes longer than a slice is suspended and queued here. Each has a credit of computing time that refills slowly. An inferlet
  * that computes in bursts (parsing, constrained decoding) continues at the next turn of the event loop; one without credit is a *spinner*.
  * While the device has work, spinners together get `spinnerShare` of the thread, in turns; otherwise they get the remaining time.
  */
@@ -34,7 +34,7 @@ export class SliceQueue<T extends object> {
   readonly #credits = new WeakMap<T, Entry>();
   readonly #bursting: T[] = [];
   readonly #spinning: T[] = [];
-  #spinnersFromMs = 0;
+  #spinnersMayRunAtMs = 0;
 
   constructor(policy: SlicePolicy = DEFAULT_SLICE_POLICY) {
     this.#policy = policy;
@@ -67,13 +67,13 @@ export class SliceQueue<T extends object> {
     // The bound keeps one long slice from making an inferlet a spinner forever.
     entry.credit = Math.max(entry.credit, -this.#policy.burstMs);
     this.#spinning.push(task);
-    this.#spinnersFromMs = Math.max(this.#spinnersFromMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
+    this.#spinnersMayRunAtMs = Math.max(this.#spinnersMayRunAtMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
   }
 
   remove(task: T): void {
-    for (const line of [this.#bursting, this.#spinning]) {
-      const at = line.indexOf(task);
-      if (at >= 0) line.splice(at, 1);
+    for (const queue of [this.#bursting, this.#spinning]) {
+      const at = queue.indexOf(task);
+      if (at >= 0) queue.splice(at, 1);
     }
   }
 
@@ -82,7 +82,7 @@ export class SliceQueue<T extends object> {
     const bursting = this.#bursting.shift();
     if (bursting) return this.#run(bursting, false, nowMs);
     if (this.#spinning.length === 0) return { kind: 'idle' };
-    if (busy && nowMs < this.#spinnersFromMs) return { kind: 'wait', untilMs: this.#spinnersFromMs };
+    if (busy && nowMs < this.#spinnersMayRunAtMs) return { kind: 'wait', untilMs: this.#spinnersMayRunAtMs };
     const spinning = this.#spinning.shift();
     return spinning ? this.#run(spinning, true, nowMs) : { kind: 'idle' };
   }

@@ -53,13 +53,13 @@ export async function readProgram(
   planner: Planner,
 ): Promise<StoredProgram> {
   const plan = (await keptPlan(artifact)) ?? (await planner(artifact));
-  const wanted = new Set(plan.instances.map(({ module }) => module));
-  const files = artifact.meta.coreModules.filter(({ file }) => wanted.has(file));
-  const large = files.find(({ bytes }) => bytes > MAX_MODULE_BYTES);
-  if (large) {
+  const usedFiles = new Set(plan.instances.map(({ module }) => module));
+  const files = artifact.meta.coreModules.filter(({ file }) => usedFiles.has(file));
+  const tooLarge = files.find(({ bytes }) => bytes > MAX_MODULE_BYTES);
+  if (tooLarge) {
     const mib = (bytes: number) => Math.ceil(bytes / 2 ** 20);
     throw new UnplannableError(
-      `one of its core modules has ${mib(large.bytes)} MiB with its fuel checks, and ${mib(MAX_MODULE_BYTES)} MiB is the limit`,
+      `one of its core modules has ${mib(tooLarge.bytes)} MiB with its fuel checks, and ${mib(MAX_MODULE_BYTES)} MiB is the limit`,
     );
   }
   return {

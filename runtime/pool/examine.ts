@@ -59,7 +59,7 @@ const replySchema = z.union([
 ]);
 
 /**
- * Examines an artifact in a disposable confined process, because this runs the artifact's glue and start functions of untrusted code.
+ * Examines an artifact in a disposable confined process, because an examination runs the artifact's glue and untrusted start functions.
  * Checks the reply and keeps it beside the artifact. Throws `UnplannableError`, or the error that prevented the instantiation.
  */
 export async function examineArtifact(artifact: Artifact, layers?: Layers): Promise<Examination> {

@@ -21,7 +21,7 @@ const { host } = recordingHost();
 const layers = await machineLayers();
 const errors: unknown[] = [];
 
-const deployed = (bytes: Uint8Array): FunctionVersion => ({
+const versionOf = (bytes: Uint8Array): FunctionVersion => ({
   ...{ name: 'echo', version: 'v1', tenant: 'default', createdAt: 0, manifest: { name: 'echo' } },
   componentHash: createHash('sha256').update(bytes).digest('hex'),
   componentBytes: bytes.length,
@@ -62,7 +62,7 @@ describe('a launcher', () => {
     fleets.push(fleet);
     return new FunctionLauncher({
       ...{ fleet, store },
-      functionOf: async (_tenant, name) => (name === 'echo' ? deployed(component) : null),
+      functionOf: async (_tenant, name) => (name === 'echo' ? versionOf(component) : null),
       componentOf: async () => component,
       ...options,
     });
@@ -102,7 +102,7 @@ describe('a launcher', () => {
     assert.equal(outcome.code, 'unsupported-component');
     assert.match(outcome.message, /cannot be run here: no core module exports run/);
     assert.match(outcome.hint, /one core module that exports `run`/);
-    const launcher = open({ functionOf: async () => deployed(renamed), componentOf: async () => renamed });
+    const launcher = open({ functionOf: async () => versionOf(renamed), componentOf: async () => renamed });
     await assert.rejects(
       launcher.launch(request),
       (error) =>
@@ -111,7 +111,7 @@ describe('a launcher', () => {
   });
 
   it('reports an unknown function, a missing component and a broken one', async () => {
-    const failing = async (launcher: FunctionLauncher, name = 'echo'): Promise<LaunchError> => {
+    const launchFailure = async (launcher: FunctionLauncher, name = 'echo'): Promise<LaunchError> => {
       const error = await launcher.launch({ ...request, function: name }).then(
         () => null,
         (reason: unknown) => reason,
@@ -119,16 +119,16 @@ describe('a launcher', () => {
       assert.ok(error instanceof LaunchError);
       return error;
     };
-    const unknown = await failing(open(), 'other');
+    const unknown = await launchFailure(open(), 'other');
     assert.deepEqual([unknown.code, /no longer deployed/.test(unknown.message)], ['artifact-unavailable', true]);
-    const nowhere = join(store, 'empty');
-    const gone = await failing(open({ store: nowhere, componentOf: async () => null }));
+    const emptyStore = join(store, 'empty');
+    const gone = await launchFailure(open({ store: emptyStore, componentOf: async () => null }));
     assert.deepEqual([gone.code, /deploy the function again/.test(gone.message)], ['artifact-unavailable', true]);
     const fault = new Error('no file /var/lib/pie/blobs/component');
-    const unread = await failing(open({ store: nowhere, componentOf: () => Promise.reject(fault) }));
+    const unread = await launchFailure(open({ store: emptyStore, componentOf: () => Promise.reject(fault) }));
     assert.match(unread.message, /^The component could not be fetched: .*no file component$/);
-    const broken = await failing(
-      open({ store: nowhere, componentOf: async () => new TextEncoder().encode('nonsense') }),
+    const broken = await launchFailure(
+      open({ store: emptyStore, componentOf: async () => new TextEncoder().encode('nonsense') }),
     );
     assert.equal(broken.code, 'artifact-unavailable');
   });

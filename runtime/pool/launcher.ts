@@ -1,5 +1,5 @@
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
-import { toldText } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/told-text.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import type { Fleet } from '../fleet/fleet.ts';
@@ -52,29 +52,29 @@ export class FunctionLauncher implements Launcher {
     const key = `${tenant}/${name}@${version}`;
     const known = this.#functions.get(key);
     if (known) return known;
-    const asked = this.#options.functionOf(tenant, name, version);
-    remember(this.#functions, key, asked, MAX_FUNCTIONS);
-    asked.then(
+    const reading = this.#options.functionOf(tenant, name, version);
+    remember(this.#functions, key, reading, MAX_FUNCTIONS);
+    reading.then(
       (found) => found ?? this.#functions.delete(key),
       () => this.#functions.delete(key),
     );
-    return asked;
+    return reading;
   }
 
   async launch(request: LaunchRequest): Promise<Launched> {
     const found = await this.#find(request);
-    const known = this.#programs.has(programKey(found.componentHash, request.memoryMb));
+    const isLoaded = this.#programs.has(programKey(found.componentHash, request.memoryMb));
     const { program, buildMs } = await this.#load(found.componentHash, request.memoryMb).catch(notLaunchable);
     const { run, ready, compileMs, instantiateMs } = await this.#prepare(request, program);
     return {
       run,
       coldStart: !ready,
-      timings: { buildMs: known ? 0 : buildMs, compileMs, instantiateMs },
+      timings: { buildMs: isLoaded ? 0 : buildMs, compileMs, instantiateMs },
       memoryLimitBytes: program.memoryLimitBytes,
     };
   }
 
-  /** Prepares an instance in the tenant's sandbox, or alone in one; retries once if the tenant's sandbox has just died. @throws LaunchError */
+  /** Prepares an instance in a sandbox of the tenant, shared or of its own; retries once if a shared one has died. @throws LaunchError */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
     const { tenant, invocation, alone = false, beside } = request;
@@ -120,7 +120,7 @@ export class FunctionLauncher implements Launcher {
       return {
         ok: false,
         code: 'build-failed',
-        message: `The component cannot be instantiated: ${toldText(error)}`,
+        message: `The component cannot be instantiated: ${textForTenant(error)}`,
         hint: 'It must not trap, block or compute for long in its start function; a C or Rust program must be built as a reactor, without WASI.',
       };
     }
@@ -179,7 +179,7 @@ export class FunctionLauncher implements Launcher {
     } catch (cause) {
       throw new LaunchError(
         'artifact-unavailable',
-        `The component could not be fetched: ${toldText(StoreError.from(cause))}`,
+        `The component could not be fetched: ${textForTenant(StoreError.from(cause))}`,
         { cause },
       );
     }

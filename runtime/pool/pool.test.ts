@@ -14,7 +14,7 @@ import { ModuleFiles, readProgram } from './artifacts.ts';
 import { planFiles } from './plan-files.ts';
 import { InstancePool, type PoolOptions } from './pool.ts';
 
-const compiled = compileWorld(recordingHost().host);
+const compiledWorld = compileWorld(recordingHost().host);
 const slices = new SliceRunner();
 
 const COUNTER = `let calls = 0;
@@ -35,11 +35,11 @@ describe('a pool', () => {
   });
 
   function open(options: Partial<PoolOptions> = {}): InstancePool {
-    const pool = new InstancePool({ world: compiled, slices, budgetBytes: 64 << 20, ...options });
+    const pool = new InstancePool({ world: compiledWorld, slices, budgetBytes: 64 << 20, ...options });
     pools.push(pool);
     return pool;
   }
-  const filled = async (pool: InstancePool, count: number) => {
+  const waitUntilReady = async (pool: InstancePool, count: number) => {
     for (let i = 0; i < 6000 && pool.ready() < count; i++) await sleep(5);
     assert.equal(pool.ready(), count);
   };
@@ -48,11 +48,11 @@ describe('a pool', () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 3);
-    await filled(pool, 3);
+    await waitUntilReady(pool, 3);
     const taken = pool.take('f');
     assert.equal(taken.ready, true);
     assert.equal(taken.instantiateMs, 0);
-    await filled(pool, 3);
+    await waitUntilReady(pool, 3);
   });
 
   it('reuses a returned instance in its initial state', async () => {
@@ -65,7 +65,7 @@ describe('a pool', () => {
     const again = pool.take('f');
     assert.equal(again.execution, execution);
     assert.deepEqual(await again.execution.start('a'), first);
-    // Instances of a program that was redeployed under the same key, and of a forgotten program.
+    // The pool keeps no instance of a program that was redeployed under the same key, or of a forgotten program.
     pool.giveBack('f', { ...program }, execution);
     assert.notEqual(pool.take('f').execution, execution);
     pool.forget('f');
@@ -77,7 +77,7 @@ describe('a pool', () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 2);
-    await filled(pool, 2);
+    await waitUntilReady(pool, 2);
     for (let i = 0; i < 5; i++) {
       const { execution } = pool.take('f');
       execution.options = { slices, cpuLimitMs: 1000 };
@@ -92,12 +92,12 @@ describe('a pool', () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 3);
-    await filled(pool, 3);
-    // The turn that follows the last instance finds the pool full, and schedules none.
+    await waitUntilReady(pool, 3);
+    // The turn that follows the last instance finds the pool full, and schedules no other turn.
     for (let turn = 0; turn < 3; turn++) await setImmediate();
     for (let i = 0; i < 3; i++) pool.take('f');
     assert.equal(pool.ready(), 0);
-    await filled(pool, 3);
+    await waitUntilReady(pool, 3);
   });
 
   it('expects an instance back as long as its longest recent run took, also after shorter runs', async ({ mock }) => {
@@ -149,7 +149,7 @@ describe('a pool', () => {
     const pool = open();
     pool.admit('f', program);
     pool.keep('f', 2);
-    await filled(pool, 2);
+    await waitUntilReady(pool, 2);
     pool.forget('f');
     assert.equal(pool.ready(), 0);
     assert.throws(() => pool.take('f'));

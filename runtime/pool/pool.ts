@@ -31,7 +31,7 @@ interface Entry {
   readonly lent: Set<Lent>;
   /**
    * Longest recent time from a launch to the return of the instance, in ms. With a mean, a few short runs would make the pool replace all
-   * instances of the longer runs, and drop them when they return.
+   * instances of longer runs, and then drop those instances when they return.
    */
   readonly returnMs: RecentPeak;
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
@@ -53,7 +53,7 @@ const TOUCHED = 0.25;
 /** Touched part of a restored instance's linear memory: every page that one of its runs touched stays resident. */
 const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
-const MOST_USED = 64;
+const MAX_USED = 64;
 /** The pool expects an instance back within this time plus twice the length of the program's longest recent run, up to a bound. */
 const LENT_MS = 500;
 const LONGEST_LENT_MS = 10_000;
@@ -71,7 +71,7 @@ export class InstancePool {
   /** Requested numbers of ready instances, including those of programs not admitted yet. */
   readonly #minima = new Map<string, number>();
   #refill: NodeJS.Timeout | NodeJS.Immediate | null = null;
-  #later: NodeJS.Timeout | undefined;
+  #recheckTimer: NodeJS.Timeout | undefined;
   readonly #review: NodeJS.Timeout;
   #closed = false;
 
@@ -172,7 +172,7 @@ export class InstancePool {
       entry.program !== program ||
       !execution.guest.isQuiet ||
       !isAsLarge ||
-      entry.used.length >= MOST_USED
+      entry.used.length >= MAX_USED
     ) {
       execution.dispose();
       return;
@@ -185,7 +185,7 @@ export class InstancePool {
   close(): void {
     this.#closed = true;
     clearInterval(this.#review);
-    clearTimeout(this.#later);
+    clearTimeout(this.#recheckTimer);
     if (this.#refill) cancel(this.#refill);
     this.#entries.clear();
   }
@@ -250,9 +250,9 @@ export class InstancePool {
       if (!isShort) isAnyBelowTarget = true;
       else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }
-    clearTimeout(this.#later);
+    clearTimeout(this.#recheckTimer);
     if (!shortEntry) {
-      if (isAnyBelowTarget) this.#later = setTimeout(() => this.#schedule(), LENT_MS).unref();
+      if (isAnyBelowTarget) this.#recheckTimer = setTimeout(() => this.#schedule(), LENT_MS).unref();
       return;
     }
     try {
@@ -262,8 +262,8 @@ export class InstancePool {
       this.#options.onError?.(error);
     }
     const tookMs = performance.now() - now;
-    const busy = (this.#options.running?.() ?? 0) > 0;
-    this.#refill = busy
+    const isBusy = (this.#options.running?.() ?? 0) > 0;
+    this.#refill = isBusy
       ? setTimeout(() => this.#fillOnce(), Math.ceil(tookMs * BUSY_PAUSE))
       : setImmediate(() => this.#fillOnce());
   }

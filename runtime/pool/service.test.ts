@@ -17,7 +17,7 @@ function deployed(tenant: string, name: string, min: number): DeployedFunction {
   return { tenant, name, versions: [version], aliases: [live] } as unknown as DeployedFunction;
 }
 
-/** A service over functions in memory: no read of the store gives others a turn. */
+/** Starts a service over functions in memory, so that no read of the store waits for a turn of the event loop. */
 async function open(functions: Map<string, DeployedFunction>, store = { isAway: false }) {
   const kept = new Map<string, number>();
   const errors: unknown[] = [];

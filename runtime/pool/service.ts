@@ -108,8 +108,8 @@ export class Service {
     for await (const found of deployed) demands.set(memberOf(found.tenant, found.name), this.#demandsOf(found));
     for (const member of this.#demands.keys()) if (!demands.has(member)) await this.#take(member, []);
     // Functions that ask for ready instances go first.
-    const asks = (list: readonly Demand[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
-    const ordered = [...demands].sort(([, a], [, b]) => asks(a) - asks(b));
+    const rank = (list: readonly Demand[]) => (list.some(({ min }) => min > 0) ? 0 : 1);
+    const ordered = [...demands].sort(([, a], [, b]) => rank(a) - rank(b));
     for (const [i, [member, list]] of ordered.entries()) {
       await this.#take(member, list);
       if (i % TAKEN_AT_ONCE === TAKEN_AT_ONCE - 1) await nextTurn();

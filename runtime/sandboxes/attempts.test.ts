@@ -17,8 +17,8 @@ const MAIN = fileURLToPath(ATTACKER);
 const STARTS_THREAD = fileURLToPath(new URL('fixtures/thread.ts', import.meta.url));
 const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 /**
- * Room for the code ranges of V8 (512 MiB for each thread, which RLIMIT_DATA counts): of the program, its thread, and the thread that this one
- * starts. Without room, the last one ends the process as soon as it runs.
+ * Leaves room for three threads' V8 code ranges (512 MiB each, which RLIMIT_DATA counts): the program's main thread, the thread that it starts,
+ * and the thread that the attacker starts. Without this room, the third thread ends the process as soon as it runs.
  */
 const THREE_THREADS = { ...LIMITS, memoryMb: 1024 };
 const probe = await probeMachine();
@@ -38,7 +38,7 @@ const IN_A_THREAD = ['use an inherited socket or file', 'make code of a string (
 
 describe('code that has taken over a confined process', () => {
   let target: Target;
-  let before_: readonly string[];
+  let filesBefore: readonly string[];
   let connections = 0;
   const servers: net.Server[] = [];
   let victim: ChildProcess;
@@ -76,7 +76,7 @@ describe('code that has taken over a confined process', () => {
     );
     await once(victim.stdout as NonNullable<typeof victim.stdout>, 'data');
     target = { pid: victim.pid ?? -1, folder, socket, port };
-    before_ = await readdir(folder);
+    filesBefore = await readdir(folder);
     process.env.PIE_MASTER_KEY = 'the master key';
   });
   after(async () => {
@@ -94,14 +94,14 @@ describe('code that has taken over a confined process', () => {
   };
   const successes = (outcomes: Outcomes): string[] =>
     Object.entries(outcomes).flatMap(([name, { refused, detail }]) => (refused ? [] : [`${name}: ${detail}`]));
-  const nothingHappened = async (): Promise<void> => {
+  const assertNothingHappened = async (): Promise<void> => {
     assert.equal(connections, 0);
-    assert.deepEqual(await readdir(target.folder), before_);
+    assert.deepEqual(await readdir(target.folder), filesBefore);
   };
 
   it('is refused every attempt in namespaces', { skip: !namespaces && 'no namespaces here' }, async () => {
     assert.deepEqual(successes(await attack(layersFor('namespaces', probe))), []);
-    await nothingHappened();
+    await assertNothingHappened();
   });
 
   it("is refused every attempt by the namespaces alone, without Node's permissions", {
@@ -115,17 +115,17 @@ describe('code that has taken over a confined process', () => {
     const outside = Object.fromEntries(Object.entries(outcomes).filter(([, { kind }]) => kind === 'outside'));
     assert.deepEqual(successes(outside), []);
     assert.ok(successes(outcomes).length > 0, "without Node's permissions, it may act freely within the namespaces");
-    await nothingHappened();
+    await assertNothingHappened();
   });
 
   it('is refused every attempt without namespaces', async () => {
     assert.deepEqual(successes(await attack(layersFor('process', probe))), []);
-    await nothingHappened();
+    await assertNothingHappened();
   });
 
-  /** Names of the attempts that succeed in a thread of this process, whose working folder is the home. */
+  /** Names the attempts that succeed in a thread of this process while the target folder is its working folder. */
   const successesInThread = async (read: readonly string[]): Promise<string[]> => {
-    const back = process.cwd();
+    const previousFolder = process.cwd();
     process.chdir(target.folder);
     const thread = startConfinedThread({
       ...{ program: ATTACKER, name: 'attacker', read: [MAIN, ...read], args: [JSON.stringify(target)] },
@@ -135,14 +135,14 @@ describe('code that has taken over a confined process', () => {
       const [outcomes] = (await once(thread, 'message')) as [Outcomes];
       return Object.keys(outcomes).filter((name) => !outcomes[name]?.refused);
     } finally {
-      process.chdir(back);
+      process.chdir(previousFolder);
       await thread.terminate();
     }
   };
 
   it("is refused every attempt that leaves the process's memory and descriptors in a thread", async () => {
     assert.deepEqual(await successesInThread([]), IN_A_THREAD);
-    await nothingHappened();
+    await assertNothingHappened();
   });
 
   it('reads the working folder in a thread that has this right', async () => {
@@ -159,7 +159,7 @@ describe('code that has taken over a confined process', () => {
       assert.ok(output.startsWith('{'), errors);
       const succeeded = successes(JSON.parse(output) as Outcomes).map((line) => line.split(':')[0]);
       assert.deepEqual(succeeded, ['start a worker thread']);
-      await nothingHappened();
+      await assertNothingHappened();
     });
   }
 

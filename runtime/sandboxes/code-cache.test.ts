@@ -18,8 +18,8 @@ const LOADING: ConfinedProgram = { main: MAIN, args: [], read: [] };
 const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
-/** Opens a cache in the folder of its argument, and prints what is there once it is filled, and its errors. */
-const OPENS = fileURLToPath(new URL('fixtures/opens-cache.ts', import.meta.url));
+/** Program that opens a cache in the folder of its first argument. Once the cache is filled, it prints the folder's names and the errors. */
+const OPENS_CACHE = fileURLToPath(new URL('fixtures/opens-cache.ts', import.meta.url));
 const probe = await probeMachine();
 const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
 
@@ -35,16 +35,16 @@ describe('compiled code of confined programs', { skip }, () => {
 
   const open = (code: ProgramCode = { program: LOADING }, more: Partial<CodeCacheOptions> = {}) =>
     openCodeCache({ folder, code, layers, signal, onError: assert.ifError, ...more });
-  /** Makes a folder that was marked as used so long ago. */
-  const leave = async (name: string, agoMs: number): Promise<void> => {
+  /** Makes a folder, or changes an existing one, so that its last use was `agoMs` ago. */
+  const makeOldFolder = async (name: string, agoMs: number): Promise<void> => {
     const path = join(folder, name);
     await mkdir(path, { recursive: true });
     const usedAt = new Date(Date.now() - agoMs);
     await utimes(path, usedAt, usedAt);
   };
   const reportWith = async (codeCache: string | undefined): Promise<Report> => {
-    const with_ = codeCache === undefined ? layers : { ...layers, codeCache };
-    const { output, errors } = await runConfined(with_, { ...LOADING, args: ['report'] }, LIMITS);
+    const usedLayers = codeCache === undefined ? layers : { ...layers, codeCache };
+    const { output, errors } = await runConfined(usedLayers, { ...LOADING, args: ['report'] }, LIMITS);
     assert.ok(output.startsWith('{'), errors);
     return JSON.parse(output) as Report;
   };
@@ -78,18 +78,18 @@ describe('compiled code of confined programs', { skip }, () => {
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
     const more = [fileURLToPath(import.meta.url)];
-    const others = [
+    const otherCaches = [
       open({ program: { ...LOADING, once: true } }),
       open({ program: { ...LOADING, read: more } }),
       open({ program: LOADING, sources: [...more, fileURLToPath(new URL('layers.ts', import.meta.url))] }),
     ];
-    await Promise.all(others.map((other) => other?.filled));
-    assert.equal(new Set([cache, ...others].map((each) => each?.directory)).size, 4);
+    await Promise.all(otherCaches.map((other) => other?.filled));
+    assert.equal(new Set([cache, ...otherCaches].map((each) => each?.directory)).size, 4);
   });
 
   it('a start removes code that no process has used for days, and a run that breaks off leaves nothing', async () => {
-    await leave('unused', 4 * DAY_MS);
-    await leave('recent', 2 * DAY_MS);
+    await makeOldFolder('unused', 4 * DAY_MS);
+    await makeOldFolder('recent', 2 * DAY_MS);
     const broken = new AbortController();
     const code = { program: { ...LOADING, read: [fileURLToPath(new URL('layers.ts', import.meta.url))] } };
     const cache = open(code, { signal: broken.signal });
@@ -111,7 +111,7 @@ describe('compiled code of confined programs', { skip }, () => {
     const directory = cache?.directory ?? '';
     try {
       await cache?.filled;
-      await leave(basename(directory), 4 * DAY_MS);
+      await makeOldFolder(basename(directory), 4 * DAY_MS);
       await eventually(async () => (await stat(directory)).mtimeMs > Date.now() - DAY_MS, 'it is marked');
       await rm(directory, { recursive: true });
       await eventually(() => Promise.resolve(existsSync(directory)), 'it is filled again');
@@ -122,11 +122,11 @@ describe('compiled code of confined programs', { skip }, () => {
 
   it('a start removes what a run left that was killed with its starter', async () => {
     await open()?.filled;
-    await leave('.killed', 20 * MINUTE_MS);
-    await leave('.running', MINUTE_MS);
+    await makeOldFolder('.killed', 20 * MINUTE_MS);
+    await makeOldFolder('.running', MINUTE_MS);
     await open()?.filled;
-    const left = (await readdir(folder)).filter((name) => name.startsWith('.'));
-    assert.deepEqual(left, ['.running']);
+    const hiddenNames = (await readdir(folder)).filter((name) => name.startsWith('.'));
+    assert.deepEqual(hiddenNames, ['.running']);
   });
 
   it('a disk without room for all of it keeps none of it', async () => {
@@ -134,9 +134,16 @@ describe('compiled code of confined programs', { skip }, () => {
     await mkdir(small);
     const openIn = async (bytes: number): Promise<unknown> => {
       const disk = ['--dev-bind', '/', '/', '--size', String(bytes), '--tmpfs', small];
-      // A runtime has these permissions, and Node refuses some calls to a process that has no others.
+      // These are the permissions of a runtime; Node refuses some calls to a process that has only these.
       const rights = ['--permission', '--allow-fs-read=*', `--allow-fs-write=${small}`, '--allow-child-process'];
-      const { stdout } = await promisify(execFile)('bwrap', [...disk, process.execPath, ...rights, OPENS, small, MAIN]);
+      const { stdout } = await promisify(execFile)('bwrap', [
+        ...disk,
+        process.execPath,
+        ...rights,
+        OPENS_CACHE,
+        small,
+        MAIN,
+      ]);
       return JSON.parse(stdout);
     };
     const enough = (await openIn(4 << 20)) as { readonly names: readonly string[]; readonly errors: readonly string[] };

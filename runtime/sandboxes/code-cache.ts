@@ -59,12 +59,12 @@ export function openCodeCache(options: CodeCacheOptions): CodeCache | null {
     return null;
   }
   const directory = join(options.folder, digestOf(options.code));
-  void keep(directory, options);
+  void checkRepeatedly(directory, options);
   return { directory, filled: check(directory, options) };
 }
 
 /** Checks the folder again and again: other processes remove unmarked folders, and this process may start confined processes for weeks. */
-async function keep(directory: string, options: CodeCacheOptions): Promise<void> {
+async function checkRepeatedly(directory: string, options: CodeCacheOptions): Promise<void> {
   const { checkMs = DAY_MS, signal } = options;
   try {
     for await (const _ of everyInterval(checkMs, null, { signal, ref: false })) await check(directory, options);
@@ -89,7 +89,7 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
 }
 
 async function fill(directory: string, { folder, code: { program }, layers, signal }: CodeCacheOptions): Promise<void> {
-  // Runs that fill it at the same time do not disturb each other: each has its own folder, and the folder of the first one to end stays.
+  // Runs that fill the cache at the same time do not disturb each other: each has its own folder, and the folder of the first to end stays.
   const unfinished = join(folder, `.${randomUUID()}`);
   await mkdir(unfinished, { recursive: true });
   try {
@@ -109,7 +109,7 @@ async function fill(directory: string, { folder, code: { program }, layers, sign
   }
 }
 
-/** Node does not report code that it could not store. It stored all of it if the disk still has room for as much. */
+/** Node does not report code that it failed to store. If the disk still has room for as many bytes, Node has stored all of its code. */
 async function assertStored(folder: string): Promise<void> {
   const { bytes } = await folderUse(folder, MAX_NAMES);
   if (bytes === 0) throw new Error('Node stored no compiled code for sandboxes');

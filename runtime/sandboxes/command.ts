@@ -54,7 +54,7 @@ const MAX_OPEN_FILES = 1024;
 export const NODE_COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 /**
  * Work after which V8 optimises a WebAssembly function, about in bytes of executed code; V8's default is 13,000,000. The functions of a guest's
- * engine run in many short invocations: with the default, most of them were not optimised after 1,300.
+ * engine run in many short invocations: with the default, most of these functions were not optimised after 1,300 invocations.
  */
 const TIERING_BUDGET = 500_000;
 
@@ -63,17 +63,19 @@ const LIBRARIES = ['/lib', '/lib64', '/usr/lib', '/usr/lib64', '/etc/ld.so.cache
 /** Returns the command line that runs a program under these layers. Pure. */
 export function confinedCommand(layers: Layers, program: ConfinedProgram, limits: KernelLimits): Command {
   const { main, args } = program;
-  const inside = layers.isolation === 'namespaces';
-  const cache = inside && layers.codeCache !== undefined ? [layers.codeCache] : [];
+  const hasNamespaces = layers.isolation === 'namespaces';
+  const cache = hasNamespaces && layers.codeCache !== undefined ? [layers.codeCache] : [];
   const environment = { ...program.environment, ...(cache[0] && { [NODE_COMPILE_CACHE]: cache[0] }) };
   const node = [process.execPath, ...nodeFlags(program, limits, cache), main, ...args];
-  const layer = limits.background ? layers.wrapper.filter((option) => option !== OWN_SESSION) : layers.wrapper;
-  const wrapper = inside ? [...layer, ...mounts(program, cache), ...variables(environment), '--'] : layer;
+  const wrapperOptions = limits.background ? layers.wrapper.filter((option) => option !== OWN_SESSION) : layers.wrapper;
+  const wrapper = hasNamespaces
+    ? [...wrapperOptions, ...mounts(program, cache), ...variables(environment), '--']
+    : wrapperOptions;
   return {
     program: '/bin/sh',
     args: ['-c', limitsScript(limits), ...wrapper, ...node],
     // bubblewrap clears its environment and sets the program's variables by options.
-    env: inside ? {} : environment,
+    env: hasNamespaces ? {} : environment,
   };
 }
 

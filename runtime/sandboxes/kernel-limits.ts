@@ -28,21 +28,21 @@ const GET_GROUPS =
 export async function openKernelShares(): Promise<KernelShares> {
   const delegation = await openDelegation();
   const groups = 'groups' in delegation ? delegation.groups : null;
-  const weighs = groups?.controllers.includes('cpu') ?? false;
-  const noSessions = weighs ? null : await autogroupMissing();
-  const autogroup = weighs || noSessions !== null ? null : new AutogroupWriter();
-  const noGroups = 'missing' in delegation ? delegation.missing : null;
-  return { groups, autogroup, active: activeLimits(groups?.controllers ?? [], noGroups, noSessions) };
+  const canWeighGroups = groups?.controllers.includes('cpu') ?? false;
+  const noSessionsReason = canWeighGroups ? null : await autogroupMissing();
+  const autogroup = canWeighGroups || noSessionsReason !== null ? null : new AutogroupWriter();
+  const noGroupsReason = 'missing' in delegation ? delegation.missing : null;
+  return { groups, autogroup, active: activeLimits(groups?.controllers ?? [], noGroupsReason, noSessionsReason) };
 }
 
 /** Names the active and the missing limits. Pure. */
 export function activeLimits(
   controllers: readonly string[],
-  noGroups: string | null,
-  noSessions: string | null,
+  noGroupsReason: string | null,
+  noSessionsReason: string | null,
 ): ActiveLimits {
   const memory = controllers.includes('memory') ? 'cgroup' : 'rlimit';
-  const demotion = controllers.includes('cpu') ? 'cgroup' : noSessions === null ? 'autogroup' : 'none';
+  const demotion = controllers.includes('cpu') ? 'cgroup' : noSessionsReason === null ? 'autogroup' : 'none';
   if (memory === 'cgroup' && demotion === 'cgroup') return { memory, demotion };
   const lacking = [
     ...(memory === 'cgroup' ? [] : ["no cgroup bounds a sandbox's memory: RLIMIT_DATA and V8's limits do"]),
@@ -52,10 +52,10 @@ export function activeLimits(
         ]
       : []),
     ...(demotion === 'none'
-      ? [`nothing but their own slices makes sandboxes that compute much yield: ${noSessions}`]
+      ? [`nothing but their own slices makes sandboxes that compute much yield: ${noSessionsReason}`]
       : []),
   ];
-  const because = noGroups ?? `the group of this process has only the ${controllers.join(' and ')} controller`;
+  const because = noGroupsReason ?? `the group of this process has only the ${controllers.join(' and ')} controller`;
   const problems = lacking.join('; ');
   return {
     memory,

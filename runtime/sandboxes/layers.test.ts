@@ -51,7 +51,7 @@ describe('a machine without user namespaces', () => {
   after(() => rm(folder, { recursive: true }));
 
   /** Makes a program that fails like bubblewrap when the kernel refuses namespaces. */
-  async function refusing(): Promise<string> {
+  async function makeRefusingBwrap(): Promise<string> {
     const program = join(folder, 'bwrap');
     await writeFile(program, '#!/bin/sh\necho "bwrap: No permissions to create a new namespace" >&2\nexit 1\n');
     await chmod(program, 0o755);
@@ -59,7 +59,7 @@ describe('a machine without user namespaces', () => {
   }
 
   it('is detected by a trial, and starts with the layers of the process', async () => {
-    const probe = await probeMachine({ bubblewrap: await refusing() });
+    const probe = await probeMachine({ bubblewrap: await makeRefusingBwrap() });
     assert.match('missing' in probe.bubblewrap ? probe.bubblewrap.missing : '', /No permissions to create/);
     const { isolation, notice } = layersFor('auto', probe);
     assert.equal(isolation, 'process');
@@ -67,7 +67,7 @@ describe('a machine without user namespaces', () => {
   });
 
   it('does not start when namespaces are required', async () => {
-    const probe = await probeMachine({ bubblewrap: await refusing() });
+    const probe = await probeMachine({ bubblewrap: await makeRefusingBwrap() });
     assert.throws(() => layersFor('namespaces', probe), /No permissions to create a new namespace/);
   });
 

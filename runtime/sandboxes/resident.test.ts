@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { residentBytes } from './resident.ts';
 
 test('resident memory has the unit of the kernel, whatever its pages', () => {
-  // Of a machine with pages of 64 KiB, whose statm says 640 for the same process.
+  // This status is from a machine with pages of 64 KiB; statm says 640 pages for the same process.
   assert.equal(
     residentBytes('Name:\tnode\nVmHWM:\t   50000 kB\nVmRSS:\t   40960 kB\nRssAnon:\t 100 kB\n'),
     640 * 65_536,
@@ -12,11 +12,11 @@ test('resident memory has the unit of the kernel, whatever its pages', () => {
   assert.equal(residentBytes('Name:\tkthreadd\n'), 0);
 });
 
-const read = () => residentBytes(readFileSync('/proc/self/status', 'utf8'));
+const readResident = () => residentBytes(readFileSync('/proc/self/status', 'utf8'));
 
 test('resident memory grows by what a process fills', { skip: process.platform !== 'linux' && 'no /proc' }, () => {
-  const before = read();
-  const held = Buffer.alloc(128 * 2 ** 20, 7);
-  const grownMb = (read() - before) / 2 ** 20;
-  assert.ok(grownMb > 100 && grownMb < 200, `${grownMb} of ${held.length / 2 ** 20} MB`);
+  const before = readResident();
+  const filledBuffer = Buffer.alloc(128 * 2 ** 20, 7);
+  const grownMb = (readResident() - before) / 2 ** 20;
+  assert.ok(grownMb > 100 && grownMb < 200, `${grownMb} of ${filledBuffer.length / 2 ** 20} MB`);
 });

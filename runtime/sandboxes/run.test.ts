@@ -13,7 +13,7 @@ import { SESSION_NICE } from './core-weight.ts';
 import type { Outcomes } from './fixtures/attacker.ts';
 import { LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
 
-const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const probe = await probeMachine();
 const isolations = 'command' in probe.bubblewrap ? (['namespaces', 'process'] as const) : (['process'] as const);
 
@@ -31,17 +31,20 @@ async function processesWith(mark: string): Promise<string[]> {
 async function niceOf(pid: string): Promise<number> {
   const read = (path: string) => readFile(path, 'utf8').catch(() => '');
   const stat = await read(`/proc/${pid}/stat`);
-  const own = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
-  // The kernel accepts few changes a second from unprivileged users.
-  const tells = process.getuid?.() === 0 && (await read('/proc/sys/kernel/sched_autogroup_enabled')).trim() === '1';
-  const session = tells ? Number(/nice (-?\d+)/.exec(await read(`/proc/${pid}/autogroup`))?.[1]) : own;
-  return session === own ? own : Number.NaN;
+  const processNice = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
+  // For other users than root, the kernel accepts few changes a second, so a session's value may be out of date.
+  const isSessionNiceReliable =
+    process.getuid?.() === 0 && (await read('/proc/sys/kernel/sched_autogroup_enabled')).trim() === '1';
+  const sessionNice = isSessionNiceReliable
+    ? Number(/nice (-?\d+)/.exec(await read(`/proc/${pid}/autogroup`))?.[1])
+    : processNice;
+  return sessionNice === processNice ? processNice : Number.NaN;
 }
 
 for (const isolation of isolations) {
   const layers = layersFor(isolation, probe);
   const hog = (holdMb: number, limits: Parameters<typeof runConfined>[2]) =>
-    runConfined(layers, { main: at('fixtures/hog.ts'), args: [String(holdMb)], read: [] }, limits);
+    runConfined(layers, { main: pathOf('fixtures/hog.ts'), args: [String(holdMb)], read: [] }, limits);
 
   describe(`a confined process (${isolation})`, () => {
     it('is killed at its time limit even when busy', async () => {
@@ -67,7 +70,7 @@ for (const isolation of isolations) {
     for (const what of ['bytes', 'names']) {
       it(`is killed when it writes too many ${what}`, async () => {
         const folder = await mkdtemp(join(tmpdir(), 'pie-writer-'));
-        const program = { main: at('fixtures/writer.ts'), args: [what, folder], read: [], write: [folder] };
+        const program = { main: pathOf('fixtures/writer.ts'), args: [what, folder], read: [], write: [folder] };
         const limits = { timeoutMs: 240_000, memoryMb: 512, files: { megabytes: 32, names: 100 } };
         try {
           await assert.rejects(
@@ -82,14 +85,14 @@ for (const isolation of isolations) {
 
     it('is not waited for after it has answered', async () => {
       const isAnswer = (line: string) => line.startsWith('{');
-      const program = { main: at('fixtures/lingers.ts'), args: [], read: [] };
+      const program = { main: pathOf('fixtures/lingers.ts'), args: [], read: [] };
       const { code, output } = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, isAnswer });
       assert.deepEqual({ code, output }, { code: 0, output: 'a word before\n{"ok":true}\n' });
     });
 
     it('answers however much it prints before', async () => {
       const isAnswer = (line: string) => line.startsWith('{');
-      const program = { main: at('fixtures/chatters.ts'), args: [], read: [] };
+      const program = { main: pathOf('fixtures/chatters.ts'), args: [], read: [] };
       const ended = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, isAnswer });
       assert.equal(ended.code, 0);
       assert.equal(ended.output.split('\n').at(-2), '{"ok":true}');
@@ -100,7 +103,7 @@ for (const isolation of isolations) {
     it('yields its cores', async () => {
       const mark = String(1 + Math.random());
       const controller = new AbortController();
-      const program = { main: at('fixtures/hog.ts'), args: [mark], read: [] };
+      const program = { main: pathOf('fixtures/hog.ts'), args: [mark], read: [] };
       const running = runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512, signal: controller.signal });
       const ended = assert.rejects(running, controller.signal.reason);
       await eventually(async () => {
@@ -119,14 +122,14 @@ for (const isolation of isolations) {
       await assert.rejects(running, reason);
     });
 
-    const orphans = { skip: isolation === 'process' && probe.setpriv === null && 'setpriv is not here' };
-    it('is killed with its starter, even when busy and when the starter dies early', orphans, async () => {
+    const orphanOptions = { skip: isolation === 'process' && probe.setpriv === null && 'setpriv is not here' };
+    it('is killed with its starter, even when busy and when the starter dies early', orphanOptions, async () => {
       for (const afterMs of [0, 0, 0, 5, 20, 400]) {
         // Distinguishes this test's processes from those of other tests.
         const mark = String(1 + Math.random());
         const script = `
-          import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
-          const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['${mark}'], read: [] };
+          import { layersFor, probeMachine, runConfined } from ${JSON.stringify(pathOf('index.ts'))};
+          const program = { main: ${JSON.stringify(pathOf('fixtures/hog.ts'))}, args: ['${mark}'], read: [] };
           await runConfined(layersFor('${isolation}', await probeMachine()), program, { timeoutMs: 120_000, memoryMb: 512 });`;
         const starter = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'ignore' });
         const exited = once(starter, 'exit');
@@ -143,15 +146,21 @@ for (const isolation of isolations) {
 
     it('inherits no privileges of its starter', async () => {
       const script = `
-        import { layersFor, probeMachine, runConfined } from ${JSON.stringify(at('index.ts'))};
-        const program = { main: ${JSON.stringify(at('fixtures/attacker.ts'))}, args: [process.argv[1]], read: [] };
+        import { layersFor, probeMachine, runConfined } from ${JSON.stringify(pathOf('index.ts'))};
+        const program = { main: ${JSON.stringify(pathOf('fixtures/attacker.ts'))}, args: [process.argv[1]], read: [] };
         const layers = layersFor(${JSON.stringify(isolation)}, await probeMachine());
         const { output } = await runConfined(layers, program, { timeoutMs: 240_000, memoryMb: 512 });
         process.stdout.write(output);`;
-      const wide = ['--permission', '--allow-fs-read=*', '--allow-net', '--allow-child-process', '--allow-worker'];
+      const starterPermissions = [
+        '--permission',
+        '--allow-fs-read=*',
+        '--allow-net',
+        '--allow-child-process',
+        '--allow-worker',
+      ];
       const target = JSON.stringify({ pid: process.pid, folder: '/', socket: '/none', port: 1 });
       const { stdout } = await promisify(execFile)(process.execPath, [
-        ...[...wide, '--input-type=module', '-e', script, target],
+        ...[...starterPermissions, '--input-type=module', '-e', script, target],
       ]);
       const reached = Object.entries(JSON.parse(stdout) as Outcomes).filter(([, { refused }]) => !refused);
       assert.deepEqual(reached, []);
@@ -162,9 +171,9 @@ for (const isolation of isolations) {
 it('a confined process that cannot start without file descriptors fails, and its starter goes on', async () => {
   const script = `
     import { closeSync, openSync } from 'node:fs';
-    import { layersFor, runConfined } from ${JSON.stringify(at('index.ts'))};
+    import { layersFor, runConfined } from ${JSON.stringify(pathOf('index.ts'))};
     const layers = layersFor('process', { bubblewrap: { missing: 'not asked' }, setpriv: null });
-    const program = { main: ${JSON.stringify(at('fixtures/hog.ts'))}, args: ['1'], read: [] };
+    const program = { main: ${JSON.stringify(pathOf('fixtures/hog.ts'))}, args: ['1'], read: [] };
     const held = [];
     try {
       for (;;) held.push(openSync('/dev/null'));

@@ -10,7 +10,7 @@ import { folderUse, treeUse } from './tree-use.ts';
 export interface ConfinedLimits {
   /** Wall-clock time after which the process and its descendants are killed. */
   readonly timeoutMs: number;
-  /** CPU time of all threads, in whole seconds, enforced by the kernel; by default that of four threads for the whole timeout. */
+  /** CPU time of all threads. The kernel enforces it, rounded up to whole seconds. By default, that of four threads for the whole timeout. */
   readonly cpuMs?: number;
   /** Bound on the resident memory of the process and its descendants. */
   readonly memoryMb: number;
@@ -88,9 +88,9 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     void group?.remove();
     throw error;
   }
-  let killed: unknown = null;
+  let killReason: unknown = null;
   const kill = (reason: unknown) => {
-    killed ??= reason;
+    killReason ??= reason;
     killGroup(child.pid);
   };
   const onAbort = () => kill(signal?.reason);
@@ -119,13 +119,13 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
     const errors = collect(child.stderr);
     const code = await new Promise<number | null>((resolve, reject) => {
       child.once('error', reject);
-      child.once('close', (status, by) => {
-        if (by === 'SIGXCPU' || status === CPU_EXIT) killed ??= new LimitPassed('cpu');
-        if (group?.outOfMemory && !hasAnswered) killed ??= new LimitPassed('memory');
+      child.once('close', (status, endSignal) => {
+        if (endSignal === 'SIGXCPU' || status === CPU_EXIT) killReason ??= new LimitPassed('cpu');
+        if (group?.outOfMemory && !hasAnswered) killReason ??= new LimitPassed('memory');
         resolve(hasAnswered ? 0 : status);
       });
     });
-    if (killed !== null) throw killed;
+    if (killReason !== null) throw killReason;
     return { code, output: output(), errors: errors() };
   } finally {
     clearTimeout(timer);

@@ -1,16 +1,16 @@
 /** The last part of a text that arrives in pieces. */
 export class Tail {
-  readonly #mostCharacters: number;
+  readonly #maxCharacters: number;
   #text = '';
 
-  /** @param mostCharacters number of kept characters; up to twice as many are in memory, so that few pieces cause a copy */
-  constructor(mostCharacters: number) {
-    this.#mostCharacters = mostCharacters;
+  /** @param maxCharacters number of kept characters; up to twice as many are in memory, so that few pieces cause a copy */
+  constructor(maxCharacters: number) {
+    this.#maxCharacters = maxCharacters;
   }
 
   add(piece: string): void {
     this.#text += piece;
-    if (this.#text.length > 2 * this.#mostCharacters) this.#text = this.text;
+    if (this.#text.length > 2 * this.#maxCharacters) this.#text = this.text;
   }
 
   clear(): void {
@@ -18,6 +18,6 @@ export class Tail {
   }
 
   get text(): string {
-    return this.#text.slice(-this.#mostCharacters);
+    return this.#text.slice(-this.#maxCharacters);
   }
 }

@@ -17,7 +17,7 @@ export interface ConfinedThread {
 
 /**
  * Starts a thread that may read the named files and folders and may do nothing else outside of its memory: no network, processes, threads,
- * signals or environment. A thread with its own arguments does not inherit this process's permissions.
+ * signals or environment. A thread with its own `execArgv` does not inherit this process's permissions.
  */
 export function startConfinedThread({ program, name, read, resourceLimits, args = [] }: ConfinedThread): Worker {
   return new Worker(program, {

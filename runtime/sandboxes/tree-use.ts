@@ -49,17 +49,17 @@ export interface FolderUse {
 }
 
 /**
- * Measures a folder that an untrusted process writes, and stops counting after `mostNames`. A part that cannot be read, for example because its
+ * Measures a folder that an untrusted process writes, and stops counting after `maxNames`. A part that cannot be read, for example because its
  * path is too long, counts as too many names.
  */
-export async function folderUse(root: string, mostNames: number): Promise<FolderUse> {
+export async function folderUse(root: string, maxNames: number): Promise<FolderUse> {
   const pending = [root];
   let [bytes, names] = [0, 0];
   try {
     for (let path = pending.pop(); path !== undefined; path = pending.pop()) {
       for await (const entry of (await unlessGone(opendir(path))) ?? []) {
         names += 1;
-        if (names > mostNames) return { bytes, names };
+        if (names > maxNames) return { bytes, names };
         const inside = join(path, entry.name);
         if (entry.isDirectory()) pending.push(inside);
         else bytes += (await unlessGone(lstat(inside)))?.size ?? 0;

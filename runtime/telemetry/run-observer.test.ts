@@ -26,14 +26,14 @@ const job = (traceparent?: string): InvocationJob => ({
   ...(traceparent !== undefined && { traceparent }),
 });
 
-function begin(traceparent: string | undefined, start = START, of = job(traceparent)) {
+function begin(traceparent: string | undefined, start = START, observedJob = job(traceparent)) {
   const exporter = new InMemorySpanExporter();
   const provider = new TracerProvider({
     sampler: new ParentBasedSampler({ root: new AlwaysOnSampler() }),
     spanProcessors: [new SimpleSpanProcessor({ exporter })],
   });
   const observer = new RunObserver({ meter: METER, tracer: provider.getTracer('test') });
-  const run = observer.begin(of, start);
+  const run = observer.begin(observedJob, start);
   const told: [number, number][] = [];
   const queue = (): StepQueue => ({ name: 'm', device: { setSpan: (high, low) => void told.push([high, low]) } });
   return { run, queue, told, spans: () => exporter.getFinishedSpans() };
@@ -55,7 +55,7 @@ const answer = Promise.resolve(ok(1));
 test('the next step of a queue ends its fill span or its generation of several forwards', async () => {
   const { run, queue, spans, told } = begin(`00-${TRACE_ID}-b7ad6b7169203331-01`);
   run.launched({ coldStart: true, timings: { buildMs: 1, compileMs: 2, instantiateMs: 3 } }, Date.now());
-  const { steps, traceparent } = run.runs(measured);
+  const { steps, traceparent } = run.beginInferlet(measured);
   assert.ok(steps);
   assert.match(traceparent ?? '', new RegExp(`^00-${TRACE_ID}-[0-9a-f]{16}-01$`));
   const [one, other] = [queue(), queue()];
@@ -100,16 +100,16 @@ test('the next step of a queue ends its fill span or its generation of several f
   );
   // The GPU host got the ids of exactly the spans that its batches are children of.
   const hex = told.map((words) => words.map((word) => word.toString(16).padStart(8, '0')).join(''));
-  const below = all
+  const batchParents = all
     .filter(({ name }) => name === 'fill' || name === 'forward')
     .map((span) => span.spanContext().spanId);
-  assert.deepEqual(hex.toSorted(), below.toSorted());
+  assert.deepEqual(hex.toSorted(), batchParents.toSorted());
 });
 
 test('a fused run is one span with all of its tokens, and its generation ends with it', ({ mock }) => {
   mock.timers.enable({ apis: ['Date'], now: Date.now() });
   const { run, queue, spans } = begin(undefined);
-  const { steps } = run.runs(measured);
+  const { steps } = run.beginInferlet(measured);
   const step = steps?.begin(queue(), 1, true);
   step?.took(3);
   step?.took(4);
@@ -127,7 +127,7 @@ test('a fused run is one span with all of its tokens, and its generation ends wi
 
 test('a run that ends with a question to a person is no error, and its trace has no text of the question', () => {
   const { run, spans } = begin(undefined);
-  run.runs(measured);
+  run.beginInferlet(measured);
   run.ended('waiting', 'Is 4711 the right PIN?', {});
   const { status, attributes } = spans().at(-1) ?? assert.fail();
   assert.deepEqual([status, attributes['error.type']], [{ code: SpanStatusCode.UNSET }, undefined]);
@@ -157,7 +157,10 @@ test('durations are times of the platform, whose clock is not that of this machi
     { ...job(), submittedAt: 1_000_000_000 },
     { ...START, clock },
   );
-  run.runs(() => ({ ...measured(), times: { firstMessageAt: performance.now(), firstTokenAt: 0, lastTokenAt: 0 } }));
+  run.beginInferlet(() => ({
+    ...measured(),
+    times: { firstMessageAt: performance.now(), firstTokenAt: 0, lastTokenAt: 0 },
+  }));
   run.ended('ok', '', {});
   const seconds = Object.fromEntries(recorded);
   assert.equal(seconds['pie.invocation.duration'], 60);
@@ -172,7 +175,7 @@ test("the spans of a run have times of this machine, although its start has the 
     { ...job(), submittedAt: clock() - 50 },
   );
   run.launched({ coldStart: false, timings: { buildMs: 0, compileMs: 0, instantiateMs: 0 } }, Date.now());
-  run.runs(measured);
+  run.beginInferlet(measured);
   run.ended('ok', '', {});
   assert.equal(spans().length, 4);
   for (const { name, duration } of spans()) assert.ok(duration[0] >= 0 && duration[0] < 600, `${name} ${duration}`);
@@ -180,7 +183,7 @@ test("the spans of a run have times of this machine, although its start has the 
 
 test('open spans are closed with the inferlet', () => {
   const { run, queue, spans } = begin(undefined);
-  const { steps } = run.runs(measured);
+  const { steps } = run.beginInferlet(measured);
   const [one, other] = [queue(), queue()];
   steps?.begin(one, 1, true)?.took(2);
   steps?.forward(other, 7, false);
@@ -196,23 +199,23 @@ test('open spans are closed with the inferlet', () => {
 
 test('steps beyond the bound make no spans and are counted', async () => {
   const { run, queue, spans, told } = begin(undefined);
-  const { steps } = run.runs(measured);
+  const { steps } = run.beginInferlet(measured);
   const only = queue();
   for (let i = 0; i < MAX_STEPS + 10; i++) await steps?.begin(only, 1, true)?.until(answer);
   run.ended('ok', '', {});
   assert.equal(spans().filter(({ name }) => name === 'forward').length, MAX_STEPS);
   assert.equal(spans().find(({ name }) => name === 'inferlet')?.attributes['pie.steps.dropped'], 10);
-  // The GPU host makes none for them either.
+  // The GPU host makes no spans for these steps either.
   assert.deepEqual(told.at(-1), [0, 0]);
 });
 
 test('an unsampled trace, and a missing tracer, make no spans', () => {
   const unsampled = `00-${TRACE_ID}-b7ad6b7169203331-00`;
   const { run, spans } = begin(unsampled);
-  assert.deepEqual(run.runs(measured), { traceparent: unsampled, steps: undefined });
+  assert.deepEqual(run.beginInferlet(measured), { traceparent: unsampled, steps: undefined });
   run.ended('ok', '', {});
   assert.equal(spans().length, 0);
   const off = new RunObserver({ meter: METER, tracer: undefined }).begin(job(), START);
-  assert.deepEqual(off.runs(measured), { traceparent: undefined, steps: undefined });
+  assert.deepEqual(off.beginInferlet(measured), { traceparent: undefined, steps: undefined });
   assert.equal(trace.getActiveSpan(), undefined);
 });

@@ -41,7 +41,7 @@ export class RunObserver {
     this.#metrics.watch(this.#instruments.meter, state);
   }
 
-  /** Starts the observation of a run. The caller must call `ended` on it. */
+  /** Starts the observation of a run. The caller must call `ended` of the result. */
   begin(job: InvocationJob, start: RunStart): ObservedRun {
     const { tracer } = this.#instruments;
     return new ObservedRun(job, start.clock, this.#metrics, tracer ? RunTrace.begin(tracer, job, start) : null);
@@ -75,9 +75,12 @@ export class ObservedRun {
    * Called when the inferlet is about to begin. Returns the trace context of its work (the job's own when the trace is not recorded), and
    * the recorder of its steps, if they are recorded.
    */
-  runs(measured: () => Measured): { readonly traceparent: string | undefined; readonly steps: StepTrace | undefined } {
+  beginInferlet(measured: () => Measured): {
+    readonly traceparent: string | undefined;
+    readonly steps: StepTrace | undefined;
+  } {
     this.#measured = measured;
-    return this.#trace?.runs() ?? { traceparent: this.#job.traceparent, steps: undefined };
+    return this.#trace?.beginInferlet() ?? { traceparent: this.#job.traceparent, steps: undefined };
   }
 
   /** Called when the guest's code has ended. */

@@ -49,7 +49,7 @@ export class RunTrace {
     job: InvocationJob,
     { startedAt, clock, attempt, runtimeId }: RunStart,
   ): RunTrace | null {
-    // The other spans have times of this machine's clock.
+    // Converts times to this machine's clock, which also times the other spans.
     const aheadMs = Date.now() - clock();
     const [submittedMs, startedMs] = [job.submittedAt + aheadMs, startedAt + aheadMs];
     const parent = remoteContext(job.traceparent);
@@ -84,7 +84,7 @@ export class RunTrace {
   }
 
   /** Called when the inferlet is about to begin; returns the trace context of its work, and the recorder of its steps. */
-  runs(): { readonly traceparent: string; readonly steps: StepTrace } {
+  beginInferlet(): { readonly traceparent: string; readonly steps: StepTrace } {
     this.#inferlet = this.#tracer.startSpan('inferlet', {}, this.#context);
     this.#steps = new StepTrace(this.#tracer, trace.setSpan(ROOT_CONTEXT, this.#inferlet));
     return { traceparent: traceparentOf(this.#inferlet), steps: this.#steps };

@@ -44,7 +44,7 @@ interface QueueState {
  */
 export class StepTrace {
   readonly #tracer: Tracer;
-  readonly #inferlet: Context;
+  readonly #inferletContext: Context;
   readonly #queues = new Map<StepQueue, QueueState>();
   readonly #open = new Set<OpenStep>();
   /** Devices that were told that no span follows. */
@@ -55,7 +55,7 @@ export class StepTrace {
   /** @param inferlet context of the parent span of all steps */
   constructor(tracer: Tracer, inferlet: Context) {
     this.#tracer = tracer;
-    this.#inferlet = inferlet;
+    this.#inferletContext = inferlet;
   }
 
   /** Number of steps without a span. */
@@ -63,8 +63,8 @@ export class StepTrace {
     return this.#dropped;
   }
 
-  /** Starts a step before it is issued. @param picks true when the step has an output for its last input */
-  begin(queue: StepQueue, inputs: number, picks: boolean): Step | undefined {
+  /** Starts a step before it is issued. @param hasOutput true when the step has an output for its last input */
+  begin(queue: StepQueue, inputs: number, hasOutput: boolean): Step | undefined {
     const { device } = queue;
     if (!device) return undefined;
     const state = this.#state(queue);
@@ -77,8 +77,8 @@ export class StepTrace {
       return undefined;
     }
     this.#steps++;
-    const decodes = inputs === 1 && picks;
-    if (!decodes) endGenerate(state);
+    const isDecode = inputs === 1 && hasOutput;
+    if (!isDecode) endGenerate(state);
     else state.generate ??= this.#generate(queue);
     const { generate } = state;
     const span = generate
@@ -86,17 +86,17 @@ export class StepTrace {
       : this.#tracer.startSpan(
           'fill',
           { attributes: { 'gen_ai.request.model': queue.name, 'pie.tokens': inputs } },
-          this.#inferlet,
+          this.#inferletContext,
         );
-    tell(device, span.spanContext().spanId);
+    sendSpanId(device, span.spanContext().spanId);
     const step = new OpenStep(span, generate, this.#open);
     this.#open.add(step);
     return step;
   }
 
   /** Like `begin`, for a call without an answer: the step ends with the next answer or step of its queue. */
-  forward(queue: StepQueue, inputs: number, picks: boolean): void {
-    const step = this.begin(queue, inputs, picks);
+  forward(queue: StepQueue, inputs: number, hasOutput: boolean): void {
+    const step = this.begin(queue, inputs, hasOutput);
     if (step instanceof OpenStep) this.#state(queue).forward = step;
   }
 
@@ -105,14 +105,14 @@ export class StepTrace {
     const state = this.#queues.get(queue);
     const forward = state?.forward;
     if (!state || !forward) return answer;
-    const span = this.#tracer.startSpan('sample', {}, trace.setSpan(this.#inferlet, forward.span));
+    const span = this.#tracer.startSpan('sample', {}, trace.setSpan(this.#inferletContext, forward.span));
     return answer.finally(() => {
       span.end();
       if (state.forward === forward) this.#settle(state);
     });
   }
 
-  /** Ends the open forward with an answer that comes after all earlier calls of the queue. */
+  /** Ends the queue's open forward when `answer` settles: the answer comes after those of all earlier calls of the queue. */
   answered<T>(queue: StepQueue, answer: Promise<T>): Promise<T> {
     const state = this.#queues.get(queue);
     return state ? answer.finally(() => this.#settle(state)) : answer;
@@ -145,8 +145,8 @@ export class StepTrace {
 
   #generate(queue: StepQueue): Generate {
     const attributes = { 'gen_ai.operation.name': 'text_completion', 'gen_ai.request.model': queue.name };
-    const span = this.#tracer.startSpan('generate', { attributes }, this.#inferlet);
-    return { span, context: trace.setSpan(this.#inferlet, span), tokens: 0, open: 0, lastMs: Date.now() };
+    const span = this.#tracer.startSpan('generate', { attributes }, this.#inferletContext);
+    return { span, context: trace.setSpan(this.#inferletContext, span), tokens: 0, open: 0, lastMs: Date.now() };
   }
 }
 
@@ -201,6 +201,6 @@ function endGenerate(state: QueueState): void {
 }
 
 /** Sends a span's id to the GPU host, as two 32-bit words. */
-function tell(device: Pick<DeviceClient, 'setSpan'>, spanId: string): void {
+function sendSpanId(device: Pick<DeviceClient, 'setSpan'>, spanId: string): void {
   device.setSpan(Number.parseInt(spanId.slice(0, 8), 16), Number.parseInt(spanId.slice(8), 16));
 }

@@ -48,7 +48,7 @@ export async function instantiateGlue(program: GlueProgram, world: WitWorld, hos
       const instance = new WebAssembly.Instance(module, imports as WebAssembly.Imports);
       fuel.adopt(instance.exports);
       for (const value of Object.values(instance.exports)) if (value instanceof WebAssembly.Memory) memory ??= value;
-      return pinning(instance, guest);
+      return pinDuringAllocation(instance, guest);
     },
   )) as { run(input: string): Promise<string> };
   if (memory) guest.attach(memory, null);
@@ -69,7 +69,7 @@ export async function instantiateGlue(program: GlueProgram, world: WitWorld, hos
 }
 
 /** The glue calls a guest's allocator from JavaScript, where the guest must not be suspended. */
-function pinning(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Instance {
+function pinDuringAllocation(instance: WebAssembly.Instance, guest: Guest): WebAssembly.Instance {
   const allocate = instance.exports.cabi_realloc;
   if (typeof allocate !== 'function') return instance;
   const pinned = (...args: number[]): unknown => {
@@ -179,7 +179,7 @@ function glueFunction(
       const { prototype = null } = classes.get(`${result.interface}/${result.resource}`) ?? {};
       return Object.create(prototype, { [VALUE]: { value } }) as unknown;
     }
-    if (result?.kind === 'future') return handedOver(value as Promise<unknown>);
+    if (result?.kind === 'future') return releaseOnSettle(value as Promise<unknown>);
     if (result?.kind !== 'result') return value;
     const outcome = value as { tag: 'ok' | 'err'; val: unknown };
     if (outcome.tag === 'err') throw new ResultError(outcome.val);
@@ -188,7 +188,7 @@ function glueFunction(
 }
 
 /** The glue takes a value as soon as it is settled, and does not report dropped futures. */
-function handedOver(promise: Promise<unknown>): Promise<unknown> {
+function releaseOnSettle(promise: Promise<unknown>): Promise<unknown> {
   const release = releaseOf(promise);
   return release ? promise.finally(() => release(true)) : promise;
 }

@@ -19,7 +19,7 @@ export interface TestGpuHostOptions {
   readonly pages?: number;
   /** Name of the host; `gpu-host-1` by default. */
   readonly name?: string;
-  /** Seed of the random model; hosts with the same one have the same model. */
+  /** Seed of the random model; hosts with the same seed have the same model. */
   readonly seed?: number;
   /** Directory of a model to serve in place of the random one. */
   readonly model?: string;

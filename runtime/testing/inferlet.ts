@@ -19,7 +19,7 @@ export interface TestInferletOptions {
   readonly tokens?: number;
   /** Replaces parts of the GPU host's description of its model. */
   readonly model?: Partial<GrantedModel>;
-  /** Names of the GPU host's encoders that it may use; by default none. */
+  /** Names of the GPU host's encoders that the inferlet may use; by default none. */
   readonly encoders?: readonly string[];
   readonly grants?: Partial<Grants>;
   /** The services that the test calls. */
@@ -96,7 +96,7 @@ export class TestInferlet {
     return answer;
   }
 
-  /** Reads an unread answer, or drops its future: always that of an unsettled one. */
+  /** Reads an answer, or drops its future when `isRead` is false. An unsettled answer cannot be read: drop its future. */
   static releaseFuture(answer: Promise<unknown>, isRead = true): void {
     releaseOf(answer)?.(isRead);
   }

@@ -9,8 +9,8 @@ export async function watComponent(wat: string): Promise<Uint8Array> {
 /** Parts of a guest in text form. */
 export interface WatGuest {
   /**
-   * Imports besides `$return` (`[task-return]run`), each `[module, name, signature]`. The guest calls each `$name`,
-   * with `_` for other characters.
+   * Imports besides `$return` (`[task-return]run`), each `[module, name, signature]`. The guest calls an import by `$` and its
+   * name, with `_` for each character other than a lowercase letter or a digit.
    */
   readonly imports?: readonly (readonly [module: string, name: string, signature: string])[];
   /** Functions, globals and data. */

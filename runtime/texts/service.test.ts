@@ -30,13 +30,13 @@ const minimind = await modelOf('minimind2-small');
 const wordsOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : outcome.val.val);
 const user = (tenant = 'a', more: Partial<TextUser> = {}): TextUser => ({ tenant, account: new Account(), ...more });
 
-/** Words of letters, digits, signs and scripts for which a tokenizer has no tokens. */
+/** Texts of Latin words and of any graphemes, including scripts that are not in the vocabulary. */
 const texts = fc
   .array(fc.oneof(fc.lorem({ maxCount: 3 }), fc.string({ unit: 'grapheme', maxLength: 12 })), {
     minLength: 30,
     maxLength: 60,
   })
-  // The mark for a space cannot be distinguished from a space afterwards.
+  // A tokenizer marks spaces with '▁', so it cannot distinguish a '▁' of the text from a space.
   .map((words) => words.join(' ').replaceAll('▁', '_'));
 /** Slow to tokenize for its length: none of its characters is in the vocabulary. */
 const han = (length: number) =>
@@ -70,19 +70,19 @@ describe('the text service', () => {
   });
 
   it('tokenizes like llama-tokenizer-js, long texts in workers and short ones at once', async () => {
-    let small = 0;
+    let immediateAnswers = 0;
     const check = async (text: string) => {
       const answer = shared.tokenize(user(), stories, text, false);
-      if (!(answer instanceof Promise)) small++;
+      if (!(answer instanceof Promise)) immediateAnswers++;
       assert.deepEqual([...value(await answer)], llamaTokenizer.encode(text, false, true));
     };
     await fc.assert(fc.asyncProperty(texts, check), { seed: 6, numRuns: 60 });
-    assert.equal(small, 0);
+    assert.equal(immediateAnswers, 0);
     await fc.assert(fc.asyncProperty(fc.string({ unit: 'grapheme-ascii', minLength: 1, maxLength: 120 }), check), {
       seed: 7,
       numRuns: 60,
     });
-    assert.equal(small, 60);
+    assert.equal(immediateAnswers, 60);
   });
 
   it('tokenizes like the library, including special tokens in the text', async () => {
@@ -120,7 +120,7 @@ describe('the text service', () => {
     let chargedMs = 0;
     const cpu = { charge: (ms: number) => (chargedMs += ms), usedUp: () => chargedMs > 0 };
     const account = new Account(cpu);
-    // The clock may be coarse.
+    // A coarse clock may measure 0 ms for a call.
     for (let calls = 0; chargedMs === 0; calls++) {
       assert.ok(calls < 100);
       value(await shared.tokenize(user('a', { account }), stories, han(LONGEST), false));
@@ -198,7 +198,7 @@ describe('the text service', () => {
   });
 
   it('ends only the call that takes too long, and charges at most the time limit', async () => {
-    // Long enough for a short text on this machine, and too short for the longest.
+    // The loop finds a deadline that is long enough for a short text on this machine, and too short for the longest.
     for (let deadlineMs = 20; ; deadlineMs *= 3) {
       const service = open({ maxWorkers: 1, deadlineMs });
       const charged: number[] = [];
@@ -220,8 +220,8 @@ describe('the text service', () => {
     await service.warm([stories.directory]);
     assert.equal(failureOf(await service.tokenize(user(), minimind, 'a '.repeat(500), false)), 'ok');
     assert.equal(failureOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
-    const nowhere = { ...stories, directory: path.join(stories.directory, 'nowhere') };
-    assert.equal(failureOf(await service.tokenize(user(), nowhere, 'a '.repeat(500), false)), 'unavailable');
+    const missingModel = { ...stories, directory: path.join(stories.directory, 'nowhere') };
+    assert.equal(failureOf(await service.tokenize(user(), missingModel, 'a '.repeat(500), false)), 'unavailable');
     assert.equal(failureOf(await service.tokenize(user(), stories, 'a '.repeat(500), false)), 'ok');
   });
 
@@ -238,7 +238,7 @@ describe('the text service', () => {
 describe('a pool of workers', () => {
   it('answers the jobs for which no thread can be started', async () => {
     const pool = new WorkerPool<string, string>({
-      // Node refuses this program where it fails when the kernel refuses a thread.
+      // Node refuses this program at the point at which it also fails when the kernel refuses a thread.
       ...{ program: new URL('https://127.0.0.1/worker.js'), noun: 'the text', heapMb: 16, readable: () => [] },
       ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 1000, maxBytes: MIB, endCancelled: false },
     });
@@ -255,7 +255,7 @@ describe('a pool of workers', () => {
     const pool: WorkerPool<string, string> = new WorkerPool<string, string>({
       ...{ program: new URL('../workers/fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 256 },
       ...{ maxWorkers: 2, idleMs: 1000, deadlineMs: 60_000, maxBytes: MIB, endCancelled: false },
-      // Fails where the kernel refuses a thread, which has no room for a second one.
+      // Throws before the second thread starts, as if the kernel refused that thread.
       readable: () => {
         if (pool.workers > 0) throw new Error('the kernel has no more threads');
         threads += 1;
@@ -263,7 +263,7 @@ describe('a pool of workers', () => {
       },
     });
     const asked = ['a', 'a', 'b', 'c'].map((tenant) => pool.run({ ...user(tenant), bytes: 1, request: tenant }));
-    // The thread now ends behind its job, and the next one can start when it is gone.
+    // The first thread now ends after its current job. Another thread can start when the first is gone.
     pool.renew();
     assert.deepEqual((await Promise.all(asked)).map(value), ['a', 'a', 'b', 'c']);
     assert.equal(threads, 2);

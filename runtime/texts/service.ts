@@ -119,7 +119,7 @@ export class TextService {
    * check takes too long or too much memory.
    */
   async check(user: TextUser, text: string, fn?: CheckedFunction): Promise<Outcome<undefined>> {
-    const checked = fn?.manifest.input === undefined ? undefined : slim(fn);
+    const checked = fn?.manifest.input === undefined ? undefined : workerFields(fn);
     if (checked || text.length > SMALL_JSON_CHARACTERS) {
       // Count 0 bytes, so that the job is never refused: its caller holds the text anyway until it is checked.
       return this.#run(user, { kind: 'check', text, fn: checked }, 0);
@@ -135,9 +135,9 @@ export class TextService {
 
   /** Adds readable directories. Renews the workers, because a worker's permissions are fixed when it starts. */
   #learn(directories: readonly string[]): void {
-    const known = this.#directories.size;
+    const knownCount = this.#directories.size;
     for (const directory of directories) this.#directories.add(directory);
-    if (this.#directories.size > known) this.#pool.renew();
+    if (this.#directories.size > knownCount) this.#pool.renew();
   }
 
   #run<Value extends TextValue>(user: TextUser, request: TextJob, bytes: number): Promise<Outcome<Value>> {
@@ -146,7 +146,7 @@ export class TextService {
 }
 
 /** The fields of a function that a worker needs. */
-const slim = ({ name, version, tenant, platform, manifest }: CheckedFunction): CheckedFunction => ({
+const workerFields = ({ name, version, tenant, platform, manifest }: CheckedFunction): CheckedFunction => ({
   ...{ name, version, tenant, platform },
   manifest: { input: manifest.input },
 });

@@ -22,11 +22,11 @@ serve<TextJob, TextValue>({
   run: (job) => {
     switch (job.kind) {
       case 'tokenize':
-        return judged(() => tokenizerOf(job.directory).encode(job.text, { special: job.special }));
+        return outcomeOf(() => tokenizerOf(job.directory).encode(job.text, { special: job.special }));
       case 'render':
         return render(job);
       case 'encode':
-        return judged(() => encode(job));
+        return outcomeOf(() => encode(job));
       case 'check':
         return check(job);
       case 'load':
@@ -93,7 +93,7 @@ function tokenizerOf(directory: string): Tokenizer {
 
 function render({ directory, conversation, maxCharacters }: Extract<TextJob, { kind: 'render' }>): Outcome<string> {
   const tokenizer = tokenizerOf(directory);
-  const rendered = judged(() =>
+  const rendered = outcomeOf(() =>
     'variables' in conversation
       ? tokenizer.renderChat(parseVariables(conversation.variables))
       : tokenizer.applyChatTemplate(conversation.messages, conversation.addGenerationPrompt),
@@ -104,7 +104,7 @@ function render({ directory, conversation, maxCharacters }: Extract<TextJob, { k
 }
 
 /** Turns errors into `invalid-argument`: a tokenizer throws for faults of the text, such as refused messages or invalid JSON. */
-function judged<T>(make: () => T): Outcome<T> {
+function outcomeOf<T>(make: () => T): Outcome<T> {
   try {
     return ok(make());
   } catch (error) {

@@ -1,5 +1,5 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
-import type { Taken } from '#scheduler/policies/shares.ts';
+import type { InferletShare } from '#scheduler/policies/shares.ts';
 
 /** The CPU time budget of a user of workers. */
 export interface CpuBudget {
@@ -43,11 +43,11 @@ export interface CallBounds {
 export class CallAccount extends Account {
   readonly #bounds: CallBounds;
   /** Room beside the tenant's other inferlets; unbounded without it. */
-  protected readonly tenantBytes: Taken | undefined;
+  protected readonly tenantBytes: InferletShare | undefined;
   #calls = 0;
   #bytes = 0;
 
-  constructor(bounds: CallBounds, cpu?: CpuBudget, tenantBytes?: Taken) {
+  constructor(bounds: CallBounds, cpu?: CpuBudget, tenantBytes?: InferletShare) {
     super(cpu);
     this.#bounds = bounds;
     this.tenantBytes = tenantBytes;

@@ -23,11 +23,15 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
     answered.push(outcome.tag === 'ok' ? outcome.val : outcome.val.val);
     return outcome;
   };
-  const later = new AbortController();
-  const jobs = [run('first', 'a', 90), run('second', 'a', 1, later.signal), run('third', 'a', 1, AbortSignal.abort())];
+  const abortedLater = new AbortController();
+  const jobs = [
+    run('first', 'a', 90),
+    run('second', 'a', 1, abortedLater.signal),
+    run('third', 'a', 1, AbortSignal.abort()),
+  ];
   jobs.push(run('fourth', 'a', 10), run('fifth', 'b', 100), run('sixth', 'c', 100), run('seventh', 'd', 100));
   jobs.push(run('eighth', 'e', 100));
-  later.abort();
+  abortedLater.abort();
   const [first, ...others] = await Promise.all(jobs);
   assert.equal(value(first ?? assert.fail()), 'first');
   assert.deepEqual(others.map(failureOf), ['cancelled', 'cancelled', 'unavailable', 'ok', 'ok', 'ok', 'unavailable']);
@@ -44,13 +48,13 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
 it('a cancel of a job that was answered does not end the job of the next tenant on the same thread', async () => {
   const pool = makePool({ maxBytes: 400, endCancelled: true });
   const controller = new AbortController();
-  // The charge ends the caller some microtasks later, when the thread has the next job.
-  const ending = {
+  // The charge aborts the first job's signal some microtasks later, when the thread has the next job.
+  const abortingAccount = {
     refuse: () => null,
     charge: () => void Promise.resolve().then(() => Promise.resolve().then(() => controller.abort())),
   };
   const outcomes = await Promise.all([
-    pool.run({ tenant: 'a', request: 'first', bytes: 1, account: ending, signal: controller.signal }),
+    pool.run({ tenant: 'a', request: 'first', bytes: 1, account: abortingAccount, signal: controller.signal }),
     pool.run({ tenant: 'b', request: 'second', bytes: 1, account }),
   ]);
   assert.ok(controller.signal.aborted);

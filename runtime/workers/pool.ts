@@ -156,7 +156,7 @@ export class WorkerPool<Request, Value> {
       const waiting = tenant === undefined ? undefined : this.#waitingJobs.get(tenant)?.[0];
       if (!waiting) return;
       const thread = waiting.account.refuse() ?? this.#thread();
-      // The job waits: the next end of a thread or of its job comes back here.
+      // The job waits: each thread that finishes a job or ends calls this method again.
       if (thread === null) return;
       this.#take(waiting.tenant);
       if (thread instanceof WorkerThread) void this.#run(waiting, thread);
@@ -194,7 +194,7 @@ export class WorkerPool<Request, Value> {
     this.#startJobs();
   }
 
-  /** An idle thread, or a new one. Without any, an error; null while jobs can wait for a thread that works or ends. */
+  /** An idle thread, or a new one. If neither exists: null while jobs can wait for another thread, else an error. */
   #thread(): WorkerThread<Request, Value> | HandlerError | null {
     for (const [thread, timer] of this.#idle) {
       clearTimeout(timer);

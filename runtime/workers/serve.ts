@@ -18,13 +18,13 @@ export function serve<Request, Value>({ prepare, run, transfer }: Program<Reques
   if (!port) throw new Error('serve() is called in a worker thread');
   const say = (sent: Sent<Value>, memory: ArrayBufferLike[] = []) => port.postMessage(sent, memory as ArrayBuffer[]);
   /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later job. */
-  let toldMs = usedMs();
+  let reportedMs = usedMs();
 
   const answer = async (request: Request): Promise<void> => {
     const preparing = prepare?.(request);
     if (preparing) {
-      const failed = await preparing.then(() => null, unprepared);
-      toldMs = usedMs();
+      const failed = await preparing.then(() => null, prepareError);
+      reportedMs = usedMs();
       if (failed) {
         say({ tag: 'answer', outcome: err(failed), cpuMs: 0 });
         return;
@@ -33,16 +33,16 @@ export function serve<Request, Value>({ prepare, run, transfer }: Program<Reques
     const outcome = run(request);
     const cpuMs = usedMs();
     say(
-      { tag: 'answer', outcome, cpuMs: cpuMs - toldMs },
+      { tag: 'answer', outcome, cpuMs: cpuMs - reportedMs },
       outcome.tag === 'ok' && transfer ? transfer(outcome.val) : [],
     );
-    toldMs = cpuMs;
+    reportedMs = cpuMs;
   };
   port.on('message', (request: Request) => void answer(request));
   say({ tag: 'ready' });
 }
 
-const unprepared = (error: unknown): HandlerError =>
+const prepareError = (error: unknown): HandlerError =>
   handlerError('unavailable', error instanceof Error ? error.message : String(error));
 
 function usedMs(): number {

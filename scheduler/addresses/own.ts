@@ -14,7 +14,7 @@ export type ReadInterfaces = () => ReturnType<typeof networkInterfaces>;
 export class OwnAddresses {
   readonly #read: ReadInterfaces;
   #list = new BlockList();
-  #readMs = Number.NEGATIVE_INFINITY;
+  #readAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(read: ReadInterfaces = networkInterfaces) {
     this.#read = read;
@@ -23,9 +23,9 @@ export class OwnAddresses {
   /** True for an IP address of one of the interfaces. */
   has(address: string): boolean {
     const nowMs = performance.now();
-    if (nowMs - this.#readMs >= KEPT_MS) {
+    if (nowMs - this.#readAtMs >= KEPT_MS) {
       this.#list = this.#addresses();
-      this.#readMs = nowMs;
+      this.#readAtMs = nowMs;
     }
     return this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4');
   }

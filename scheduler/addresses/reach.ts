@@ -55,7 +55,7 @@ export class Reach {
   /** True when the operator allows a tenant the host of a URL. */
   trusts(url: URL, tenant: string): boolean {
     return this.#privateHosts.some(
-      (named) => (named.tenant ?? tenant) === tenant && hostMatches(named.host, url, 'any-port'),
+      (privateHost) => (privateHost.tenant ?? tenant) === tenant && hostMatches(privateHost.host, url, 'any-port'),
     );
   }
 

@@ -50,9 +50,9 @@ describe('active jobs', () => {
             for (const id of order) await scheduler.submit(submission({ id }));
             const queue = [...order];
             const admitted: string[] = [];
-            const held: string[] = [];
+            const fetchedIds: string[] = [];
             const check = async () => {
-              while (held.length + admitted.length < 2 && queue.length > 0) admitted.push(...queue.splice(0, 1));
+              while (fetchedIds.length + admitted.length < 2 && queue.length > 0) admitted.push(...queue.splice(0, 1));
               assert.deepEqual(await scheduler.queue.waiting(), [...admitted, ...queue]);
             };
             await check();
@@ -60,9 +60,9 @@ describe('active jobs', () => {
               if (fetch) {
                 const id = await runtime.fetch();
                 assert.equal(id, admitted.shift());
-                if (id !== undefined) held.push(id);
-              } else if (held.length > 0) {
-                const [id] = held.splice(which % held.length, 1);
+                if (id !== undefined) fetchedIds.push(id);
+              } else if (fetchedIds.length > 0) {
+                const [id] = fetchedIds.splice(which % fetchedIds.length, 1);
                 const mode = which % 2 === 0 ? 'giveBack' : 'lost';
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'waiting');
                 assert.equal(await scheduler.active[mode](id!, 'r1'), 'not-held');

@@ -15,7 +15,7 @@ export interface Holding {
   readonly runtimeId: string;
 }
 
-/** A job that a runtime has, by the fetch that handed it over. */
+/** A job that a runtime holds, and the fetch that handed it over. */
 export interface HeldJob extends Holding {
   /** Token of the fetch; empty for a job without a lock. */
   readonly fetchToken: string;
@@ -34,8 +34,8 @@ export interface ActiveJob {
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
- * Jobs that runtimes hold. BullMQ marks a job as active and writes the runtime's id on it in one step. One script takes the job away again
- * and settles its invocation in the same step, so that no invocation is lost between two writes.
+ * Jobs that runtimes hold. take-jobs.lua marks a job as active and writes the runtime's id on it in one step. leave-active.lua takes the
+ * job away and settles its invocation in one step. So no invocation is lost between two writes.
  */
 export class ActiveJobs {
   readonly #store: Store;
@@ -48,10 +48,10 @@ export class ActiveJobs {
     this.#queue = store.keys.jobs;
   }
 
-  /** Lists the jobs that a runtime holds, except those for which `passed` returns true. */
-  async heldBy(runtimeId: string, passed: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
+  /** Lists the jobs that a runtime holds, except those for which `isExcluded` returns true. */
+  async heldBy(runtimeId: string, isExcluded: (id: string) => boolean = () => false): Promise<ActiveJob[]> {
     const ids = await this.#store.call((redis) => redis.smembers(this.#store.keys.held(runtimeId)));
-    const wanted = ids.filter((id) => !passed(id));
+    const wanted = ids.filter((id) => !isExcluded(id));
     const jobs = await Promise.all(
       wanted.map(async (id) => {
         const job = `${this.#queue}:${id}`;
@@ -88,14 +88,14 @@ export class ActiveJobs {
   /**
    * Removes a job that its runtime is done with. An invocation that has not ended yet ends as `internal`.
    *
-   * @param token of the fetch: a job that was given back and fetched again since, even by the same runtime, is left alone.
+   * @param token the fetch's token. A job that was given back and fetched again, even by the same runtime, has another token and stays.
    */
   over(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime stopped without ending this invocation.';
     return this.#leave(id, runtimeId, 'over', 'internal', message, token);
   }
 
-  /** Takes a job from a dead runtime. A received attempt fails or starts again; any other job goes back into the queue. `token` as with `over`. */
+  /** Takes a job from a dead runtime. An attempt that the runtime received fails or restarts; any other job is requeued. `token` as with `over`. */
   lost(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     return this.#leave(id, runtimeId, 'lost', 'runtime-lost', 'The runtime that ran this invocation was lost.', token);
   }

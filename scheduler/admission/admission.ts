@@ -36,7 +36,7 @@ export interface PlatformCapacity {
 
 /** Faults that a ledger check found. All are zero unless Redis lost acknowledged writes or the platform has a bug. */
 export interface Repairs {
-  /** Entries of invocations that have ended or are unknown. */
+  /** Ledger entries removed, because their invocations have ended or are unknown. */
   readonly dropped: number;
   /** Queued invocations that were in no list and are back in their queues. */
   readonly returned: number;
@@ -127,8 +127,8 @@ export class Admission {
   }
 
   /**
-   * Checks the ledger against the invocations and repairs it. Every call looks at all admitted invocations and at the next part of those
-   * that have not ended. Returns null when another process did so within the interval.
+   * Checks the ledger against the invocations and repairs it. A check covers all admitted invocations, and the next part of the
+   * invocations that have not ended. Returns null, without a check, when another call made one within the interval.
    */
   async repair(intervalMs = REPAIR_INTERVAL_MS): Promise<Repairs | null> {
     const reply = await this.#run(REPAIR, intervalMs);

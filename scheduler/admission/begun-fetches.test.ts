@@ -17,8 +17,8 @@ describe('attempts that begin with the fetch of their jobs', () => {
   after(() => redis.stop());
 
   /**
-   * A runtime whose runs end when the test orders it, or with the signal. Its fetches begin up to `begins` attempts.
-   * @param of the platform; a new one by default
+   * Starts a runtime whose runs end when the test says so or their signal aborts. Each fetch begins up to `begins` attempts.
+   * @param of a scheduler whose platform the runtime joins; a new platform by default
    */
   async function start(begins = 4, of?: Scheduler, leaseMs?: number) {
     const most = { begins };
@@ -65,7 +65,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
         await scheduler.invocations.finish(id, attempt.epoch, attempt.nextSeq, end, null);
       },
     });
-    // The worker has opened its own connection last.
+    // The lease opened the last connection but one, and the worker the last.
     const [vital, fetching] = connections.slice(-2);
     assert.ok(vital && fetching);
     await worker.start();
@@ -147,7 +147,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
-    const lost = await scheduler.invocations.get(id);
+    const lostRecord = await scheduler.invocations.get(id);
     const recovery = await scheduler.runtimes.recover(lease.id);
     assert.equal(recovery.waiting, 1);
     const queued = await scheduler.invocations.get(id);
@@ -157,7 +157,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await eventually(() => next.runs.has(id), 'another runtime has the job');
     stream().destroy();
     const outcome = next.runs.get(id)?.begun;
-    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1 && outcome.epoch > (lost?.epoch ?? 0));
+    assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1 && outcome.epoch > (lostRecord?.epoch ?? 0));
     next.runs.get(id)?.finish();
     await reaches(scheduler, id, 'succeeded');
     assert.equal(runs.size, 0);
@@ -198,15 +198,15 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const { keys, redis: commands } = scheduler.store;
     const unreceived = async () =>
       (await commands.hkeys(keys.fetch(lease.id))).some((field) => field.startsWith('jobs'));
-    let cut = false;
+    let isDisconnected = false;
     // This runs before the runtime's connection has written anything.
     hooks.fetched = () => {
-      cut = true;
+      isDisconnected = true;
       stream().destroy();
       fetching.disconnect();
     };
     const id = await submit(scheduler);
-    await eventually(() => cut, 'the runtime has the answer');
+    await eventually(() => isDisconnected, 'the runtime has the answer');
     await eventually(() => runs.has(id), 'the attempt runs');
     assert.equal(await unreceived(), false);
     assert.equal((await scheduler.runtimes.recover(lease.id)).failed, 1);
@@ -260,7 +260,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     stream().pause();
     const id = await submit(scheduler);
     await reaches(scheduler, id, 'running');
-    const held = worker.pause(true).then(() => worker.running);
+    const runningAtPause = worker.pause(true).then(() => worker.running);
     most.begins = 0;
     fetching.disconnect();
     stream().destroy();
@@ -268,7 +268,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     // A store that finds the connection ended gives up the fetch.
     await setImmediate();
     await fetching.connect();
-    assert.equal(await held, 1, 'the pause waits for the repeated fetch');
+    assert.equal(await runningAtPause, 1, 'the pause waits for the repeated fetch');
     await eventually(() => runs.has(id), 'the attempt runs');
     const outcome = runs.get(id)?.begun;
     assert.ok(outcome && 'epoch' in outcome && outcome.attempt === 1);
@@ -285,10 +285,10 @@ describe('attempts that begin with the fetch of their jobs', () => {
     vital.disconnect();
     await assert.rejects(worker.pause(true), { code: 'store-unavailable' });
     await vital.connect();
-    const held = worker.pause(true).then(() => worker.running);
+    const runningAtPause = worker.pause(true).then(() => worker.running);
     await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'Redis has the pause');
     stream().resume();
-    assert.equal(await held, 1);
+    assert.equal(await runningAtPause, 1);
     await eventually(() => runs.has(id), 'the attempt runs');
     runs.get(id)?.finish();
     await reaches(scheduler, id, 'succeeded');

@@ -47,11 +47,11 @@ const anyOffer: fc.Arbitrary<Offer> = fc
 const anyOrder = fc.record({
   runtime: fc.nat(4),
   offer: fc.oneof({ weight: 6, arbitrary: anyOffer }, { weight: 2, arbitrary: fc.constant(null) }),
-  /** A runtime takes another invocation, or one that it holds ends. */
+  /** The runtime takes another invocation, or the oldest invocation that any runtime holds ends. */
   held: fc.constantFrom('one more', 'one less', 'no change', 'no change', 'no change'),
 });
 
-/** Sums over descriptions, of runtimes that hold nothing when they take no jobs. */
+/** Computes the capacity from all descriptions; runtimes that take no jobs must hold no invocations. */
 function capacityOf(offers: readonly Offer[]): Record<string, number> {
   const accepting = offers.filter((offer) => offer.accepting);
   const sum = (pick: (offer: Offer) => number) => accepting.reduce((all, offer) => all + pick(offer), 0);
@@ -81,7 +81,7 @@ function capacityOf(offers: readonly Offer[]): Record<string, number> {
 
 const NUMBERS = /^(slots|pace|starts|reserve|pages:.*)$/;
 
-/** Everything that Redis keeps of the capacity; sets in order. */
+/** Everything that Redis stores about the capacity; sets are sorted, so that two readings compare equal. */
 async function stored({ store }: Scheduler): Promise<Record<string, unknown>> {
   const { redis, keys } = store;
   const all: Record<string, unknown> = {};
@@ -187,8 +187,15 @@ test('admission uses a capacity that an earlier release wrote as it is, and the 
     for (const tenant of tenants) await submit(tenant);
     const before = await used();
     await client.hdel(`${keys.admission}:capacity`, 'leaving', 'overcommit', 'first');
-    const own = ['offers', 'kinds', 'pools', 'places', 'hosts:m', ...models.map(({ host }) => `reporters:m@${host}`)];
-    await client.del(own.map((part) => `${keys.admission}:${part}`));
+    const newParts = [
+      'offers',
+      'kinds',
+      'pools',
+      'places',
+      'hosts:m',
+      ...models.map(({ host }) => `reporters:m@${host}`),
+    ];
+    await client.del(newParts.map((part) => `${keys.admission}:${part}`));
     for (const tenant of tenants) await submit(tenant);
     assert.deepEqual(
       (await used()).sort(),

@@ -23,25 +23,25 @@ async function expected(scheduler: ReturnType<typeof openTestScheduler>, options
 test('expected pages are declared, else learned, else four of the first model', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, { slots: 4, pages: { b: 100, a: 100 } });
-  const of = (options: Partial<Submission>) => expected(scheduler, options);
-  assert.deepEqual(await of({}), { a: 4 }, 'the first model of the platform');
-  assert.deepEqual(await of({ models: ['b', 'a'] }), { b: 4 });
-  assert.deepEqual(await of({ models: ['b'], expectedPages: 7 }), { b: 7 });
-  assert.deepEqual(await of({ expectedPages: 6.2 }), { a: 7 });
-  assert.deepEqual(await of({ models: ['b'], expectedPages: { a: 1, b: 2, gone: 3 } }), { a: 1, b: 2 });
-  assert.deepEqual(await of({ expectedPages: 0 }), {});
+  const expectedOf = (options: Partial<Submission>) => expected(scheduler, options);
+  assert.deepEqual(await expectedOf({}), { a: 4 }, 'the first model of the platform');
+  assert.deepEqual(await expectedOf({ models: ['b', 'a'] }), { b: 4 });
+  assert.deepEqual(await expectedOf({ models: ['b'], expectedPages: 7 }), { b: 7 });
+  assert.deepEqual(await expectedOf({ expectedPages: 6.2 }), { a: 7 });
+  assert.deepEqual(await expectedOf({ models: ['b'], expectedPages: { a: 1, b: 2, gone: 3 } }), { a: 1, b: 2 });
+  assert.deepEqual(await expectedOf({ expectedPages: 0 }), {});
   const run = (version: string) => ({ tenant: 'default', function: 'story', version });
   await scheduler.admission.observe(run('needs-none'), { pages: {}, memoryMb: 3 });
   assert.deepEqual(
-    await of({ version: 'needs-none', models: ['b'] }),
+    await expectedOf({ version: 'needs-none', models: ['b'] }),
     {},
     'admission also learns from a run without pages',
   );
   await scheduler.admission.observe(run('two'), { pages: { a: 9 }, memoryMb: 3 });
   await scheduler.admission.observe(run('two'), { pages: { b: 3 }, memoryMb: 3 });
-  assert.deepEqual(await of({ version: 'two' }), { a: 9, b: 3 }, 'with few samples, the largest peak counts');
+  assert.deepEqual(await expectedOf({ version: 'two' }), { a: 9, b: 3 }, 'with few samples, the largest peak counts');
   assert.deepEqual(
-    await of({ version: 'two', models: ['b'], expectedPages: 1 }),
+    await expectedOf({ version: 'two', models: ['b'], expectedPages: 1 }),
     { b: 1 },
     'declared pages win over learned ones',
   );
@@ -100,8 +100,8 @@ test('learned pages are the 95th percentile of the last 64 peaks', async () => {
       versions += 1;
       const run = { tenant: 'default', function: 'story', version: `v${versions}` };
       await Promise.all(peaks.map((m) => scheduler.admission.observe(run, { pages: { m }, memoryMb: 1 })));
-      const kept = peaks.slice(-64).toSorted((a, b) => a - b);
-      const percentile = kept.findLast((_, i) => i < Math.ceil(0.95 * kept.length));
+      const sortedLast64 = peaks.slice(-64).toSorted((a, b) => a - b);
+      const percentile = sortedLast64.findLast((_, i) => i < Math.ceil(0.95 * sortedLast64.length));
       assert.deepEqual(await expected(scheduler, run), { m: percentile });
     }),
     { seed: 20261123, numRuns: 30 },

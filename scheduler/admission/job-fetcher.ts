@@ -14,16 +14,16 @@ const TAKE_JOBS = loadScript(new URL('./scripts/take-jobs.lua', import.meta.url)
 /** Longest blocking wait for a job in a platform of few runtimes; also the longest delay after a lost wake-up. */
 const BLOCK_SECONDS = 2;
 /**
- * Up to this number of runtimes, a wait has the length above. With more, it grows in proportion, up to the next bound: the runtimes together then
- * look as often as before, and each look finds all jobs.
+ * Number of runtimes up to which a wait lasts `BLOCK_SECONDS`. With more, waits grow in proportion, up to `MAX_BLOCK_SECONDS`: all runtimes
+ * together then fetch no more often, and each fetch finds all jobs.
  */
-const WAITING_AT_PACE = 8;
-const MOST_BLOCK_SECONDS = 8;
+const MAX_RUNTIMES_AT_SHORTEST_WAIT = 8;
+const MAX_BLOCK_SECONDS = 8;
 /** Time after its end at which a blocking wait without an answer counts as lost with its connection. */
 const LOST_WAIT_MS = 2000;
-/** A longer wait also counts as lost when Redis has answered no renewal for this many leases. */
+/** A wait longer than `BLOCK_SECONDS` also counts as lost when Redis has answered no lease renewal for this many lease lengths. */
 const LOST_LEASES = 1.5;
-/** Number of such checks during one lease. */
+/** Checks for such a lost wait during one lease length. */
 const CHECKS_PER_LEASE = 2;
 /**
  * Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for
@@ -32,13 +32,13 @@ const CHECKS_PER_LEASE = 2;
 const LOST_FETCH_MS = 10_000;
 /** Time after which Redis forgets a request to end a wait. */
 const WAKE_MS = 4000;
-/** Maximum jobs of one fetch: a fraction of a millisecond of Redis. */
-const MAX_TAKEN = 16;
+/** Maximum jobs of one fetch: they cost Redis a fraction of a millisecond. */
+const MAX_JOBS_PER_FETCH = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
 
-/** Part of a lease that must be left for a fetch: a healthy runtime renews its lease whenever a quarter of it has passed. */
-const LEAST_LEASE = 0.5;
+/** Fraction of a lease that must be left for a fetch: a healthy runtime renews its lease whenever a quarter has passed. */
+const MIN_LEASE_LEFT = 0.5;
 
 /** A job that a runtime has fetched. */
 export interface FetchedJob {
@@ -50,14 +50,14 @@ export interface FetchedJob {
 /** Limits of a fetch. */
 export interface FetchBounds {
   readonly jobs: number;
-  /** Attempts that begin with the fetch. */
+  /** Maximum number of attempts that the fetch itself begins. */
   readonly begins: number;
 }
 
 export interface JobFetcherOptions {
   /** The lease of the runtime that takes the jobs. */
   readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs' | 'answeredAt'>;
-  /** True when the begun attempts show their events to followers themselves. */
+  /** True when the runtime itself shows the events of begun attempts to followers. */
   readonly shown: boolean;
   /** Receives the errors of jobs that cannot be read. */
   readonly onError: (error: unknown) => void;
@@ -137,17 +137,25 @@ export class JobFetcher {
         keys.alive(runtimeId),
       ],
       [
-        ...[keys.prefix, `${this.#jobsKey}:`, runtimeId, fetchToken, LOCK_MS, Math.min(jobs, MAX_TAKEN), begins],
+        ...[
+          keys.prefix,
+          `${this.#jobsKey}:`,
+          runtimeId,
+          fetchToken,
+          LOCK_MS,
+          Math.min(jobs, MAX_JOBS_PER_FETCH),
+          begins,
+        ],
         ...[this.#areEventsShown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
-        LEAST_LEASE * leaseMs,
+        MIN_LEASE_LEFT * leaseMs,
       ],
       1000 * this.#blockSeconds + LOST_FETCH_MS,
     );
     this.#pendingToken = null;
     const [remainingJobCount, now, runtimes, ...takenJobs] = tuple(reply);
     this.#hasMore = Number(remainingJobCount) > 0;
-    const waitFactor = Math.max(1, Number(runtimes) / WAITING_AT_PACE);
-    this.#blockSeconds = Math.min(BLOCK_SECONDS * waitFactor, MOST_BLOCK_SECONDS);
+    const waitFactor = Math.max(1, Number(runtimes) / MAX_RUNTIMES_AT_SHORTEST_WAIT);
+    this.#blockSeconds = Math.min(BLOCK_SECONDS * waitFactor, MAX_BLOCK_SECONDS);
     if (Number(remainingJobCount) < 0) return null;
     const fetchedJobs: FetchedJob[] = [];
     for (let i = 0; i < takenJobs.length; i += 2) {
@@ -166,9 +174,9 @@ export class JobFetcher {
   }
 
   /**
-   * Tells Redis that this runtime has the jobs of a fetch. Until then, recovery takes their attempts for ones that have not run. So none
-   * may run before the returned function has answered which of them this runtime still holds. The commands leave at the end of this turn,
-   * in one write with the next fetch. When they have failed, the function sends them again, over another connection. It throws `StoreError`.
+   * Tells Redis that this runtime has received the jobs of a fetch. Until then, recovery assumes that their attempts have not run. So no
+   * attempt may run before the returned function resolves to the ids that this runtime still holds. The commands leave at the end of this
+   * turn, in one write with the next fetch. If they failed, that function resends them over the shared connection. It throws `StoreError`.
    */
   confirmReceived(fetchedJobs: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
     const jobs = fetchedJobs.flatMap(({ job, begun }) => (begun === null ? [] : [job]));

@@ -55,15 +55,15 @@ describe('admission of invocations with latency targets', () => {
         fc.array(fc.nat(1000), { minLength: 50, maxLength: 200 }),
         (slots, quota, choices) => {
           const policy = new AdmissionPolicy({ slots, starts: MANY, reserve: 0, pages: {} });
-          const open = new Set<string>();
+          const openWithTargets = new Set<string>();
           const running: Demand[] = [];
           let arrivals = 0;
-          let without = 0;
+          let roundsWithoutOrdinary = 0;
           const fill = () => {
             // The quota grants no more than the tenant may run at once (`create.lua`).
-            while (open.size < Math.min(quota, slots)) {
+            while (openWithTargets.size < Math.min(quota, slots)) {
               const id = `live${++arrivals}`;
-              open.add(id);
+              openWithTargets.add(id);
               policy.enter({ id, tenant: 't', arrival: 1, pages: {}, latency: true }, arrivals);
             }
             while (policy.queue('t').length < 6)
@@ -72,11 +72,11 @@ describe('admission of invocations with latency targets', () => {
           for (const choice of choices) {
             fill();
             running.push(...policy.admit(arrivals));
-            without = running.some(({ latency }) => !latency) ? 0 : without + 1;
-            assert.ok(without <= 1, 'the others starve');
+            roundsWithoutOrdinary = running.some(({ latency }) => !latency) ? 0 : roundsWithoutOrdinary + 1;
+            assert.ok(roundsWithoutOrdinary <= 1, 'the others starve');
             const [ended] = running.splice(choice % running.length, 1);
             policy.leave(ended?.id ?? '', arrivals);
-            open.delete(ended?.id ?? '');
+            openWithTargets.delete(ended?.id ?? '');
             running.push(...policy.admit(arrivals));
           }
         },

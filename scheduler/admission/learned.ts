@@ -12,8 +12,8 @@ export const LEARNED_MS = 30 * 86_400_000;
 
 /** A peak as the scripts take it: pairs of model, or `MEMORY`, and a whole number. */
 export function peakPairs({ pages, memoryMb }: Peak): (string | number)[] {
-  return Object.entries({ ...pages, [MEMORY]: memoryMb }).flatMap(([model, held]) => [
+  return Object.entries({ ...pages, [MEMORY]: memoryMb }).flatMap(([model, peak]) => [
     model,
-    Math.max(0, Math.ceil(held)),
+    Math.max(0, Math.ceil(peak)),
   ]);
 }

@@ -40,10 +40,10 @@ test('under random acts of two runtimes and a canceller, an invocation has one g
         const { id } = await scheduler.submit(submission({ restartable }));
         const attempts = RUNTIMES.map(() => ({ epoch: -1, seq: 0 }));
         const epochs: number[] = [];
-        const said: string[] = [];
+        const appendedData: string[] = [];
         for (const [step, { kind, by }] of commands.entries()) {
           const runtimeId = RUNTIMES[by] ?? 'r1';
-          const mine = attempts[by] ?? { epoch: -1, seq: 0 };
+          const attempt = attempts[by] ?? { epoch: -1, seq: 0 };
           if (kind === 'fetch') await workers[by]?.worker.getNextJob('token', { block: false });
           else if (kind === 'begin') {
             const holder = await active.holder(id);
@@ -53,24 +53,24 @@ test('under random acts of two runtimes and a canceller, an invocation has one g
             epochs.push(begun.epoch);
             attempts[by] = { epoch: begun.epoch, seq: begun.nextSeq };
           } else if (kind === 'append') {
-            if (mine.epoch < 0) continue;
+            if (attempt.epoch < 0) continue;
             const data = `"${step}"`;
-            const outcome = await invocations.append(id, mine.epoch, mine.seq, [{ event: 'message', data }]);
+            const outcome = await invocations.append(id, attempt.epoch, attempt.seq, [{ event: 'message', data }]);
             assert.equal(
               outcome === 'ok',
-              mine.epoch === (await invocations.get(id))?.epoch && (await invocations.get(id))?.status === 'running',
+              attempt.epoch === (await invocations.get(id))?.epoch && (await invocations.get(id))?.status === 'running',
             );
             if (outcome !== 'ok') continue;
-            said.push(data);
-            mine.seq += 1;
+            appendedData.push(data);
+            attempt.seq += 1;
           } else if (kind === 'finish') {
-            if (mine.epoch >= 0)
-              await invocations.finish(id, mine.epoch, mine.seq, { event: 'result', data: '{}' }, null);
+            if (attempt.epoch >= 0)
+              await invocations.finish(id, attempt.epoch, attempt.seq, { event: 'result', data: '{}' }, null);
           } else if (kind === 'requeue') {
-            if (mine.epoch < 0) continue;
-            const outcome = await invocations.requeue(id, mine.epoch, mine.seq, 'room for others', null);
+            if (attempt.epoch < 0) continue;
+            const outcome = await invocations.requeue(id, attempt.epoch, attempt.seq, 'room for others', null);
             if (outcome === 'requeued')
-              assert.equal(await invocations.requeue(id, mine.epoch, mine.seq, '', null), outcome);
+              assert.equal(await invocations.requeue(id, attempt.epoch, attempt.seq, '', null), outcome);
           } else if (kind === 'cancel') await scheduler.cancel(id, 'enough');
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);
@@ -91,7 +91,7 @@ test('under random acts of two runtimes and a canceller, an invocation has one g
         assert.deepEqual(terminal, events.slice(-1));
         assert.deepEqual(
           events.filter(({ event }) => event === 'message').map(({ data }) => data),
-          said,
+          appendedData,
         );
         assert.deepEqual(
           epochs,

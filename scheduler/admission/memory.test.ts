@@ -12,7 +12,7 @@ before(async () => {
 after(() => redis.stop());
 
 /** Opens a scheduler with a runtime that offers `room`. Both close when the test ends, passed or failed. */
-async function offering(context: TestContext, room: Parameters<typeof offer>[1]): Promise<Scheduler> {
+async function openWithOffer(context: TestContext, room: Parameters<typeof offer>[1]): Promise<Scheduler> {
   const scheduler = openTestScheduler(redis);
   const lease = await offer(scheduler, room);
   context.after(async () => {
@@ -47,14 +47,14 @@ async function endAll(scheduler: Scheduler, ids: readonly string[]) {
 }
 
 test('40 invocations of 1 GiB each on 4 GiB run at most four at a time, and all run', async (context) => {
-  const scheduler = await offering(context, { slots: 1000, memoryMb: 4096 });
+  const scheduler = await openWithOffer(context, { slots: 1000, memoryMb: 4096 });
   const ids = await submit(scheduler, 40, { limits: limits(1024), expectedMemoryMb: 1024 });
   assert.deepEqual(await endAll(scheduler, ids), { most: 4, mostMb: 4096 });
   assert.equal(await used(scheduler), 0);
 });
 
 test('expected memory is learned, else declared, else 8 MiB, and never above the instance limit', async (context) => {
-  const scheduler = await offering(context, { slots: 1000, memoryMb: 4096 });
+  const scheduler = await openWithOffer(context, { slots: 1000, memoryMb: 4096 });
   const expected = async (options: Partial<Submission>) => {
     const [id = ''] = await submit(scheduler, 1, options);
     const memoryMb = await used(scheduler);
@@ -70,7 +70,7 @@ test('expected memory is learned, else declared, else 8 MiB, and never above the
 });
 
 test('expected memory counts against no quota of KV pages, and pages count against no memory', async (context) => {
-  const scheduler = await offering(context, { slots: 1000, pages: { m: 100 }, memoryMb: 4096 });
+  const scheduler = await openWithOffer(context, { slots: 1000, pages: { m: 100 }, memoryMb: 4096 });
   const change = { quota: 'kv-pages', function: null, limit: 8, until: null } as const;
   await scheduler.quotas.set('default', change, { author: 'test', reason: '' });
   await submit(scheduler, 2, { limits: limits(64), expectedMemoryMb: 64, models: ['m'], expectedPages: 4 });
@@ -82,7 +82,7 @@ test('expected memory counts against no quota of KV pages, and pages count again
 });
 
 test('admission refuses an instance limit above all memory, stores nothing, and starts one equal to it', async (context) => {
-  const scheduler = await offering(context, { slots: 1000, memoryMb: 256 });
+  const scheduler = await openWithOffer(context, { slots: 1000, memoryMb: 256 });
   const id = 'too-large';
   await assert.rejects(scheduler.submit(submission({ id, limits: limits(257) })), {
     code: 'above-memory',

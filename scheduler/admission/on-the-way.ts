@@ -2,12 +2,12 @@
 export interface OnItsWay {
   readonly id: string;
   readonly tenant: string;
-  /** Its admission number, minus the number of invocations that it goes ahead of. */
+  /** Its admission number, minus the number of earlier invocations that it may overtake. */
   readonly place: number;
-  /** True when its tenant held few slots. */
-  readonly few: boolean;
+  /** True when its tenant held few slots, or it has latency targets. */
+  readonly mayUseReserve: boolean;
   /** True when it has latency targets. */
-  readonly latency: boolean;
+  readonly hasLatencyTargets: boolean;
 }
 
 /** The invocations that are on their way to runtimes. */
@@ -21,16 +21,17 @@ export class OnTheWay {
 
   /** Counts the invocations of tenants that held few slots, and of the other tenants. */
   counts(): { readonly few: number; readonly others: number } {
-    const few = this.#list.filter((one) => one.few).length;
+    const few = this.#list.filter((one) => one.mayUseReserve).length;
     return { few, others: this.#list.length - few };
   }
 
   /** Inserts an invocation by its place. An invocation without latency targets also goes behind all others of its tenant. */
-  send(one: OnItsWay): void {
+  send(invocation: OnItsWay): void {
     const predecessorIndex = this.#list.findLastIndex(
-      ({ tenant, place }) => (tenant === one.tenant && !one.latency) || place < one.place,
+      ({ tenant, place }) =>
+        (tenant === invocation.tenant && !invocation.hasLatencyTargets) || place < invocation.place,
     );
-    this.#list.splice(predecessorIndex + 1, 0, one);
+    this.#list.splice(predecessorIndex + 1, 0, invocation);
   }
 
   remove(id: string): void {

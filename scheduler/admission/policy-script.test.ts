@@ -19,7 +19,7 @@ after(() => redis.stop());
 
 for (const { tenants, length, numRuns } of [
   { tenants: 4, length: 120, numRuns: ALL ? 600 : 100 },
-  // More tenants than `LOOK`.
+  // More tenants than admission looks at in one step (`LOOK`).
   { tenants: 40, length: 240, numRuns: ALL ? 150 : 25 },
 ]) {
   test(`the script decides like the policy among ${tenants} tenants, and its sums equal its entries`, async () => {

@@ -23,9 +23,9 @@ const total = (all: Iterable<Pages>): number =>
   [...all].flatMap(Object.entries).reduce((sum, [model, count]) => sum + (model === MEMORY ? 0 : count), 0);
 
 /** The pages that a head needs: of each model at most its tenant's limit. */
-const needed = ({ pages }: Demand, { pages: most = Number.POSITIVE_INFINITY }: Limits): Pages =>
+const needed = ({ pages }: Demand, { pages: pageLimit = Number.POSITIVE_INFINITY }: Limits): Pages =>
   Object.fromEntries(
-    Object.entries(pages).map(([model, count]) => [model, model === MEMORY ? count : Math.min(count, most)]),
+    Object.entries(pages).map(([model, count]) => [model, model === MEMORY ? count : Math.min(count, pageLimit)]),
   );
 
 /** Keeps three invocations of each tenant waiting while simulated time passes. Returns the slot-ms held, by tenant. */
@@ -34,7 +34,7 @@ function simulate(
   backlog: ReadonlyMap<string, { readonly runMs: (i: number) => number; readonly from: number }>,
   untilMs: number,
 ): Map<string, number> {
-  const held = new Map<string, number>();
+  const slotMsByTenant = new Map<string, number>();
   const running: { readonly endsAt: number; readonly id: string; readonly tenant: string }[] = [];
   let arrivals = 0;
   let now = 0;
@@ -48,7 +48,7 @@ function simulate(
     for (const { id, tenant } of policy.admit(now)) {
       const runMs = backlog.get(tenant)?.runMs(Number(id)) ?? 0;
       running.push({ id, tenant, endsAt: now + runMs });
-      held.set(tenant, (held.get(tenant) ?? 0) + Math.min(runMs, untilMs - now));
+      slotMsByTenant.set(tenant, (slotMsByTenant.get(tenant) ?? 0) + Math.min(runMs, untilMs - now));
     }
     running.sort((a, b) => a.endsAt - b.endsAt);
     const next = running.shift();
@@ -59,7 +59,7 @@ function simulate(
     now = Math.max(now, next.endsAt);
     policy.leave(next.id, now);
   }
-  return held;
+  return slotMsByTenant;
 }
 
 describe('admission policy', () => {
@@ -85,8 +85,8 @@ describe('admission policy', () => {
           if (step.admitted.length > 0) {
             assert.ok(admitted.size <= capacity.slots);
             for (const [model, pages] of Object.entries(capacity.pages)) {
-              const news = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
-              assert.ok(!news || used(model) <= pages, 'pages above capacity');
+              const addsPages = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
+              assert.ok(!addsPages || used(model) <= pages, 'pages above capacity');
             }
           }
           for (const id of step.admitted) {
@@ -116,7 +116,7 @@ describe('admission policy', () => {
             const own = countedOf(tenant);
             const limit = limits.get(tenant) ?? {};
             const need = needed(demand, limit);
-            const may =
+            const isAllowed =
               !limit.suspended &&
               own.length < (limit.concurrency ?? Number.POSITIVE_INFINITY) &&
               (own.length === 0 || total([...own, need]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
@@ -124,9 +124,9 @@ describe('admission policy', () => {
               const pages = capacity.pages[model];
               return pages === undefined || used(model) === 0 || used(model) + count <= pages;
             });
-            // A head that waits for memory may stay in the queue here.
+            // A head that waits for free memory may stay in the queue although its expected pages fit.
             const waits = demand.short !== undefined && admitted.size > 0;
-            assert.ok(!may || !fits || waits, 'the head could have started');
+            assert.ok(!isAllowed || !fits || waits, 'the head could have started');
           }
         }
         // No starvation: every waiting invocation starts once those before it have ended.
@@ -198,20 +198,20 @@ describe('admission policy', () => {
             running.push(...ids);
             return ids;
           };
-          const small = () => {
+          const enterSmall = () => {
             for (let i = 0; i < tenants; i += 1) {
               if (policy.queue(`t${i}`).length < 2) enter(`t${i}`, sizes.next().value);
             }
           };
           for (let i = 0; i < 30; i += 1) {
-            small();
+            enterSmall();
             admit();
           }
           enter('big', pages - 1);
           admit();
           for (let i = 0; started < 0; i += 1) {
             assert.ok(i < 2000, 'the head starves');
-            small();
+            enterSmall();
             policy.leave(running.shift()!, arrivals);
             if (admit().some((id) => id.startsWith('big'))) started = i;
           }
@@ -234,19 +234,19 @@ describe('admission policy', () => {
     admit(0);
     running.length = 0;
     let arrivals = 0;
-    const others = () => {
+    const enterOthers = () => {
       for (let i = 0; i < 12; i += 1) {
         if (policy.queue(`t${i}`).length > 1) continue;
         arrivals += 1;
         policy.enter({ id: `t${i}-${arrivals}`, tenant: `t${i}`, arrival: arrivals, pages: { m: 60 } }, arrivals);
       }
     };
-    for (let i = 0; i < 5; i += 1) others();
+    for (let i = 0; i < 5; i += 1) enterOthers();
     admit(arrivals);
     policy.enter({ id: 'big', tenant: 'big', arrival: arrivals, pages: { m: 110 } }, arrivals);
     for (let ended = 0; ; ended += 1) {
       assert.ok(ended < 100, 'the head starves');
-      others();
+      enterOthers();
       policy.leave(running.shift() ?? '', arrivals);
       if (admit(arrivals).includes('big')) break;
     }
@@ -282,11 +282,11 @@ describe('admission policy', () => {
             tenants.map(({ runMs }, i) => [`t${i}`, { from: 0, runMs: (n: number) => runMs * (0.5 + (n % 11) / 10) }]),
           );
           for (const [i, { weight }] of tenants.entries()) policy.limit(`t${i}`, { weight });
-          const held = simulate(policy, backlog, 150_000);
+          const slotMsByTenant = simulate(policy, backlog, 150_000);
           const weights = tenants.reduce((all, { weight }) => all + weight, 0);
-          const all = [...held.values()].reduce((a, b) => a + b, 0);
+          const totalSlotMs = [...slotMsByTenant.values()].reduce((a, b) => a + b, 0);
           for (const [i, { weight }] of tenants.entries()) {
-            const share = (held.get(`t${i}`) ?? 0) / all;
+            const share = (slotMsByTenant.get(`t${i}`) ?? 0) / totalSlotMs;
             assert.ok(
               Math.abs(share - weight / weights) < 0.04,
               `${share} of the slot time instead of ${weight / weights}`,
@@ -296,7 +296,7 @@ describe('admission policy', () => {
       ),
       {
         ...{ seed: 20261122, numRuns: process.env.PIE_TEST_ALL ? 40 : 10 },
-        // The least time that an invocation is charged for matters beside short runs alone.
+        // The minimum time charged per invocation makes a difference only for short runs.
         examples: [[[50, 2000].map((runMs) => ({ weight: 100, runMs })), 16]],
       },
     );
@@ -308,16 +308,16 @@ describe('admission policy', () => {
     // One tenant runs alone for a long time; then both get an equal part at once and from then on.
     const alone = simulate(policy, new Map([['early', { from: 0, runMs }]]), 60_000);
     assert.ok((alone.get('early') ?? 0) > 590_000);
-    const both = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
-    const held = simulate(
-      both,
+    const sharedPolicy = new AdmissionPolicy({ slots: 10, pages: {}, reserve: 0, starts: MANY });
+    const slotMsByTenant = simulate(
+      sharedPolicy,
       new Map([
         ['early', { from: 0, runMs }],
         ['late', { from: 50_000, runMs }],
       ]),
       60_000,
     );
-    const late = held.get('late') ?? 0;
+    const late = slotMsByTenant.get('late') ?? 0;
     assert.ok(Math.abs(late - 50_000) < 2000, `${late} of 100000 slot-ms since the late tenant came`);
   });
 
@@ -381,20 +381,20 @@ describe('admission policy', () => {
     while (policy.admitted < 60) for (const { id } of policy.admit(0)) policy.begin(id);
     const running: string[] = [];
     let next = 0;
-    let large = 0;
+    let largeStarts = 0;
     for (let ms = 1; ms <= 100; ms += 1) {
       for (let i = 0; i < 40; i += 1) {
         policy.enter({ id: `s${next}`, tenant: `small${i}`, arrival: 1000 + next, pages: {} }, ms);
         next += 1;
       }
-      large += policy.admit(ms).filter(({ tenant }) => tenant === 'large').length;
+      largeStarts += policy.admit(ms).filter(({ tenant }) => tenant === 'large').length;
       for (const id of policy.onTheirWay.slice(0, 4)) {
         policy.begin(id);
         if (id.startsWith('s')) running.push(id);
       }
       for (const id of running.splice(0)) policy.leave(id, ms);
     }
-    assert.ok(large >= 8, `${large} of the large tenant started`);
+    assert.ok(largeStarts >= 8, `${largeStarts} of the large tenant started`);
   });
 
   test('while runtimes lag, tenants above a few slots are held to the pace, and other tenants start at once', () => {

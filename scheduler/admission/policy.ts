@@ -2,7 +2,7 @@ import { OnTheWay } from './on-the-way.ts';
 
 /** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
-/** After this many overtakings, the policy keeps room for a head. */
+/** After this many overtakings of the head of a tenant's queue, the policy keeps room for that head. */
 export const MAX_OVERTAKEN = 8;
 /** The policy looks for a head that fits among this many tenants, in order of their turns. */
 const LOOK = 16;
@@ -46,7 +46,7 @@ export interface Demand {
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
-/** Limits from a tenant's record and quotas. `pages` is the sum over all models; a head is expected to hold no more of any model. */
+/** Limits from a tenant's record and quotas. `pages` bounds the sum over all models; it also caps the pages expected of a head for each model. */
 export interface Limits {
   readonly weight?: number;
   readonly suspended?: boolean;
@@ -60,7 +60,7 @@ interface Tenant {
   readonly heldPages: Map<string, number>;
   running: number;
   limits: Limits;
-  /** Virtual time that its charges have reached. */
+  /** Virtual finish time: the virtual time up to which it has been charged. */
   finish: number;
   /** Virtual start time of its head; null while no head may start. */
   turn: number | null;
@@ -75,7 +75,7 @@ interface Tenant {
 interface Entry {
   readonly demand: Demand;
   readonly pages: Pages;
-  readonly at: number;
+  readonly admittedAt: number;
   readonly share: number;
 }
 
@@ -101,7 +101,7 @@ interface RemainingCapacity {
  * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant already holds an
  * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
  * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses it with
- * its reason. The count of an admitted invocation leaves out the reserve: one alone keeps no newcomer out. Runtime memory is one more pool
+ * its reason. An invocation counts at most for all pages outside the reserve: it alone keeps no newcomer out. Runtime memory is one more pool
  * (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to runtimes at a time, so an admitted one begins soon. An
  * invocation of a tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own
  * tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other
@@ -305,14 +305,20 @@ export class AdmissionPolicy {
     this.#latestFinish = Math.max(this.#latestFinish, tenant.finish);
     tenant.turn = tenant.finish;
     const cappedPages = Object.fromEntries(
-      neededPages.map(([model, count]) => [model, Math.min(count, this.#ordinary(model))]),
+      neededPages.map(([model, count]) => [model, Math.min(count, this.#ordinaryPages(model))]),
     );
-    this.#ledger.set(demand.id, { demand, pages: cappedPages, at: now, share });
+    this.#ledger.set(demand.id, { demand, pages: cappedPages, admittedAt: now, share });
     if (demand.short) this.#claims.set(demand.id, { at: now, pages: demand.short.pages });
     this.#admissionCount += 1;
-    const few = this.#mayUseReserve(tenant);
-    const place = few ? this.#admissionCount - this.#capacity.starts : this.#admissionCount;
-    this.#onTheWay.send({ id: demand.id, tenant: tenant.name, place, few, latency: demand.latency === true });
+    const mayUseReserve = this.#mayUseReserve(tenant);
+    const place = mayUseReserve ? this.#admissionCount - this.#capacity.starts : this.#admissionCount;
+    this.#onTheWay.send({
+      id: demand.id,
+      tenant: tenant.name,
+      place,
+      mayUseReserve,
+      hasLatencyTargets: demand.latency === true,
+    });
     this.#add(tenant, cappedPages, 1);
     this.#settle(tenant.name);
     return demand;
@@ -326,7 +332,7 @@ export class AdmissionPolicy {
     this.begin(id);
     const tenant = this.#tenant(entry.demand.tenant);
     this.#add(tenant, entry.pages, -1);
-    const charge = (entry.share * Math.max(0, now - entry.at - LEAST_MS)) / weightOf(tenant);
+    const charge = (entry.share * Math.max(0, now - entry.admittedAt - LEAST_MS)) / weightOf(tenant);
     tenant.finish += charge;
     if (tenant.turn !== null) tenant.turn += charge;
     this.#latestFinish = Math.max(this.#latestFinish, tenant.finish);
@@ -372,7 +378,7 @@ export class AdmissionPolicy {
   }
 
   /** Pages of a model outside the reserve. */
-  #ordinary(model: string): number {
+  #ordinaryPages(model: string): number {
     const total = this.#capacity.pages[model];
     return total === undefined ? Number.POSITIVE_INFINITY : total - Math.floor(total * this.#capacity.reserve);
   }
@@ -398,11 +404,13 @@ export class AdmissionPolicy {
     });
   }
 
-  /** True when a tenant already holds an equal part, among `tenants`, of a pool that its head needs. */
-  #holdsItsPart(tenant: Tenant, tenants: number): boolean {
+  /** True when a tenant already holds an equal part, among `waitingTenantCount` tenants, of a pool that its head needs. */
+  #holdsItsPart(tenant: Tenant, waitingTenantCount: number): boolean {
     return pagesOf(tenant).some(([model]) => {
       const heldPages = tenant.heldPages.get(model) ?? 0;
-      return heldPages > 0 && heldPages * tenants >= (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY);
+      return (
+        heldPages > 0 && heldPages * waitingTenantCount >= (this.#capacity.pages[model] ?? Number.POSITIVE_INFINITY)
+      );
     });
   }
 

@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** The runtime renews its lease within a quarter of this, and the reaper runs every fifth of it. */
+/** Length of the lease: the runtime renews it within a quarter of this time, and the reaper runs every fifth. */
 const LEASE_MS = 5000;
 
 test('repair restores the ledger, the sums and the queues after Redis has lost some of their entries', async () => {

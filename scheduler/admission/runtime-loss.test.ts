@@ -31,7 +31,7 @@ describe('a runtime that is lost or leaves', () => {
     const scheduler = openTestScheduler(redis, { leaseMs });
     const runs: Run[] = [];
     const runtimes: { readonly worker: AdmissionWorker; readonly lease: RuntimeLease }[] = [];
-    const start = async (name: string, slots: number, at: 'at once' | 'on order', pages = 0) => {
+    const start = async (name: string, slots: number, when: 'at once' | 'on order', pages = 0) => {
       const model = { contextLength: 1, vocabularySize: 1, pageSize: 1, traits: [], name: 'm', pageCount: pages };
       const lease = await scheduler.runtimes.acquire({ name, slots, models: pages > 0 ? [model] : [] });
       const worker = scheduler.createWorker({
@@ -39,25 +39,25 @@ describe('a runtime that is lost or leaves', () => {
         slots,
         onError: (error) => errors.push(error),
         run: async (job, signal) => {
-          const told = Promise.withResolvers<void>();
+          const ordered = Promise.withResolvers<void>();
           const done = Promise.withResolvers<void>();
           const begun = Promise.withResolvers<AttemptOutcome>();
           const begin = () => {
-            told.resolve();
+            ordered.resolve();
             return begun.promise;
           };
           const finish = () => {
-            told.resolve();
+            ordered.resolve();
             done.resolve();
           };
           runs.push({ runtime: name, id: job.id, begin, finish });
           signal.addEventListener('abort', () => done.resolve());
-          if (at === 'on order') await Promise.race([told.promise, done.promise]);
+          if (when === 'on order') await Promise.race([ordered.promise, done.promise]);
           if (signal.aborted) return;
           const outcome = await scheduler.invocations.beginAttempt(job.id, lease.id, undefined, job.fetchToken);
           begun.resolve(outcome);
           if ('refused' in outcome) return outcome.refused;
-          if (at === 'on order') await done.promise;
+          if (when === 'on order') await done.promise;
           const end = { event: 'result', data: '{}' } as const;
           await scheduler.invocations.finish(job.id, outcome.epoch, outcome.nextSeq, end, null);
         },
@@ -98,12 +98,12 @@ describe('a runtime that is lost or leaves', () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const { lease } = await start('slow', 1, 'at once');
     await scheduler.runtimes.recover(lease.id);
-    const room = await offer(scheduler, { slots: 4 });
+    const extraLease = await offer(scheduler, { slots: 4 });
     const id = await submit(scheduler);
     await start('next', 1, 'at once');
     await succeeded(scheduler, id);
     assert.equal(runs.length, 1);
-    await room.release();
+    await extraLease.release();
     await close();
   });
 
@@ -116,14 +116,14 @@ describe('a runtime that is lost or leaves', () => {
       const observer = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
       const { active, runtimes, store } = observer;
       const lost = active.lost.bind(active);
-      // The observer's call stands still until the runtime has recovered its jobs and fetched this one again.
+      // The observer's call waits until the runtime has recovered its own jobs and fetched this job again.
       active.lost = async (...job) => {
         await eventually(() => runs.length === 2, 'the runtime has the job again');
         assert.ok('epoch' in ((await runs[1]?.begin()) ?? {}));
         return lost(...job);
       };
       const recoverUnregistered = async () => {
-        // Once Redis has both scripts, the two calls below follow each other closely: the runtime may register again at any time.
+        // Loads both scripts into Redis, so that the two calls below run back to back: the runtime may register again at any time.
         await unregister(store, 'none');
         await runtimes.recoverOrphans();
         return (await Promise.all([unregister(store, lease.id), runtimes.recoverOrphans()]))[1];
@@ -141,41 +141,41 @@ describe('a runtime that is lost or leaves', () => {
     const { scheduler, runs, start, close } = await open(LONG_MS);
     const leaving = await start('leaving', 3, 'on order', 30);
     for (let i = 0; i < 3; i += 1) await submit(scheduler, 10);
-    const run = async (count: number, runtime: string) => {
+    const beginFetched = async (count: number, runtime: string) => {
       await eventually(() => runs.length === count, `${count} fetched`);
       for (const one of runs) await one.begin();
       assert.equal(runs.at(-1)?.runtime, runtime);
     };
-    await run(3, 'leaving');
+    await beginFetched(3, 'leaving');
     await start('staying', 2, 'on order', 20);
     const drained = leaving.worker.drain(60_000);
     await eventually(
       async () => (await scheduler.runtimes.list()).some(({ accepting }) => accepting === false),
       'the runtime stops accepting jobs',
     );
-    const room = async () => {
+    const freeCapacity = async () => {
       const { slots, usedSlots, models } = await scheduler.admission.capacity();
       return [slots - usedSlots, ...models.map(({ pages, usedPages }) => pages - usedPages)];
     };
-    assert.deepEqual(await room(), [2, 20]);
+    assert.deepEqual(await freeCapacity(), [2, 20]);
     await submit(scheduler, 10);
     await submit(scheduler, 10);
     const last = await submit(scheduler, 10);
-    await run(5, 'staying');
-    assert.deepEqual(await room(), [0, 0]);
+    await beginFetched(5, 'staying');
+    assert.deepEqual(await freeCapacity(), [0, 0]);
     // An end on the leaving runtime makes no room on the staying one; an end on the staying one does.
     runs[0]?.finish();
     await succeeded(scheduler, runs[0]?.id ?? '');
-    assert.deepEqual(await room(), [0, 0]);
+    assert.deepEqual(await freeCapacity(), [0, 0]);
     assert.deepEqual(await scheduler.queue.waiting(), [last]);
     runs[4]?.finish();
-    await run(6, 'staying');
+    await beginFetched(6, 'staying');
     assert.equal(runs.at(-1)?.id, last);
     for (const { finish } of runs) finish();
     await drained;
     await leaving.lease.release();
     for (const { id } of runs) await succeeded(scheduler, id);
-    assert.deepEqual(await room(), [2, 20]);
+    assert.deepEqual(await freeCapacity(), [2, 20]);
     assert.deepEqual(await scheduler.admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
     await close();
   });

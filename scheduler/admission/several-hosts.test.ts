@@ -19,8 +19,8 @@ function hostOf(key: string, hosts: readonly string[]): string {
 }
 
 /** An id whose invocation the policy places on `host` while the hosts hold these pages. */
-function idFor(host: string, hosts: readonly string[], held: ReadonlyMap<string, number>): string {
-  const crowding = (key: string) => (held.get(hostOf(key, hosts)) ?? 0) / PAGES;
+function idFor(host: string, hosts: readonly string[], pagesByHost: ReadonlyMap<string, number>): string {
+  const crowding = (key: string) => (pagesByHost.get(hostOf(key, hosts)) ?? 0) / PAGES;
   for (;;) {
     const id = newInvocationId();
     if (chosenKey({ id }, hosts, crowding) === `@${host}/${id}`) return id;
@@ -50,7 +50,7 @@ describe('admission over several GPU hosts', () => {
     await scheduler.store.redis.flushall();
     await scheduler.close();
   }
-  async function submitted(tenant: string, count: number, pages: number): Promise<string[]> {
+  async function submitSeveral(tenant: string, count: number, pages: number): Promise<string[]> {
     const ids: string[] = [];
     for (let i = 0; i < count; i++) {
       const record = submission({ tenant, expectedPages: pages });
@@ -59,21 +59,21 @@ describe('admission over several GPU hosts', () => {
     }
     return ids;
   }
-  const admitted = async () =>
+  const admittedIds = async () =>
     Object.keys(await scheduler.store.redis.hgetall(`${scheduler.store.keys.admission}:ledger`));
 
   test('invocations of a tenant count on the host that serves it, and capacity is the sum of the hosts', async () => {
     await open(['0', '1'], 'tenant');
     try {
       const tenants = Array.from({ length: 20 }, (_, i) => `t${i}`);
-      for (const tenant of tenants) await submitted(tenant, 3, 30);
-      const records = await Promise.all((await admitted()).map((id) => scheduler.invocations.get(id)));
-      const held = new Map<string, number>();
+      for (const tenant of tenants) await submitSeveral(tenant, 3, 30);
+      const records = await Promise.all((await admittedIds()).map((id) => scheduler.invocations.get(id)));
+      const pagesByHost = new Map<string, number>();
       for (const record of records) {
         const host = hostOf(record?.tenant ?? '', ['0', '1']);
-        held.set(host, (held.get(host) ?? 0) + 30);
+        pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
-      assert.deepEqual([...held.values()], [90, 90]);
+      assert.deepEqual([...pagesByHost.values()], [90, 90]);
       const { models } = await scheduler.admission.capacity();
       assert.deepEqual(models, [{ model: 'm', pages: 2 * PAGES, usedPages: 180 }]);
     } finally {
@@ -86,14 +86,14 @@ describe('admission over several GPU hosts', () => {
     try {
       // Submit for the hosts in turn: with random ids, a head whose two hosts are full could block the rest of its queue.
       const hosts = ['0', '1', '2'];
-      const held = new Map<string, number>();
+      const pagesByHost = new Map<string, number>();
       for (let i = 0; i < 12; i++) {
         const host = hosts[i % 3] as string;
-        const id = idFor(host, hosts, held);
+        const id = idFor(host, hosts, pagesByHost);
         await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30 }));
-        if (i < 9) held.set(host, (held.get(host) ?? 0) + 30);
+        if (i < 9) pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
-      const placements = await Promise.all((await admitted()).map((id) => scheduler.invocations.get(id)));
+      const placements = await Promise.all((await admittedIds()).map((id) => scheduler.invocations.get(id)));
       assert.deepEqual(placements.map((record) => record?.placement?.split('/')[0]).sort(), [
         '@0',
         '@0',
@@ -117,25 +117,25 @@ describe('admission over several GPU hosts', () => {
       const key = createHash('sha1').update('only\0talk').digest('hex');
       const hosts = ['0', '1', '2'];
       const preferred = hostOf(key, hosts);
-      const held = new Map<string, number>();
+      const pagesByHost = new Map<string, number>();
       for (let i = 0; i < 8; i++) {
-        // Beyond the room of the preferred host, the id draws.
+        // Once the preferred host is full, a hash of the id draws the candidate hosts.
         const other = hosts.filter((host) => host !== preferred)[i % 2] as string;
-        const id = idFor(other, hosts, held);
+        const id = idFor(other, hosts, pagesByHost);
         await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30, affinity: 'talk' }));
         const placement = await redis.hget(keys.invocation(id), 'placement');
         assert.equal(await redis.hget(`${keys.jobs}:${id}`, 'placement'), placement);
         assert.equal((await scheduler.invocations.get(id))?.placement, placement);
         assert.equal(placement, i < 3 ? key : `@${other}/${id}`, `invocation ${i}`);
         const host = hostOf(placement ?? '', hosts);
-        held.set(host, (held.get(host) ?? 0) + 30);
+        pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
-      assert.equal((await admitted()).length, 8);
-      assert.equal(held.get(preferred), 90);
+      assert.equal((await admittedIds()).length, 8);
+      assert.equal(pagesByHost.get(preferred), 90);
       const { models } = await scheduler.admission.capacity();
       assert.deepEqual(models, [{ model: 'm', pages: 3 * PAGES, usedPages: 240 }]);
       const state = await redis.hgetall(`${keys.admission}:state`);
-      for (const [host, pages] of held) assert.equal(Number(state[`pages:m@${host}`]), pages);
+      for (const [host, pages] of pagesByHost) assert.equal(Number(state[`pages:m@${host}`]), pages);
     } finally {
       await close();
     }
@@ -154,18 +154,18 @@ describe('admission over several GPU hosts', () => {
         const used = await redis.hgetall(`${keys.admission}:state`);
         const crowding = (key: string) => {
           const host = hostOf(key, hosts);
-          const held = Number(used[`pages:m@${host}`] ?? 0);
-          const part = (held + pages) / (sizes[host] ?? 0);
-          return held === 0 ? Math.min(1, part) : part;
+          const heldPages = Number(used[`pages:m@${host}`] ?? 0);
+          const part = (heldPages + pages) / (sizes[host] ?? 0);
+          return heldPages === 0 ? Math.min(1, part) : part;
         };
         // Each invocation has its own tenant, so that it becomes the head of a queue at once.
         const record = submission({ tenant: `t${i}`, expectedPages: pages, ...(i % 3 === 0 && { affinity: 'talk' }) });
         const affinity = i % 3 === 0 ? affinityKey(`t${i}`, 'talk') : undefined;
         const key = chosenKey({ id: record.id, affinity }, hosts, crowding);
         await scheduler.submit(record);
-        const noted = (await scheduler.invocations.get(record.id))?.placement;
-        assert.equal(noted, key, `invocation ${i}`);
-        assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), noted);
+        const recordedPlacement = (await scheduler.invocations.get(record.id))?.placement;
+        assert.equal(recordedPlacement, key, `invocation ${i}`);
+        assert.equal(await redis.hget(`${keys.jobs}:${record.id}`, 'placement'), recordedPlacement);
         const digits = createHash('sha1').update(record.id).digest('hex');
         const first = hosts[Number.parseInt(digits.slice(0, 8), 16) % hosts.length];
         chosen[key === affinity ? 'affinity' : key === `@${first}/${record.id}` ? 'first' : 'second']++;
@@ -181,15 +181,15 @@ describe('admission over several GPU hosts', () => {
     try {
       const large = ['1', '2', '3', '4'];
       const small = ['0', '5'];
-      const place = (name: string, host: string) => ({ ...model(host), name });
-      const models = [...small.map((host) => place('a', host)), ...large.map((host) => place('b', host))];
+      const modelOn = (name: string, host: string) => ({ ...model(host), name });
+      const models = [...small.map((host) => modelOn('a', host)), ...large.map((host) => modelOn('b', host))];
       await lease.describe({ models });
       const expected = new Map<string, number>();
       const add = (name: string, host: string, pages: number) =>
         expected.set(`pages:${name}@${host}`, (expected.get(`pages:${name}@${host}`) ?? 0) + pages);
       for (let i = 0; i < 60; i++) {
         const expectedPages = i % 2 === 0 ? { a: 1, b: 4 } : { a: 2, b: 1 };
-        // The id draws the hosts.
+        // A hash of the id draws the candidate hosts.
         const record = submission({ id: `inv-${i}`, tenant: `t${i}`, expectedPages });
         await scheduler.submit(record);
         const key = (await scheduler.invocations.get(record.id))?.placement ?? '';
@@ -197,7 +197,7 @@ describe('admission over several GPU hosts', () => {
         add('a', hostOf(key, small), i % 2 === 0 ? 1 : 2);
         add('b', hostOf(key, large), i % 2 === 0 ? 4 : 1);
       }
-      assert.equal((await admitted()).length, 60);
+      assert.equal((await admittedIds()).length, 60);
       const state = await scheduler.store.redis.hgetall(`${scheduler.store.keys.admission}:state`);
       for (const [field, pages] of expected) assert.equal(Number(state[field]), pages, field);
       assert.equal(expected.size, 6);
@@ -228,7 +228,7 @@ describe('admission over several GPU hosts', () => {
       for (const hosts of [['0', '1'], ['0', '1', '2'], ['1', '2'], ['0', '1', '2', '3'], ['3'], ['3', '0']]) {
         await lease.describe({ models: hosts.map((host) => model(host)) });
         for (const tenant of tenants) {
-          const id = (await submitted(tenant, 1, 1))[0] ?? '';
+          const id = (await submitSeveral(tenant, 1, 1))[0] ?? '';
           const entry = JSON.parse((await redis.hget(`${keys.admission}:ledger`, id)) ?? '{}');
           assert.equal(entry.pages[`m@${hostOf(tenant, hosts)}`], 1, `${tenant} among ${hosts}`);
         }
@@ -243,10 +243,10 @@ describe('admission over several GPU hosts', () => {
     try {
       const tenant =
         Array.from({ length: 50 }, (_, i) => `t${i}`).find((name) => hostOf(name, ['0', '1']) === '1') ?? '';
-      const ids = await submitted(tenant, 5, 40);
-      assert.deepEqual((await admitted()).sort(), ids.slice(0, 2).sort());
+      const ids = await submitSeveral(tenant, 5, 40);
+      assert.deepEqual((await admittedIds()).sort(), ids.slice(0, 2).sort());
       await lease.describe({ models: [model('0')] });
-      assert.deepEqual((await admitted()).sort(), ids.slice(0, 4).sort());
+      assert.deepEqual((await admittedIds()).sort(), ids.slice(0, 4).sort());
     } finally {
       await close();
     }
@@ -254,12 +254,12 @@ describe('admission over several GPU hosts', () => {
 
   test('a head that waits for memory waits for that of a new host once its tenant moves there', async () => {
     const hosts = ['0', '1'];
-    const more = [...hosts, '2'];
+    const moreHosts = [...hosts, '2'];
     await open(hosts, 'tenant');
     try {
       const { invocations, store } = scheduler;
       const names = Array.from({ length: 99 }, (_, i) => `t${i}`);
-      const tenant = names.find((name) => hostOf(name, hosts) === '0' && hostOf(name, more) === '2') ?? '';
+      const tenant = names.find((name) => hostOf(name, hosts) === '0' && hostOf(name, moreHosts) === '2') ?? '';
       // Newer than the end of the attempt.
       const readAt = Date.now() + 60_000;
       const reading = (host: string, freePages: number) => ({
@@ -269,14 +269,14 @@ describe('admission over several GPU hosts', () => {
       lease.reportLoad(() => ({ running: 1, models }) as unknown as RuntimeLoad);
       await lease.describe({});
       // While nothing else is admitted, the invocation would start anyway.
-      await submitted('other', 1, 1);
+      await submitSeveral('other', 1, 1);
       const { id } = await scheduler.submit(submission({ tenant, expectedPages: 10, restartable: true }));
       const attempt = await beginAttempt(scheduler, id, lease.id);
       assert.ok('epoch' in attempt);
       const { epoch, nextSeq } = attempt;
       assert.equal(await invocations.requeue(id, epoch, nextSeq, 'no memory', null, { m: 20 }, true), 'requeued');
       assert.equal(await store.redis.hget(`${store.keys.admission}:ledger`, id), null, 'host 0 has no memory');
-      await lease.describe({ models: more.map((host) => model(host)) });
+      await lease.describe({ models: moreHosts.map((host) => model(host)) });
       const entry = await store.redis.hget(`${store.keys.admission}:ledger`, id);
       assert.equal(JSON.parse(entry ?? '{}').pages?.['m@2'], 20);
     } finally {
@@ -301,7 +301,7 @@ describe('admission over several GPU hosts', () => {
         Number(/cmdstat_get:calls=(\d+)/.exec(await store.redis.info('commandstats'))?.[1] ?? 0);
       await report(0);
       // While nothing else is admitted, the invocations would start anyway.
-      await submitted('other', 1, 1);
+      await submitSeveral('other', 1, 1);
       for (let i = 0; i < 16; i += 1) {
         const { id } = await scheduler.submit(submission({ tenant: `t${i}`, expectedPages: 1, restartable: true }));
         const attempt = await beginAttempt(scheduler, id, lease.id);
@@ -311,11 +311,11 @@ describe('admission over several GPU hosts', () => {
       }
       const before = await reads();
       await admission.admit();
-      const made = (await reads()) - before;
-      assert.ok(made <= 4, `16 heads read the load and what is known of it ${made} times`);
-      assert.equal((await admitted()).length, 1, 'none of them has found memory');
+      const readsMade = (await reads()) - before;
+      assert.ok(readsMade <= 4, `16 heads read the load and what is known of it ${readsMade} times`);
+      assert.equal((await admittedIds()).length, 1, 'none of them has found memory');
       await report(PAGES);
-      assert.equal((await admitted()).length, 17);
+      assert.equal((await admittedIds()).length, 17);
     } finally {
       await close();
     }

@@ -91,14 +91,14 @@ describe('admission worker', () => {
     await withRuntime({ slots: 3 }, async ({ started, open, worker }) => {
       const ids: string[] = [];
       for (let i = 0; i < 30; i += 1) ids.push(await submit());
-      let most = 0;
+      let mostRunning = 0;
       await eventually(() => {
-        most = Math.max(most, worker.running);
+        mostRunning = Math.max(mostRunning, worker.running);
         for (const finish of [...open.values()]) finish();
         return started.length === 30;
       }, 'all started');
       assert.deepEqual(started, ids);
-      assert.ok(most <= 3);
+      assert.ok(mostRunning <= 3);
       await eventually(async () => (await Promise.all(ids.map(status))).every((s) => s === 'succeeded'), 'all ended');
       await eventually(() => worker.running === 0, 'nothing runs');
     });
@@ -166,8 +166,8 @@ describe('admission worker', () => {
     await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker, lease }) => {
       const job = { tenant: 'default', function: 'story', version: 'abc123' } as InvocationJob;
       worker.observe(job, { pages: { m: 6 }, memoryMb: 1 });
-      const learned = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
-      await eventually(async () => (await scheduler.store.redis.exists(learned)) === 1, 'the pages are learned');
+      const learnedKey = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
+      await eventually(async () => (await scheduler.store.redis.exists(learnedKey)) === 1, 'the pages are learned');
       const a = await submit();
       await submit();
       await submit();
@@ -196,7 +196,7 @@ describe('admission worker', () => {
       assert.equal(await requeue(), 'requeued');
       assert.equal(await requeue(), 'requeued');
       assert.deepEqual(await scheduler.queue.waiting(), [victim, third], 'the victim waits before the third');
-      // The run that was given up ends only now, while its next attempt is on the way.
+      // The end of the first makes room for the victim's next attempt, while the run that was given up is still open.
       open.get(first)?.();
       await eventually(() => attempts.get(victim)?.epoch !== epoch, 'the victim starts again');
       await eventually(() => started.length === 3, 'the third waits');
@@ -318,7 +318,7 @@ describe('admission worker', () => {
     await lease.release();
     assert.deepEqual(await scheduler.runtimes.list(), []);
 
-    // The next runtime runs the returned job; the drain takes the job away at its end, since the run ignores the stop.
+    // The next runtime runs the returned job; its drain takes the job away at the deadline, since the run ignores the stop.
     const next = await startRuntime(scheduler, { slots: 2 });
     await eventually(() => next.open.has(deaf), 'the returned job runs');
     await next.worker.drain(0);

@@ -36,7 +36,7 @@ export interface AdmissionWorkerOptions {
   readonly begins?: {
     /** Maximum number of attempts that the next fetch begins. */
     readonly most: () => number;
-    /** True when the attempts show their events to followers themselves. */
+    /** True when the runtime itself shows the events of these attempts to followers. */
     readonly shown: boolean;
   };
   /**
@@ -226,11 +226,11 @@ export class AdmissionWorker {
   async #accept(fetchedJobs: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
     if (fetchedJobs.length > 0) this.#quietIntervals = 0;
-    const isRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#isTaking);
+    const mayRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#isTaking);
     const giveBacks = fetchedJobs
-      .filter((one) => !isRun(one))
+      .filter((one) => !mayRun(one))
       .map(({ job }) => active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)));
-    const runnableJobs = fetchedJobs.filter(isRun);
+    const runnableJobs = fetchedJobs.filter(mayRun);
     const confirmHeld = this.#fetcher.confirmReceived(runnableJobs);
     for (const { job, begun } of runnableJobs)
       this.#hold(job, begun && (async () => ((await confirmHeld()).has(job.id) ? begun : { refused: 'not-held' })));
@@ -349,9 +349,9 @@ export class AdmissionWorker {
   }
 
   /**
-   * Settles jobs that Redis assigns to this runtime and that it does not know of. Either the fetch reply never arrived, or the runtime was
-   * declared dead and came back before the job was taken from it. Begun invocations count as lost; the others go back into the queue.
-   * True when there are such jobs.
+   * Settles jobs that Redis assigns to this runtime and that the runtime does not know of. Either the fetch reply never arrived, or the
+   * runtime was declared dead and came back before recovery took the job away. Begun invocations count as lost; the others go back into the
+   * queue. Resolves to true when there are such jobs.
    */
   async #settleUnknown(fetchedBefore: number): Promise<boolean> {
     const { active, lease } = this.#options;

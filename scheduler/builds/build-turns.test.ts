@@ -24,8 +24,8 @@ interface Waiting extends BuildTurn {
   readonly order: number;
 }
 
-/** The order of the builders: the smallest turn first, within one turn the earliest request. */
-const first = (waiting: readonly Waiting[]): Waiting | undefined =>
+/** The build that the builders begin next: the smallest turn, and within one turn the earliest request. */
+const nextBuild = (waiting: readonly Waiting[]): Waiting | undefined =>
   waiting.toSorted((a, b) => a.turn - b.turn || a.order - b.order)[0];
 
 const act = fc.oneof(
@@ -61,7 +61,7 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
           waiting = waiting.filter((other) => other.tenant !== tenant);
           passed.delete(tenant);
         } else {
-          const chosen = first(waiting);
+          const chosen = nextBuild(waiting);
           if (chosen === undefined) continue;
           waiting = waiting.filter((other) => other !== chosen);
           running.push(chosen);
@@ -70,9 +70,9 @@ test('between two builds of a tenant that waits, every other tenant begins at mo
             if (other === chosen.tenant) continue;
             const count: number = (counts.get(chosen.tenant) ?? 0) + 1;
             counts.set(chosen.tenant, count);
-            // A tenant's running builds delay its next one, so its first one is measured from its request.
-            const own: number = running.filter((one) => one.tenant === other).length;
-            assert.ok(count <= 2 + own, `${other} waited for ${count} builds of ${chosen.tenant}`);
+            // Running builds of the waiting tenant delay its next build, so each of them allows one more.
+            const runningBuilds: number = running.filter((one) => one.tenant === other).length;
+            assert.ok(count <= 2 + runningBuilds, `${other} waited for ${count} builds of ${chosen.tenant}`);
           }
           if (waiting.some((other) => other.tenant === chosen.tenant)) passed.set(chosen.tenant, new Map());
           else passed.delete(chosen.tenant);
@@ -96,7 +96,7 @@ test('the script assigns the turns of the policy', async () => {
       try {
         for (const { act: what, tenant } of acts) {
           const [oldest] = begun;
-          const chosen = first(outstanding.filter((one) => !begun.includes(one)));
+          const chosen = nextBuild(outstanding.filter((one) => !begun.includes(one)));
           if (what === 'ask') {
             order += 1;
             if (outstanding.length === 0) time = 0;
@@ -243,23 +243,23 @@ test('another runtime takes over the build of a runtime that died', async () => 
     },
   });
   const begun = Promise.withResolvers<void>();
-  const lost = dying.createBuildWorker({
+  const dyingWorker = dying.createBuildWorker({
     build: () => {
       begun.resolve();
       return new Promise(() => undefined);
     },
   });
-  const next = scheduler.createBuildWorker({ build: async () => DONE });
+  const nextWorker = scheduler.createBuildWorker({ build: async () => DONE });
   try {
-    lost.start();
+    dyingWorker.start();
     const reply = scheduler.builds.request({ tenant: 'acme', name: 'story', componentHash: 'x', memoryMb: 1 });
     await begun.promise;
     // To Redis, a killed runtime looks like closed connections.
     for (const connection of connections) connection.disconnect();
-    next.start();
+    nextWorker.start();
     assert.deepEqual(await reply, DONE);
   } finally {
-    await Promise.all([lost.close(), next.close()]);
+    await Promise.all([dyingWorker.close(), nextWorker.close()]);
     await lease.release();
     await Promise.all([dying.close(), scheduler.close()]);
   }

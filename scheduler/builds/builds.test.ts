@@ -119,25 +119,25 @@ describe('builds and deployments', () => {
   });
 
   test('a build past its deadline is aborted in the builder and times out for the caller', async () => {
-    let begun = false;
-    let aborted = false;
+    let hasBegun = false;
+    let isAborted = false;
     await withBuilder(
       (_request, signal) =>
         new Promise((resolve) => {
-          begun = true;
+          hasBegun = true;
           signal.addEventListener('abort', () => {
-            aborted = true;
+            isAborted = true;
             setTimeout(() => resolve(REFUSED), 100);
           });
         }),
       async (scheduler) => {
         const request = { tenant: 'default', name: 'slow', componentHash: 'x', memoryMb: 1 };
         // A build fetched after its deadline does not begin.
-        for (let deadlineMs = 200; !begun; deadlineMs *= 2) {
+        for (let deadlineMs = 200; !hasBegun; deadlineMs *= 2) {
           const reply = await scheduler.builds.request(request, { deadlineMs });
           assert.ok(!reply.ok && reply.code === 'build-timeout');
         }
-        await eventually(() => aborted, 'the builder is aborted');
+        await eventually(() => isAborted, 'the builder is aborted');
       },
     );
   });

@@ -216,7 +216,7 @@ export class Deployments {
     const version = versionOf(manifest, componentHash, secrets, mark);
     const content = { version, manifest, environment, componentHash, secrets };
     if (environment === undefined) return content;
-    // Versions with equal values may be marked under another master key, or not at all.
+    // The mark depends on the master key: a stored version with equal values may have another mark, or none.
     const unmarkedVersion = versionOf(manifest, componentHash, secrets);
     const sameComponentVersions = (await functions.versions(tenant, rawManifest.name)).filter(
       (listed) => listed.componentHash === componentHash,

@@ -45,11 +45,12 @@ export function deployWarnings({
   pool,
 }: DeployFacts): string[] {
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
-  const named = manifestModels(manifest);
-  const causal = named.filter((name) => !encoders.includes(name));
-  const usable = named.length === 0 ? offered : offered.filter(({ name }) => named.includes(name));
+  const manifestModelNames = manifestModels(manifest);
+  const nonEncoderNames = manifestModelNames.filter((name) => !encoders.includes(name));
+  const usable =
+    manifestModelNames.length === 0 ? offered : offered.filter(({ name }) => manifestModelNames.includes(name));
   return [
-    ...(named.length > 0 && causal.length === 0 ? [] : unknownModels(causal, offered)),
+    ...(manifestModelNames.length > 0 && nonEncoderNames.length === 0 ? [] : unknownModels(nonEncoderNames, offered)),
     ...missingTraits(imports, usable),
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),
@@ -60,10 +61,12 @@ export function deployWarnings({
 
 function unknownModels(named: readonly string[], offered: readonly RuntimeModel[]): string[] {
   if (offered.length === 0) return ['No GPU host serves a model now: calls of models will fail until one does.'];
-  const there = offered.map(({ name }) => name);
+  const servedNames = offered.map(({ name }) => name);
   return named
-    .filter((name) => !there.includes(name))
-    .map((name) => `No GPU host serves the model "${name}" (served: ${there.join(', ')}): calls of it will fail.`);
+    .filter((name) => !servedNames.includes(name))
+    .map(
+      (name) => `No GPU host serves the model "${name}" (served: ${servedNames.join(', ')}): calls of it will fail.`,
+    );
 }
 
 function missingTraits(imports: readonly string[], usable: readonly RuntimeModel[]): string[] {
@@ -77,23 +80,23 @@ function missingTraits(imports: readonly string[], usable: readonly RuntimeModel
 }
 
 function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly RuntimeModel[]): string[] {
-  const most = Math.max(0, ...usable.map(({ pageCount }) => pageCount));
-  if (most === 0) return [];
+  const maxPageCount = Math.max(0, ...usable.map(({ pageCount }) => pageCount));
+  if (maxPageCount === 0) return [];
   const warnings: string[] = [];
-  if (limits?.pages !== undefined && limits.pages > most)
+  if (limits?.pages !== undefined && limits.pages > maxPageCount)
     warnings.push(
-      `limits.pages is ${limits.pages}, but no model that the function may use has more than ${most} KV pages.`,
+      `limits.pages is ${limits.pages}, but no model that the function may use has more than ${maxPageCount} KV pages.`,
     );
   const expected =
     typeof expectedPages === 'number' ? [['', expectedPages] as const] : Object.entries(expectedPages ?? {});
   for (const [model, pages] of expected) {
-    const there = model === '' ? most : usable.find(({ name }) => name === model)?.pageCount;
+    const pageCount = model === '' ? maxPageCount : usable.find(({ name }) => name === model)?.pageCount;
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
-    if (there === undefined)
+    if (pageCount === undefined)
       warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);
-    else if (Math.min(pages, limits?.pages ?? pages) > there)
+    else if (Math.min(pages, limits?.pages ?? pages) > pageCount)
       warnings.push(
-        `${field} is ${pages}, but the model has ${there} KV pages: each invocation waits until nothing else runs.`,
+        `${field} is ${pages}, but the model has ${pageCount} KV pages: each invocation waits until nothing else runs.`,
       );
   }
   return warnings;
@@ -107,8 +110,8 @@ function unknownFunctions({ name, grants }: Manifest, functions: readonly string
     .map((child) => `grants.launch names "${child}", which is not deployed: launching it will fail until it is.`);
 }
 
-function poolAbove({ pool: asked }: Manifest, pool: DeployFacts['pool']): string[] {
-  const min = asked?.min ?? 0;
+function poolAbove({ pool: requestedPool }: Manifest, pool: DeployFacts['pool']): string[] {
+  const min = requestedPool?.min ?? 0;
   if (pool === null || min * pool.instanceBytes <= pool.budgetBytes) return [];
   const each = (pool.instanceBytes / MEBIBYTE).toFixed(1);
   const fit = Math.floor(pool.budgetBytes / pool.instanceBytes);

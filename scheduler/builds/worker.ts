@@ -1,7 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
-import { toldText } from '../policies/told-text.ts';
+import { textForTenant } from '../policies/told-text.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -94,10 +94,10 @@ export class BuildWorker {
     await this.#reply(request.id, reply);
   }
 
-  /** A build that broke off may name paths of this machine: its requester gets none, the log has them. */
+  /** The message of a failed build may contain paths of this machine: the log gets them, the requester does not. */
   #withoutPaths(reply: BuildReply): BuildReply {
     if (reply.ok || reply.code !== 'build-failed') return reply;
-    const message = toldText(reply.message);
+    const message = textForTenant(reply.message);
     if (message !== reply.message) this.#options.onError?.(new Error(reply.message));
     return { ...reply, message };
   }
@@ -119,7 +119,7 @@ function failedReply(error: unknown): BuildReply {
   return {
     ok: false,
     code: 'build-failed',
-    message: toldText(error),
+    message: textForTenant(error),
     hint: 'If the component runs elsewhere, this is a fault of the platform: please report it.',
   };
 }

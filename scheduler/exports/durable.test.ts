@@ -35,13 +35,13 @@ describe('durable names', () => {
     assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'changed' });
     await owners.claim(name, owner('1'), null);
     assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'kept', replaced: null });
-    const again = copy('1', 200, '2');
-    assert.deepEqual(await durable.keep(name, owner('1'), again, bounds), { is: 'kept', replaced: copy('1') });
+    const newerCopy = copy('1', 200, '2');
+    assert.deepEqual(await durable.keep(name, owner('1'), newerCopy, bounds), { is: 'kept', replaced: copy('1') });
     await owners.claim(name, owner('2'), owner('1'));
     assert.deepEqual(await durable.keep(name, owner('1'), copy('1'), bounds), { is: 'changed' });
-    assert.deepEqual(await durable.look(name, 'east'), { copy: again, removal: null });
+    assert.deepEqual(await durable.look(name, 'east'), { copy: newerCopy, removal: null });
     assert.equal(await durable.drop(name, copy('1')), false);
-    assert.equal(await durable.drop(name, again), true);
+    assert.equal(await durable.drop(name, newerCopy), true);
     assert.deepEqual(await durable.look(name, 'east'), { copy: null, removal: null });
   });
 
@@ -97,13 +97,15 @@ describe('durable names', () => {
 
   test('the platform has one folder for all processes', async () => {
     const opened = ['one', 'one', 'two'].map((prefix) => openTestScheduler(redis, { prefix }));
-    const made = ['a', 'b', 'c'].map((digit) => digit.repeat(32));
+    const proposedFolders = ['a', 'b', 'c'].map((digit) => digit.repeat(32));
     assert.equal(await opened[0]!.durableNames.folder(), null);
-    const noted = await Promise.all(opened.map(({ durableNames }, i) => durableNames.nameFolder(made[i]!)));
-    assert.ok(made.includes(noted[0]!));
-    assert.equal(noted[1], noted[0]);
-    assert.equal(noted[2], made[2], 'platforms that share a directory have a folder each');
-    assert.deepEqual(await Promise.all(opened.map(({ durableNames }) => durableNames.folder())), noted);
+    const folders = await Promise.all(
+      opened.map(({ durableNames }, i) => durableNames.nameFolder(proposedFolders[i]!)),
+    );
+    assert.ok(proposedFolders.includes(folders[0]!));
+    assert.equal(folders[1], folders[0]);
+    assert.equal(folders[2], proposedFolders[2], 'platforms that share a directory have a folder each');
+    assert.deepEqual(await Promise.all(opened.map(({ durableNames }) => durableNames.folder())), folders);
     await Promise.all(opened.map((each) => each.close()));
   });
 });

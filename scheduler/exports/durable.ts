@@ -25,12 +25,12 @@ const copySchema = z.object({
   access: z.object({ owner: z.string(), rights: z.enum(['private', 'readable', 'writable']) }).nullable(),
 });
 
-/** A copy of the content of a name in the shared directory. */
+/** A copy, in the shared directory, of the content stored under a name. */
 export type DurableCopy = Readonly<z.infer<typeof copySchema>>;
 
 const removalSchema = z.object({ claim: z.string(), owner: z.string().nullable() });
 
-/** A name that was removed while the GPU host that has its content was away. The host's content of this claim does not count. */
+/** A name that was removed while the GPU host that has its content was away. Content of this claim on that host is void. */
 export interface Removal {
   /** Claim of the entry that was removed. */
   readonly claim: string;
@@ -102,8 +102,8 @@ export class DurableNames {
       }),
       removals: entries.flatMap(([field, text]) => {
         if (!field.startsWith(REMOVED)) return [];
-        const [model, kind, name, at] = parse(removalFieldSchema, field.slice(REMOVED.length));
-        return at === host ? [{ name: nameOf(model, kind, name), removal: parse(removalSchema, text) }] : [];
+        const [model, kind, name, removalHost] = parse(removalFieldSchema, field.slice(REMOVED.length));
+        return removalHost === host ? [{ name: nameOf(model, kind, name), removal: parse(removalSchema, text) }] : [];
       }),
     };
   }
@@ -122,7 +122,7 @@ export class DurableNames {
 
   /**
    * Forgets a name and its copy, if both are still the given ones.
-   * @param isAway true when the owner cannot be asked and may have the content: it must forget the name when it is back
+   * @param isAway true when the owning host cannot be asked and may have the content: that host must forget the name when it is back
    * @returns false when one of them has changed
    */
   async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<boolean> {

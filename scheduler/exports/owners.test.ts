@@ -48,10 +48,10 @@ describe('owners of names', () => {
 
   test('tenants, models and kinds have names of their own', async () => {
     const { nameOwners } = scheduler;
-    const places: Partial<OwnedName>[] = [{}, { tenant: 'other' }, { model: 'large' }, { kind: 'file' }];
-    for (const [i, place] of places.entries())
+    const scopes: Partial<OwnedName>[] = [{}, { tenant: 'other' }, { model: 'large' }, { kind: 'file' }];
+    for (const [i, place] of scopes.entries())
       assert.equal(await nameOwners.claim(named('a/b', place), owner('east', `${i}`), null), null);
-    for (const [i, place] of places.entries()) {
+    for (const [i, place] of scopes.entries()) {
       const listed = await nameOwners.list(named('', place));
       assert.equal(listed.get('a/b')?.claim, `${i}`);
     }

@@ -28,7 +28,7 @@ export interface NameOwner {
   /** The process of the host that stored the content. Content that is not persistent is lost when this process ends. */
   readonly hostId: string;
   readonly persistent: boolean;
-  /** Random text of the save, so that no two entries are equal. */
+  /** Random text, new for each save, so that no two entries are equal. */
   readonly claim: string;
 }
 
@@ -68,7 +68,7 @@ export class NameOwners {
     return typeof other === 'string' ? parse(other) : null;
   }
 
-  /** Forgets the owner of a name, if it is still this one. */
+  /** Forgets the owner of a name, if it is still `owner`. */
   async release(name: OwnedName, owner: NameOwner): Promise<void> {
     await this.#store.script(SCRIPTS.release, [this.#key(name)], [fieldOf(name), format(owner)]);
   }

@@ -106,7 +106,7 @@ describe('shares of versions', () => {
 });
 
 describe('rollback of an alias', () => {
-  /** The history that sets and rollbacks leave in the registry; newest first. */
+  /** The history, newest first, that acts leave in the registry: each act sets a version, or rolls back if it is null. */
   function historyOf(acts: readonly (string | null)[]): AliasState[] {
     const history: AliasState[] = [];
     for (const act of acts) {
@@ -118,14 +118,14 @@ describe('rollback of an alias', () => {
     }
     return history;
   }
-  const served = (history: readonly AliasState[]) => history[0]?.shares[0]?.version;
+  const servedVersion = (history: readonly AliasState[]) => history[0]?.shares[0]?.version;
 
   test('each rollback goes one step back, also past a rollback and from a later set', () => {
-    assert.equal(served(historyOf(['a', 'b', 'c', null])), 'b');
-    assert.equal(served(historyOf(['a', 'b', 'c', null, null])), 'a');
+    assert.equal(servedVersion(historyOf(['a', 'b', 'c', null])), 'b');
+    assert.equal(servedVersion(historyOf(['a', 'b', 'c', null, null])), 'a');
     assert.equal(stepBack(historyOf(['a', 'b', 'c', null, null])), null);
-    assert.equal(served(historyOf(['a', 'b', null, 'c', null])), 'a', 'b was undone');
-    assert.equal(served(historyOf(['a', 'b', null, 'c', 'd', null])), 'c');
+    assert.equal(servedVersion(historyOf(['a', 'b', null, 'c', null])), 'a', 'b was undone');
+    assert.equal(servedVersion(historyOf(['a', 'b', null, 'c', 'd', null])), 'c');
     assert.equal(stepBack([]), null);
   });
 
@@ -137,7 +137,7 @@ describe('rollback of an alias', () => {
           if (act !== null) stack.push(act);
           else if (stack.length > 1) stack.pop();
         }
-        assert.equal(served(historyOf(acts)), stack.at(-1));
+        assert.equal(servedVersion(historyOf(acts)), stack.at(-1));
       }),
       { seed: 20261120, numRuns: 300 },
     );

@@ -13,7 +13,7 @@ export const MAX_ALIASES = 200;
 export const MAX_HISTORY = 100;
 /** Maximum characters of the message of a change. */
 export const MAX_MESSAGE = 500;
-/** Fewer digits of a version would be too ambiguous. */
+/** Minimum digits of a version in a reference: fewer would match too many versions. */
 export const MIN_VERSION_PREFIX = 4;
 
 const ALIAS_NAME = /^[a-z][a-z0-9._-]{0,62}$/;
@@ -87,7 +87,7 @@ export function sharesFault(shares: readonly Share[]): AliasFault | null {
       return { field: `${field}/version`, message: 'is named twice' };
     }
   }
-  const sum = shares.reduce((all, { weight }) => all + weight, 0);
+  const sum = shares.reduce((total, { weight }) => total + weight, 0);
   return sum === PERCENT
     ? null
     : { field: '/shares', message: `must have weights that sum to ${PERCENT}; these sum to ${sum}` };

@@ -14,9 +14,9 @@ test('importedInterfaces finds the interfaces of the contract among other import
     ...PREAMBLE,
     ...section(0, [1, 2, 3]),
     ...imports('pie:inferlet/forward@0.1.0', 'wasi:io/streams@0.2.0'),
-    // A type with an equal bound, a type that is a resource, and a core module.
+    // A type with an `eq` bound, a type with a `sub resource` bound, and a core module.
     ...section(10, [3, ...name('t'), 3, 0, 7, ...name('r'), 3, 1, ...name('m'), 0, 0x11, 4]),
-    // A name that a version follows, and the bound of a value.
+    // An import name with a separate version suffix, and a value with its bound.
     ...section(10, [
       2,
       2,

@@ -5,7 +5,7 @@ const IMPORT_SECTION = 10;
 const PREAMBLE_BYTES = 8;
 /** The kind byte of the description that follows an import's name. */
 const KIND = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
-const OURS = /^pie:inferlet\/([a-z0-9-]+)@/;
+const PLATFORM_INTERFACE = /^pie:inferlet\/([a-z0-9-]+)@/;
 
 /**
  * The interfaces of our contract that a component imports, such as `forward`, in the order of the component. Unreadable bytes end the list;
@@ -14,7 +14,7 @@ const OURS = /^pie:inferlet\/([a-z0-9-]+)@/;
 export function importedInterfaces(component: Uint8Array): string[] {
   const interfaceNames = new Set<string>();
   try {
-    const reader = new Bytes(component, PREAMBLE_BYTES, component.length);
+    const reader = new ByteReader(component, PREAMBLE_BYTES, component.length);
     while (!reader.done) {
       const id = reader.byte();
       const body = reader.slice(reader.number());
@@ -26,19 +26,19 @@ export function importedInterfaces(component: Uint8Array): string[] {
   return [...interfaceNames];
 }
 
-function readImports(body: Bytes, interfaceNames: Set<string>): void {
+function readImports(body: ByteReader, interfaceNames: Set<string>): void {
   for (let remainingCount = body.number(); remainingCount > 0; remainingCount--) {
     // 0 marks a plain name, 1 (older) the name of an interface, 2 a name that a version follows.
     const form = body.byte();
     const name = body.text();
     if (form === 2) body.text();
-    const match = OURS.exec(name)?.[1];
+    const match = PLATFORM_INTERFACE.exec(name)?.[1];
     if (match !== undefined) interfaceNames.add(match);
     skipDescription(body);
   }
 }
 
-function skipDescription(body: Bytes): void {
+function skipDescription(body: ByteReader): void {
   const kind = body.byte();
   if (kind === KIND.core) body.byte();
   if (kind === KIND.type || kind === KIND.value) {
@@ -49,8 +49,8 @@ function skipDescription(body: Bytes): void {
   body.number();
 }
 
-/** Reads past the end throw RangeError. */
-class Bytes {
+/** Reads a range of a component's bytes in order. Reads past its end throw RangeError. */
+class ByteReader {
   readonly #bytes: Uint8Array;
   #offset: number;
   readonly #end: number;
@@ -83,10 +83,10 @@ class Bytes {
     throw new RangeError('no number of 32 bits');
   }
 
-  slice(length: number): Bytes {
+  slice(length: number): ByteReader {
     const start = this.#offset;
     this.#offset += length;
-    return new Bytes(this.#bytes, start, Math.min(this.#offset, this.#end + 1));
+    return new ByteReader(this.#bytes, start, Math.min(this.#offset, this.#end + 1));
   }
 
   text(): string {

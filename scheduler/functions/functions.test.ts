@@ -73,10 +73,10 @@ describe('functions and components', () => {
 
   test('equal content is the same version, and an alias serves the last deployed version', async () => {
     const { functions, blobs, store } = scheduler;
-    const one = await blobs.put('default', new Uint8Array([1]));
-    const two = await blobs.put('default', new Uint8Array([2]));
-    const first = version('story', one);
-    const second = { ...version('story', two), createdAt: first.createdAt + 1 };
+    const firstHash = await blobs.put('default', new Uint8Array([1]));
+    const secondHash = await blobs.put('default', new Uint8Array([2]));
+    const first = version('story', firstHash);
+    const second = { ...version('story', secondHash), createdAt: first.createdAt + 1 };
     assert.notEqual(first.version, second.version);
     const created = async (outcome: Promise<PutOutcome>) => {
       const reply = await outcome;
@@ -91,11 +91,11 @@ describe('functions and components', () => {
     assert.deepEqual(await functions.versions('default', 'story'), [second, first]);
     assert.equal(await functions.get('default', 'story', 'nope'), null);
     assert.equal(await functions.get('elsewhere', 'story'), null);
-    assert.equal(await store.redis.pttl(store.keys.blob(one)), -1, 'a component in use does not expire');
-    assert.ok(!(await blobs.remove('default', one)));
-    await functions.put(version('answer', one));
+    assert.equal(await store.redis.pttl(store.keys.blob(firstHash)), -1, 'a component in use does not expire');
+    assert.ok(!(await blobs.remove('default', firstHash)));
+    await functions.put(version('answer', firstHash));
     assert.deepEqual(await functions.names('default'), ['answer', 'story']);
-    await functions.put(version('story', one), { alias: null });
+    await functions.put(version('story', firstHash), { alias: null });
     assert.deepEqual(
       (await functions.inService('default')).map(({ name }) => name),
       ['answer', 'story'],

@@ -67,16 +67,16 @@ function isHostPattern(text: string): boolean {
  * @example hostMatches('*.example.com', new URL('https://api.example.com/')) // true
  */
 export function hostMatches(pattern: string, { hostname, port, protocol }: URL, portless?: 'any-port'): boolean {
-  const { host, port: wanted } = HOST.exec(pattern)?.groups ?? {};
+  const { host, port: patternPort } = HOST.exec(pattern)?.groups ?? {};
   if (host === undefined) return false;
   if (host.startsWith('*.') ? !hostname.endsWith(host.slice(1)) : hostname !== host) return false;
-  if (wanted === '*' || (wanted === undefined && portless)) return true;
-  const ownPort = DEFAULT_PORTS[protocol];
-  return (port || ownPort) === (wanted ?? ownPort);
+  if (patternPort === '*' || (patternPort === undefined && portless)) return true;
+  const schemePort = DEFAULT_PORTS[protocol];
+  return (port || schemePort) === (patternPort ?? schemePort);
 }
 
 /** The grants that a manifest's `grants` field describes. */
-export function resolveGrants(asked: z.infer<typeof grantsSchema> = {}): Grants {
-  const { hosts = [], store = false, messaging = false, launch = [] } = asked;
+export function resolveGrants(manifestGrants: z.infer<typeof grantsSchema> = {}): Grants {
+  const { hosts = [], store = false, messaging = false, launch = [] } = manifestGrants;
   return { hosts, store: store === true ? 'write' : store === 'read' ? 'read' : 'none', messaging, launch };
 }

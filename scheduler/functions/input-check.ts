@@ -6,7 +6,7 @@ import { SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
-/** The parts of a function version that the check of inputs needs. Without a tenant, its id must differ from those of all tenants' versions. */
+/** The parts of a function version that input checks need. Without `tenant`, `version` must differ from the ids of all tenants' versions. */
 export interface CheckedFunction extends Partial<Pick<FunctionVersion, 'tenant' | 'platform'>> {
   readonly name: string;
   readonly version: string;
@@ -64,8 +64,8 @@ export class InputChecker {
 }
 
 /**
- * A version's id is a short hash of content that its deployer chooses. A deployer who tries enough manifests has a version with the id of
- * another tenant's version, and another schema.
+ * The key names the owner, because a version's id is a short hash of content that its deployer chooses. A deployer who tries enough
+ * manifests can get the id of another tenant's version, with another schema.
  */
 function keyOf({ tenant = '', platform, version }: CheckedFunction): string {
   return `${ownerOf({ tenant, platform })}/${version}`;

@@ -18,7 +18,7 @@ export interface SchemaFault {
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
 const MAX_FAULTS = 10;
 /** Maximum characters of a refused pattern in its error message. */
-const MAX_TOLD = 100;
+const MAX_SHOWN_PATTERN = 100;
 
 const COUNT_KEYWORDS = [
   ...['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'],
@@ -127,6 +127,6 @@ function faultOfPattern(source: unknown): string | null {
     return null;
   } catch (error) {
     if (!(error instanceof PatternError)) throw error;
-    return `is refused: the pattern ${JSON.stringify(clipped(source, MAX_TOLD))} ${error.message}`;
+    return `is refused: the pattern ${JSON.stringify(clipped(source, MAX_SHOWN_PATTERN))} ${error.message}`;
   }
 }

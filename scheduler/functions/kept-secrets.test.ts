@@ -13,8 +13,8 @@ import type { FunctionVersion } from './types.ts';
 const TENANT = 'acme';
 const HOUR_MS = 3_600_000;
 
-/** Changes of a version that interrupt `Secrets.release`, one after the other. */
-const HAPPENINGS = {
+/** Changes of a version, each of which interrupts `Secrets.release` in a test of its own. */
+const INTERRUPTIONS = {
   'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
   'the removal of its function': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
   'its second deploy': async ({ functions }, version) => functions.put(version, { alias: null }),
@@ -40,7 +40,7 @@ describe('Secrets.release keeps the secret values of a version that may still ru
   });
 
   /** The store, with a callback before each of its calls. */
-  function watched(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
+  function watchedStore(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
     const { store } = scheduler;
     let calls = 0;
     const handler: ProxyHandler<Store> = {
@@ -68,8 +68,8 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     return full;
   }
 
-  /** Runs `Secrets.release` and makes the change before its call number `at` of the store. Returns true when it made that call. */
-  async function releaseWith(at: number, happens: keyof typeof HAPPENINGS): Promise<boolean> {
+  /** Runs `Secrets.release`, and makes the change before the release's call number `at` of the store. Returns true if it made that call. */
+  async function releaseWith(at: number, happens: keyof typeof INTERRUPTIONS): Promise<boolean> {
     const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
     const { revision } = await set('first');
     const name = `f${content}`;
@@ -82,8 +82,8 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     if (happens === 'its second deploy') await scheduler.removals.removeVersion(TENANT, name, first.version);
     // The pin with which a deploy keeps its secret values for an hour has expired.
     now += 2 * HOUR_MS;
-    const { store, calls } = watched(async (call) => {
-      if (call === at) await HAPPENINGS[happens](scheduler, first);
+    const { store, calls } = watchedStore(async (call) => {
+      if (call === at) await INTERRUPTIONS[happens](scheduler, first);
     });
     await new Secrets(store, new Functions(store), masterKeys).release({ tenant: TENANT });
     const opened = await scheduler.secrets.open(TENANT, { TOKEN: revision });
@@ -97,7 +97,7 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     return calls() > at;
   }
 
-  for (const happens of Object.keys(HAPPENINGS) as (keyof typeof HAPPENINGS)[]) {
+  for (const happens of Object.keys(INTERRUPTIONS) as (keyof typeof INTERRUPTIONS)[]) {
     it(`when ${happens} interrupts any call of the release`, async () => {
       let at = 0;
       while (await releaseWith(at, happens)) at++;

@@ -18,7 +18,7 @@ it('the schema for editors accepts and refuses the same manifests as the platfor
   );
   const validator = new Validator(schema, '2020-12', false);
   const manifest = JSON.parse(readFileSync(MANIFEST, 'utf8'));
-  const right = [
+  const acceptedParts = [
     {},
     { $schema: './pie.schema.json' },
     { expectedPages: 12 },
@@ -27,9 +27,9 @@ it('the schema for editors accepts and refuses the same manifests as the platfor
     { latency: { firstTokenMs: 300, perTokenMs: 40 } },
     { latency: false },
   ];
-  for (const more of right)
+  for (const more of acceptedParts)
     assert.deepEqual(validator.validate({ ...manifest, ...more }).errors, [], JSON.stringify(more));
-  const wrong = [
+  const refusedParts = [
     { name: 'Upper' },
     { limits: { cpuMs: 0 } },
     { limits: { priority: 4 } },
@@ -40,19 +40,19 @@ it('the schema for editors accepts and refuses the same manifests as the platfor
     { latency: { firstTokenMs: 300 } },
     { latency: true },
   ];
-  for (const more of wrong)
+  for (const more of refusedParts)
     assert.equal(validator.validate({ ...manifest, ...more }).valid, false, JSON.stringify(more));
 });
 
 it('the schema describes every field, also nested ones', () => {
   const missing: string[] = [];
-  const look = (schema: Schema, path: string) => {
+  const collectMissing = (schema: Schema, path: string) => {
     for (const [name, inner] of Object.entries((schema.properties ?? {}) as Record<string, Schema>)) {
       if (!inner.description) missing.push(`${path}${name}`);
-      look(inner, `${path}${name}.`);
-      for (const choice of inner.anyOf ?? []) look(choice as Schema, `${path}${name}.`);
+      collectMissing(inner, `${path}${name}.`);
+      for (const choice of inner.anyOf ?? []) collectMissing(choice as Schema, `${path}${name}.`);
     }
   };
-  look(manifestJsonSchema() as Schema, '');
+  collectMissing(manifestJsonSchema() as Schema, '');
   assert.deepEqual(missing, []);
 });

@@ -247,10 +247,10 @@ function jsonBytes(value: unknown): number {
   }
 }
 
-function isDeeperThan(most: number, value: unknown): boolean {
+function isDeeperThan(maxDepth: number, value: unknown): boolean {
   let level = [value];
   for (let depth = 0; level.length > 0; depth++) {
-    if (depth > most) return true;
+    if (depth > maxDepth) return true;
     level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
   }
   return false;
@@ -277,8 +277,8 @@ function toFieldErrors(issue: z.core.$ZodIssue): FieldError[] {
 
 /** The limits of an invocation: the manifest's, otherwise the platform's defaults. */
 export function resolveLimits(manifest: Manifest, defaults: InvocationLimits = DEFAULT_LIMITS): InvocationLimits {
-  const { priority, ...asked } = manifest.limits ?? {};
-  return { ...defaults, ...asked, maxPriority: priority ?? MAX_PRIORITY };
+  const { priority, ...requestedLimits } = manifest.limits ?? {};
+  return { ...defaults, ...requestedLimits, maxPriority: priority ?? MAX_PRIORITY };
 }
 
 /** The models that a manifest names, in order; the first is the function's default. */

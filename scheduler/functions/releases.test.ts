@@ -49,12 +49,12 @@ describe('releases', () => {
     ],
     by: 'key_1',
   });
-  const live = async (name: string) =>
+  const liveShares = async (name: string) =>
     (await scheduler.releases.aliases(TENANT, name)).find(({ alias }) => alias === 'live')?.shares;
-  async function begin({ tenant, name, version }: FunctionVersion, deadlineMs = 60_000): Promise<string> {
+  async function submitFor({ tenant, name, version }: FunctionVersion, deadlineMs = 60_000): Promise<string> {
     const id = newInvocationId();
-    const of = { id, tenant, function: name, version, functionOwner: tenant, deadlineMs };
-    await scheduler.submit(submission(of));
+    const options = { id, tenant, function: name, version, functionOwner: tenant, deadlineMs };
+    await scheduler.submit(submission(options));
     return id;
   }
 
@@ -62,7 +62,7 @@ describe('releases', () => {
     const a = await deploy('split');
     const b = await deploy('split', { alias: 'next', tag: 'v2', by: 'key_1', message: 'second' });
     assert.deepEqual(
-      await live('split'),
+      await liveShares('split'),
       [{ version: a.version, weight: 100 }],
       'a deploy to another alias leaves the traffic of live unchanged',
     );
@@ -108,7 +108,7 @@ describe('releases', () => {
       { ok: false, reason: 'tag-taken', version: a.version },
       'a tag cannot move to another version',
     );
-    assert.deepEqual(await live('refused'), [{ version: a.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('refused'), [{ version: a.version, weight: 100 }]);
     const changed = await set('live', { ...split(a, 50, b), ifRevision: before?.revision });
     assert.ok(changed.ok);
     const again = await set('live', { ...split(b, 50, a), ifRevision: before?.revision });
@@ -125,7 +125,7 @@ describe('releases', () => {
     assert.deepEqual(first.plan.to, [{ version: b.version, weight: 100 }]);
     const second = await back();
     assert.ok(second.ok);
-    assert.deepEqual(await live('back'), [{ version: a.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('back'), [{ version: a.version, weight: 100 }]);
     const third = await back();
     assert.ok(!third.ok && third.reason === 'nothing-before');
     const to = await scheduler.releases.rollback(TENANT, 'back', 'live', { by: 'key_2', to: b.version });
@@ -148,11 +148,11 @@ describe('releases', () => {
     const b = await deploy('bundled');
     await scheduler.releases.rollback(TENANT, 'bundled', 'live', { by: 'key_1' });
     await scheduler.functions.put(b, { alias: 'live', onlyNew: true });
-    assert.deepEqual(await live('bundled'), [{ version: a.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('bundled'), [{ version: a.version, weight: 100 }]);
     await scheduler.functions.put(b);
-    assert.deepEqual(await live('bundled'), [{ version: b.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('bundled'), [{ version: b.version, weight: 100 }]);
     const c = await deploy('bundled', { alias: 'live', onlyNew: true });
-    assert.deepEqual(await live('bundled'), [{ version: c.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('bundled'), [{ version: c.version, weight: 100 }]);
   });
 
   test('a function stored before aliases existed is served, and can be rolled back after its next deploy', async () => {
@@ -162,7 +162,7 @@ describe('releases', () => {
     await store.redis.del(key, store.keys.aliasHistory(TENANT, 'old', 'live'));
     await store.redis.hset(key, `version:${a.version}`, JSON.stringify(a), 'current', a.version);
     assert.deepEqual(await functions.resolve(TENANT, 'old'), a);
-    assert.deepEqual(await live('old'), [{ version: a.version, weight: 100 }]);
+    assert.deepEqual(await liveShares('old'), [{ version: a.version, weight: 100 }]);
     assert.equal((await releases.history(TENANT, 'old', 'live')).length, 1);
     assert.deepEqual((await functions.list(TENANT)).find(({ version }) => version.name === 'old')?.live.length, 1);
     assert.deepEqual(await scheduler.removals.removeVersion(TENANT, 'old', a.version), { servedBy: ['live'] });
@@ -177,7 +177,7 @@ describe('releases', () => {
     const { store, functions, removals } = scheduler;
     const a = await deploy('many');
     const b = await deploy('many');
-    const running = await begin(a);
+    const running = await submitFor(a);
     await removals.removeVersion(TENANT, 'many', a.version);
     const others = Array.from({ length: MAX_VERSIONS - 2 }, (_, i) => [`version:${i}`, JSON.stringify(b)]);
     await store.redis.hset(store.keys.function(TENANT, 'many'), Object.fromEntries(others));
@@ -192,10 +192,10 @@ describe('releases', () => {
     await scheduler.invocations.fail(running, 'internal', 'over');
     const names = Array.from({ length: MAX_FUNCTIONS }, (_, i) => `f${i}`);
     await store.redis.sadd(store.keys.functions('full'), ...names);
-    const elsewhere = { ...b, tenant: 'full', name: 'one-more' };
-    assert.deepEqual(await functions.put(elsewhere), { ok: false, reason: 'too-many-functions' });
+    const ofFullTenant = { ...b, tenant: 'full', name: 'one-more' };
+    assert.deepEqual(await functions.put(ofFullTenant), { ok: false, reason: 'too-many-functions' });
     assert.equal(await store.redis.exists(store.keys.function('full', 'one-more')), 0);
-    assert.ok((await functions.put({ ...elsewhere, name: 'f0' })).ok);
+    assert.ok((await functions.put({ ...ofFullTenant, name: 'f0' })).ok);
     const deployment = { tenant: 'full', manifest: { name: 'other' }, component: new Uint8Array([1]) };
     const planned = await scheduler.deployments.plan(deployment);
     assert.ok(
@@ -203,15 +203,15 @@ describe('releases', () => {
     );
     const versions = await scheduler.deployments.plan({ ...deployment, tenant: TENANT, manifest: { name: 'many' } });
     assert.ok(!versions.ok && versions.code === 'conflict' && /pie remove many@VERSION/.test(versions.hint ?? ''));
-    assert.ok((await functions.put({ ...elsewhere, name: 'f1' })).ok);
+    assert.ok((await functions.put({ ...ofFullTenant, name: 'f1' })).ok);
     const records = `${store.keys.account('full')}:records`;
     const bytes = await functions.recordBytes('full');
-    assert.equal(bytes, 2 * JSON.stringify({ ...elsewhere, name: 'f0' }).length);
+    assert.equal(bytes, 2 * JSON.stringify({ ...ofFullTenant, name: 'f0' }).length);
     await store.redis.hset(records, 'bytes', MAX_RECORD_BYTES);
     const refused = { ok: false, reason: 'records-too-large' };
-    assert.deepEqual(await functions.put({ ...elsewhere, name: 'f2' }), refused);
+    assert.deepEqual(await functions.put({ ...ofFullTenant, name: 'f2' }), refused);
     assert.equal(await store.redis.exists(store.keys.function('full', 'f2')), 0);
-    assert.ok((await functions.put({ ...elsewhere, name: 'f1' })).ok, 'known content can still be deployed');
+    assert.ok((await functions.put({ ...ofFullTenant, name: 'f1' })).ok, 'known content can still be deployed');
     const large = await scheduler.deployments.plan({ ...deployment, manifest: { name: 'f0' } });
     assert.ok(!large.ok && large.code === 'conflict' && /more than 8 MiB/.test(large.message));
     await store.redis.hset(records, 'bytes', bytes);
@@ -226,7 +226,7 @@ describe('releases', () => {
     const { store, functions, removals, blobs } = scheduler;
     const a = await deploy('gone');
     const b = await deploy('gone');
-    const running = await begin(a);
+    const running = await submitFor(a);
     for (const { version } of [a, b]) {
       const run = { tenant: TENANT, function: 'gone', version };
       await scheduler.admission.observe(run, { pages: { m: 4 }, memoryMb: 8 });
@@ -240,7 +240,7 @@ describe('releases', () => {
       (await functions.runnableVersions(TENANT)).filter(({ name }) => name === 'gone'),
       [a],
     );
-    await assert.rejects(begin(a), (error) => error instanceof StoreError && error.code === 'not-deployed');
+    await assert.rejects(submitFor(a), (error) => error instanceof StoreError && error.code === 'not-deployed');
     await removals.sweep();
     assert.equal((await removals.draining(TENANT, 'gone')).length, 1, 'the version waits for its invocation');
     await scheduler.invocations.fail(running, 'internal', 'over');
@@ -255,7 +255,7 @@ describe('releases', () => {
   test('a removed name can be deployed again at once, also with the same content', async () => {
     const { functions, removals, blobs } = scheduler;
     const a = await deploy('again');
-    const running = await begin(a);
+    const running = await submitFor(a);
     await removals.removeFunction(TENANT, 'again');
     await functions.put(a);
     const b = await deploy('again');
@@ -272,13 +272,15 @@ describe('releases', () => {
   test("all of a tenant's versions are found without reading the removals of all tenants", async (t) => {
     const { store, functions, removals, invocations } = scheduler;
     const [a, b, c] = [await deploy('drains'), await deploy('drains'), await deploy('whole')];
-    const running = [await begin(a), await begin(c)];
+    const running = [await submitFor(a), await submitFor(c)];
     await removals.removeVersion(TENANT, 'drains', a.version);
     await removals.removeFunction(TENANT, 'whole');
     const sent = t.mock.method(store.redis, 'sendCommand');
-    const kept = (await functions.runnableVersions(TENANT)).filter(({ name }) => name === 'drains' || name === 'whole');
+    const runnable = (await functions.runnableVersions(TENANT)).filter(
+      ({ name }) => name === 'drains' || name === 'whole',
+    );
     const read = sent.mock.calls.flatMap(({ arguments: [command] }) => command.args.map(String));
-    assert.deepEqual(kept, [b, a, c]);
+    assert.deepEqual(runnable, [b, a, c]);
     assert.ok(read.includes(store.keys.removedVersions(TENANT, 'whole')));
     assert.ok(!read.includes(store.keys.removals));
     for (const id of running) await invocations.fail(id, 'internal', 'over');
@@ -293,7 +295,7 @@ describe('releases', () => {
     const b = await deploy('one', { alias: 'canary' });
     assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version), { servedBy: ['canary'] });
     assert.ok(await scheduler.releases.remove(TENANT, 'one', 'canary'));
-    const waiting = await begin(b);
+    const waiting = await submitFor(b);
     assert.deepEqual(await removals.removeVersion(TENANT, 'one', b.version), {
       draining: [{ version: b.version, unfinished: 1 }],
     });
@@ -306,7 +308,7 @@ describe('releases', () => {
     assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
     const [c, d] = [await deploy('one', { alias: 'canary' }), await deploy('one', { alias: 'canary' })];
     assert.ok(await scheduler.releases.remove(TENANT, 'one', 'canary'));
-    const [drains, late] = [await begin(c), await begin(d)];
+    const [drains, late] = [await submitFor(c), await submitFor(d)];
     await removals.removeVersion(TENANT, 'one', c.version);
     await removals.removeVersion(TENANT, 'one', d.version, true);
     await removals.sweep();
@@ -344,7 +346,7 @@ describe('releases', () => {
 
   test('the reaper of another process finishes a removal', async () => {
     const a = await deploy('left');
-    const running = await begin(a);
+    const running = await submitFor(a);
     await scheduler.removals.removeFunction(TENANT, 'left');
     const other = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix, leaseMs: 1000 });
     other.reaper.start();
@@ -361,31 +363,31 @@ describe('releases', () => {
     const b = await deploy('resent', { alias: null });
     const { store, releases, removals, functions } = scheduler;
     const sent = t.mock.method(store, 'script');
-    const again = async <T>(act: () => Promise<T>): Promise<() => Promise<unknown>> => {
+    const recordForResend = async <T>(act: () => Promise<T>): Promise<() => Promise<unknown>> => {
       const from = sent.mock.callCount();
       await act();
       const calls = sent.mock.calls.slice(from);
       return () => Promise.all(calls.map((call) => store.script(...call.arguments)));
     };
     const only = ({ version }: FunctionVersion) => ({ shares: [{ version, weight: 100 }], by: 'key_1' });
-    const set = await again(() => releases.set(TENANT, 'resent', 'live', only(b)));
+    const set = await recordForResend(() => releases.set(TENANT, 'resent', 'live', only(b)));
     await releases.set(TENANT, 'resent', 'live', only(a));
     await set();
-    assert.deepEqual(await live('resent'), only(a).shares);
+    assert.deepEqual(await liveShares('resent'), only(a).shares);
 
-    const put = await again(() => functions.put(b, { alias: 'live', by: 'key_1' }));
+    const put = await recordForResend(() => functions.put(b, { alias: 'live', by: 'key_1' }));
     await releases.set(TENANT, 'resent', 'live', only(a));
     await put();
-    assert.deepEqual(await live('resent'), only(a).shares);
+    assert.deepEqual(await liveShares('resent'), only(a).shares);
 
     const { version } = b;
-    const remove = await again(() => removals.removeVersion(TENANT, 'resent', version));
+    const remove = await recordForResend(() => removals.removeVersion(TENANT, 'resent', version));
     await scheduler.blobs.put(TENANT, new Uint8Array([1, (content - 1) % 256, (content - 1) >> 8]));
     assert.ok((await functions.put(b, { alias: null })).ok);
     await remove();
     assert.equal((await functions.versions(TENANT, 'resent')).length, 2);
 
-    const removeAll = await again(() => removals.removeFunction(TENANT, 'resent'));
+    const removeAll = await recordForResend(() => removals.removeFunction(TENANT, 'resent'));
     await deploy('resent');
     await removeAll();
     assert.equal((await functions.versions(TENANT, 'resent')).length, 1);
@@ -430,9 +432,9 @@ describe('releases', () => {
 
   async function leftOf(name: string, versions: readonly FunctionVersion[]): Promise<string[]> {
     const { redis: client, keys } = scheduler.store;
-    const of = await client.keys(`${keys.function(TENANT, name)}*`);
+    const functionKeys = await client.keys(`${keys.function(TENANT, name)}*`);
     const learned = await client.keys(keys.learnedPages(TENANT, name, '*'));
     const blobs = await Promise.all(versions.map(({ componentHash }) => client.keys(`${keys.blob(componentHash)}*`)));
-    return [...of, ...learned, ...blobs.flat()];
+    return [...functionKeys, ...learned, ...blobs.flat()];
   }
 });

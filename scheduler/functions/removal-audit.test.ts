@@ -40,7 +40,7 @@ describe('the audit log of removals', () => {
     return stored;
   }
 
-  async function begin({ name, version }: FunctionVersion): Promise<void> {
+  async function submitFor({ name, version }: FunctionVersion): Promise<void> {
     const id = newInvocationId();
     await scheduler.submit(
       submission({ id, tenant: TENANT, function: name, version, functionOwner: TENANT, deadlineMs: 60_000 }),
@@ -51,7 +51,7 @@ describe('the audit log of removals', () => {
     const { store, removals, audit } = scheduler;
     const whole = await deploy('recorded');
     const part = await deploy('parted', { alias: null });
-    for (const version of [whole, part]) await begin(version);
+    for (const version of [whole, part]) await submitFor(version);
     const removeVersion = (now: boolean) =>
       removals.removeVersion(TENANT, 'parted', part.version, now, { actor: 'key_1' });
     const removeFunction = (now: boolean) => removals.removeFunction(TENANT, 'recorded', now, { actor: 'key_1' });

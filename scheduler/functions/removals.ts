@@ -82,7 +82,7 @@ export class Removals {
     return this.#settle(tenant, name, () => now);
   }
 
-  /** Removes one version, unless aliases serve it; then returns their names. Records as `removeFunction`. */
+  /** Removes one version, unless aliases serve it; then returns their names. Writes to the audit log as `removeFunction` does. */
   async removeVersion(
     tenant: string,
     name: string,
@@ -157,13 +157,13 @@ export class Removals {
   async #sweepOne(member: string): Promise<number> {
     const { tenant, name } = fromMember(member);
     const removed = await this.#removed(tenant, name);
-    const marked = await this.#marked(member, removed);
+    const marked = await this.#versionsToCancel(member, removed);
     const cancels = marked.size > 0 && (await this.#mayCancel(member));
     return 1 + (await this.#finish(removed, (version) => cancels && marked.has(version)));
   }
 
   /** The versions of a function that were removed with `now`. */
-  async #marked(member: string, removed: readonly FunctionVersion[]): Promise<ReadonlySet<string>> {
+  async #versionsToCancel(member: string, removed: readonly FunctionVersion[]): Promise<ReadonlySet<string>> {
     if (removed.length === 0) return new Set();
     const fields = removed.map(({ version }) => `${member}@${version}`);
     const marks = await this.#store.call((redis) => redis.hmget(this.#store.keys.removals, ...fields));

@@ -49,8 +49,8 @@ describe('resolutions', () => {
     await redis.stop();
   });
 
-  /** Processes on the same keys. */
-  async function schedulers(count: number): Promise<Scheduler[]> {
+  /** Opens the schedulers of several processes on the same Redis keys. */
+  async function openSchedulers(count: number): Promise<Scheduler[]> {
     const prefix = `test-${randomUUID()}`;
     const opened = Array.from({ length: count }, () => openTestScheduler(redis, { prefix }));
     open.push(...opened);
@@ -77,7 +77,7 @@ describe('resolutions', () => {
   async function invoke({ resolutions, submit, invocations }: Wired, tenant: string, reference = '', name = NAME) {
     const id = await resolutions.submit(tenant, name, reference, {
       check: () => undefined,
-      submit: async ({ version, basis }: Resolved) => (await submit(asked(tenant, version, basis))).id,
+      submit: async ({ version, basis }: Resolved) => (await submit(submissionOf(tenant, version, basis))).id,
     });
     if (id === null) return null;
     const record = await invocations.get(id);
@@ -90,7 +90,7 @@ describe('resolutions', () => {
     invocations: scheduler.invocations,
     submit: (given) => scheduler.submit(given),
   });
-  const asked = (tenant: string, stored: FunctionVersion, basis: Resolved['basis']) =>
+  const submissionOf = (tenant: string, stored: FunctionVersion, basis: Resolved['basis']) =>
     submission({
       ...{ tenant, function: stored.name, version: stored.version, functionOwner: ownerOf(stored) },
       ...(basis && { basis }),
@@ -99,21 +99,21 @@ describe('resolutions', () => {
   test('follow every change at once in every process, for own and lent functions', async () => {
     await fc.assert(
       fc.asyncProperty(history, async (acts) => {
-        const [operator, ...gateways] = (await schedulers(3)) as [Scheduler, Scheduler, Scheduler];
+        const [operator, ...gateways] = (await openSchedulers(3)) as [Scheduler, Scheduler, Scheduler];
         const versions = Array.from({ length: CONTENTS }, () => '');
         for (const act of acts) {
           const { tenant, content, reference } = act;
           const version = versions[content] || 'ffffffffffff';
           if (act.kind === 'invoke') {
-            const asks = act.byVersion ? version : reference;
+            const requested = act.byVersion ? version : reference;
             const served = await operator.functions.serving(
               tenant === 'default' ? ['default'] : [tenant, 'default'],
               NAME,
-              asks,
+              requested,
             );
-            const ran = await invoke(wired(gateways[act.gateway] ?? operator), tenant, asks);
+            const ran = await invoke(wired(gateways[act.gateway] ?? operator), tenant, requested);
             const allowed: (string | null)[] = served === null ? [null] : served.shares.map((share) => share.version);
-            assert.ok(allowed.includes(ran), `${tenant}: ${asks} ran ${ran}, not one of ${allowed}`);
+            assert.ok(allowed.includes(ran), `${tenant}: ${requested} ran ${ran}, not one of ${allowed}`);
           } else if (act.kind === 'deploy') {
             versions[content] = await deploy(operator, tenant, content);
           } else if (act.kind === 'split') {
@@ -139,11 +139,11 @@ describe('resolutions', () => {
   });
 
   test('never run a version that was replaced before the request', async () => {
-    const [operator, ...gateways] = await schedulers(3);
+    const [operator, ...gateways] = await openSchedulers(3);
     assert.ok(operator);
     const versions = [await deploy(operator, 'default', 0)];
     let begun = 0;
-    let done = false;
+    let isDone = false;
     const changing = async () => {
       for (let content = 1; content <= 40; content++) {
         begun = content;
@@ -154,27 +154,27 @@ describe('resolutions', () => {
     };
     let deployed = 0;
     const invoking = async (gateway: Scheduler) => {
-      while (!done) {
+      while (!isDone) {
         const from = deployed;
         const ran = versions.indexOf((await invoke(wired(gateway), 'acme')) ?? '');
         assert.ok(ran >= from && ran <= begun, `${ran} of ${from} to ${begun}`);
       }
     };
     const change = changing().finally(() => {
-      done = true;
+      isDone = true;
     });
     await Promise.all([change, ...gateways.flatMap((gateway) => [invoking(gateway), invoking(gateway)])]);
   });
 
   test('take one Redis command per invocation once they are cached', async () => {
-    const [gateway] = await schedulers(1);
+    const [gateway] = await openSchedulers(1);
     assert.ok(gateway);
     await deploy(gateway, 'default', 0);
     const { redis: connection } = gateway.store;
     const submitOnce = () =>
       gateway.resolutions.submit('acme', NAME, '', {
         check: () => undefined,
-        submit: ({ version, basis }) => gateway.submit(asked('acme', version, basis)),
+        submit: ({ version, basis }) => gateway.submit(submissionOf('acme', version, basis)),
       });
     await submitOnce();
     await submitOnce();
@@ -186,7 +186,7 @@ describe('resolutions', () => {
 
   test('of a stale basis are refused by the script, which stores nothing', async () => {
     for (const byVersion of [false, true]) {
-      const [gateway] = await schedulers(1);
+      const [gateway] = await openSchedulers(1);
       assert.ok(gateway);
       const lent = await deploy(gateway, 'default', 0);
       const reference = byVersion ? lent : '';
@@ -199,7 +199,7 @@ describe('resolutions', () => {
       assert.ok(fresh && cached?.basis && fresh.basis === undefined);
       // A function of the tenant's own takes the place of the platform's, also when its content is the same.
       const own = await deploy(gateway, 'acme', byVersion ? 0 : 1);
-      const stale = asked('acme', cached.version, cached.basis);
+      const stale = submissionOf('acme', cached.version, cached.basis);
       await assert.rejects(
         gateway.submit(stale),
         (error) => error instanceof StoreError && error.code === 'stale-resolution',
@@ -207,14 +207,14 @@ describe('resolutions', () => {
       assert.equal(await gateway.invocations.get(stale.id), null);
       assert.equal(await invoke(wired(gateway), 'acme', reference), own);
       assert.ok(
-        (await gateway.submit(asked('acme', fresh.version, undefined))).created,
+        (await gateway.submit(submissionOf('acme', fresh.version, undefined))).created,
         'the version is still deployed',
       );
     }
   });
 
   test('ask Redis for the version before they refuse a request because of a cached one', async () => {
-    const [operator, gateway] = await schedulers(2);
+    const [operator, gateway] = await openSchedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);
     await invoke(wired(gateway), 'default');
@@ -225,7 +225,7 @@ describe('resolutions', () => {
           checked.push(version);
           if (version === refused) throw new RangeError(version);
         },
-        submit: async ({ version, basis }) => (await gateway.submit(asked('default', version, basis))).created,
+        submit: async ({ version, basis }) => (await gateway.submit(submissionOf('default', version, basis))).created,
       });
     await assert.rejects(submitUnless(old), RangeError);
     assert.deepEqual(checked.splice(0), [old]);

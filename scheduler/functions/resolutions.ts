@@ -57,7 +57,7 @@ export class Resolutions {
   ): Promise<T | null> {
     // One draw for both tries: a version that is refused is not exchanged for another one.
     const random = Math.random();
-    const known = this.#known(tenant, name, reference, random);
+    const known = this.#cachedResolution(tenant, name, reference, random);
     const refusal = known && refusalBy(check, known.version);
     if (known !== null && refusal === null) {
       try {
@@ -74,7 +74,7 @@ export class Resolutions {
   }
 
   /** The version that the cache names; null when it names none. */
-  #known(tenant: string, name: string, reference: string, random: number): Resolved | null {
+  #cachedResolution(tenant: string, name: string, reference: string, random: number): Resolved | null {
     const owners = ownersFor(tenant, name);
     for (const [i, owner] of owners.entries()) {
       const serving = this.#cache.get(owner, entryOf(name, reference));

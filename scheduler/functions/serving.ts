@@ -28,8 +28,8 @@ export function servedVersion(
   { shares, versions }: Serving,
   choose: (shares: readonly Share[]) => string | undefined,
 ): FunctionVersion | null {
-  const wanted = choose(shares);
-  const found = versions.find(({ version }) => version === wanted);
+  const chosenVersion = choose(shares);
+  const found = versions.find(({ version }) => version === chosenVersion);
   return found === undefined ? null : lentTo(tenant, found);
 }
 

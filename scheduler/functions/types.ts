@@ -26,7 +26,7 @@ export interface FunctionVersion {
   readonly environment?: Readonly<Record<string, string>>;
   /** The build's report: timings in ms, sizes in bytes; see `BuildReport`. */
   readonly build?: Readonly<Record<string, unknown>>;
-  /** True for a function of the platform, when a tenant runs it that has no function of that name. Never stored. */
+  /** True when a tenant without a function of this name runs the platform's. Never stored. */
   readonly platform?: true;
 }
 

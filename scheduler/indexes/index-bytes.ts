@@ -26,8 +26,8 @@ export class IndexBytes {
   /** Bytes that the tenant's indexes may have together under its quota of storage; null without a limit. */
   async room(tenant: string): Promise<number | null> {
     const { keys, clock } = this.#store;
-    const read = [keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)];
-    const bytes = Number(await this.#store.script(SCRIPTS.room, read, [keys.account(tenant), clock()]));
+    const usageKeys = [keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)];
+    const bytes = Number(await this.#store.script(SCRIPTS.room, usageKeys, [keys.account(tenant), clock()]));
     return bytes < 0 ? null : bytes;
   }
 

@@ -29,7 +29,7 @@ describe('appends of several attempts in one turn', () => {
   });
   afterEach(() => scheduler.close());
 
-  async function running(tenant: string, name = 'story'): Promise<Running> {
+  async function beginOne(tenant: string, name = 'story'): Promise<Running> {
     const record = submission({ tenant, function: name });
     await scheduler.invocations.create(record);
     const attempt = await beginAttempt(scheduler, record.id, 'r1');
@@ -37,33 +37,33 @@ describe('appends of several attempts in one turn', () => {
     return { id: record.id, epoch: attempt.epoch };
   }
 
-  const many = (tenant: string, count: number, name?: string) =>
-    Promise.all(Array.from({ length: count }, () => running(tenant, name)));
+  const beginMany = (tenant: string, count: number, name?: string) =>
+    Promise.all(Array.from({ length: count }, () => beginOne(tenant, name)));
 
   const texts = async ({ id }: Running) =>
     (await scheduler.events.read(id, 0)).map(({ seq, data }) => [seq, JSON.parse(data).text]);
 
-  const calls = async () => {
+  const scriptCalls = async () => {
     const stats = await scheduler.store.call((connection) => connection.info('commandstats'));
     const count = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
     return count('eval') + count('evalsha');
   };
 
   test('are one call of the store and reach followers', async () => {
-    const attempts = await many('acme', 20);
+    const attempts = await beginMany('acme', 20);
     const first = attempts[0];
     assert.ok(first);
     const followed: string[] = [];
     const following = (async () => {
       for await (const { data } of scheduler.events.follow(first.id, 0)) followed.push(data);
     })();
-    const before = await calls();
+    const before = await scriptCalls();
     const outcomes = await Promise.all(
       attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, [message(`a${i}`), message('b')])),
     );
     assert.deepEqual([...new Set(outcomes)], ['ok']);
     // The follower's reads count as calls, too.
-    assert.ok((await calls()) - before <= 3);
+    assert.ok((await scriptCalls()) - before <= 3);
     for (const [i, attempt] of attempts.entries()) {
       assert.deepEqual(await texts(attempt), [
         [1, `a${i}`],
@@ -76,7 +76,11 @@ describe('appends of several attempts in one turn', () => {
   });
 
   test('add usage once per attempt, and the sum for tenant and function', async () => {
-    const attempts = [...(await many('acme', 3)), ...(await many('acme', 2, 'other')), ...(await many('globex', 2))];
+    const attempts = [
+      ...(await beginMany('acme', 3)),
+      ...(await beginMany('acme', 2, 'other')),
+      ...(await beginMany('globex', 2)),
+    ];
     const report = ({ id, epoch }: Running, outputTokens: number) =>
       scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens });
     // Send the call twice, as after a lost answer.
@@ -95,7 +99,7 @@ describe('appends of several attempts in one turn', () => {
   test('report to each attempt its own exceeded quota', async () => {
     const limit = { quota: 'tokens-per-minute', function: 'story', limit: 10, until: null } as const;
     await scheduler.quotas.set('acme', limit, { author: 'key_1', reason: '' });
-    const attempts = [...(await many('acme', 2)), await running('acme', 'other'), await running('globex')];
+    const attempts = [...(await beginMany('acme', 2)), await beginOne('acme', 'other'), await beginOne('globex')];
     const answers = await Promise.all(
       attempts.map(
         ({ id, epoch }): Promise<Metered<AppendOutcome>> =>
@@ -115,8 +119,14 @@ describe('appends of several attempts in one turn', () => {
 
   test('succeed although others of the turn are refused or broken', async () => {
     const { invocations, store } = scheduler;
-    const [fine, stale, ended, gap, broken] = (await many('acme', 5)) as [Running, Running, Running, Running, Running];
-    const poor = await running('globex');
+    const [fine, stale, ended, gap, broken] = (await beginMany('acme', 5)) as [
+      Running,
+      Running,
+      Running,
+      Running,
+      Running,
+    ];
+    const poor = await beginOne('globex');
     const limit = { quota: 'redis-bytes', function: null, limit: 10_000, until: null } as const;
     await scheduler.quotas.set('globex', limit, { author: 'key_1', reason: '' });
     await invocations.finish(ended.id, ended.epoch, 1, RESULT, null);
@@ -133,27 +143,29 @@ describe('appends of several attempts in one turn', () => {
       append(fine, small),
       append(poor, small),
     ]);
-    const told = outcomes.map((each) => (each.status === 'fulfilled' ? each.value : each.reason));
-    assert.equal(told[0], 'stale');
-    assert.ok(told[1] instanceof StoreError && told[1].code === 'store-corrupt' && /WRONGTYPE/.test(told[1].message));
-    assert.equal(told[2], 'ended');
-    assert.equal(told[3].lastSeq, 0);
-    assert.ok(told[4] instanceof QuotaExceeded);
-    assert.equal(told[5].code, 'invalid-argument');
-    assert.deepEqual(told.slice(6), ['ok', 'ok']);
+    const results = outcomes.map((each) => (each.status === 'fulfilled' ? each.value : each.reason));
+    assert.equal(results[0], 'stale');
+    assert.ok(
+      results[1] instanceof StoreError && results[1].code === 'store-corrupt' && /WRONGTYPE/.test(results[1].message),
+    );
+    assert.equal(results[2], 'ended');
+    assert.equal(results[3].lastSeq, 0);
+    assert.ok(results[4] instanceof QuotaExceeded);
+    assert.equal(results[5].code, 'invalid-argument');
+    assert.deepEqual(results.slice(6), ['ok', 'ok']);
     assert.deepEqual(await texts(fine), [[1, 'a']]);
     assert.deepEqual(await texts(poor), [[1, 'a']]);
   });
 
   test('are split into several calls beyond a bounded size', async () => {
-    const attempts = await many('acme', 150);
-    const before = await calls();
+    const attempts = await beginMany('acme', 150);
+    const before = await scriptCalls();
     const large = message('x'.repeat(100_000));
     const outcomes = await Promise.all(
       attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, i < 4 ? [large] : [message('a')])),
     );
     assert.deepEqual([...new Set(outcomes)], ['ok']);
-    const made = (await calls()) - before;
-    assert.ok(made >= 5 && made <= 8, `${made} calls`);
+    const callsMade = (await scriptCalls()) - before;
+    assert.ok(callsMade >= 5 && callsMade <= 8, `${callsMade} calls`);
   });
 });

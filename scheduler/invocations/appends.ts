@@ -19,7 +19,7 @@ export interface AttemptWrite {
   /** Cumulative usage of the attempt. */
   readonly usage: Usage | undefined;
   /** True when the attempt shows its events to followers itself; the store then does not publish them. */
-  readonly shown: boolean;
+  readonly showsOwnEvents: boolean;
 }
 
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
@@ -64,12 +64,12 @@ export class Appends {
     const { maxEvents, maxBytes, logLines, logMs, familyBytes } = this.#retention;
     const now = this.#store.clock();
     const args: (string | number)[] = [now, maxEvents, maxBytes, logLines, logMs, familyBytes, SHOWN_AHEAD];
-    for (const { id, epoch, firstSeq, events, usage, shown } of writes) {
-      args.push(shown ? '' : keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
+    for (const { id, epoch, firstSeq, events, usage, showsOwnEvents } of writes) {
+      args.push(showsOwnEvents ? '' : keys.live(id), epoch, firstSeq, meteredText(usage), events.length);
       for (const { event, data } of events) args.push(event, data);
     }
-    const places = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);
-    const replies = tuple(await this.#store.script(APPEND, places, args));
+    const writeKeys = writes.flatMap(({ id }) => [keys.invocation(id), keys.events(id)]);
+    const replies = tuple(await this.#store.script(APPEND, writeKeys, args));
     return writes.map((write, i) => () => answerOf(write, replies[i], now));
   }
 }

@@ -11,12 +11,12 @@ import type { AttemptOutcome } from './types.ts';
 export interface AttemptBegin {
   readonly id: string;
   readonly runtimeId: string;
-  /** Token of the call: a repeated call begins no other attempt. */
+  /** Token of the call: a call repeated with the same token begins no second attempt. */
   readonly token: string;
   /** Token of the runtime's fetch; '' for any fetch of that runtime. */
   readonly fetchToken: string;
   /** True when the attempt shows its events to followers itself. */
-  readonly shown: boolean;
+  readonly showsOwnEvents: boolean;
 }
 
 const BEGIN = loadScript(new URL('./scripts/begin-attempt.lua', import.meta.url));
@@ -43,23 +43,23 @@ export class Begins {
   async #call(begins: readonly AttemptBegin[]): Promise<(() => AttemptOutcome)[]> {
     const { keys } = this.#store;
     const now = this.#store.clock();
-    const places = begins.flatMap(({ id }) => [keys.invocation(id), `${keys.jobs}:${id}`]);
-    const args = begins.flatMap(({ id, runtimeId, token, fetchToken, shown }) => [
+    const beginKeys = begins.flatMap(({ id }) => [keys.invocation(id), `${keys.jobs}:${id}`]);
+    const args = begins.flatMap(({ id, runtimeId, token, fetchToken, showsOwnEvents }) => [
       ...[runtimeId, keys.cancels(runtimeId), keys.cancelChannel(runtimeId), token, fetchToken],
-      shown ? keys.live(id) : '',
+      showsOwnEvents ? keys.live(id) : '',
     ]);
-    const replies = tuple(await this.#store.script(BEGIN, [keys.runtimes, ...places], [now, SHOWN_AHEAD, ...args]));
+    const replies = tuple(await this.#store.script(BEGIN, [keys.runtimes, ...beginKeys], [now, SHOWN_AHEAD, ...args]));
     return replies.map((reply) => () => attemptOutcome(reply, now));
   }
 }
 
 /** Parses the reply of `beginAttempt` in the scripts. @throws StoreError */
 export function attemptOutcome(reply: unknown, now: number): AttemptOutcome {
-  const [begun, first, nextSeq, attempt, queuedAt, before, last, standing, ...limits] = tuple(reply);
+  const [begun, first, nextSeq, attempt, queuedAt, usageBefore, usageNow, standing, ...limits] = tuple(reply);
   if (begun === 1) {
     return {
       ...{ epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt), queuedAt: Number(queuedAt) },
-      usageBefore: totalUsage(null, optionalText(before), optionalText(last)),
+      usageBefore: totalUsage(null, optionalText(usageBefore), optionalText(usageNow)),
       standing: standingFrom(standing),
       ...attemptLimits(limits, now),
     };

@@ -21,14 +21,14 @@ test('a runtime gets the cancels requested during an interruption, although its 
   // Shorter than in production, so that a read behind a blocked connection fails soon.
   const vital = new Vital(connect, { prefix, deadlineMs: 200 });
   t.after(() => vital.close());
-  const { store: reading, channels } = vital;
+  const { store: vitalStore, channels } = vital;
   const [reader, subscriber] = opened;
   assert.ok(reader && subscriber);
   await eventually(() => reader.status === 'ready' && subscriber.status === 'ready', 'the connections');
   const heard: string[] = [];
   const stop = await new Control(store, vital).onCancel('r', (id, reason) => heard.push(`${id}: ${reason}`));
 
-  // A cancel without its message, as if it had been published during the interruption.
+  // A cancel without its message, as if the interruption had lost the message.
   const cancels = store.keys.cancels('r');
   const request = (id: string) => store.call((client) => client.hset(cancels, id, 'enough'));
   await request('first');
@@ -38,7 +38,7 @@ test('a runtime gets the cancels requested during an interruption, although its 
   subscriber.disconnect(true);
   await resumed.promise;
   // This call waits behind the read of the cancels, whose deadline ends first.
-  await assert.rejects(reading.ping(), { code: 'store-unavailable' });
+  await assert.rejects(vitalStore.ping(), { code: 'store-unavailable' });
   assert.equal(heard.length, 0);
   await store.call((client) => client.lpush('nothing', 'go'));
   await eventually(() => heard.includes('first: enough'), 'the cancel arrives');

@@ -14,7 +14,7 @@ import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 export type CancelOutcome = 'cancelled' | 'requested' | 'ended' | 'unknown';
 
 const CANCEL = loadScript(new URL('./scripts/cancel.lua', import.meta.url));
-const TELL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
+const TELL_CANCEL = loadScript(new URL('./scripts/tell.lua', import.meta.url));
 
 /** Pause before another read of the stored cancels. */
 const RETRY_MS = 500;
@@ -33,8 +33,8 @@ export class Control {
   }
 
   /**
-   * Requests a cancel. A queued or waiting invocation ends at once. `Scheduler.cancel` tells a runtime that already holds its job; otherwise the
-   * job is dropped when its turn comes.
+   * Requests a cancel. A queued or waiting invocation ends at once. `Scheduler.cancel` tells the runtime that already holds the job, if any;
+   * otherwise the job is dropped when its turn comes.
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);
@@ -93,6 +93,6 @@ export class Control {
   async tellCancel(runtimeId: string, id: string, reason: string): Promise<void> {
     const { keys } = this.#store;
     const args = [keys.cancelChannel(runtimeId), id, reason, this.#retention.eventsMs];
-    await this.#store.script(TELL, [keys.cancels(runtimeId)], args);
+    await this.#store.script(TELL_CANCEL, [keys.cancels(runtimeId)], args);
   }
 }

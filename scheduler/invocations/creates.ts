@@ -12,7 +12,7 @@ import type { CreateOutcome } from './types.ts';
 
 const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
 
-/** Maximum submissions of one tenant that are on their way to Redis at once: about a millisecond of its time. */
+/** Maximum submissions of one tenant that are on their way to Redis at once: about a millisecond of Redis. */
 const MOST_CREATED_AT_ONCE = 8;
 /** Maximum submissions of one script call, of all tenants: about a millisecond of Redis. */
 const MAX_CREATES = 8;
@@ -64,13 +64,15 @@ export class Creates {
       const basis = basisTexts(submission);
       args.push(id, submittedAt, deadlineMs, fingerprint ?? '', fields.length, basis.length, ...fields, ...basis, job);
     }
-    const places = records.flatMap(({ submission: { id, tenant, idempotencyKey } }) => [
+    const createKeys = records.flatMap(({ submission: { id, tenant, idempotencyKey } }) => [
       ...[keys.invocation(id), keys.listing(tenant)],
       idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
       ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
     ]);
     const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
-    const replies = tuple(await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...places], args, leftMs));
+    const replies = tuple(
+      await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...createKeys], args, leftMs),
+    );
     return records.map((record, i) => () => outcomeOf(record.submission, replies[i], now));
   }
 }

@@ -33,7 +33,7 @@ describe('debounce', () => {
     assert.ok((await scheduler.invocations.create(record)).created);
     return record;
   };
-  const waits = async (tenant = 'default') => {
+  const counts = async (tenant = 'default') => {
     const { keys, redis: client } = scheduler.store;
     const [entries, keysHeld, queued] = await Promise.all([
       client.zcard(keys.debounced),
@@ -42,7 +42,7 @@ describe('debounce', () => {
     ]);
     return { entries, keys: keysHeld, queued };
   };
-  const ended = async (id: string) => {
+  const terminalData = async (id: string) => {
     const events = await collect(scheduler.events.follow(id, 0));
     assert.equal(events.length, 1, 'exactly one terminal event');
     return JSON.parse(events[0]?.data ?? '');
@@ -77,15 +77,15 @@ describe('debounce', () => {
       now + 9 * SECOND,
       'the maximum counts from the first one',
     );
-    assert.equal((await ended(second.id)).successor, third.id);
-    assert.deepEqual(await waits(), { entries: 1, keys: 1, queued: 0 });
+    assert.equal((await terminalData(second.id)).successor, third.id);
+    assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 });
 
     const between = submission({ submittedAt: now });
     const { arrival } = (await invocations.create(between)) as { arrival: number };
     now += 9 * SECOND;
     assert.equal(await invocations.releaseDebounced(), 1);
     assert.equal(await invocations.releaseDebounced(), 0);
-    assert.deepEqual(await waits(), { entries: 0, keys: 0, queued: 2 });
+    assert.deepEqual(await counts(), { entries: 0, keys: 0, queued: 2 });
     const released = await invocations.get(third.id);
     assert.ok(released?.status === 'queued' && released.notBefore === null);
     assert.ok(released.arrival > arrival, 'a wait for a delay earns no place before others');
@@ -97,21 +97,21 @@ describe('debounce', () => {
     await invocations.finish(third.id, attempt.epoch, 1, { event: 'result', data: '{"output":3}' }, null);
     await scheduler.control.requestCancel(between.id, 'x');
     await submit('doc-1');
-    assert.deepEqual(await waits(), { entries: 1, keys: 1, queued: 0 }, 'the next one begins anew');
+    assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 }, 'the next one begins anew');
   });
 
   test('invocations of other functions, keys and tenants do not replace each other', async () => {
-    const all = [
+    const records = [
       await submit('same'),
       await submit('same', { function: 'other' }),
       await submit('same', { tenant: 'b' }),
     ];
-    for (const { id } of all) {
+    for (const { id } of records) {
       assert.equal((await scheduler.invocations.get(id))?.status, 'queued');
       assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
-      assert.equal((await ended(id)).code, 'cancelled');
+      assert.equal((await terminalData(id)).code, 'cancelled');
     }
-    assert.deepEqual(await waits('b'), { ...(await waits('b')), keys: 0, queued: 0 });
+    assert.deepEqual(await counts('b'), { ...(await counts('b')), keys: 0, queued: 0 });
   });
 
   test('a waiting invocation that is cancelled or overdue leaves nothing that would run, and no successor supersedes it', async () => {
@@ -119,13 +119,13 @@ describe('debounce', () => {
     await scheduler.control.requestCancel(cancelled.id, 'enough');
     const late = await submit('late');
     await scheduler.invocations.fail(late.id, 'deadline-exceeded', 'late');
-    const held = (await waits()).keys;
+    const keysBefore = (await counts()).keys;
     const next = await submit('gone');
-    assert.equal((await waits()).keys, held + 1);
+    assert.equal((await counts()).keys, keysBefore + 1);
     assert.equal((await scheduler.invocations.get(cancelled.id))?.successor, null);
-    assert.equal((await ended(late.id)).code, 'deadline-exceeded');
+    assert.equal((await terminalData(late.id)).code, 'deadline-exceeded');
     await scheduler.control.requestCancel(next.id, 'enough');
-    assert.equal((await waits()).keys, held);
+    assert.equal((await counts()).keys, keysBefore);
   });
 
   test('another process releases the waiting invocations after a restart of Redis and of the platform', async () => {
@@ -134,7 +134,7 @@ describe('debounce', () => {
     await redis.restart();
     scheduler = open();
     assert.equal((await scheduler.admission.repair())?.returned, 0, 'the repair does not end the delay');
-    assert.equal((await waits()).queued, 0);
+    assert.equal((await counts()).queued, 0);
     now += 10 * SECOND;
     const reaping = openScheduler({ connect: redis.connect, clock: () => now, prefix: 'debounce', leaseMs: 500 });
     reaping.reaper.start();
@@ -158,11 +158,11 @@ describe('debounce', () => {
     await set('requests-per-minute', 3);
     await assert.rejects(invocations.create(debounced('a', { tenant })), { code: 'quota-exceeded' });
     assert.equal((await invocations.get(third.id))?.status, 'queued');
-    for (const { id } of [first, second]) assert.equal((await ended(id)).code, 'superseded');
+    for (const { id } of [first, second]) assert.equal((await terminalData(id)).code, 'superseded');
 
     const { redis: client, keys } = scheduler.store;
-    const most = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
-    await client.hset(keys.debounces('full'), ...most);
+    const existingKeys = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
+    await client.hset(keys.debounces('full'), ...existingKeys);
     await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });
     await submit('k1', { tenant: 'full' });
   });
@@ -173,7 +173,7 @@ describe('debounce', () => {
     await Promise.all(Array.from({ length: count }, (_, i) => submit(`k${i}`, { tenant })));
     now += 10 * SECOND;
     assert.ok((await scheduler.invocations.releaseDebounced()) >= count, 'with those of the tests before');
-    const { keys, queued } = await waits(tenant);
+    const { keys, queued } = await counts(tenant);
     assert.deepEqual({ keys, queued }, { keys: 0, queued: count });
   });
 });

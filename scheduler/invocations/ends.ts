@@ -21,10 +21,10 @@ export interface AttemptEnd {
   /** The attempt's last events, which the log lacks; they follow `after`. */
   readonly events: readonly NewEvent[];
   /** Number of the last event that followers were shown. */
-  readonly shown: number;
+  readonly lastShownSeq: number;
   readonly terminal: TerminalEvent;
   readonly usage: Usage | null;
-  /** The most that the run held; null when admission is to learn nothing from it. */
+  /** Peak use of resources by the run; null when admission must not learn from this run. */
   readonly peak: Peak | null;
 }
 
@@ -33,7 +33,7 @@ const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
 /** Maximum ends in one script call. They take Redis about a millisecond. */
 const MAX_ENDS = 8;
 /** Number of last events that cost Redis as much as one end. */
-const EVENTS_AS_ONE = 16;
+const EVENTS_PER_END = 16;
 /** Characters of events of one script call, unless one end alone has more. */
 const MAX_LENGTH = 128 << 10;
 
@@ -44,7 +44,7 @@ export class Ends {
   readonly #calls = new TurnCalls<AttemptEnd, FinishOutcome>({
     size: ({ terminal, events }) => {
       const length = events.reduce((sum, { data }) => sum + data.length, terminal.data.length);
-      return Math.max((1 + events.length / EVENTS_AS_ONE) / MAX_ENDS, length / MAX_LENGTH);
+      return Math.max((1 + events.length / EVENTS_PER_END) / MAX_ENDS, length / MAX_LENGTH);
     },
     call: (ends) => this.#call(ends),
   });
@@ -65,16 +65,22 @@ export class Ends {
     const now = this.#store.clock();
     const { familyBytes, maxEvents, maxBytes } = this.#retention;
     const args = [now, ...retentionArguments(this.#retention), familyBytes, LEARNED_MS, maxEvents, maxBytes];
-    for (const { id, epoch, seq, after, events, shown, terminal, usage, peak } of ends) {
-      const failed = terminal.event === 'error' ? terminal : null;
-      const status = failed === null ? 'succeeded' : failed.code === 'cancelled' ? 'cancelled' : 'failed';
+    for (const { id, epoch, seq, after, events, lastShownSeq, terminal, usage, peak } of ends) {
+      const failure = terminal.event === 'error' ? terminal : null;
+      const status = failure === null ? 'succeeded' : failure.code === 'cancelled' ? 'cancelled' : 'failed';
       args.push(id, keys.live(id), keys.inboxChannel(id), epoch, seq, terminal.event, terminal.data, status);
-      args.push(failed?.code ?? '', failed?.message ?? '', usage === null ? '' : JSON.stringify(usage));
-      args.push(meteredText(usage), after, peak === null ? '' : JSON.stringify(peakPairs(peak)), shown, events.length);
+      args.push(failure?.code ?? '', failure?.message ?? '', usage === null ? '' : JSON.stringify(usage));
+      args.push(
+        meteredText(usage),
+        after,
+        peak === null ? '' : JSON.stringify(peakPairs(peak)),
+        lastShownSeq,
+        events.length,
+      );
       for (const { event, data } of events) args.push(event, data);
     }
-    const places = ends.flatMap(({ id }) => [keys.invocation(id), keys.events(id), keys.inbox(id)]);
-    const replies = tuple(await this.#store.script(FINISH, [keys.deadlines, ...places], args));
+    const endKeys = ends.flatMap(({ id }) => [keys.invocation(id), keys.events(id), keys.inbox(id)]);
+    const replies = tuple(await this.#store.script(FINISH, [keys.deadlines, ...endKeys], args));
     return ends.map((end, i) => () => outcomeOf(end, replies[i], now));
   }
 }

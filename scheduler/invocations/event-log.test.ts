@@ -168,7 +168,7 @@ describe('event log', () => {
       return { seen, ended };
     }
     /** A run with three events on disk, and four that its follower saw and Redis lost. */
-    async function bereft() {
+    async function withLostEvents() {
       const run = await writer(scheduler);
       const follower = follow(run.id);
       await run.write(3);
@@ -188,7 +188,7 @@ describe('event log', () => {
     };
 
     test('append reports the last stored event, and events sent again are stored once', async () => {
-      const { run, seen, ended } = await bereft();
+      const { run, seen, ended } = await withLostEvents();
       await assert.rejects(scheduler.invocations.append(run.id, run.epoch, 8, [message(8)]), isGapAfter(3));
       const late = follow(run.id);
       await eventually(() => late.seen.length === 3, 'the events that are left');
@@ -200,7 +200,7 @@ describe('event log', () => {
     });
 
     test('finish reports the last stored event, and events sent again may be lost once more', async () => {
-      const { run, seen, ended } = await bereft();
+      const { run, seen, ended } = await withLostEvents();
       await losingWrites(redis, () => run.write(1));
       await assert.rejects(scheduler.invocations.finish(run.id, run.epoch, 9, end, null), isGapAfter(3));
       const last = await run.finish();
@@ -210,7 +210,7 @@ describe('event log', () => {
     });
 
     test('a follower that has seen lost events gets one terminal event', async () => {
-      const { run, seen, ended } = await bereft();
+      const { run, seen, ended } = await withLostEvents();
       assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
       await ended;
       assert.deepEqual(numbers(seen), [...upTo(7), 3, 4]);
@@ -261,15 +261,15 @@ describe('event log', () => {
     test('a reader finds the last kept event in a long log', async () => {
       const run = await writer(scheduler);
       for (let i = 0; i < 20; i++) await run.write(1 + (i % 3));
-      const kept = (await scheduler.invocations.get(run.id))?.seq ?? 0;
+      const lastKeptSeq = (await scheduler.invocations.get(run.id))?.seq ?? 0;
       await losingWrites(redis, () => run.write(30));
       assert.equal(await scheduler.invocations.fail(run.id, 'runtime-lost', 'gone with Redis'), 'ok');
-      for (const seq of [kept + 1, kept + 7, kept + 30]) {
+      for (const seq of [lastKeptSeq + 1, lastKeptSeq + 7, lastKeptSeq + 30]) {
         const { lost, events } = await reader.events.readSome(run.id, { epoch: run.epoch, seq });
-        assert.deepEqual([lost?.after, numbers(events)], [kept, [kept + 1]]);
+        assert.deepEqual([lost?.after, numbers(events)], [lastKeptSeq, [lastKeptSeq + 1]]);
       }
-      const { lost, events } = await reader.events.readSome(run.id, { epoch: run.epoch, seq: kept });
-      assert.deepEqual([lost, numbers(events)], [undefined, [kept + 1]]);
+      const { lost, events } = await reader.events.readSome(run.id, { epoch: run.epoch, seq: lastKeptSeq });
+      assert.deepEqual([lost, numbers(events)], [undefined, [lastKeptSeq + 1]]);
     });
 
     test('writer and followers get an unknown invocation when its record is lost', async () => {
@@ -367,8 +367,8 @@ describe('event log', () => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const names = Array.from({ length: 40 }, (_, i) => `idle-${i}`);
     const read = t.mock.method(reader.logs, 'oldest');
-    /** Resolves when the reader has made its reads: it makes each one in the turn in which the one before ends. */
-    const rests = async (reads: number) => {
+    /** Resolves once the reader has made `reads` reads and no more: it starts each read in the turn in which the last read ends. */
+    const waitForReads = async (reads: number) => {
       while (read.mock.callCount() < reads) {
         t.signal.throwIfAborted();
         await nextTurn();
@@ -379,13 +379,13 @@ describe('event log', () => {
     };
     const abort = new AbortController();
     const following = Array.fromAsync(reader.logs.follow('default', async () => names, new Map(), abort.signal));
-    await rests(40);
+    await waitForReads(40);
     for (const reads of [56, 72, 80, 96]) {
       t.mock.timers.tick(5000);
-      await rests(reads);
+      await waitForReads(reads);
     }
-    const looked = read.mock.calls.slice(40, 80).map((call) => call.arguments[1]);
-    assert.deepEqual(looked.sort(), names.toSorted());
+    const logsRead = read.mock.calls.slice(40, 80).map((call) => call.arguments[1]);
+    assert.deepEqual(logsRead.sort(), names.toSorted());
     abort.abort();
     assert.deepEqual(await following, []);
   });

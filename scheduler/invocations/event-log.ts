@@ -6,7 +6,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { Items, type OpenFeed } from './feed.ts';
 import type { LogRead } from './follow.ts';
-import { Follower, type FollowerRead, type FollowHeld, type FollowOptions } from './follower.ts';
+import { type FollowBounds, Follower, type FollowerRead, type FollowOptions } from './follower.ts';
 import { type Entry, parseEntries } from './live.ts';
 import type { Submitter } from './submitter.ts';
 import {
@@ -78,7 +78,7 @@ export class EventLog {
   }
 
   /**
-   * Opens a feed of every event after a place, in order, without gap or duplicate: first the stored events, then the live ones. It ends
+   * Opens a feed of every event after a position, in order, without gap or duplicate: first the stored events, then the live ones. It ends
    * after the terminal event. It waits out a short absence of Redis. When the events of an ended invocation are gone, the feed has its
    * terminal event alone, if that is still kept. When Redis lost events that the reader has, an event `gap` says after which number, and
    * the feed goes on behind that number.
@@ -88,7 +88,7 @@ export class EventLog {
    *
    * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without a read.
    *
-   * @param bounds bounds on the events that this process holds for a stalled reader.
+   * @param options bounds on the events that this process holds for a stalled reader, and a step that runs `before` the first read.
    */
   feed(
     id: string,
@@ -117,11 +117,11 @@ export class EventLog {
   }
 
   /** The events of `feed` one by one, for a reader that waits for them. Ends also when the signal aborts. */
-  follow(id: string, afterSeq: number, signal?: AbortSignal, bounds?: FollowHeld): Items<InvocationEvent> {
+  follow(id: string, afterSeq: number, signal?: AbortSignal, bounds?: FollowBounds): Items<InvocationEvent> {
     return new Items(this.feed(id, { epoch: null, seq: afterSeq }, bounds), signal);
   }
 
-  /** Reads at least one entry after a place; stops once the entries have `limit` events or the bytes that a reader may hold. */
+  /** Reads at least one entry after a position; stops once the entries have `limit` events or `READ_BYTES` bytes. */
   async readSome(
     id: string,
     { epoch, seq }: Position,

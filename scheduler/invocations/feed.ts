@@ -21,7 +21,7 @@ export class Items<T> implements AsyncIterableIterator<T, void, undefined> {
   readonly #feed: Feed<T>;
   readonly #signal: AbortSignal | undefined;
   #items: T[] = [];
-  #over = false;
+  #isOver = false;
   #settle: (() => void) | undefined;
   readonly #end = () => this.#close();
 
@@ -61,19 +61,19 @@ export class Items<T> implements AsyncIterableIterator<T, void, undefined> {
 
   /** Undefined while no item waits. */
   #take(): IteratorResult<T, void> | undefined {
-    if (this.#items.length === 0 && !this.#over) {
+    if (this.#items.length === 0 && !this.#isOver) {
       const items = this.#feed.take();
       if (items === null) this.#close();
       else this.#items = items;
     }
-    if (this.#over) return { done: true, value: undefined };
+    if (this.#isOver) return { done: true, value: undefined };
     const [value] = this.#items.splice(0, 1);
     return value === undefined ? undefined : { done: false, value };
   }
 
   #close(): void {
-    if (this.#over) return;
-    this.#over = true;
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.#items = [];
     this.#signal?.removeEventListener('abort', this.#end);
     this.#feed.close();

@@ -27,7 +27,7 @@ describe('files', () => {
     await redis.stop();
   });
 
-  async function running() {
+  async function beginOne() {
     const record = submission();
     await scheduler.invocations.create(record);
     const begun = await beginAttempt(scheduler, record.id, 'r1');
@@ -36,7 +36,7 @@ describe('files', () => {
   }
 
   test('runtime and client store a file unchanged, and a second put replaces its content', async () => {
-    const { id, epoch } = await running();
+    const { id, epoch } = await beginOne();
     const content = new Uint8Array([0, 255, 10, 13]);
     assert.equal(await scheduler.files.put(id, 'b', TYPE, content), 'ok');
     assert.equal(await scheduler.files.put(id, 'a', 'text/plain', new Uint8Array(), epoch), 'ok');
@@ -61,21 +61,21 @@ describe('files', () => {
   });
 
   test('files of an invocation are bounded in number and bytes under concurrent puts', async () => {
-    const { id } = await running();
-    const many = await Promise.all(
+    const { id } = await beginOne();
+    const putOutcomes = await Promise.all(
       Array.from({ length: MAX_FILES + 5 }, (_, i) => scheduler.files.put(id, `f${i}`, TYPE, new Uint8Array(1))),
     );
-    assert.equal(many.filter((outcome) => outcome === 'ok').length, MAX_FILES);
-    assert.equal(many.filter((outcome) => outcome === 'too-many').length, 5);
+    assert.equal(putOutcomes.filter((outcome) => outcome === 'ok').length, MAX_FILES);
+    assert.equal(putOutcomes.filter((outcome) => outcome === 'too-many').length, 5);
     assert.equal(await scheduler.files.put(id, 'f0', TYPE, new Uint8Array(2)), 'ok', 'a stored file can be replaced');
-    const { id: large } = await running();
-    const most = new Uint8Array(MAX_FILE_BYTES);
+    const { id: large } = await beginOne();
+    const largestContent = new Uint8Array(MAX_FILE_BYTES);
     const outcomes = await Promise.all(
-      ['a', 'b', 'c', 'd', 'e'].map((name) => scheduler.files.put(large, name, TYPE, most)),
+      ['a', 'b', 'c', 'd', 'e'].map((name) => scheduler.files.put(large, name, TYPE, largestContent)),
     );
     assert.deepEqual(outcomes.toSorted(), ['ok', 'ok', 'ok', 'ok', 'too-large']);
-    const [taken] = await scheduler.files.list(large);
-    assert.equal(await scheduler.files.put(large, taken?.name ?? '', TYPE, new Uint8Array(1)), 'ok');
+    const [storedFile] = await scheduler.files.list(large);
+    assert.equal(await scheduler.files.put(large, storedFile?.name ?? '', TYPE, new Uint8Array(1)), 'ok');
     assert.equal(await scheduler.files.put(large, 'f', TYPE, new Uint8Array(MAX_FILE_BYTES - 1)), 'ok');
     assert.equal(await scheduler.files.put(large, 'g', TYPE, new Uint8Array(1)), 'too-large');
     await scheduler.invocations.fail(large, 'internal', 'over');
@@ -83,7 +83,7 @@ describe('files', () => {
 
   test('appears() resolves when the file is stored, also after a restart, and when the inbox closes', async () => {
     // A busy Redis writes late, and a kill would lose those writes.
-    const { id } = await durably(redis, running);
+    const { id } = await durably(redis, beginOne);
     const ending = new AbortController();
     const wait = (name: string) => scheduler.files.appears(id, name, ending.signal);
     const [first, second, third] = [wait('a'), wait('b'), wait('c')];
@@ -95,7 +95,7 @@ describe('files', () => {
     await scheduler.inbox.close(id);
     assert.equal(await third, false);
     assert.equal(await wait('a'), true, 'the file is stored already');
-    const { id: other } = await running();
+    const { id: other } = await beginOne();
     const aborted = scheduler.files.appears(other, 'a', ending.signal);
     ending.abort();
     assert.equal(await aborted, false);
@@ -157,7 +157,7 @@ describe('files', () => {
   });
 
   test('files expire with the retention, and none can be added after the end', async () => {
-    const { id } = await running();
+    const { id } = await beginOne();
     await scheduler.files.put(id, 'a', TYPE, new Uint8Array(1));
     await scheduler.invocations.fail(id, 'internal', 'over');
     assert.equal(await scheduler.files.put(id, 'b', TYPE, new Uint8Array(1)), 'ended');

@@ -116,8 +116,8 @@ export class Files {
 
   /** The invocation's current files, sorted by name. */
   async list(id: string): Promise<FileInfo[]> {
-    const all = await this.#store.call((redis) => redis.hvals(this.#store.keys.files(id)));
-    return all.map(parseInfo).sort((a, b) => (a.name < b.name ? -1 : 1));
+    const descriptions = await this.#store.call((redis) => redis.hvals(this.#store.keys.files(id)));
+    return descriptions.map(parseInfo).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   /**
@@ -148,8 +148,8 @@ export class Files {
       return reply === 1 ? 'there' : reply === 0 ? 'later' : 'never';
     } catch (error) {
       // A connection that its owner closed does not come back.
-      const closed = this.#store.redis.status === 'end';
-      if (closed || StoreError.from(error).code !== 'store-unavailable') throw error;
+      const isClosed = this.#store.redis.status === 'end';
+      if (isClosed || StoreError.from(error).code !== 'store-unavailable') throw error;
       return 'unavailable';
     }
   }

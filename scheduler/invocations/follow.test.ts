@@ -5,7 +5,7 @@ import { FollowCursor, type LogRead } from './follow.ts';
 import type { InvocationEvent, Position } from './types.ts';
 
 const EPOCH = 1000;
-const place = (seq: number): Position => ({ epoch: null, seq });
+const positionAt = (seq: number): Position => ({ epoch: null, seq });
 
 /** A log of `length` events, the last one terminal. */
 function log(length: number): InvocationEvent[] {
@@ -34,9 +34,9 @@ test('any mix of writes, reads, live messages and interruptions yields each even
       fc.integer({ min: 1, max: 5 }),
       fc.integer({ min: 1, max: 6 }),
       (actions, length, start, readCount, maxWaiting) => {
-        const all = log(length);
+        const logEvents = log(length);
         const afterSeq = start % length;
-        const cursor = new FollowCursor(place(afterSeq), { maxWaiting });
+        const cursor = new FollowCursor(positionAt(afterSeq), { maxWaiting });
         const seen: number[] = [];
         const take = (events: Iterable<InvocationEvent>) => {
           for (const event of events) seen.push(event.seq);
@@ -45,14 +45,14 @@ test('any mix of writes, reads, live messages and interruptions yields each even
         let undelivered: InvocationEvent[] = [];
         let reading: { token: number; events: InvocationEvent[]; complete: boolean } | null = null;
         const write = () => {
-          const event = all[written];
+          const event = logEvents[written];
           if (event === undefined) return;
           written += 1;
           undelivered.push(event);
         };
         const ask = () => {
           if (reading !== null || !cursor.isBehind) return;
-          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
+          const rest = logEvents.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
           reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
         };
         const answer = () => {
@@ -82,7 +82,7 @@ test('any mix of writes, reads, live messages and interruptions yields each even
         assert.ok(cursor.isDone);
         assert.deepEqual(
           seen,
-          all.slice(afterSeq).map(({ seq }) => seq),
+          logEvents.slice(afterSeq).map(({ seq }) => seq),
         );
       },
     ),
@@ -109,9 +109,9 @@ test('events shown before they are written, lost, repeated or left out arrive on
       fc.integer({ min: 1, max: 6 }),
       (actions, length, jump, readCount, maxWaiting) => {
         // After one event the numbers jump, as after the platform has continued the log of a lost attempt.
-        const all = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
-        const isPlatforms = (i: number) => i === length - 1 || i === jump + 1;
-        const cursor = new FollowCursor(place(0), { maxWaiting });
+        const logEvents = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
+        const isFromPlatform = (i: number) => i === length - 1 || i === jump + 1;
+        const cursor = new FollowCursor(positionAt(0), { maxWaiting });
         const seen: number[] = [];
         const take = (events: Iterable<InvocationEvent>) => {
           for (const event of events) seen.push(event.seq);
@@ -124,22 +124,22 @@ test('events shown before they are written, lost, repeated or left out arrive on
           written = shown;
         };
         const show = () => {
-          const event = all[shown];
+          const event = logEvents[shown];
           if (event === undefined) return;
-          // The platform's events are in the log, after all written events, before any follower gets them.
-          if (isPlatforms(shown)) write();
+          // An event of the platform is in the log, behind all events shown before, before any follower gets it.
+          if (isFromPlatform(shown)) write();
           shown += 1;
-          if (isPlatforms(shown - 1)) write();
+          if (isFromPlatform(shown - 1)) write();
           deliver(event);
         };
         const attach = () => {
-          const logged = all[written - 1]?.seq ?? 0;
+          const logged = logEvents[written - 1]?.seq ?? 0;
           undelivered.push(() => cursor.noteKnown(logged));
-          for (const event of all.slice(written, shown)) deliver(event);
+          for (const event of logEvents.slice(written, shown)) deliver(event);
         };
         const ask = () => {
           if (reading !== null || !cursor.isBehind) return;
-          const rest = all.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
+          const rest = logEvents.slice(0, written).filter(({ seq }) => seq > cursor.lastSeq);
           reading = { token: cursor.beginRead(), events: rest.slice(0, readCount), complete: rest.length < readCount };
         };
         const answer = () => {
@@ -171,7 +171,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
         assert.ok(cursor.isDone);
         assert.deepEqual(
           seen,
-          all.map(({ seq }) => seq),
+          logEvents.map(({ seq }) => seq),
         );
       },
     ),
@@ -179,12 +179,12 @@ test('events shown before they are written, lost, repeated or left out arrive on
   );
 });
 
-/** The store's answer to a reader at `position`. Searches for the last event before later epochs one event at a time. */
+/** The store's answer to a reader at `position`; scans the whole log for the last event of the reader's epoch or an earlier one. */
 function readOf(logged: readonly InvocationEvent[], epoch: number, position: Position, readCount: number): LogRead {
-  const own = logged.filter((event) => position.epoch === null || event.epoch <= position.epoch);
-  const last = own.at(-1)?.seq ?? 0;
-  const reused = position.epoch !== null && epoch > position.epoch && position.seq > last;
-  const lost = reused ? { after: last, epoch } : undefined;
+  const untilEpoch = logged.filter((event) => position.epoch === null || event.epoch <= position.epoch);
+  const last = untilEpoch.at(-1)?.seq ?? 0;
+  const isReused = position.epoch !== null && epoch > position.epoch && position.seq > last;
+  const lost = isReused ? { after: last, epoch } : undefined;
   const rest = logged.filter(({ seq }) => seq > (lost?.after ?? position.seq));
   return { events: rest.slice(0, readCount), complete: rest.length < readCount, lost };
 }
@@ -199,7 +199,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
     { weight: 2, arbitrary: fc.constant('answer' as const) },
     { weight: 1, arbitrary: fc.constantFrom('interrupt' as const, 'lose' as const, 'lose and interrupt' as const) },
   );
-  let told = 0;
+  let gapCount = 0;
   fc.assert(
     fc.property(
       fc.array(action, { minLength: 40, maxLength: 200, size: 'max' }),
@@ -207,8 +207,8 @@ test('after the log loses events and reuses their numbers, a gap tells each read
       fc.integer({ min: 1, max: 5 }),
       fc.integer({ min: 1, max: 6 }),
       (actions, keeps, readCount, maxWaiting) => {
-        const cursor = new FollowCursor(place(0), { maxWaiting });
-        /** Events that the reader counts: a gap takes back those behind its number. */
+        const cursor = new FollowCursor(positionAt(0), { maxWaiting });
+        /** Events that are valid for the reader: a gap revokes the events after its number. */
         let valid: InvocationEvent[] = [];
         let [shown, written, epoch, losses]: [InvocationEvent[], number, number, number] = [[], 0, EPOCH, 0];
         let undelivered: (() => void)[] = [];
@@ -218,7 +218,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
             if (event.event !== 'gap') valid.push(event);
             else {
               valid = valid.filter(({ seq }) => seq <= JSON.parse(event.data).after);
-              told += 1;
+              gapCount += 1;
             }
           }
         };
@@ -283,11 +283,11 @@ test('after the log loses events and reuses their numbers, a gap tells each read
     ),
     { seed: 20261122, numRuns: 2000 },
   );
-  assert.ok(told > 500, `the readers got ${told} gaps`);
+  assert.ok(gapCount > 500, `the readers got ${gapCount} gaps`);
 });
 
 test('the cursor falls behind once it has drained its events and knows of a later stored one', () => {
-  const cursor = new FollowCursor(place(0));
+  const cursor = new FollowCursor(positionAt(0));
   assert.deepEqual([...cursor.replay(cursor.beginRead(), { events: [], complete: true })], []);
   cursor.addLive([{ seq: 1, epoch: EPOCH, event: 'message', data: '' }]);
   cursor.noteKnown(2);
@@ -296,7 +296,7 @@ test('the cursor falls behind once it has drained its events and knows of a late
 });
 
 test('when the log ended at a number already handed out, the cursor reads it and renumbers the terminal event', () => {
-  const cursor = new FollowCursor(place(0));
+  const cursor = new FollowCursor(positionAt(0));
   const events: InvocationEvent[] = [];
   events.push(...cursor.replay(cursor.beginRead(), { events: log(5).slice(0, 4), complete: true }));
   assert.equal(cursor.isBehind, false);
@@ -310,10 +310,14 @@ test('when the log ended at a number already handed out, the cursor reads it and
     events.map(({ seq }) => seq),
     [1, 2, 3, 4, 5],
   );
-  assert.deepEqual([...new FollowCursor(place(3)).ended(terminal)], [], 'the reader may have seen the terminal event');
-  assert.deepEqual([...new FollowCursor(place(4)).ended(terminal)], [{ ...terminal, seq: 5 }]);
   assert.deepEqual(
-    [...new FollowCursor(place(5)).ended(terminal)],
+    [...new FollowCursor(positionAt(3)).ended(terminal)],
+    [],
+    'the reader may have seen the terminal event',
+  );
+  assert.deepEqual([...new FollowCursor(positionAt(4)).ended(terminal)], [{ ...terminal, seq: 5 }]);
+  assert.deepEqual(
+    [...new FollowCursor(positionAt(5)).ended(terminal)],
     [{ ...terminal, seq: 6 }],
     'a second terminal event is better than none',
   );

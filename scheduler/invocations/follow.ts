@@ -1,7 +1,7 @@
 import { type InvocationEvent, isTerminal, type Position } from './types.ts';
 
 /** Bounds on the live events held for a slow reader; past either bound the cursor drops them and the log supplies them. */
-export interface WaitingEvents {
+export interface WaitingBounds {
   /** 1,024 by default. */
   readonly maxWaiting?: number;
   /** Characters of event data; 64 Ki by default. */
@@ -39,11 +39,11 @@ export class FollowCursor {
   #interruptions = 0;
   /** Number up to which the log has events, or is about to have them. */
   #knownSeq = 0;
-  /** The same for a later epoch that reuses numbers already handed out, until a read tells where that epoch begins. */
+  /** Like `#knownSeq`, for a later epoch that reuses numbers already handed out. A read then tells where that epoch begins. */
   #laterKnownSeq = 0;
 
-  /** @param after place of the reader; null for one that gets every event live from the first on */
-  constructor(after: Position | null, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingEvents = {}) {
+  /** @param after position of the reader; null for a reader that gets every event live, from the first on */
+  constructor(after: Position | null, { maxWaiting = 1024, maxWaitingLength = 64 << 10 }: WaitingBounds = {}) {
     this.isBehind = after !== null;
     this.lastSeq = after?.seq ?? 0;
     this.#epoch = after?.epoch ?? null;
@@ -52,7 +52,7 @@ export class FollowCursor {
     this.#maxWaitingLength = maxWaitingLength;
   }
 
-  /** Place of the last event handed out. */
+  /** Position of the last event handed out. */
   get position(): Position {
     return { epoch: this.#epoch, seq: this.lastSeq };
   }
@@ -124,13 +124,13 @@ export class FollowCursor {
       takenCount += 1;
       if (next.seq === this.lastSeq + 1 && !this.#isStale(next)) drained.push(this.#handOut(next));
       else if (this.#isLater(next)) {
-        // Its number was handed out before: the store lost events, and a read finds out which.
+        // The event reuses a number already handed out: the store lost events, and a read finds out which.
         this.#laterKnownSeq = this.#waiting.at(-1)?.seq ?? 0;
         this.#drop();
         this.isBehind = true;
         return drained;
       } else if (isTerminal(next.event)) {
-        // The log lost the event already handed out under that number, and has ended; a read finds out.
+        // The terminal event has a number already handed out: the log lost the event that had it. A read finds out.
         this.interrupted();
         return drained;
       }
@@ -148,7 +148,7 @@ export class FollowCursor {
    */
   ended(terminal: InvocationEvent): InvocationEvent[] {
     if (terminal.seq === this.lastSeq && this.lastSeq === this.#afterSeq) return [];
-    // A larger number stays as it is: the events in between are gone.
+    // A terminal event with a larger number keeps it: the events in between are gone.
     return [this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.lastSeq + 1) })];
   }
 
@@ -172,7 +172,7 @@ export class FollowCursor {
     return this.#epoch !== null && epoch > this.#epoch;
   }
 
-  /** True for an event of an earlier attempt. The store lost that attempt's beginning, so its runtime does not know of the later one. */
+  /** True for an event of an earlier attempt. The store lost that attempt's beginning, so its runtime does not know of the later attempt. */
   #isStale({ epoch, event }: InvocationEvent): boolean {
     return this.#epoch !== null && epoch < this.#epoch && epoch > 0 && !isTerminal(event);
   }

@@ -8,7 +8,7 @@ const message = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'mess
 const result = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'result', data: '{}' });
 
 /**
- * A follower of the events of `log`, none of which is announced; a read has up to `count`. Each of its steps waits until the test opens it.
+ * A follower of the events of `log`, which no message announces; a read has up to `count`. `allow` and `listen` let it start and subscribe.
  */
 function following(t: TestContext, log: readonly InvocationEvent[], count = 512) {
   const [before, listening] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -31,7 +31,7 @@ function following(t: TestContext, log: readonly InvocationEvent[], count = 512)
   );
   t.after(() => follower.close());
   const took: number[] = [];
-  /** Asks as a reader does whose client took a chunk. */
+  /** Takes what has arrived, as a reader does each time its client has taken a chunk. */
   const ask = async () => {
     took.push(...(follower.take() ?? []).map(({ seq }) => seq));
     await turn();

@@ -1,7 +1,7 @@
 import type { LiveSource } from '../live/live.ts';
 import type { ChannelListener } from '../store/channels.ts';
 import type { Feed } from './feed.ts';
-import { FollowCursor, type LogRead, type WaitingEvents } from './follow.ts';
+import { FollowCursor, type LogRead, type WaitingBounds } from './follow.ts';
 import { parseBegun, parseLive } from './live.ts';
 import { ShownEvents } from './shown-events.ts';
 import type { InvocationEvent, Position } from './types.ts';
@@ -9,17 +9,17 @@ import type { InvocationEvent, Position } from './types.ts';
 /** Interval at which an idle follower reads the log, since only the log is reliable; the live tail is a hint. */
 const IDLE_READ_MS = 5000;
 /** Pause between reads of a log whose runtime cannot be reached; doubles after each read without new events. */
-const UNREACHED_READ_MS = { first: 100, most: 1000 };
+const UNREACHED_READ_MS = { first: 100, max: 1000 };
 /** Pause before another read of a log that lacks events which are about to be written. */
-const EARLY_READ_MS = { first: 20, most: 250 };
+const EARLY_READ_MS = { first: 20, max: 250 };
 
 /** Bounds on the events that a follower holds for its reader. */
-export interface FollowHeld extends WaitingEvents {
+export interface FollowBounds extends WaitingBounds {
   /** Entries of one read; 512 by default. */
   readonly readCount?: number;
 }
 
-export interface FollowOptions extends FollowHeld {
+export interface FollowOptions extends FollowBounds {
   /** Runs before anything is read; its failure is the failure of the feed. */
   readonly before?: (() => Promise<void>) | undefined;
 }
@@ -78,7 +78,7 @@ export class Follower implements Feed<InvocationEvent> {
   #stopListening: () => void = () => undefined;
 
   /** @param ready see `OpenFeed` */
-  constructor(id: string, after: Position, sources: FollowerSources, ready: () => void, waiting: WaitingEvents = {}) {
+  constructor(id: string, after: Position, sources: FollowerSources, ready: () => void, waiting: WaitingBounds = {}) {
     this.#sources = sources;
     this.#onReady = ready;
     this.#cursor = new FollowCursor(sources.isOwn ? null : after, waiting);
@@ -132,7 +132,7 @@ export class Follower implements Feed<InvocationEvent> {
         message: (payload) => {
           const runtime = parseBegun(payload);
           if (runtime === null) this.#cursor.addLive(parseLive(payload));
-          else this.#shownEvents.begun(runtime, true);
+          else this.#shownEvents.setRuntime(runtime, true);
           this.#onChange();
         },
         lost: onInterruption,
@@ -173,7 +173,7 @@ export class Follower implements Feed<InvocationEvent> {
       const read = await this.#sources.read(this.#cursor.position, () => this.#isOver());
       this.#isReading = false;
       if (this.#isOver()) return;
-      if (changes === this.#shownEvents.runtimeChanges) this.#shownEvents.begun(read.runtime);
+      if (changes === this.#shownEvents.runtimeChanges) this.#shownEvents.setRuntime(read.runtime);
       if (read.end) {
         this.#readEvents = this.#cursor.ended(read.end);
         this.close();
@@ -188,8 +188,8 @@ export class Follower implements Feed<InvocationEvent> {
   #replay(mark: number, read: LogRead): void {
     this.#readEvents = this.#cursor.replay(mark, read);
     const isNew = this.#readEvents.length > 0;
-    this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.most);
-    this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.most);
+    this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.max);
+    this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.max);
     if (!this.#cursor.awaitsAnnounced || !read.complete) return;
     this.#isPaused = true;
     this.#startTimer(this.#earlyMs);

@@ -19,9 +19,9 @@ export interface LogLine {
 
 /** A part of a log. Cursors are `<ms>-<number>`; `<ms>` alone means the first line of that time. */
 export interface LogRange {
-  /** Lines after this one. */
+  /** Only lines after this cursor. */
   readonly after?: string | undefined;
-  /** Lines before this one, or before that time. */
+  /** Only lines before this cursor or time. */
   readonly before?: string | undefined;
   readonly limit: number;
 }
@@ -38,9 +38,9 @@ export interface WaitingLines {
 export const LOG_BEGINNING = '0-0';
 /** Lines of one read. A stalled reader keeps them in memory. */
 const READ_COUNT = 64;
-/** A reader looks for new names and at some logs, in turn, at this interval, since wake-ups can be lost. */
+/** Interval at which a reader looks for new functions and reads the next few logs in turn, since wake-ups can be lost. */
 const IDLE_READ_MS = 5000;
-/** Logs of one such look: hundreds of readers that looked at all logs of a tenant with many functions would keep Redis busy. */
+/** Logs per interval. Hundreds of readers that each read all logs of a tenant with many functions would keep Redis busy. */
 const IDLE_READ_LOGS = 16;
 
 /** Logs of functions, over all their invocations: about the last 2,000 lines, for a week. */

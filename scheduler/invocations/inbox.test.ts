@@ -25,7 +25,7 @@ describe('inbox', () => {
     await redis.stop();
   });
 
-  async function running(): Promise<string> {
+  async function beginOne(): Promise<string> {
     const record = submission();
     await scheduler.invocations.create(record);
     await beginAttempt(scheduler, record.id, 'r1');
@@ -33,7 +33,7 @@ describe('inbox', () => {
   }
 
   test('text and byte messages arrive in order, also those sent before a listener attaches', async () => {
-    const id = await running();
+    const id = await beginOne();
     const got: string[] = [];
     const closed = Promise.withResolvers<void>();
     assert.equal(await scheduler.inbox.push(id, { text: 'früh' }), 'ok');
@@ -47,7 +47,7 @@ describe('inbox', () => {
   });
 
   test('two messages that the connection sends twice are delivered once', async (t) => {
-    const id = await running();
+    const id = await beginOne();
     const { store, inbox } = scheduler;
     const script = store.script.bind(store);
     const calls: Parameters<typeof script>[] = [];
@@ -61,7 +61,7 @@ describe('inbox', () => {
   });
 
   test('an inbox is bounded in messages and bytes, and handled messages make room', async () => {
-    const id = await running();
+    const id = await beginOne();
     for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
     assert.equal(await scheduler.inbox.push(id, { text: 'too many' }), 'full');
     assert.equal(await scheduler.inbox.push(id, { bytes: new Uint8Array(MAX_MESSAGE_BYTES + 1) }), 'too-large');
@@ -74,7 +74,7 @@ describe('inbox', () => {
     await eventually(async () => (await scheduler.inbox.push(id, { text: 'again' })) === 'ok', 'room again');
     detach();
 
-    const big = await running();
+    const big = await beginOne();
     const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
     const outcomes = [];
     for (let i = 0; i < 9; i += 1) outcomes.push(await scheduler.inbox.push(big, { bytes: megabyte }));
@@ -83,28 +83,28 @@ describe('inbox', () => {
   });
 
   test('a slow handler delays the next message, and a new handler continues at the first unhandled one', async () => {
-    const id = await running();
+    const id = await beginOne();
     for (let i = 0; i < 5; i += 1) await scheduler.inbox.push(id, { text: `${i}` });
     const got: string[] = [];
-    const never = Promise.withResolvers<void>();
+    const handling = Promise.withResolvers<void>();
     const detach = runtime.inbox.attach(id, {
       message: (message) => {
         got.push(text(message));
-        if (got.length === 3) return never.promise;
+        if (got.length === 3) return handling.promise;
       },
       closed: () => undefined,
     });
     await eventually(() => got.length === 3, 'three messages');
     detach();
-    never.resolve();
-    const again: string[] = [];
+    handling.resolve();
+    const gotBySecond: string[] = [];
     const closed = Promise.withResolvers<void>();
     await scheduler.inbox.close(id);
-    runtime.inbox.attach(id, { message: (message) => void again.push(text(message)), closed: closed.resolve });
+    runtime.inbox.attach(id, { message: (message) => void gotBySecond.push(text(message)), closed: closed.resolve });
     await closed.promise;
     // The second handler gets the messages that the first had not reported as handled.
-    assert.deepEqual(again, ['0', '1', '2', '3', '4'].slice(-again.length));
-    assert.ok(again.length >= 2);
+    assert.deepEqual(gotBySecond, ['0', '1', '2', '3', '4'].slice(-gotBySecond.length));
+    assert.ok(gotBySecond.length >= 2);
   });
 
   test('messages survive a restart of Redis, and the listener continues', async () => {
@@ -112,7 +112,7 @@ describe('inbox', () => {
     const closed = Promise.withResolvers<void>();
     // A busy Redis writes late, and a kill would lose those writes.
     const id = await durably(redis, async () => {
-      const id = await running();
+      const id = await beginOne();
       runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
       await scheduler.inbox.push(id, { text: 'before' });
       await eventually(() => got.length === 1, 'the first message');
@@ -127,7 +127,7 @@ describe('inbox', () => {
 
   test('after Redis has lost handled messages, the listener gets the later ones and none twice', async () => {
     const { id, got, closed } = await durably(redis, async () => {
-      const id = await running();
+      const id = await beginOne();
       const got: string[] = [];
       const closed = Promise.withResolvers<void>();
       runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
@@ -148,7 +148,7 @@ describe('inbox', () => {
   });
 
   /** An attempt that takes all its messages. */
-  async function listening(id: string) {
+  async function beginListening(id: string) {
     const attempt = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in attempt);
     const got: string[] = [];
@@ -161,7 +161,7 @@ describe('inbox', () => {
   test('the next attempt gets all messages again from the first; the requeued attempt gets no more', async () => {
     const record = submission({ restartable: true });
     await scheduler.invocations.create(record);
-    const first = await listening(record.id);
+    const first = await beginListening(record.id);
     const sent = Array.from({ length: MAX_INBOX_MESSAGES + 100 }, (_, i) => String(i));
     for (const [i, name] of sent.entries()) {
       await eventually(
@@ -173,7 +173,7 @@ describe('inbox', () => {
     await eventually(() => first.got.length === sent.length, 'all messages are handled');
     const requeue = () => scheduler.invocations.requeue(record.id, first.epoch, 1, 'for others', null);
     assert.deepEqual([await requeue(), await requeue()], ['requeued', 'requeued']);
-    const second = await listening(record.id);
+    const second = await beginListening(record.id);
     await eventually(() => second.got.length === sent.length, 'the next attempt gets the messages again');
     assert.equal(await scheduler.inbox.push(record.id, { text: 'after' }), 'ok');
     await scheduler.inbox.close(record.id);
@@ -185,7 +185,7 @@ describe('inbox', () => {
   test('a full inbox drops handled messages, and the invocation is then not restartable', async () => {
     const record = submission({ restartable: true });
     await scheduler.invocations.create(record);
-    const { epoch, got } = await listening(record.id);
+    const { epoch, got } = await beginListening(record.id);
     const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
     for (let i = 0; i < 12; i += 1) {
       await eventually(
@@ -199,19 +199,19 @@ describe('inbox', () => {
   });
 
   test('equal messages with one idempotency key are delivered once', async () => {
-    const id = await running();
+    const id = await beginOne();
     const [a, b] = [{ text: 'a' }, { text: 'b' }];
     const { inbox, store } = scheduler;
     for (const one of [a, a, b, { bytes: Buffer.from('a') }]) assert.equal(await inbox.push(id, one, 'key'), 'ok');
     for (const key of ['other', undefined, undefined]) assert.equal(await inbox.push(id, a, key), 'ok');
     assert.equal(await store.redis.llen(store.keys.inbox(id)), 6);
-    assert.equal(await inbox.push(await running(), a, 'key'), 'ok');
+    assert.equal(await inbox.push(await beginOne(), a, 'key'), 'ok');
     await scheduler.invocations.fail(id, 'internal', 'x');
     assert.deepEqual([await inbox.push(id, a, 'key'), await inbox.push(id, a)], ['ok', 'ended']);
   });
 
   test('the end of the invocation closes its inbox', async () => {
-    const id = await running();
+    const id = await beginOne();
     const closed = Promise.withResolvers<void>();
     runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
     await scheduler.invocations.fail(id, 'internal', 'x');
@@ -221,7 +221,7 @@ describe('inbox', () => {
   });
 
   test('a delivery that fails for good closes the inbox for its listener', async () => {
-    const id = await running();
+    const id = await beginOne();
     await scheduler.store.redis.set(scheduler.store.keys.inbox(id), 'not a list');
     const closed = Promise.withResolvers<void>();
     runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
@@ -229,7 +229,7 @@ describe('inbox', () => {
   });
 
   test('closing the scheduler ends a delivery that is still attached', async () => {
-    const id = await running();
+    const id = await beginOne();
     const leaving = openTestScheduler(redis, { prefix: scheduler.store.keys.prefix });
     const closed = Promise.withResolvers<void>();
     const got: string[] = [];

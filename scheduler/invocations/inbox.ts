@@ -74,7 +74,7 @@ export class Inbox {
   /**
    * Adds a message.
    *
-   * @param idempotencyKey for `REPLY_MS` after a message, an equal one with the same key adds nothing and gets the first one's outcome
+   * @param idempotencyKey for `REPLY_MS`, an equal message with the same key adds nothing and gets the first message's outcome
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {
@@ -133,15 +133,15 @@ export class Inbox {
         for (const entry of batch.messages) {
           if (detached.aborted) return;
           const token = entry.subarray(0, TOKEN_BYTES);
-          const name = token.toString('latin1');
-          if (!handledTokens.has(name)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
-          // A message that was on offer when the handler was detached has not been handled.
+          const tokenText = token.toString('latin1');
+          if (!handledTokens.has(tokenText)) await handler.message(decode(entry.subarray(TOKEN_BYTES)));
+          // A message whose handler was detached meanwhile does not count as handled.
           if (detached.aborted) return;
-          remember(handledTokens, name);
+          remember(handledTokens, tokenText);
           lastHandled = Buffer.from(token);
           handler.handled?.(lastHandled);
         }
-        if (batch.last) {
+        if (batch.isLast) {
           handler.closed();
           return;
         }
@@ -157,7 +157,7 @@ export class Inbox {
     lastHandled: Buffer,
     epoch: number | '',
     detached: AbortSignal,
-  ): Promise<{ last: boolean; messages: Buffer[] } | null> {
+  ): Promise<{ isLast: boolean; messages: Buffer[] } | null> {
     const { keys } = this.#store;
     while (!detached.aborted) {
       try {
@@ -167,7 +167,7 @@ export class Inbox {
           [lastHandled, TAKE_COUNT, epoch],
         );
         const [last, ...messages] = reply;
-        return { last: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
+        return { isLast: Number(last) === 1, messages: messages.filter(Buffer.isBuffer) };
       } catch (error) {
         // A connection that its owner closed does not come back.
         const isClosed = this.#store.redis.status === 'end';

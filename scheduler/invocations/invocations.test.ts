@@ -10,7 +10,7 @@ import type { NewEvent, TerminalEvent } from './types.ts';
 const RESULT: TerminalEvent = { event: 'result', data: '{"output":1}' };
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
-async function begun(
+async function beginOne(
   scheduler: Scheduler,
   options: { restartable?: boolean } = {},
 ): Promise<{ id: string; epoch: number }> {
@@ -92,7 +92,7 @@ describe('invocations', () => {
     await hasty.store.redis.ping();
     const client = redis.connect();
     await client.client('PAUSE', 600_000, 'WRITE');
-    // Many: each pause of this process while it submits lets eight more of them go out shortly before their deadlines.
+    // Many submissions: each pause of this process while it submits lets eight more of them reach Redis just before their deadlines.
     const records = Array.from({ length: 120 }, () => submission({ tenant: 'flooding' }));
     const outcomes = await Promise.allSettled(records.map((record) => hasty.invocations.create(record)));
     await client.client('UNPAUSE');
@@ -163,7 +163,7 @@ describe('invocations', () => {
 
   test('when two connections end an invocation at once, one of them does', async () => {
     for (let round = 0; round < 20; round += 1) {
-      const { id, epoch } = await begun(scheduler);
+      const { id, epoch } = await beginOne(scheduler);
       const outcomes = await Promise.all([
         ...[scheduler, other, scheduler, other].map(({ invocations }, i) =>
           invocations.finish(id, epoch, 1, { event: 'result', data: `{"by":${i}}` }, null),
@@ -180,7 +180,7 @@ describe('invocations', () => {
   });
 
   test('a repeated end with the same number is ok, and one with another number is refused', async () => {
-    const { id, epoch } = await begun(scheduler);
+    const { id, epoch } = await beginOne(scheduler);
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
     assert.equal(await scheduler.invocations.finish(id, epoch, 2, RESULT, null), 'ended');
@@ -199,7 +199,7 @@ describe('invocations', () => {
   });
 
   test('an attempt with a stale epoch, or of an ended invocation, can neither append nor finish', async () => {
-    const { id, epoch } = await begun(scheduler);
+    const { id, epoch } = await beginOne(scheduler);
     assert.equal(await scheduler.invocations.append(id, epoch - 1, 1, [message('x')]), 'stale');
     assert.equal(await scheduler.invocations.fail(id, 'runtime-lost', 'gone'), 'ok');
     assert.equal(await scheduler.invocations.append(id, epoch, 1, [message('x')]), 'ended');
@@ -214,16 +214,16 @@ describe('invocations', () => {
   });
 
   test('a function that is not restartable begins once', async () => {
-    const { id } = await begun(scheduler);
+    const { id } = await beginOne(scheduler);
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
-    // Even when its record says queued again.
+    // The attempt is refused even if the record says `queued` again.
     await scheduler.store.redis.hset(scheduler.store.keys.invocation(id), 'status', 'queued');
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
 
   test('the platform ends no attempt of another runtime, and a later cancel keeps the first reason', async () => {
     const { invocations, control } = scheduler;
-    const { id, epoch } = await begun(scheduler, { restartable: true });
+    const { id, epoch } = await beginOne(scheduler, { restartable: true });
     assert.equal(await invocations.fail(id, 'runtime-lost', 'gone', 'r2'), 'ended');
     assert.equal((await invocations.get(id))?.status, 'running');
     for (const reason of ['enough', 'more than enough'])
@@ -235,7 +235,7 @@ describe('invocations', () => {
   });
 
   test('an attempt that is over begins no child', async () => {
-    const { id, epoch } = await begun(scheduler);
+    const { id, epoch } = await beginOne(scheduler);
     const child = () => ({ ...submission(), parent: id, root: id, arrival: 1, runtimeId: 'r1' });
     const begin = (parentEpoch: number) => scheduler.invocations.beginChild({ ...child(), parentEpoch }, 'token');
     assert.deepEqual(await begin(epoch - 1), { refused: 'parent-ended' });
@@ -249,7 +249,7 @@ describe('invocations', () => {
       ['cancelled', 'cancelled'],
       ['cpu-limit', 'failed'],
     ] as const) {
-      const { id, epoch } = await begun(scheduler);
+      const { id, epoch } = await beginOne(scheduler);
       const terminal: TerminalEvent = { event: 'error', data: JSON.stringify({ code }), code, message: 'because' };
       assert.equal(await scheduler.invocations.finish(id, epoch, 1, terminal, null), 'ok');
       const record = await scheduler.invocations.get(id);
@@ -259,7 +259,7 @@ describe('invocations', () => {
   });
 
   test('append and finish report the last number at a gap, refuse invalid data, and then write nothing', async () => {
-    const { id, epoch } = await begun(scheduler);
+    const { id, epoch } = await beginOne(scheduler);
     const invalid = (error: unknown) => error instanceof StoreError && error.code === 'invalid-argument';
     const gapAfter = (lastSeq: number) => (error: unknown) =>
       error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
@@ -275,7 +275,7 @@ describe('invocations', () => {
   test('a log is bounded in bytes, and an append beyond the bound writes nothing', async () => {
     const small = openTestScheduler(redis, { retention: { maxBytes: 50 } });
     try {
-      const { id, epoch } = await begun(small);
+      const { id, epoch } = await beginOne(small);
       assert.equal(await small.invocations.append(id, epoch, 1, [message('a'.repeat(30))]), 'ok');
       assert.equal(await small.invocations.append(id, epoch, 2, [message('b'), message('c')]), 'full');
       assert.equal((await small.events.read(id, 0)).length, 1);
@@ -289,7 +289,7 @@ describe('invocations', () => {
     const small = openTestScheduler(redis, { retention: { familyBytes: 1000 } });
     const result = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
     try {
-      const root = await begun(small);
+      const root = await beginOne(small);
       const children = await Promise.all(
         [1, 2].map(async (i) => {
           const record = { ...submission(), parent: root.id, parentEpoch: root.epoch, root: root.id };
@@ -307,7 +307,7 @@ describe('invocations', () => {
       assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(10), null), 'ok');
       const error: TerminalEvent = { event: 'error', data: '{}', code: 'output-limit', message: 'm'.repeat(400) };
       assert.equal(await small.invocations.finish(second.id, second.epoch, 1, error, null), 'ok');
-      assert.equal(await small.invocations.append((await begun(small)).id, 1, 1, []), 'ok');
+      assert.equal(await small.invocations.append((await beginOne(small)).id, 1, 1, []), 'ok');
     } finally {
       await small.close();
     }
@@ -316,7 +316,7 @@ describe('invocations', () => {
   test('the cancel of a running invocation is listed until its end', async () => {
     const { redis: client, keys } = scheduler.store;
     const cancels = () => client.hgetall(keys.cancels('r1'));
-    const { id, epoch } = await begun(scheduler);
+    const { id, epoch } = await beginOne(scheduler);
     assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'requested');
     assert.deepEqual(await cancels(), { [id]: 'enough' });
     assert.equal(await scheduler.invocations.finish(id, epoch, 1, RESULT, null), 'ok');
@@ -328,7 +328,7 @@ describe('invocations', () => {
   test('an ended invocation expires with the retention, and a running one does not expire', async () => {
     const keeping = openTestScheduler(redis, { retention: { recordMs: 60_000, eventsMs: 30_000 } });
     try {
-      const { id, epoch } = await begun(keeping);
+      const { id, epoch } = await beginOne(keeping);
       await keeping.invocations.append(id, epoch, 1, [message('a')]);
       const { keys, redis: client } = keeping.store;
       await keeping.inbox.push(id, { text: 'x' });
@@ -353,21 +353,21 @@ describe('invocations', () => {
           maxLength: 12,
         }),
         async (steps) => {
-          const { id, epoch } = await begun(scheduler);
-          const all = Array.from({ length: 60 }, (_, i) => message(`event ${i + 1}`));
+          const { id, epoch } = await beginOne(scheduler);
+          const messages = Array.from({ length: 60 }, (_, i) => message(`event ${i + 1}`));
           let sent = 0;
           const calls: Promise<unknown>[] = [];
           for (const [fresh, again] of steps) {
             const first = Math.max(1, sent + 1 - again);
             sent += fresh;
             // Not awaited: later calls overlap with earlier ones, as those of a resending writer do.
-            calls.push(scheduler.invocations.append(id, epoch, first, all.slice(first - 1, sent)));
+            calls.push(scheduler.invocations.append(id, epoch, first, messages.slice(first - 1, sent)));
           }
           assert.deepEqual(new Set(await Promise.all(calls)), new Set(['ok']));
           const events = await scheduler.events.read(id, 0);
           assert.deepEqual(
             events,
-            all.slice(0, sent).map((event, i) => ({ seq: i + 1, epoch, ...event })),
+            messages.slice(0, sent).map((event, i) => ({ seq: i + 1, epoch, ...event })),
           );
         },
       ),
@@ -376,9 +376,9 @@ describe('invocations', () => {
   });
 
   test('many events in one call are appended in order', async () => {
-    const { id, epoch } = await begun(scheduler);
-    const all = Array.from({ length: 2500 }, (_, i) => message(`${i}`));
-    assert.equal(await scheduler.invocations.append(id, epoch, 1, all), 'ok');
+    const { id, epoch } = await beginOne(scheduler);
+    const messages = Array.from({ length: 2500 }, (_, i) => message(`${i}`));
+    assert.equal(await scheduler.invocations.append(id, epoch, 1, messages), 'ok');
     const read = [];
     for (let after = 0; ; after = read.length) {
       const events = await scheduler.events.read(id, after);
@@ -387,7 +387,7 @@ describe('invocations', () => {
     }
     assert.deepEqual(
       read.map(({ data }) => data),
-      all.map(({ data }) => data),
+      messages.map(({ data }) => data),
     );
   });
 });

@@ -14,7 +14,7 @@ import { listedIds } from './listing.ts';
 import { parseRecord } from './record.ts';
 import { attemptLimits, gap, standingFrom, tuple, unexpected, unmetered } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
-import { placeFields, type Submission, versionFields } from './submission.ts';
+import { logAndAccountFields, type Submission, versionFields } from './submission.ts';
 import {
   type AppendOutcome,
   type AttemptOutcome,
@@ -102,10 +102,10 @@ export class Invocations {
    */
   async input(id: string): Promise<string | null> {
     const { keys } = this.#store;
-    const [job, kept] = await this.#store.call((redis) =>
+    const [job, storedInput] = await this.#store.call((redis) =>
       Promise.all([redis.hget(`${keys.jobs}:${id}`, 'data'), redis.get(keys.input(id))]),
     );
-    const text = job ?? kept;
+    const text = job ?? storedInput;
     return text === null ? null : (JSON.parse(text) as Pick<InvocationJob, 'input'>).input;
   }
 
@@ -140,16 +140,16 @@ export class Invocations {
    * calls.
    *
    * @param fetchToken of the runtime's fetch (`InvocationJob.fetchToken`); without it, any fetch of that runtime counts.
-   * @param shown true when the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
+   * @param showsOwnEvents true when the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
    */
   async beginAttempt(
     id: string,
     runtimeId: string,
     token: string = randomUUID(),
     fetchToken = '',
-    shown = false,
+    showsOwnEvents = false,
   ): Promise<AttemptOutcome> {
-    return this.#begins.begin({ id, runtimeId, token, fetchToken, shown });
+    return this.#begins.begin({ id, runtimeId, token, fetchToken, showsOwnEvents });
   }
 
   /**
@@ -158,7 +158,7 @@ export class Invocations {
    *
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
-  async beginChild(child: NewChild, token: string, shown = false): Promise<ChildOutcome> {
+  async beginChild(child: NewChild, token: string, showsOwnEvents = false): Promise<ChildOutcome> {
     const { keys } = this.#store;
     const { id, tenant, function: name } = child;
     const now = this.#store.clock();
@@ -168,13 +168,13 @@ export class Invocations {
       [
         ...[id, child.submittedAt, child.deadlineMs, this.#retention.listedOfFunction, this.#retention.recordMs],
         ...[child.runtimeId, token, child.parentEpoch, now, this.#retention.listedOfTenant],
-        shown ? SHOWN_AHEAD : 0,
+        showsOwnEvents ? SHOWN_AHEAD : 0,
         ...['tenant', tenant, 'function', name, 'version', child.version, 'restartable', 0],
         ...versionFields(keys, child),
         ...['arrival', child.arrival, 'parent', child.parent, 'parentEpoch', child.parentEpoch, 'root', child.root],
         ...['rootKey', keys.invocation(child.root)],
         ...['cancelsKey', keys.cancels(child.runtimeId), 'cancelChannel', keys.cancelChannel(child.runtimeId)],
-        ...placeFields(keys, tenant, name),
+        ...logAndAccountFields(keys, tenant, name),
       ],
     );
     const [begun, first, nextSeq, standing, ...limits] = tuple(reply);
@@ -189,8 +189,8 @@ export class Invocations {
 
   /** Children that have not ended, with the runtime of each by id. */
   async children(): Promise<ReadonlyMap<string, string>> {
-    const all = await this.#store.call((redis) => redis.hgetall(this.#store.keys.children));
-    return new Map(Object.entries(all));
+    const runtimes = await this.#store.call((redis) => redis.hgetall(this.#store.keys.children));
+    return new Map(Object.entries(runtimes));
   }
 
   /** Ends a child whose runtime is dead and returns true; a child whose parent's attempt still runs is left alone. */
@@ -232,15 +232,19 @@ export class Invocations {
     usage?: Usage,
   ): Promise<AppendOutcome | Metered<AppendOutcome>> {
     if (usage !== undefined && events.length === 0) return this.report(id, epoch, usage);
-    const answered = (answer: Metered<AppendOutcome>) => (usage === undefined ? answer.outcome : answer);
+    const toResult = (answer: Metered<AppendOutcome>) => (usage === undefined ? answer.outcome : answer);
     for (let start = 0; start < events.length; start += MAX_EVENTS) {
       const chunk = events.slice(start, start + MAX_EVENTS);
       const isLast = start + MAX_EVENTS >= events.length;
-      const which = { id, epoch, firstSeq: firstSeq + start, events: chunk };
-      const answer = await this.#appends.write({ ...which, usage: isLast ? usage : undefined, shown: false });
-      if (isLast || answer.outcome !== 'ok') return answered(answer);
+      const chunkWrite = { id, epoch, firstSeq: firstSeq + start, events: chunk };
+      const answer = await this.#appends.write({
+        ...chunkWrite,
+        usage: isLast ? usage : undefined,
+        showsOwnEvents: false,
+      });
+      if (isLast || answer.outcome !== 'ok') return toResult(answer);
     }
-    return answered(unmetered('ok'));
+    return toResult(unmetered('ok'));
   }
 
   /** Like `append`, but in a single call. */
@@ -250,7 +254,7 @@ export class Invocations {
 
   /** Counts the cumulative usage of an attempt that has no event to append. Idempotent like `append`. */
   async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
-    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, shown: true });
+    return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, showsOwnEvents: true });
   }
 
   /**
@@ -264,7 +268,7 @@ export class Invocations {
    * @param peak the most that the run held, for admission to learn from.
    * @param events the attempt's last events, from number `after + 1` on; written in the same step. When they are refused, the outcome is
    *   `unwritten`; `write` then tells the reason.
-   * @param shown number of the last event that the attempt has shown; followers get the later ones with the terminal event.
+   * @param lastShownSeq number of the last event that the attempt has shown; followers get the later ones with the terminal event.
    * @throws SequenceGap and QuotaExceeded like `append`; an error is subject to no quota.
    */
   async finish(
@@ -276,12 +280,12 @@ export class Invocations {
     after = seq - 1,
     peak: Peak | null = null,
     events: readonly NewEvent[] = [],
-    shown = after + events.length,
+    lastShownSeq = after + events.length,
   ): Promise<FinishOutcome> {
-    return this.#ends.finish({ id, epoch, seq, after, events, shown, terminal, usage, peak });
+    return this.#ends.finish({ id, epoch, seq, after, events, lastShownSeq, terminal, usage, peak });
   }
 
-  /** Counts an attempt's cumulative usage after it ended its invocation. Idempotent. Null when the attempt did not end it, or without a record. */
+  /** Counts an attempt's cumulative usage after its end. Idempotent. Null when the attempt did not end the invocation or the record is gone. */
   async settle({ id, tenant }: { id: string; tenant: string }, epoch: number, usage: Usage): Promise<'ok' | null> {
     const { keys } = this.#store;
     const args = [epoch, meteredText(usage), this.#store.clock(), keys.account(tenant)];

@@ -19,7 +19,7 @@ describe('lists of invocations', () => {
     await redis.stop();
   });
 
-  async function all(tenant: string, query: ListQuery): Promise<string[]> {
+  async function listAll(tenant: string, query: ListQuery): Promise<string[]> {
     const ids: string[] = [];
     let cursor: string | undefined;
     do {
@@ -47,7 +47,7 @@ describe('lists of invocations', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(act, { maxLength: 12 }), fc.array(query, { maxLength: 4 }), async (acts, queries) => {
         const tenant = `t${++round}`;
-        const made: { id: string; function: string; at: number; status: InvocationStatus }[] = [];
+        const records: { id: string; function: string; at: number; status: InvocationStatus }[] = [];
         for (const { function: name, submittedAt, end } of acts) {
           const record = submission({ tenant, function: name, submittedAt: Date.now() - 10_000 + submittedAt });
           await invocations.create(record);
@@ -59,15 +59,15 @@ describe('lists of invocations', () => {
             if (end === 'succeeded')
               await invocations.finish(record.id, attempt.epoch, 1, { event: 'result', data: '{}' }, null);
           }
-          made.push({ id: record.id, function: name, at: record.submittedAt, status: end });
+          records.push({ id: record.id, function: name, at: record.submittedAt, status: end });
         }
-        made.sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
+        records.sort((a, b) => b.at - a.at || (a.id < b.id ? 1 : -1));
         for (const { function: name, statuses, limit } of queries) {
-          const expected: string[] = made
+          const expected: string[] = records
             .filter((each) => name === undefined || each.function === name)
             .filter((each) => statuses.length === 0 || statuses.includes(each.status))
             .map(({ id }) => id);
-          assert.deepEqual(await all(tenant, { function: name, statuses, limit }), expected);
+          assert.deepEqual(await listAll(tenant, { function: name, statuses, limit }), expected);
         }
       }),
       { numRuns: 25, seed: 5 },
@@ -130,10 +130,11 @@ describe('lists of invocations', () => {
     await assert.rejects(again('poem', '{}'), { code: 'idempotency-key-reused' });
     assert.notEqual(fingerprintOf('a', 'b'), fingerprintOf('ab', ''));
     const { store } = keeping;
-    const left = () => store.call((connection) => connection.pttl(store.keys.idempotency('default', idempotencyKey)));
-    assert.ok((await left()) > 20_000, 'the key outlasts the deadline');
+    const remainingMs = () =>
+      store.call((connection) => connection.pttl(store.keys.idempotency('default', idempotencyKey)));
+    assert.ok((await remainingMs()) > 20_000, 'the key outlasts the deadline');
     await invocations.fail(first.id, 'internal', 'test');
-    const after = await left();
+    const after = await remainingMs();
     assert.ok(after > 0 && after <= 20_000, `${after}`);
     await keeping.close();
   });

@@ -19,12 +19,12 @@ export async function listedIds(
 ): Promise<{ readonly ids: readonly string[]; readonly cursor: string | null }> {
   const { keys } = store;
   const listing = `${keys.listing(tenant)}${name === undefined ? '' : `:of:${name}`}`;
-  const open = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
-  const ended = statuses.length === 0 || statuses.some(hasEnded);
+  const includesOpen = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
+  const includesEnded = statuses.length === 0 || statuses.some(hasEnded);
   const { time, id } = parseCursor(cursor);
   const reply = await store.script(
     LIST,
-    [...(open ? [`${listing}:open`] : []), ...(ended ? [`${listing}:ended`] : [])],
+    [...(includesOpen ? [`${listing}:open`] : []), ...(includesEnded ? [`${listing}:ended`] : [])],
     [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
   );
   if (!Array.isArray(reply)) throw unexpected('list', reply);

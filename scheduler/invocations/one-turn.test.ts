@@ -17,13 +17,14 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** Everything that belongs to tenants and invocations. */
-const ALL = /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
-/** Like `ALL` without the start order: tenants whose invocations come together take turns by name. */
-const BUT_TURNS = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
+/** Keys of the data of tenants and invocations. */
+const TENANT_KEYS =
+  /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
+/** Like `TENANT_KEYS` without the start order: tenants whose invocations come together take turns by name. */
+const KEYS_WITHOUT_ORDER = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
 
 /** Stored values that both ways to make calls must leave equal. */
-async function dump({ store }: Scheduler, wanted = ALL): Promise<Record<string, unknown>> {
+async function dump({ store }: Scheduler, wanted = TENANT_KEYS): Promise<Record<string, unknown>> {
   const { redis: client, keys } = store;
   const found: Record<string, unknown> = {};
   for (const key of (await client.keys(`${keys.prefix}:*`)).sort()) {
@@ -47,7 +48,7 @@ async function dump({ store }: Scheduler, wanted = ALL): Promise<Record<string, 
 async function bothWays<Call>(
   prepare: (scheduler: Scheduler) => Promise<(call: Call) => Promise<unknown>>,
   calls: readonly Call[],
-  wanted = ALL,
+  wanted = TENANT_KEYS,
 ): Promise<unknown[]> {
   const [apart, together] = await Promise.all(
     [false, true].map(async (isTogether) => {
@@ -111,7 +112,7 @@ test('submissions of one turn have the same outcomes and effects as submissions 
           return (one) => scheduler.invocations.create(one);
         },
         submissions,
-        BUT_TURNS,
+        KEYS_WITHOUT_ORDER,
       );
       for (const answer of answers) seen.add(String(typeof answer === 'string' ? answer.split(' ')[0] : 'answered'));
     }),
@@ -186,8 +187,8 @@ test('an end with the last events leaves the same data as an append followed by 
           const lease = await offer(scheduler, { slots: 3 });
           try {
             // A function's log has a copy of each log line, which the upper bound of an end does not count.
-            const logs = last.some((one) => one.event === 'log');
-            if (!logs) await scheduler.quotas.setDefaults({ 'redis-bytes': 9000 });
+            const hasLogs = last.some((one) => one.event === 'log');
+            if (!hasLogs) await scheduler.quotas.setDefaults({ 'redis-bytes': 9000 });
             await invocations.create(submission({ id: 'i', tenant: 'a', submittedAt: NOW }));
             const begun = await beginAttempt(scheduler, 'i', 'r1', 'token');
             const epoch = 'epoch' in begun ? begun.epoch : 0;
@@ -200,7 +201,7 @@ test('an end with the last events leaves the same data as an append followed by 
               return { answer, first, left: await dump(scheduler) };
             }
             const written = await invocations
-              .write({ id: 'i', epoch, firstSeq: after + 1, events: last, usage: undefined, shown: true })
+              .write({ id: 'i', epoch, firstSeq: after + 1, events: last, usage: undefined, showsOwnEvents: true })
               .then(({ outcome }) => outcome, failure);
             const finish = () => invocations.finish('i', epoch, seq, terminal, usage, seq - 1);
             const answer = written === 'ok' ? await finish().catch(failure) : 'unwritten';

@@ -40,7 +40,7 @@ describe('questions to a person', () => {
     );
     return { ...record, epoch: attempt.epoch };
   };
-  const left = async () => {
+  const counts = async () => {
     const { redis: client, keys } = scheduler.store;
     const [questions, own, ledger, active, holds] = await Promise.all([
       client.zcard(keys.questions),
@@ -58,7 +58,7 @@ describe('questions to a person', () => {
     assert.equal(await scheduler.questions.ask(asked, asked.epoch, 1, QUESTION, null), 'waiting', 'a repeated call');
     const waiting = await invocations.get(asked.id);
     assert.deepEqual([waiting?.status, waiting?.question?.text, waiting?.runtimeId], ['waiting', 'Publish?', null]);
-    assert.deepEqual(await left(), { questions: 1, own: 1, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 1, own: 1, ledger: 0, held: 0 });
     assert.equal(await invocations.append(asked.id, asked.epoch, 2, [{ event: 'message', data: '{}' }]), 'stale');
     await scheduler.close();
     await redis.restart();
@@ -77,13 +77,16 @@ describe('questions to a person', () => {
     assert.deepEqual([job.deadlineMs, job.input, job.arrival], [31 * MINUTE, '{"deadlineMs":7}', record?.arrival]);
     const answered: Resumption = { state: QUESTION.state, answer: { tag: 'answered', val: 'true' } };
     assert.deepEqual(JSON.parse(resumption ?? ''), answered);
-    assert.deepEqual(await left(), { questions: 0, own: 0, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 0, own: 0, ledger: 0, held: 0 });
 
-    const again = await beginAttempt(scheduler, asked.id, 'r2');
-    assert.ok('epoch' in again);
-    assert.deepEqual([again.queuedAt, again.usageBefore?.outputTokens], [now, 5]);
+    const nextAttempt = await beginAttempt(scheduler, asked.id, 'r2');
+    assert.ok('epoch' in nextAttempt);
+    assert.deepEqual([nextAttempt.queuedAt, nextAttempt.usageBefore?.outputTokens], [now, 5]);
     const ended = { event: 'result', data: '1' } as const;
-    assert.equal(await scheduler.invocations.finish(asked.id, again.epoch, again.nextSeq, ended, null), 'ok');
+    assert.equal(
+      await scheduler.invocations.finish(asked.id, nextAttempt.epoch, nextAttempt.nextSeq, ended, null),
+      'ok',
+    );
     const events = await collect(scheduler.events.follow(asked.id, 0));
     assert.deepEqual(
       events.map(({ event }) => event),
@@ -113,7 +116,7 @@ describe('questions to a person', () => {
       events.map(({ event }) => event),
       ['question', 'error'],
     );
-    assert.deepEqual(await left(), { questions: 0, own: 0, ledger: 0, held: 0 });
+    assert.deepEqual(await counts(), { questions: 0, own: 0, ledger: 0, held: 0 });
     assert.equal(await scheduler.store.redis.exists(`${scheduler.store.keys.jobs}:${id}`), 0);
     const record = submission({ submittedAt: now });
     await scheduler.invocations.create(record);
@@ -187,7 +190,7 @@ describe('questions to a person', () => {
     assert.ok(Number(bytes) > events.reduce((sum, { data }) => sum + data.length, 2048), `${bytes}`);
   });
 
-  /** No tenant's account holds bytes of unended invocations, and its sum is right. */
+  /** Asserts that the account of the tenant `default` holds no bytes of unended invocations and that its sum is right. */
   async function assertBytes(): Promise<void> {
     const { redis: client, keys } = scheduler.store;
     const account = await client.hgetall(`${keys.account('default')}:redis`);

@@ -21,7 +21,7 @@ export function standingFrom(value: unknown): Standing {
   return standing;
 }
 
-/** A text for which a script may return '' when absent. */
+/** Parses a text for which a script returns '' when it is absent. */
 export function optionalText(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }

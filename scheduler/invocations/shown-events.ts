@@ -6,7 +6,7 @@ export class ShownEvents {
   readonly #source: LiveSource;
   readonly #id: string;
   readonly #cursor: FollowCursor;
-  readonly #changed: () => void;
+  readonly #onChange: () => void;
   #runtime = '';
   #isAttached = false;
   #runtimeChanges = 0;
@@ -22,7 +22,7 @@ export class ShownEvents {
     this.#source = source;
     this.#id = id;
     this.#cursor = cursor;
-    this.#changed = changed;
+    this.#onChange = changed;
   }
 
   /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number is outdated. */
@@ -38,9 +38,9 @@ export class ShownEvents {
   /**
    * Takes the id of the invocation's runtime; '' when no runtime runs the invocation, or its runtime shows no events.
    *
-   * @param isTold true when a message told of the runtime, false when the log did
+   * @param isAnnounced true when a message told of the runtime, false when the log did
    */
-  begun(runtime: string, isTold = false): void {
+  setRuntime(runtime: string, isAnnounced = false): void {
     if (runtime === this.#runtime) return;
     this.leave();
     this.#runtime = runtime;
@@ -50,20 +50,20 @@ export class ShownEvents {
       attached: (logged) => {
         this.#isAttached = true;
         this.#cursor.noteKnown(logged);
-        this.#changed();
+        this.#onChange();
       },
       events: (events) => {
         this.#cursor.addLive(events);
-        this.#changed();
+        this.#onChange();
       },
       lost: () => {
         this.#isAttached = false;
-        this.#changed();
+        this.#onChange();
       },
     };
-    // The runtime is certain to push only an attempt that is this follower's first and that a message announced. It may have stopped pushing a
-    // later attempt when this follower left, so the source asks for that attempt.
-    const isPushed = this.#isOwn && isTold && this.#runtimeChanges === 1;
+    // The runtime is certain to push only this follower's first attempt, and only if a message announced that attempt. It may have stopped
+    // pushing when this follower left the first attempt, so the source asks for the events of a later one.
+    const isPushed = this.#isOwn && isAnnounced && this.#runtimeChanges === 1;
     this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }
 

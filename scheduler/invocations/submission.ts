@@ -47,7 +47,7 @@ export function recordFields(keys: Keys, submission: Submission): string[] {
     ...versionFields(keys, submission),
     ...['restartable', restartable ? '1' : '0'],
     ...webhookFields(keys, submission.webhookUrl),
-    ...placeFields(keys, tenant, name),
+    ...logAndAccountFields(keys, tenant, name),
     ...(affinity === undefined ? [] : ['affinity', affinityKey(tenant, affinity)]),
     ...(concurrency === undefined
       ? []
@@ -103,7 +103,7 @@ export function versionFields(
 }
 
 /** Record fields with the keys of the function's log and of the tenant's file and usage counts; scripts read these keys from the record. */
-export function placeFields(keys: Keys, tenant: string, name: string): string[] {
+export function logAndAccountFields(keys: Keys, tenant: string, name: string): string[] {
   return [
     ...['logs', keys.logs(tenant, name), 'logsChannel', keys.logsChannel(tenant, name)],
     ...['fileUsageKey', keys.fileUsage(tenant), 'fileExpiriesKey', keys.fileExpiries(tenant)],
@@ -112,8 +112,8 @@ export function placeFields(keys: Keys, tenant: string, name: string): string[] 
 }
 
 /** Rounds declared pages up to whole pages, and bounds them by the most that the invocation may hold of a model. */
-function atMost(most: number, pages: NonNullable<Submission['expectedPages']>): number | Record<string, number> {
-  const boundedCount = (count: number) => Math.min(Math.ceil(count), most);
+function atMost(maxPages: number, pages: NonNullable<Submission['expectedPages']>): number | Record<string, number> {
+  const boundedCount = (count: number) => Math.min(Math.ceil(count), maxPages);
   if (typeof pages === 'number') return boundedCount(pages);
   return Object.fromEntries(Object.entries(pages).map(([model, count]) => [model, boundedCount(count)]));
 }

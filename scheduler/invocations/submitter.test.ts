@@ -29,10 +29,10 @@ describe('followers of invocations that this process submits', () => {
 
   async function submit() {
     const { submitter } = scheduler;
-    const own = submission({ submitter: submitter.name, restartable: true });
-    assert.ok(submitter.expect(own.id));
-    await scheduler.submit(own);
-    return own.id;
+    const record = submission({ submitter: submitter.name, restartable: true });
+    assert.ok(submitter.expect(record.id));
+    await scheduler.submit(record);
+    return record.id;
   }
 
   /** Counts the reads of logs from now on. */
@@ -47,8 +47,8 @@ describe('followers of invocations that this process submits', () => {
     return () => reads;
   }
 
-  /** Two attempts, the first of which is given up, and an end. */
-  async function live(id: string, between: () => Promise<void> = async () => undefined) {
+  /** Runs an invocation to its end: a first attempt that is requeued, then `between`, then a second attempt. */
+  async function runTwoAttempts(id: string, between: () => Promise<void> = async () => undefined) {
     const { invocations } = scheduler;
     const first = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in first);
@@ -66,14 +66,14 @@ describe('followers of invocations that this process submits', () => {
     const id = await submit();
     const reads = countReads();
     let followed: ReturnType<typeof collect> | undefined;
-    await live(id, async () => {
+    await runTwoAttempts(id, async () => {
       followed = collect(events.follow(id, 0));
       await eventually(() => submitter.expected === 0, 'the follower listens');
       assert.deepEqual(await store.redis.pubsub('NUMSUB', store.keys.live(id)), [store.keys.live(id), 0]);
     });
     assert.deepEqual(await followed, await events.read(id, 0));
     assert.equal(reads(), 0);
-    // Its events are no longer kept for a follower.
+    // The submitter no longer keeps the events for a follower.
     assert.deepEqual(await collect(events.follow(id, 0)), await events.read(id, 0));
     assert.equal(reads(), 1);
   });
@@ -108,13 +108,13 @@ describe('followers of invocations that this process submits', () => {
 
   it('get every event once although the connection breaks before they follow or while they do', async () => {
     const { store, events } = scheduler;
-    const cut = () => store.redis.client('KILL', 'TYPE', 'PUBSUB');
+    const breakConnections = () => store.redis.client('KILL', 'TYPE', 'PUBSUB');
     for (const when of ['before', 'while']) {
       const id = await submit();
-      if (when === 'before') await cut();
+      if (when === 'before') await breakConnections();
       const followed = collect(events.follow(id, 0));
-      await live(id, async () => {
-        if (when === 'while') await cut();
+      await runTwoAttempts(id, async () => {
+        if (when === 'while') await breakConnections();
       });
       assert.deepEqual(await followed, await events.read(id, 0), when);
     }

@@ -8,12 +8,12 @@ interface TenantQueue {
  * then puts only a few scripts into Redis at a time, and the calls of other tenants and of runtimes do not wait behind it.
  */
 export class TenantConcurrency {
-  readonly #most: number;
+  readonly #maxRunning: number;
   readonly #queues = new Map<string, TenantQueue>();
 
-  /** @param most concurrent calls of one tenant. */
-  constructor(most: number) {
-    this.#most = most;
+  /** @param maxRunning concurrent calls of one tenant. */
+  constructor(maxRunning: number) {
+    this.#maxRunning = maxRunning;
   }
 
   /** Number of tenants with running calls. */
@@ -25,7 +25,7 @@ export class TenantConcurrency {
     const queue = this.#queues.get(tenant) ?? { running: 0, waiting: [] };
     this.#queues.set(tenant, queue);
     // A call that ends hands its place to the next one.
-    if (queue.running >= this.#most) await new Promise<void>((resolve) => queue.waiting.push(resolve));
+    if (queue.running >= this.#maxRunning) await new Promise<void>((resolve) => queue.waiting.push(resolve));
     else queue.running += 1;
     try {
       return await call();

@@ -13,8 +13,8 @@ const SPENT_MS = 90_000;
 const REASON = 'Redis did not answer the submission in time, and its client was told to send it again.';
 
 /**
- * Cancels invocations whose submission failed because Redis did not answer. Their scripts may be on their way still, and their clients know
- * no ids. The cancels go over the connection of the submissions, behind them.
+ * Cancels invocations whose submission failed because Redis did not answer. Their submission scripts may still be on their way, and their
+ * clients know no ids. Each cancel follows its submission on the same connection.
  */
 export class Withdrawals {
   readonly #submit: (submission: Submission) => Promise<Submitted>;
@@ -22,7 +22,7 @@ export class Withdrawals {
   readonly #onError: ((error: unknown) => void) | undefined;
   readonly #ids = new Set<string>();
   /** By key: submissions under way, and those of withdrawn invocations. */
-  readonly #keyed = new Map<string, Promise<Submitted>>();
+  readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
   readonly #stopped = new AbortController();
 
   /** @param cancel throws `store-unavailable` when Redis did not answer. */
@@ -50,13 +50,13 @@ export class Withdrawals {
     const { tenant, idempotencyKey, fingerprint } = submission;
     if (idempotencyKey === undefined) return this.#submitOrWithdraw(submission);
     const name = JSON.stringify([tenant, idempotencyKey, fingerprint]);
-    const earlier = this.#keyed.get(name);
+    const earlier = this.#submissionsByKey.get(name);
     if (earlier !== undefined) return { ...(await earlier), created: false };
     const submitted = this.#submitOrWithdraw(submission);
-    this.#keyed.set(name, submitted);
-    const forget = () => void this.#keyed.delete(name);
+    this.#submissionsByKey.set(name, submitted);
+    const forget = () => void this.#submissionsByKey.delete(name);
     await submitted.then(forget, (error: unknown) => {
-      if (!mayBeStored(error) || this.#keyed.size > MAX_WITHDRAWN) forget();
+      if (!mayBeStored(error) || this.#submissionsByKey.size > MAX_WITHDRAWN) forget();
       else void sleep(SPENT_MS, undefined, { ref: false, signal: this.#stopped.signal }).then(forget, forget);
     });
     return submitted;
@@ -72,7 +72,7 @@ export class Withdrawals {
   }
 
   #withdraw(id: string): void {
-    // An outage begins with the submissions that were on their way. Later ones wait for the connection, and Redis never gets them.
+    // Redis may still get only the submissions that were on their way when the outage began. Later ones wait for the connection.
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
     void this.#untilCertain(id)
@@ -87,12 +87,12 @@ export class Withdrawals {
 
   async #untilCertain(id: string): Promise<void> {
     const { signal } = this.#stopped;
-    let unknown = 0;
+    let unknownCount = 0;
     while (!signal.aborted) {
       const outcome = await this.#attempt(id);
-      // A restarted Redis does not know the script of the submission, which the store then sends again: a first cancel may overtake it.
-      if (outcome === 'unknown') unknown += 1;
-      if (outcome !== null && (outcome !== 'unknown' || unknown === 2)) return;
+      // A restarted Redis lacks the submission script, so the store submits again: the first cancel may overtake the submission.
+      if (outcome === 'unknown') unknownCount += 1;
+      if (outcome !== null && (outcome !== 'unknown' || unknownCount === 2)) return;
       await sleep(PAUSE_MS, undefined, { ref: false, signal }).catch(() => undefined);
     }
   }

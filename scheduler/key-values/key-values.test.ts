@@ -17,7 +17,7 @@ describe('key-values', () => {
   after(() => redis.stop());
 
   /** A separate store whose clock the test sets. */
-  function make(options: KeyValuesOptions = {}) {
+  function makeStore(options: KeyValuesOptions = {}) {
     const clock = { now: Date.now() };
     // A busy machine takes seconds for the 2,500 writes that a test makes at once.
     const deadlineMs = 60_000;
@@ -50,7 +50,7 @@ describe('key-values', () => {
     );
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { maxLength: 60 }), async (operations) => {
-        const { store, clock, values } = make({ maxBytes: MAX_BYTES, maxKeys: MAX_KEYS });
+        const { store, clock, values } = makeStore({ maxBytes: MAX_BYTES, maxKeys: MAX_KEYS });
         const model = new Map<string, { value: string; version: bigint; until: number }>();
         let highest = 0n;
         const live = () => [...model].filter(([, { until }]) => until > clock.now);
@@ -61,15 +61,15 @@ describe('key-values', () => {
           if (step.do === 'set' || step.do === 'swap') {
             const value = String.fromCharCode(97 + (i % 26)).repeat(step.size);
             const before = model.get(step.key);
-            const stale = step.do === 'swap' && step.stale;
+            const isStale = step.do === 'swap' && step.stale;
             const expected =
-              step.do === 'set' ? undefined : stale ? (before?.version ?? 0n) + 1n : (before?.version ?? null);
+              step.do === 'set' ? undefined : isStale ? (before?.version ?? 0n) + 1n : (before?.version ?? null);
             const ttl = step.do === 'set' ? step.ttl : null;
             const outcome = await values.write('t', step.key, bytes(value), {
               ...(expected !== undefined && { expected }),
               ...(ttl !== null && { timeToLiveSeconds: ttl }),
             });
-            if (stale) {
+            if (isStale) {
               assert.equal(outcome.kind, 'conflict');
               continue;
             }
@@ -79,8 +79,8 @@ describe('key-values', () => {
             if (outcome.kind !== 'written') continue;
             assert.ok(outcome.version > highest, 'versions grow');
             highest = outcome.version;
-            const kept = step.do === 'swap' ? before?.until : undefined;
-            const until = ttl === null ? (kept ?? Number.POSITIVE_INFINITY) : clock.now + ttl * 1000;
+            const keptUntil = step.do === 'swap' ? before?.until : undefined;
+            const until = ttl === null ? (keptUntil ?? Number.POSITIVE_INFINITY) : clock.now + ttl * 1000;
             model.set(step.key, { value, version: outcome.version, until });
           } else if (step.do === 'delete') {
             assert.equal(await values.delete('t', step.key), model.delete(step.key));
@@ -117,7 +117,7 @@ describe('key-values', () => {
   });
 
   test('concurrent increments by compare-and-set lose no update', async () => {
-    const { values } = make();
+    const { values } = makeStore();
     const PROCESSES = 8;
     const EACH = 10;
     const add = async () => {
@@ -139,7 +139,7 @@ describe('key-values', () => {
   });
 
   test('a version is never reused, so compare-and-set fails on a key that was deleted and written again', async () => {
-    const { values } = make();
+    const { values } = makeStore();
     const first = await values.write('t', 'k', bytes('x'));
     assert.equal(first.kind, 'written');
     await values.delete('t', 'k');
@@ -149,7 +149,7 @@ describe('key-values', () => {
   });
 
   test('a list skips any number of expired keys and shows only the keys of its tenant', async () => {
-    const { values, clock } = make();
+    const { values, clock } = makeStore();
     const gone = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(5, '0')}`);
     await Promise.all(gone.map((key) => values.write('t', key, bytes(''), { timeToLiveSeconds: 1 })));
     await values.write('t', 'k9', bytes('stays'));
@@ -160,7 +160,7 @@ describe('key-values', () => {
   });
 
   test('a write that the connection sends twice takes effect once', async () => {
-    const { store, values } = make();
+    const { store, values } = makeStore();
     const sent: { name: string; args: unknown[] }[] = [];
     const send = store.redis.sendCommand.bind(store.redis);
     store.redis.sendCommand = (command, ...rest) => {

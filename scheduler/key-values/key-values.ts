@@ -122,10 +122,13 @@ export class KeyValues {
   /** Up to `limit` keys that begin with `prefix` and follow `after`, in byte order. */
   async list(tenant: string, prefix: string, after: string | undefined, limit: number): Promise<string[]> {
     const { keys, clock } = this.#store;
-    const from = Buffer.from(prefix);
-    const upper = from.length === 0 ? '+' : Buffer.concat([OPEN, from, PAST_UTF8]);
+    const prefixBytes = Buffer.from(prefix);
+    const upper = prefixBytes.length === 0 ? '+' : Buffer.concat([EXCLUSIVE_BOUND, prefixBytes, PAST_UTF8]);
     const cursor = after === undefined ? null : Buffer.from(after);
-    let lower = cursor && cursor.compare(from) >= 0 ? Buffer.concat([OPEN, cursor]) : Buffer.concat([CLOSED, from]);
+    let lower =
+      cursor && cursor.compare(prefixBytes) >= 0
+        ? Buffer.concat([EXCLUSIVE_BOUND, cursor])
+        : Buffer.concat([INCLUSIVE_BOUND, prefixBytes]);
     const found: string[] = [];
     for (;;) {
       const [more, last, ...names] = await this.#store.scriptBuffers(
@@ -135,7 +138,7 @@ export class KeyValues {
       );
       found.push(...names.map(String));
       if (more !== 1 || found.length >= limit || !Buffer.isBuffer(last)) return found;
-      lower = Buffer.concat([OPEN, last]);
+      lower = Buffer.concat([EXCLUSIVE_BOUND, last]);
     }
   }
 
@@ -155,12 +158,12 @@ export class KeyValues {
     }
   }
 
-  #read(tenant: string, key: string, value: boolean): Promise<unknown[]> {
+  #read(tenant: string, key: string, withValue: boolean): Promise<unknown[]> {
     const { keys, clock } = this.#store;
     return this.#store.scriptBuffers(
       SCRIPTS.read,
       [keys.storedValues(tenant), keys.storedExpiries(tenant)],
-      [clock(), key, value ? 1 : 0],
+      [clock(), key, withValue ? 1 : 0],
     );
   }
 
@@ -176,8 +179,8 @@ export class KeyValues {
   }
 }
 
-const OPEN = Buffer.from('(');
-const CLOSED = Buffer.from('[');
+const EXCLUSIVE_BOUND = Buffer.from('(');
+const INCLUSIVE_BOUND = Buffer.from('[');
 
 function versionBytes(version: bigint): Buffer {
   const bytes = Buffer.alloc(VERSION_BYTES);

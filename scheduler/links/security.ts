@@ -118,10 +118,10 @@ function peerOf(socket: Socket): string {
 }
 
 function isSecured(address: string, security: LinkSecurity | undefined): security is LinkSecurity {
-  const where = socketAddress(address);
-  if ('path' in where) return false;
+  const target = socketAddress(address);
+  if ('path' in target) return false;
   if (security) return true;
-  if (isLoopback(where.host)) return false;
+  if (isLoopback(target.host)) return false;
   throw new Error(`Links to other machines need certificates, and there are none for ${address}.`);
 }
 

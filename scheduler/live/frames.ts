@@ -30,22 +30,22 @@ export class FrameReader {
   #parts: Buffer[] = [];
   #length = 0;
   /** Bytes of the frame being collected, its header included; 0 while unknown. */
-  #wanted = 0;
+  #expectedBytes = 0;
 
   /** Takes a chunk, and passes on the frames that it completes. Throws for a frame that is too large; the stream is then unreadable. */
   push(chunk: Buffer, handle: (fields: string[]) => void): void {
     this.#parts.push(chunk);
     this.#length += chunk.length;
-    if (this.#length < Math.max(HEADER_BYTES, this.#wanted)) return;
+    if (this.#length < Math.max(HEADER_BYTES, this.#expectedBytes)) return;
     const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
     let start = 0;
-    this.#wanted = 0;
+    this.#expectedBytes = 0;
     while (bytes.length - start >= HEADER_BYTES) {
       const length = bytes.readUInt32LE(start);
       if (length > MAX_FRAME_BYTES) throw new Error(`A frame of ${length} bytes; ${MAX_FRAME_BYTES} is the limit.`);
       const end = start + HEADER_BYTES + length;
       if (end > bytes.length) {
-        this.#wanted = end - start;
+        this.#expectedBytes = end - start;
         break;
       }
       handle(bytes.toString('utf8', start + HEADER_BYTES, end).split('\0'));

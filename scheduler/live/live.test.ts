@@ -23,7 +23,7 @@ class Attempt {
   readonly #showing;
 
   constructor(server: LiveServer, id: string, submitter?: string) {
-    this.#showing = server.begin(id, EPOCH, () => this.#held(), submitter);
+    this.#showing = server.begin(id, EPOCH, () => this.#unloggedEvents(), submitter);
   }
 
   show(...texts: string[]): void {
@@ -43,7 +43,7 @@ class Attempt {
     this.#showing.end();
   }
 
-  #held(): Unlogged {
+  #unloggedEvents(): Unlogged {
     return { logged: this.#logged, events: this.#unlogged };
   }
 }
@@ -114,11 +114,11 @@ describe('live events', () => {
     const [a, b] = [follow(client, 'a'), follow(client, 'b')];
     await eventually(() => server.followed === 2, 'both invocations are followed');
     const attempt = new Attempt(server, 'a');
-    const next = new Attempt(server, 'b');
+    const attemptOfB = new Attempt(server, 'b');
     attempt.show('one');
     attempt.end();
     attempt.show('two');
-    next.show('three');
+    attemptOfB.show('three');
     await b.hears('1 three');
     await a.hears('1 one');
     assert.deepEqual(a.told, ['logged 0', '1 one']);
@@ -231,10 +231,10 @@ describe('live events', () => {
     const cursor = new FollowCursor(null);
     const shown = new ShownEvents(client, 'a', cursor, () => undefined, true);
     attempt.show('one');
-    shown.begun('r1');
+    shown.setRuntime('r1');
     await eventually(() => !shown.isOutOfReach, 'the log told of the attempt');
-    shown.begun('');
-    shown.begun('r1', true);
+    shown.setRuntime('');
+    shown.setRuntime('r1', true);
     await eventually(() => !shown.isOutOfReach, 'a message told of a later attempt');
     shown.leave();
   });

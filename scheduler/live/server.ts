@@ -213,10 +213,10 @@ class Connection {
   /** Fields of this turn's events, and their approximate size. */
   #fields: string[] = [];
   #bytes = 0;
-  #scheduled = false;
-  #lingering: NodeJS.Timeout | undefined;
+  #isFlushScheduled = false;
+  #lingerTimer: NodeJS.Timeout | undefined;
   /** True while the gateway leaves too much unread; the connection then skips events. */
-  #cut = false;
+  #isSkipping = false;
   /** Invocations with skipped events. The gateway gets `attached` for them once it has read its backlog. */
   readonly #missed = new Set<string>();
   /** State of the agreement on a version. */
@@ -232,7 +232,7 @@ class Connection {
   }
 
   close(): void {
-    clearTimeout(this.#lingering);
+    clearTimeout(this.#lingerTimer);
     for (const { stop } of this.#followed.values()) stop();
     this.#followed.clear();
     this.#socket.destroy();
@@ -241,7 +241,7 @@ class Connection {
   #receive(chunk: Buffer): void {
     try {
       this.#reader.push(chunk, (fields) => {
-        for (let i = 0; i + 1 < fields.length; i += 2) this.#asked(fields[i] ?? '', fields[i + 1] ?? '');
+        for (let i = 0; i + 1 < fields.length; i += 2) this.#handleRequest(fields[i] ?? '', fields[i + 1] ?? '');
       });
     } catch {
       this.close();
@@ -272,7 +272,7 @@ class Connection {
     if (what === 'versions') this.#put('', agreed, 'version', '');
   }
 
-  #asked(what: string, id: string): void {
+  #handleRequest(what: string, id: string): void {
     if (this.#greeting === 'awaited') this.#greet(what, id);
     if (this.#greeting === 'refused' || what === 'versions') return;
     const known = this.#followed.get(id);
@@ -304,27 +304,27 @@ class Connection {
   }
 
   #put(id: string, seq: number, event: string, data: string, lingers = false): void {
-    if (this.#cut) {
+    if (this.#isSkipping) {
       this.#missed.add(id);
       return;
     }
     this.#fields.push(id, String(seq), event, data);
     this.#bytes += data.length + 64;
     if (this.#bytes >= FRAME_BYTES) this.#flush();
-    else if (lingers) this.#lingering ??= setTimeout(() => this.#flush(), LINGER_MS);
-    else if (!this.#scheduled) {
-      this.#scheduled = true;
+    else if (lingers) this.#lingerTimer ??= setTimeout(() => this.#flush(), LINGER_MS);
+    else if (!this.#isFlushScheduled) {
+      this.#isFlushScheduled = true;
       setImmediate(() => this.#flush());
     }
   }
 
   #flush(): void {
-    this.#scheduled = false;
-    clearTimeout(this.#lingering);
-    this.#lingering = undefined;
+    this.#isFlushScheduled = false;
+    clearTimeout(this.#lingerTimer);
+    this.#lingerTimer = undefined;
     if (this.#fields.length === 0 || this.#socket.destroyed) return;
     if (this.#socket.writableLength > MAX_UNREAD_BYTES) {
-      this.#cut = true;
+      this.#isSkipping = true;
       for (let i = 0; i < this.#fields.length; i += 4) this.#missed.add(this.#fields[i] ?? '');
     } else this.#socket.write(encodeFrame(this.#fields));
     this.#fields = [];
@@ -332,10 +332,10 @@ class Connection {
   }
 
   #drained(): void {
-    this.#cut = false;
+    this.#isSkipping = false;
     // The rest waits for the next drain if the gateway falls behind again.
     for (const id of this.#missed) {
-      if (this.#cut) return;
+      if (this.#isSkipping) return;
       this.#missed.delete(id);
       const followed = this.#followed.get(id);
       if (followed) this.#server.attach(id, followed.follower);

@@ -45,7 +45,7 @@ export interface JoinContext {
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);
   if (newest !== undefined) nonce.writeUInt16BE(newest, NEWEST_MARK.copy(nonce));
-  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(boundTo(context));
+  const cipher = createCipheriv(CIPHER, key, nonce).setAAD(additionalData(context));
   const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
   return Buffer.concat([nonce, sealed, cipher.getAuthTag()]).toString('base64url');
 }
@@ -54,7 +54,7 @@ export function sealJoin(key: Buffer, context: JoinContext, message: unknown, ne
 export function openJoin(key: Buffer, context: JoinContext, sealed: string): unknown {
   const bytes = Buffer.from(sealed, 'base64url');
   if (bytes.length < NONCE_BYTES + TAG_BYTES) return null;
-  const decipher = createDecipheriv(CIPHER, key, bytes.subarray(0, NONCE_BYTES)).setAAD(boundTo(context));
+  const decipher = createDecipheriv(CIPHER, key, bytes.subarray(0, NONCE_BYTES)).setAAD(additionalData(context));
   decipher.setAuthTag(bytes.subarray(-TAG_BYTES));
   try {
     const text = Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
@@ -74,7 +74,7 @@ export function newestSpoken(sealed: string): number | null {
   return isStated && nonce.length >= NEWEST_MARK.length + NEWEST_BYTES ? nonce.readUInt16BE(NEWEST_MARK.length) : null;
 }
 
-const boundTo = ({ direction, version }: JoinContext): Buffer =>
+const additionalData = ({ direction, version }: JoinContext): Buffer =>
   Buffer.from(version === SILENT_JOIN_VERSION ? direction : `${direction} ${version}`);
 
 const keyOf = (secret: Buffer): Buffer => Buffer.from(hkdfSync('sha256', secret, '', 'pie join', SECRET_BYTES));

@@ -35,8 +35,12 @@ export class JoinTokens {
   /** Makes a token. Returns its text, which is kept nowhere. */
   async create(masterKeys: MasterKeys, ttlMs: number, permission: JoinPermission): Promise<string> {
     const { id, key, text } = newJoinToken();
-    const made: z.output<typeof entry> = { ...permission, roles: [...permission.roles], key: key.toString('base64') };
-    const sealed = seal(await masterKeys.first(), ownerOf(id), JSON.stringify(made));
+    const newEntry: z.output<typeof entry> = {
+      ...permission,
+      roles: [...permission.roles],
+      key: key.toString('base64'),
+    };
+    const sealed = seal(await masterKeys.first(), ownerOf(id), JSON.stringify(newEntry));
     await this.#store.call((redis) => redis.set(this.#store.keys.joinToken(id), sealed, 'PX', ttlMs));
     return text;
   }
@@ -54,5 +58,5 @@ export class JoinTokens {
   }
 }
 
-/** No secret of a tenant has such a name. */
+/** The owner under which `seal` seals a token; no tenant's secret has such a name. */
 const ownerOf = (id: string) => ({ tenant: '', name: `join ${id}` });

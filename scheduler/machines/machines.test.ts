@@ -15,7 +15,7 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   gpuHosts: [],
   ...more,
 });
-const never = { onTaken: () => assert.fail('the name was taken') };
+const neverTaken = { onTaken: () => assert.fail('the name was taken') };
 /** Bounds a test that waits for a notice in vain, because a script refuses too little. */
 const TIMEOUT_MS = 60_000;
 
@@ -29,9 +29,9 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   // Leases and marks that a failed test left behind would keep this process alive.
   const leases: MachineLease[] = [];
   const marks: RestoreMark[] = [];
-  const over = new AbortController();
+  const testsOver = new AbortController();
   after(async () => {
-    over.abort();
+    testsOver.abort();
     for (const lease of leases) lease.abandon();
     await Promise.all(marks.map((mark) => mark.release()));
     await scheduler.close();
@@ -41,12 +41,17 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     machine: MachineDescription,
     options: Partial<Parameters<typeof MachineLease.claim>[2]> = {},
   ) => {
-    const { signal } = over;
-    const lease = await MachineLease.claim(scheduler.store, machine, { ...never, leaseMs: 60_000, signal, ...options });
+    const { signal } = testsOver;
+    const lease = await MachineLease.claim(scheduler.store, machine, {
+      ...neverTaken,
+      leaseMs: 60_000,
+      signal,
+      ...options,
+    });
     leases.push(lease);
     return lease;
   };
-  const begin = async (holder: string, renewMs?: number) => {
+  const beginRestore = async (holder: string, renewMs?: number) => {
     const mark = await RestoreMark.begin(scheduler.store, holder, renewMs);
     marks.push(mark);
     return mark;
@@ -95,10 +100,10 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   });
 
   it('notifies a supervisor whose name was taken while it stood still', async () => {
-    const told = Promise.withResolvers<Error>();
-    const slow = await claim(description('east'), { leaseMs: 100, onTaken: told.resolve });
+    const notified = Promise.withResolvers<Error>();
+    const slow = await claim(description('east'), { leaseMs: 100, onTaken: notified.resolve });
     const other = await claim(description('east', { host: 'other' }), { force: true });
-    assert.match((await told.promise).message, /taken by the supervisor of other/);
+    assert.match((await notified.promise).message, /taken by the supervisor of other/);
     await slow.release();
     assert.deepEqual(await names(), ['east true']);
     await other.release();
@@ -106,11 +111,11 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
 
   it('notifies a supervisor whose name was taken, even when the entry of the new holder cannot be read', async () => {
     const { keys, redis: connection } = scheduler.store;
-    const told = Promise.withResolvers<Error>();
-    const slow = await claim(description('east'), { leaseMs: 1000, onTaken: told.resolve });
+    const notified = Promise.withResolvers<Error>();
+    const slow = await claim(description('east'), { leaseMs: 1000, onTaken: notified.resolve });
     await connection.multi().set(keys.machineLease('east'), 'another').set(keys.machine('east'), 'no JSON').exec();
     assert.match(
-      (await told.promise).message,
+      (await notified.promise).message,
       /^The machine name "east" is taken by the supervisor of another machine\.$/,
     );
     await connection.del(keys.machineLease('east'));
@@ -139,11 +144,11 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   });
 
   it('removes a machine for good: its certificate registers no more, under any name', async () => {
-    const told = Promise.withResolvers<Error>();
-    await claim(description('east', { certificate: 'AA' }), { leaseMs: 100, onTaken: told.resolve });
+    const notified = Promise.withResolvers<Error>();
+    await claim(description('east', { certificate: 'AA' }), { leaseMs: 100, onTaken: notified.resolve });
     assert.equal(await scheduler.machines.remove('west'), false);
     assert.equal(await scheduler.machines.remove('east'), true);
-    assert.match((await told.promise).message, /An operator has removed the machine "east"\./);
+    assert.match((await notified.promise).message, /An operator has removed the machine "east"\./);
     assert.deepEqual(await names(), []);
     await assert.rejects(claim(description('west', { certificate: 'AA' })), /removed the machine "west"/);
     const again = await claim(description('east', { certificate: 'BB' }));
@@ -169,41 +174,41 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   });
 
   it('starts no machine during a restore or after an interrupted one; a running machine stops when the restore changes the platform', async () => {
-    const told = Promise.withResolvers<Error>();
+    const notified = Promise.withResolvers<Error>();
     const { store } = scheduler;
     const { restoreLease, restoreMark } = store.keys;
-    const east = await claim(description('east'), { leaseMs: 6000, onTaken: told.resolve });
-    const refused = await begin('first');
+    const east = await claim(description('east'), { leaseMs: 6000, onTaken: notified.resolve });
+    const refused = await beginRestore('first');
     await assert.rejects(
-      begin('first'),
+      beginRestore('first'),
       (error) => error instanceof RestoreRuns && error.message === 'Another restore runs: that of first.',
     );
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of first\./);
     await renews('east');
     assert.equal(await store.redis.exists(restoreMark), 0);
     await refused.release();
-    const late = await begin('late');
+    const late = await beginRestore('late');
     await store.redis.del(restoreLease);
     await assert.rejects(late.set(), RestoreLost);
     await late.release();
     assert.equal(await store.redis.exists(restoreMark), 0);
-    const broken = await begin('third');
-    await broken.set();
-    assert.ok((await told.promise) instanceof PlatformRestoring);
-    await broken.release();
-    await broken.run(['SET', 'of-third', 'kept']);
-    const fourth = await begin('fourth');
-    await assert.rejects(broken.run(['DEL', 'of-third']), RestoreLost);
-    assert.ok(broken.signal.aborted);
+    const brokenOff = await beginRestore('third');
+    await brokenOff.set();
+    assert.ok((await notified.promise) instanceof PlatformRestoring);
+    await brokenOff.release();
+    await brokenOff.run(['SET', 'of-third', 'kept']);
+    const fourth = await beginRestore('fourth');
+    await assert.rejects(brokenOff.run(['DEL', 'of-third']), RestoreLost);
+    assert.ok(brokenOff.signal.aborted);
     assert.equal(await store.redis.get('of-third'), 'kept', 'a restore that slept changes nothing after another began');
     await fourth.release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
     for (const hasRunOut of [false, true]) {
-      const whole = await begin('fifth');
-      await whole.set();
-      whole.whole();
+      const completeRestore = await beginRestore('fifth');
+      await completeRestore.set();
+      completeRestore.noteWhole();
       if (hasRunOut) await store.redis.del(restoreLease);
-      await whole.release();
+      await completeRestore.release();
       const west = await claim(description('west'));
       await west.release();
     }
@@ -213,7 +218,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
 
   it('fails a command of a restore that a lost connection may have sent twice', async () => {
     const { redis: connection } = scheduler.store;
-    const mark = await begin('cut off');
+    const mark = await beginRestore('cut off');
     await mark.run(['RPUSH', 'listed', 'before']);
     const send = connection.sendCommand.bind(connection);
     connection.sendCommand = (command, ...rest) => {
@@ -239,13 +244,13 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
   it('notifies a restore that another one has its lease, and leaves that lease', async () => {
     const { store } = scheduler;
     const keys = [store.keys.restoreLease, store.keys.restoreMark];
-    const mark = await begin('slow', 1);
+    const mark = await beginRestore('slow', 1);
     await mark.set();
     assert.equal(mark.signal.aborted, false);
     await store.redis.mset(...keys.flatMap((key) => [key, 'other']));
     await eventually(() => mark.signal.aborted, 'the restore learns that it has lost its lease');
     assert.ok(mark.signal.reason instanceof RestoreLost);
-    mark.whole();
+    mark.noteWhole();
     await mark.release();
     assert.deepEqual(await store.redis.mget(keys), ['other', 'other']);
     await store.redis.del(keys);
@@ -331,7 +336,7 @@ describe('the master key of several machines', () => {
     await agreeOnMasterKey(scheduler, keys('a'), 'east');
     await agreeOnMasterKey(scheduler, keys('b'), 'east');
     assert.equal(await keyOfOthers(scheduler, 'west'), null, 'no other machine runs');
-    const lease = await MachineLease.claim(scheduler.store, description('east'), never);
+    const lease = await MachineLease.claim(scheduler.store, description('east'), neverTaken);
     assert.equal(await keyOfOthers(scheduler, 'west'), 'b');
     for (const check of [agreeOnMasterKey, assertMasterKey])
       await assert.rejects(check(scheduler, keys('c'), 'west'), /west lacks the master key b, .*Copy master\.key from/);

@@ -48,13 +48,13 @@ describe('the Redis user of a machine', () => {
   };
   const grant = async (name: string, certificate: string) =>
     scheduler.redisUsers.grant(await newToken(), name, certificate, ['runtime']);
-  const granted = async (name: string, certificate: string): Promise<RedisUser> => {
+  const grantUser = async (name: string, certificate: string): Promise<RedisUser> => {
     const user = await grant(name, certificate);
     return typeof user === 'string' ? assert.fail(user) : user;
   };
 
   it('lets a machine use the platform’s keys and nothing else', async () => {
-    const east = await connect(await granted('east', 'AA'));
+    const east = await connect(await grantUser('east', 'AA'));
     assert.equal(await east.set('pie:x', '1'), 'OK');
     assert.match(await east.info('memory'), /used_memory:/);
     assert.equal(await east.publish('pie:c', 'x'), 0);
@@ -69,7 +69,7 @@ describe('the Redis user of a machine', () => {
   });
 
   it('exists once: a name that has joined or is registered gets no second user', async () => {
-    await granted('north', 'BB');
+    await grantUser('north', 'BB');
     assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
     const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('taken') });
@@ -83,11 +83,11 @@ describe('the Redis user of a machine', () => {
     const id = await newToken();
     const marks = [keys.joinToken(id), keys.machineLease('twice')];
     const send = connection.sendCommand.bind(connection);
-    const lost = new Set<string>();
+    const resentMarks = new Set<string>();
     connection.sendCommand = (command, ...rest) => {
-      const mark = marks.find((key) => !lost.has(key) && command.args.includes(key));
+      const mark = marks.find((key) => !resentMarks.has(key) && command.args.includes(key));
       if (mark !== undefined && command.name.startsWith('eval')) {
-        lost.add(mark);
+        resentMarks.add(mark);
         void send(new Command(command.name, [...command.args]));
       }
       return send(command, ...rest);
@@ -99,18 +99,18 @@ describe('the Redis user of a machine', () => {
     } finally {
       connection.sendCommand = send;
     }
-    assert.equal(lost.size, 2);
+    assert.equal(resentMarks.size, 2);
   });
 
   it('is granted although Redis goes away before the user is made', async () => {
     const { redisUsers } = scheduler;
-    const { compare } = redisUsers;
-    redisUsers.compare = () => Promise.reject(new StoreError('store-unavailable', 'Redis is away.'));
+    const { reconcile } = redisUsers;
+    redisUsers.reconcile = () => Promise.reject(new StoreError('store-unavailable', 'Redis is away.'));
     let user: RedisUser;
     try {
-      user = await granted('cut-off', 'KK');
+      user = await grantUser('cut-off', 'KK');
     } finally {
-      redisUsers.compare = compare;
+      redisUsers.reconcile = reconcile;
     }
     const stop = await redisUsers.follow((error) => assert.fail(String(error)));
     await connect(user);
@@ -118,14 +118,14 @@ describe('the Redis user of a machine', () => {
   });
 
   it('ends with the machine’s removal, open connections included, and its certificate with it', async () => {
-    const user = await granted('west', 'EE');
+    const user = await grantUser('west', 'EE');
     const west = await connect(user);
     const stop = await scheduler.redisUsers.follow((error) => assert.fail(String(error)));
     assert.equal(await scheduler.machines.remove('west'), true);
     await eventually(() => west.status === 'end', 'Redis ends the connection');
     await assert.rejects(connect(user));
     assert.equal(await grant('west', 'EE'), 'taken', 'its certificate joins no more');
-    await granted('west', 'FF');
+    await grantUser('west', 'FF');
     stop();
   });
 
@@ -133,33 +133,33 @@ describe('the Redis user of a machine', () => {
     const { drains, machines } = scheduler;
     const drain = (name: string) =>
       drains.drainMachine({ name, gpuHosts: [{ name: `gpu-host-1@${name}` }] }, { by: 'a key', force: true });
-    await granted('gpu', 'HH');
+    await grantUser('gpu', 'HH');
     for (const name of ['gpu', 'other-gpu']) await drain(name);
     const others = ['gpu-host-1@other-gpu', 'machine/other-gpu'];
-    const all = ['gpu-host-1@gpu', ...others, 'machine/gpu'].sort();
+    const allDrains = ['gpu-host-1@gpu', ...others, 'machine/gpu'].sort();
     assert.equal(await grant('gpu', 'II'), 'taken');
     assert.equal(await machines.remove('gpu'), true);
-    assert.deepEqual([...(await drains.names())].sort(), all, 'a machine that stops takes no new work');
+    assert.deepEqual([...(await drains.names())].sort(), allDrains, 'a machine that stops takes no new work');
     const heard = Promise.withResolvers<void>();
     const stop = await drains.onChange(heard.resolve);
-    await granted('gpu', 'II');
+    await grantUser('gpu', 'II');
     assert.deepEqual([...(await drains.names())].sort(), others);
     await heard.promise;
     stop();
   });
 
   it('gets the rules of this release when another one has made it', async () => {
-    const user = await granted('old', 'LL');
+    const user = await grantUser('old', 'LL');
     await scheduler.store.redis.call('ACL', 'SETUSER', user.user, '-publish');
     await assert.rejects((await connect(user)).publish('pie:c', 'x'), /NOPERM/);
     const later = openTestScheduler(redis, { prefix: 'pie' });
-    await later.redisUsers.compare();
+    await later.redisUsers.reconcile();
     await later.close();
     assert.equal(await (await connect(user)).publish('pie:c', 'x'), 0);
   });
 
   it('comes back after a restart of Redis, which keeps no users', async () => {
-    const user = await granted('lost', 'GG');
+    const user = await grantUser('lost', 'GG');
     const stop = await scheduler.redisUsers.follow(() => undefined);
     await redis.kill();
     await redis.restart();
@@ -180,23 +180,28 @@ describe('the policy of Redis users', () => {
   it('brings any users of its own in line, leaves others alone, and then has nothing to do', () => {
     const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
     fc.assert(
-      fc.property(fc.dictionary(user, hash), fc.dictionary(own, hash), fc.uniqueArray(own), (there, wanted, known) => {
-        const users = new Map(Object.entries(there));
-        const list = () => [...users].map(([name, password]) => `user ${name} on #${password} ~pie:* +@all`);
-        const goal = new Map(Object.entries(wanted));
-        const current = new Set<string>(known);
-        for (const [command, ...rest] of userCommands(list(), goal, current, 'pie')) {
-          if (command === 'DELUSER') for (const name of rest) assert.ok(users.delete(name), `${name} is there`);
-          else {
-            users.set(rest[0]!, rest.find((word) => word.startsWith('#'))!.slice(1));
-            current.add(rest[0]!);
+      fc.property(
+        fc.dictionary(user, hash),
+        fc.dictionary(own, hash),
+        fc.uniqueArray(own),
+        (existing, wanted, known) => {
+          const users = new Map(Object.entries(existing));
+          const list = () => [...users].map(([name, password]) => `user ${name} on #${password} ~pie:* +@all`);
+          const goal = new Map(Object.entries(wanted));
+          const current = new Set<string>(known);
+          for (const [command, ...rest] of userCommands(list(), goal, current, 'pie')) {
+            if (command === 'DELUSER') for (const name of rest) assert.ok(users.delete(name), `${name} is there`);
+            else {
+              users.set(rest[0]!, rest.find((word) => word.startsWith('#'))!.slice(1));
+              current.add(rest[0]!);
+            }
           }
-        }
-        const others = Object.entries(there).filter(([name]) => !name.startsWith('pie-machine-'));
-        assert.deepEqual([...users].sort(), [...others, ...goal].sort());
-        for (const name of goal.keys()) assert.ok(current.has(name), `${name} has the rules of this release`);
-        assert.deepEqual(userCommands(list(), goal, current, 'pie'), []);
-      }),
+          const others = Object.entries(existing).filter(([name]) => !name.startsWith('pie-machine-'));
+          assert.deepEqual([...users].sort(), [...others, ...goal].sort());
+          for (const name of goal.keys()) assert.ok(current.has(name), `${name} has the rules of this release`);
+          assert.deepEqual(userCommands(list(), goal, current, 'pie'), []);
+        },
+      ),
     );
   });
 });
@@ -219,8 +224,8 @@ describe('a token to join', () => {
           assert.equal(newestSpoken(sealed), version + 7);
           assert.deepEqual(openJoin(key, context, sealed), JSON.parse(JSON.stringify(message)));
           assert.equal(openJoin(other.key, context, sealed), null);
-          const back = direction === 'request' ? 'answer' : 'request';
-          assert.equal(openJoin(key, { direction: back, version }, sealed), null);
+          const opposite = direction === 'request' ? 'answer' : 'request';
+          assert.equal(openJoin(key, { direction: opposite, version }, sealed), null);
           assert.equal(openJoin(key, { direction, version: version + 1 }, sealed), null);
           const bytes = Buffer.from(sealed, 'base64url');
           bytes[at % bytes.length]! ^= 1;

@@ -10,7 +10,7 @@ import type { JoinedMachine, Role } from './types.ts';
 
 const PASSWORD_BYTES = 32;
 /** Interval at which the users of Redis are compared with those that should be there: a Redis without an ACL file forgets them at a restart. */
-const COMPARE_MS = 10_000;
+const RECONCILE_MS = 10_000;
 
 const GRANT = loadScript(new URL('./scripts/grant.lua', import.meta.url));
 
@@ -78,7 +78,7 @@ export class RedisUsers {
     );
     if (granted !== 1) return granted === 0 ? 'taken' : 'no-token';
     try {
-      await this.compare();
+      await this.reconcile();
     } catch (error) {
       // The token is used up, so the machine must get its password now: `follow` makes the user once Redis answers again.
       if (StoreError.from(error).code !== 'store-unavailable') throw error;
@@ -98,7 +98,7 @@ export class RedisUsers {
   }
 
   /** Brings the users of Redis in line with the machines that have joined. A removed machine's connections end at once. */
-  async compare(): Promise<void> {
+  async reconcile(): Promise<void> {
     const { keys } = this.#store;
     // Keep this order: `grant` notes a machine before it makes the user, so a listed user without a note belongs to a removed machine.
     const listed = (await this.#store.call((redis) => redis.call('ACL', 'LIST'))) as string[];
@@ -112,26 +112,26 @@ export class RedisUsers {
     if (commands.length > 0) await this.#store.call(keepUsers);
   }
 
-  /** Compares now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
+  /** Reconciles now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
   async follow(onError: (error: unknown) => void): Promise<() => void> {
     let isCompared = true;
-    let last = Promise.resolve();
+    let lastRun = Promise.resolve();
     const again = () => {
       if (!isCompared) return;
       isCompared = false;
-      last = last
+      lastRun = lastRun
         .then(() => {
           isCompared = true;
-          return this.compare();
+          return this.reconcile();
         })
         .catch((error: unknown) => {
           if (!isRefused(error)) onError(error);
         });
     };
     const stop = await this.#channels.listen(this.#store.keys.machinesChannel, { message: again, resumed: again });
-    const timer = setInterval(again, COMPARE_MS).unref();
+    const timer = setInterval(again, RECONCILE_MS).unref();
     again();
-    await last;
+    await lastRun;
     return () => {
       clearInterval(timer);
       stop();

@@ -118,7 +118,7 @@ export class RestoreMark {
   }
 
   /** The platform is whole again: restored, or removed. */
-  whole(): void {
+  noteWhole(): void {
     this.#isWhole = true;
   }
 

@@ -22,8 +22,8 @@ describe('broadcasts', () => {
   });
   after(() => redis.stop());
 
-  /** Processes that share a Redis. */
-  function processes(count: number) {
+  /** Opens the messaging of processes that share a Redis. */
+  function openProcesses(count: number) {
     const prefix = `topics-${randomUUID()}`;
     return Array.from({ length: count }, () => {
       const connections = [redis.connect(), redis.connect()];
@@ -34,17 +34,24 @@ describe('broadcasts', () => {
     });
   }
 
-  async function joined(broadcasts: { subscribe(tenant: string, topic: string): Subscription }, topic = 'news') {
+  async function subscribeReady(
+    broadcasts: { subscribe(tenant: string, topic: string): Subscription },
+    topic = 'news',
+  ) {
     const subscription = broadcasts.subscribe('t', topic);
     await subscription.ready;
     return subscription;
   }
 
   test('reach every subscription of all processes once, in order, and return the number of subscriptions', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     assert.equal(await one.broadcasts.broadcast('t', 'news', envelope('nobody')), 0);
-    const [a, b, c] = [await joined(one.broadcasts), await joined(one.broadcasts), await joined(two.broadcasts)];
-    await joined(two.broadcasts, 'news/other');
+    const [a, b, c] = [
+      await subscribeReady(one.broadcasts),
+      await subscribeReady(one.broadcasts),
+      await subscribeReady(two.broadcasts),
+    ];
+    await subscribeReady(two.broadcasts, 'news/other');
     const other = two.broadcasts.subscribe('other', 'news');
     await other.ready;
     const texts = Array.from({ length: 20 }, (_, i) => String(i));
@@ -67,9 +74,9 @@ describe('broadcasts', () => {
   });
 
   test('a process that died is not counted, and one that reconnects is counted and gets interrupted', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
-    await Promise.all([joined(one.broadcasts), joined(one.broadcasts)]);
-    const mine = await joined(two.broadcasts);
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
+    await Promise.all([subscribeReady(one.broadcasts), subscribeReady(one.broadcasts)]);
+    const mine = await subscribeReady(two.broadcasts);
     // Closes the connections, as the death of the process would.
     for (const connection of one.connections) connection.disconnect();
     await eventually(
@@ -90,11 +97,11 @@ describe('broadcasts', () => {
   });
 
   test('messages beyond the bounds are dropped, and one event at their place counts them', async () => {
-    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
-    const many = await joined(one.broadcasts);
-    const large = await joined(one.broadcasts, 'large');
+    const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
+    const many = await subscribeReady(one.broadcasts);
+    const large = await subscribeReady(one.broadcasts, 'large');
     // A process receives all topics in one order: once `witness` has received its message, earlier ones have arrived too.
-    const witness = await joined(one.broadcasts, 'witness');
+    const witness = await subscribeReady(one.broadcasts, 'witness');
     const send = (topic: string, text: string) => one.broadcasts.broadcast('t', topic, envelope(text));
     for (let i = 0; i < MAX_WAITING_MESSAGES + 4; i++) void send('news', String(i));
     await send('witness', 'the last');
@@ -107,13 +114,13 @@ describe('broadcasts', () => {
     const mebibyte = 'x'.repeat(2 ** 20 - 10);
     for (let i = 0; i < 6; i++) await send('large', mebibyte);
     await Promise.all([send('witness', 'after'), textOf(witness)]);
-    let whole = 0;
-    while ((await textOf(large)).length === mebibyte.length) whole++;
-    assert.equal(whole, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
+    let largeReceived = 0;
+    while ((await textOf(large)).length === mebibyte.length) largeReceived++;
+    assert.equal(largeReceived, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
   });
 
   test('a message that waits in many subscriptions counts once, and other topics still have room', async () => {
-    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     // More bytes than may wait in a process if each subscription counted them.
     const many = Array.from({ length: 100 }, () => one.broadcasts.subscribe('t', 'shared'));
     await Promise.all(many.map(({ ready }) => ready));
@@ -130,31 +137,31 @@ describe('broadcasts', () => {
   });
 
   test('a topic that was left while Redis was away is not counted after the reconnection', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
-    const leaving = await joined(one.broadcasts, 'left');
-    await joined(one.broadcasts, 'kept');
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
+    const leaving = await subscribeReady(one.broadcasts, 'left');
+    await subscribeReady(one.broadcasts, 'kept');
     const [commands] = one.connections as [(typeof one.connections)[0]];
     commands.disconnect();
     await once(commands, 'end');
-    const left = leaving.close();
+    const closing = leaving.close();
     assert.equal(await two.broadcasts.broadcast('t', 'left', envelope('x')), 1);
     await commands.connect();
-    await left;
+    await closing;
     assert.equal(await two.broadcasts.broadcast('t', 'left', envelope('x')), 0);
     assert.equal(await two.broadcasts.broadcast('t', 'kept', envelope('x')), 1);
     commands.disconnect();
   });
 
   test('a repair that outlasts the last subscription leaves the registration of the next one', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     const [, subscriber] = one.connections;
     assert.ok(subscriber);
     const admin = redis.connect();
-    const number = async (section: string, pattern: RegExp) =>
+    const counter = async (section: string, pattern: RegExp) =>
       Number(pattern.exec(await admin.info(section))?.[1] ?? 0);
-    const registrations = () => number('commandstats', /cmdstat_pubsub\|numsub:calls=(\d+)/);
-    const refusals = () => number('errorstats', /errorstat_OOM:count=(\d+)/);
-    const first = await joined(one.broadcasts);
+    const registrations = () => counter('commandstats', /cmdstat_pubsub\|numsub:calls=(\d+)/);
+    const refusals = () => counter('errorstats', /errorstat_OOM:count=(\d+)/);
+    const first = await subscribeReady(one.broadcasts);
     const before = { registrations: await registrations(), refusals: await refusals() };
     await admin.config('SET', 'maxmemory', 1);
     subscriber.disconnect(true);
@@ -162,7 +169,7 @@ describe('broadcasts', () => {
     await eventually(async () => (await refusals()) > before.refusals, 'the repair is refused');
     await admin.config('SET', 'maxmemory', 0);
     await first.close();
-    const next = await joined(one.broadcasts);
+    const next = await subscribeReady(one.broadcasts);
     // Three registrations: of the end of the first subscription, of the next one, and of the repair.
     await eventually(async () => (await registrations()) >= before.registrations + 3, 'the repair ends');
     assert.equal(await two.broadcasts.broadcast('t', 'news', envelope('x')), 1);
@@ -170,14 +177,14 @@ describe('broadcasts', () => {
   });
 
   test('a subscription that Redis cannot register is not ready', async () => {
-    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
+    const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     await one.connections[0]?.set(one.keys.topic('t', 'broken'), 'no hash');
-    await assert.rejects(joined(one.broadcasts, 'broken'), { code: 'store-corrupt', message: /WRONGTYPE/ });
+    await assert.rejects(subscribeReady(one.broadcasts, 'broken'), { code: 'store-corrupt', message: /WRONGTYPE/ });
   });
 
   test('pending receives are served first, and a subscription gets no message from before it was ready', async () => {
-    const [one] = processes(1) as [ReturnType<typeof processes>[0]];
-    const first = await joined(one.broadcasts);
+    const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
+    const first = await subscribeReady(one.broadcasts);
     const [waiting, second] = [first.next(), first.next()];
     const late = one.broadcasts.subscribe('t', 'news');
     const counts = await Promise.all([

@@ -7,7 +7,7 @@ import { StoreError, staleAttempt } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
 import { type Envelope, encodeEnvelope } from './message.ts';
-import { Subscription, Waiting } from './subscription.ts';
+import { Subscription, WaitingMessage } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
 /** Longer than an invocation may run. A topic's registration expires this long after its last change. */
@@ -22,9 +22,9 @@ interface Member {
   /** The topic's generation when the member subscribed. */
   readonly generation: number;
   /** True once `ready` has resolved: from then on no broadcast is missed. */
-  ready: boolean;
+  isReady: boolean;
   /** True when the connection was lost after `ready`. */
-  missed: boolean;
+  hasMissed: boolean;
 }
 
 /** The subscriptions of this process to one topic. */
@@ -34,9 +34,9 @@ interface Topic {
   readonly subscriptions: Map<Subscription, Member>;
   generation: number;
   /** True when Redis may hold an outdated number of subscriptions. */
-  stale: boolean;
+  isStale: boolean;
   /** The running repair of the registration. */
-  catchingUp: Promise<void> | null;
+  repair: Promise<void> | null;
 }
 
 /**
@@ -50,7 +50,7 @@ export class Broadcasts {
   readonly #room = new Shares(MAX_WAITING_BYTES);
   readonly #topics = new Map<string, Topic>();
   #listening: Promise<() => void> | null = null;
-  #closed = false;
+  #isClosed = false;
 
   constructor(store: Store, channels: Channels) {
     this.#store = store;
@@ -84,8 +84,8 @@ export class Broadcasts {
       name,
       subscriptions: new Map(),
       generation: 0,
-      stale: false,
-      catchingUp: null,
+      isStale: false,
+      repair: null,
     };
     this.#topics.set(id, topic);
     const ready = Promise.withResolvers<void>();
@@ -93,7 +93,7 @@ export class Broadcasts {
       topic.subscriptions.delete(self);
       return this.#leave(id, topic);
     });
-    const member = { generation: ++topic.generation, ready: false, missed: false };
+    const member = { generation: ++topic.generation, isReady: false, hasMissed: false };
     topic.subscriptions.set(subscription, member);
     this.#join(topic, member).then(ready.resolve, ready.reject);
     // Prevents an unhandled rejection. A caller that ignores `ready` receives no messages.
@@ -102,7 +102,7 @@ export class Broadcasts {
   }
 
   close(): void {
-    this.#closed = true;
+    this.#isClosed = true;
     for (const { subscriptions } of [...this.#topics.values()])
       for (const each of [...subscriptions.keys()]) void each.close();
     this.#listening?.then((stop) => stop()).catch(() => undefined);
@@ -110,9 +110,9 @@ export class Broadcasts {
 
   async #join(topic: Topic, member: Member): Promise<void> {
     this.#listening ??= this.#channels.listen(this.#channel, {
-      message: (payload) => this.#arrived(payload),
-      lost: () => this.#lost(),
-      resumed: () => this.#resumed(),
+      message: (payload) => this.#onMessage(payload),
+      lost: () => this.#onLost(),
+      resumed: () => this.#onResumed(),
     });
     try {
       await this.#listening;
@@ -122,12 +122,12 @@ export class Broadcasts {
     }
     const until = performance.now() + this.#store.deadlineMs;
     while (!(await this.#register(topic))) {
-      if (this.#closed || performance.now() > until) {
+      if (this.#isClosed || performance.now() > until) {
         throw new StoreError('store-unavailable', 'The scheduler is not connected to Redis for broadcasts; try again.');
       }
       await sleep(RETRY_MS);
     }
-    member.ready = true;
+    member.isReady = true;
   }
 
   /**
@@ -163,59 +163,59 @@ export class Broadcasts {
    * a forgotten topic would remove the registration of its successor, so the topic stays until the repair ends.
    */
   #forget(id: string, topic: Topic): void {
-    if (topic.catchingUp !== null) return;
+    if (topic.repair !== null) return;
     if (topic.subscriptions.size === 0 && this.#topics.get(id) === topic) this.#topics.delete(id);
   }
 
   /** Repeats the registration until Redis has stored the topic's present state. Never rejects. */
   #catchUp(id: string, topic: Topic): Promise<void> {
-    topic.stale = true;
-    topic.catchingUp ??= this.#registerStale(topic).then(() => {
-      topic.catchingUp = null;
+    topic.isStale = true;
+    topic.repair ??= this.#registerStale(topic).then(() => {
+      topic.repair = null;
       this.#forget(id, topic);
     });
-    return topic.catchingUp;
+    return topic.repair;
   }
 
   async #registerStale(topic: Topic): Promise<void> {
-    while (topic.stale && !this.#closed) {
-      topic.stale = false;
+    while (topic.isStale && !this.#isClosed) {
+      topic.isStale = false;
       try {
         await this.#register(topic);
       } catch (error) {
         if (StoreError.from(error).code !== 'store-unavailable') return;
-        topic.stale = true;
+        topic.isStale = true;
         await sleep(RETRY_MS, undefined, { ref: false });
       }
     }
   }
 
-  #lost(): void {
+  #onLost(): void {
     for (const { subscriptions } of this.#topics.values())
-      for (const member of subscriptions.values()) member.missed = member.ready;
+      for (const member of subscriptions.values()) member.hasMissed = member.isReady;
   }
 
   /** Redis is connected, perhaps again, and may have lost the registrations. */
-  #resumed(): void {
+  #onResumed(): void {
     for (const [id, topic] of [...this.#topics]) {
       for (const [each, member] of topic.subscriptions) {
-        if (member.missed) each.interrupt();
-        member.missed = false;
+        if (member.hasMissed) each.interrupt();
+        member.hasMissed = false;
       }
       void this.#catchUp(id, topic);
     }
   }
 
-  #arrived(payload: Buffer): void {
+  #onMessage(payload: Buffer): void {
     const afterGeneration = payload.indexOf(SEPARATOR);
     const afterTopic = payload.indexOf(SEPARATOR, afterGeneration + 1);
     const topic = this.#topics.get(payload.toString('utf8', afterGeneration + 1, afterTopic));
     if (!topic) return;
     const generation = Number(payload.toString('latin1', 0, afterGeneration));
     // Copies the payload, which is a slice of a larger read buffer.
-    const message = new Waiting(Buffer.from(payload.subarray(afterTopic + 1)), topic.tenant, this.#room);
-    for (const [subscription, since] of [...topic.subscriptions])
-      if (since.generation <= generation) subscription.deliver(message);
+    const message = new WaitingMessage(Buffer.from(payload.subarray(afterTopic + 1)), topic.tenant, this.#room);
+    for (const [subscription, member] of [...topic.subscriptions])
+      if (member.generation <= generation) subscription.deliver(message);
   }
 }
 

@@ -11,7 +11,7 @@ import { MAX_QUEUE_BYTES, MAX_QUEUE_MESSAGES, MessageQueues } from './queues.ts'
 
 const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
 const textOf = (found: Envelope | null) => (found && 'text' in found.message ? found.message.text : null);
-const NEVER = new AbortController().signal;
+const NEVER_ABORTED = new AbortController().signal;
 
 describe('queues', () => {
   let redis: TestRedis;
@@ -20,8 +20,8 @@ describe('queues', () => {
   });
   after(() => redis.stop());
 
-  /** Processes that share a Redis. */
-  function processes(count: number) {
+  /** Opens the schedulers of processes that share a Redis. */
+  function openProcesses(count: number) {
     const prefix = `queues-${randomUUID()}`;
     return Array.from({ length: count }, () => openScheduler({ connect: redis.connect, prefix }));
   }
@@ -35,7 +35,7 @@ describe('queues', () => {
     );
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 60 }), async (steps) => {
-        const schedulers = processes(3);
+        const schedulers = openProcesses(3);
         const pullers = new Set<AbortController>();
         const pulled: string[] = [];
         const work: Promise<unknown>[] = [];
@@ -63,12 +63,12 @@ describe('queues', () => {
         for (const aborter of pullers) aborter.abort();
         await Promise.all(work);
         const { store } = schedulers[0]!;
-        const left = () => store.call((client) => client.zcard(store.keys.messageQueue('t', 'work')));
+        const queueLength = () => store.call((client) => client.zcard(store.keys.messageQueue('t', 'work')));
         await eventually(
-          async () => (await left()) === pushed - pulled.length,
+          async () => (await queueLength()) === pushed - pulled.length,
           'messages of aborted pullers are back in the queue',
         );
-        const rest = await drained(schedulers[0]!.messaging.queues, pushed - pulled.length);
+        const rest = await pullSeveral(schedulers[0]!.messaging.queues, pushed - pulled.length);
         assert.deepEqual(
           rest.map(Number),
           rest.map(Number).toSorted((a, b) => a - b),
@@ -78,7 +78,7 @@ describe('queues', () => {
           [...pulled, ...rest].map(Number).toSorted((a, b) => a - b),
           Array.from({ length: pushed }, (_, i) => i),
         );
-        assert.equal(await left(), 0);
+        assert.equal(await queueLength(), 0);
         await Promise.all(schedulers.map((scheduler) => scheduler.close()));
       }),
       { seed: 20261108, numRuns: 25 },
@@ -86,21 +86,21 @@ describe('queues', () => {
   });
 
   /** Pulls `count` messages, one after the other. */
-  async function drained(queues: MessageQueues, count: number): Promise<string[]> {
+  async function pullSeveral(queues: MessageQueues, count: number): Promise<string[]> {
     const found: string[] = [];
-    for (let i = 0; i < count; i++) found.push(String(textOf(await queues.pull('t', 'work', NEVER))));
+    for (let i = 0; i < count; i++) found.push(String(textOf(await queues.pull('t', 'work', NEVER_ABORTED))));
     return found;
   }
 
   test('one puller gets messages in order, and waiting pullers are served in order', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     const [a, b] = [one.messaging.queues, two.messaging.queues];
     for (let i = 0; i < 20; i++) await a.push('t', 'work', envelope(String(i)));
     assert.deepEqual(
-      await drained(b, 20),
+      await pullSeveral(b, 20),
       Array.from({ length: 20 }, (_, i) => String(i)),
     );
-    const waiting = Array.from({ length: 5 }, () => b.pull('t', 'work', NEVER).then(textOf));
+    const waiting = Array.from({ length: 5 }, () => b.pull('t', 'work', NEVER_ABORTED).then(textOf));
     // By now every puller has found the queue empty.
     await two.ping();
     for (let i = 0; i < 5; i++) await a.push('t', 'work', envelope(`w${i}`));
@@ -111,12 +111,12 @@ describe('queues', () => {
   });
 
   test('a queue is bounded in messages and bytes that wait', async () => {
-    const [a] = processes(1).map(({ messaging }) => messaging.queues) as [MessageQueues];
+    const [a] = openProcesses(1).map(({ messaging }) => messaging.queues) as [MessageQueues];
     const big = 'x'.repeat(2 ** 20 - 100);
     let fitted = 0;
     for (; (await a.push('t', 'big', envelope(big))).kind === 'ok'; fitted++);
     assert.equal(fitted, Math.floor(MAX_QUEUE_BYTES / (big.length + 4)));
-    await a.pull('t', 'big', NEVER);
+    await a.pull('t', 'big', NEVER_ABORTED);
     assert.equal((await a.push('t', 'big', envelope(big))).kind, 'ok');
 
     const outcomes: Awaited<ReturnType<MessageQueues['push']>>[] = [];
@@ -132,21 +132,21 @@ describe('queues', () => {
   });
 
   test('the queues of a tenant share one bound: pulls and expired queues free bytes, returned messages take them', async () => {
-    const [scheduler] = processes(1) as [ReturnType<typeof processes>[0]];
+    const [scheduler] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     const { redis: client, keys } = scheduler.store;
     const channels = new Channels(redis.connect());
-    const [message, perMessage, perQueue] = [1000, 64, 512];
-    const big = envelope('x'.repeat(message - 4));
-    const room = 3 * (message + perMessage + perQueue);
-    const queues = new MessageQueues(scheduler.store, channels, room);
+    const [messageBytes, perMessage, perQueue] = [1000, 64, 512];
+    const big = envelope('x'.repeat(messageBytes - 4));
+    const totalBytes = 3 * (messageBytes + perMessage + perQueue);
+    const queues = new MessageQueues(scheduler.store, channels, totalBytes);
     const push = async (name: string) => (await queues.push('t', name, big)).kind;
     const used = async () => Number(await client.hget(keys.messageQueuesUsage('t'), 'bytes'));
     try {
       assert.deepEqual([await push('a'), await push('b'), await push('c')], ['ok', 'ok', 'ok']);
-      assert.equal(await used(), room);
-      assert.deepEqual(await queues.push('t', 'd', big), { kind: 'tenant-full', bytes: room });
+      assert.equal(await used(), totalBytes);
+      assert.deepEqual(await queues.push('t', 'd', big), { kind: 'tenant-full', bytes: totalBytes });
       assert.equal((await queues.push('other', 'd', big)).kind, 'ok');
-      await queues.pull('t', 'a', NEVER);
+      await queues.pull('t', 'a', NEVER_ABORTED);
       assert.equal(await push('d'), 'tenant-full', 'an empty queue still takes bytes');
       assert.equal(await push('a'), 'ok');
 
@@ -155,13 +155,13 @@ describe('queues', () => {
       aborter.abort();
       assert.equal(await abandoned, null);
       await eventually(async () => (await client.zcard(keys.messageQueue('t', 'b'))) === 1, 'the message is back');
-      assert.equal(await used(), room);
+      assert.equal(await used(), totalBytes);
 
       // Make the queue expire, as after a day without use.
       await client.del(keys.messageQueue('t', 'c'), keys.messageQueueState('t', 'c'));
       await client.zadd(keys.messageQueuesExpiries('t'), 1, keys.messageQueue('t', 'c'));
       assert.equal(await push('e'), 'ok');
-      assert.equal(await used(), room);
+      assert.equal(await used(), totalBytes);
       assert.equal(await push('c'), 'tenant-full');
     } finally {
       channels.close();
@@ -170,7 +170,7 @@ describe('queues', () => {
   });
 
   test('a message whose puller was aborted goes back before later messages', async () => {
-    const [one, two] = processes(2) as [ReturnType<typeof processes>[0], ReturnType<typeof processes>[0]];
+    const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     for (const text of ['first', 'second']) await one.messaging.queues.push('t', 'work', envelope(text));
     const aborter = new AbortController();
     const abandoned = one.messaging.queues.pull('t', 'work', aborter.signal);
@@ -180,7 +180,7 @@ describe('queues', () => {
       const { keys } = one.store;
       return (await one.store.call((client) => client.zcard(keys.messageQueue('t', 'work')))) === 2;
     }, 'the messages are back');
-    assert.deepEqual(await drained(two.messaging.queues, 2), ['first', 'second']);
+    assert.deepEqual(await pullSeveral(two.messaging.queues, 2), ['first', 'second']);
   });
 });
 
@@ -192,12 +192,12 @@ describe('queues over a restart of Redis', () => {
     try {
       await scheduler.store.call((client) => client.config('SET', 'appendfsync', 'always'));
       await queues.push('t', 'kept', envelope('kept'));
-      const waiting = queues.pull('t', 'empty', NEVER).then(textOf);
+      const waiting = queues.pull('t', 'empty', NEVER_ABORTED).then(textOf);
       await redis.restart();
       await scheduler.ping();
       await queues.push('t', 'empty', envelope('late'));
       assert.equal(await waiting, 'late');
-      assert.equal(textOf(await queues.pull('t', 'kept', NEVER)), 'kept');
+      assert.equal(textOf(await queues.pull('t', 'kept', NEVER_ABORTED)), 'kept');
     } finally {
       await scheduler.close();
       await redis.stop();

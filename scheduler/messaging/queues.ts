@@ -22,7 +22,7 @@ export const MAX_QUEUE_BYTES = 16 * 2 ** 20;
 export const MAX_QUEUES_BYTES = 64 * 2 ** 20;
 /** A queue expires after a day without use. */
 const QUEUE_MS = 24 * 3_600_000;
-/** Time for which a pulled message can be put back. The reply is deleted as soon as the puller has the message. */
+/** Time for which Redis keeps the reply to a pull, so that the message can be put back. The puller deletes it after the delivery. */
 const TAKEN_MS = 300_000;
 /** A puller without a wake-up checks the queue at this interval, since wake-ups can be lost. */
 const IDLE_PULL_MS = 5000;
@@ -41,13 +41,13 @@ interface Puller {
   readonly reject: (error: StoreError) => void;
 }
 
-interface Taken {
+interface TakenMessage {
   readonly token: string;
   readonly envelope: Envelope;
 }
 
 /** Pullers in this process that wait for a message of one queue, in order. */
-interface Waiting {
+interface WaitingPullers {
   readonly pullers: Puller[];
   readonly wakeup: Wakeup;
 }
@@ -56,7 +56,7 @@ interface Waiting {
 export class MessageQueues {
   readonly #store: Store;
   readonly #channels: Channels;
-  readonly #waitersByKey = new Map<string, Waiting>();
+  readonly #waitersByKey = new Map<string, WaitingPullers>();
   readonly #closing = new AbortController();
   readonly #tenantBytes: number;
 
@@ -139,7 +139,7 @@ export class MessageQueues {
   }
 
   /** Serves the pullers of a queue until none is left. Never rejects. */
-  async #serve(tenant: string, name: string, key: string, { pullers, wakeup }: Waiting): Promise<void> {
+  async #serve(tenant: string, name: string, key: string, { pullers, wakeup }: WaitingPullers): Promise<void> {
     const wake = () => wakeup.set();
     let stop: (() => void) | undefined;
     try {
@@ -170,7 +170,12 @@ export class MessageQueues {
   }
 
   /** Takes a message for a puller, also through an outage of Redis; `over` when its attempt has ended and the puller was rejected. */
-  async #takeFor(tenant: string, name: string, puller: Puller, pullers: Puller[]): Promise<Taken | null | 'over'> {
+  async #takeFor(
+    tenant: string,
+    name: string,
+    puller: Puller,
+    pullers: Puller[],
+  ): Promise<TakenMessage | null | 'over'> {
     while (!this.#closing.signal.aborted) {
       try {
         return await this.#take(tenant, name, puller.by);
@@ -190,7 +195,7 @@ export class MessageQueues {
     return null;
   }
 
-  async #take(tenant: string, name: string, by: AttemptName | undefined): Promise<Taken | null> {
+  async #take(tenant: string, name: string, by: AttemptName | undefined): Promise<TakenMessage | null> {
     const token = randomUUID();
     const scriptKeys = [...this.#keys(tenant, name, token), this.#store.keys.invocation(by?.id ?? '')];
     try {
@@ -216,7 +221,7 @@ export class MessageQueues {
   }
 
   /** Deletes the copy of a delivered message: it can no longer be put back. */
-  #confirmDelivery({ token }: Taken): void {
+  #confirmDelivery({ token }: TakenMessage): void {
     // When this fails, the reply expires by itself.
     this.#store.call((redis) => redis.unlink(this.#store.keys.reply(token))).catch(() => undefined);
   }

@@ -25,33 +25,33 @@ test('an attempt that was requeued or has ended can neither write, delete, push,
     assert.ok('epoch' in attempt);
     return { id, epoch: attempt.epoch, nextSeq: attempt.nextSeq };
   };
-  const said = (text: string) => ({ sender: id, message: { text } });
-  const never = new AbortController().signal;
+  const envelope = (text: string) => ({ sender: id, message: { text } });
+  const neverAborted = new AbortController().signal;
   const allButPull = (by: { id: string; epoch: number }, text: string) => [
     () => keyValues.write('t', 'k', Buffer.from(text), { by }),
-    () => queues.push('t', 'queue', said(text), by),
-    () => broadcasts.broadcast('t', 'topic', said(text), by),
+    () => queues.push('t', 'queue', envelope(text), by),
+    () => broadcasts.broadcast('t', 'topic', envelope(text), by),
     () => keyValues.delete('t', 'other', by),
   ];
   const first = await begin('r1');
   for (const call of allButPull(first, 'first')) await call();
-  assert.deepEqual(await queues.pull('t', 'queue', never, first), said('first'));
+  assert.deepEqual(await queues.pull('t', 'queue', neverAborted, first), envelope('first'));
   await keyValues.write('t', 'other', Buffer.from('kept'));
-  const waits = queues.pull('t', 'queue', never, first);
-  waits.catch(() => undefined);
+  const waitingPull = queues.pull('t', 'queue', neverAborted, first);
+  waitingPull.catch(() => undefined);
   assert.equal(await invocations.requeue(id, first.epoch, first.nextSeq, 'for others', null), 'requeued');
   const refused = { code: 'stale-attempt' };
   for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
   const second = await begin('r2');
   for (const call of allButPull(first, 'late')) await assert.rejects(call, refused);
-  await queues.push('t', 'queue', said('second'), second);
-  await assert.rejects(waits, refused, 'the pull that waited from before');
-  await assert.rejects(queues.pull('t', 'queue', never, first), refused);
-  assert.deepEqual(await queues.pull('t', 'queue', never, second), said('second'));
+  await queues.push('t', 'queue', envelope('second'), second);
+  await assert.rejects(waitingPull, refused, 'the pull that waited from before');
+  await assert.rejects(queues.pull('t', 'queue', neverAborted, first), refused);
+  assert.deepEqual(await queues.pull('t', 'queue', neverAborted, second), envelope('second'));
   assert.equal(String((await keyValues.get('t', 'k'))?.value), 'first');
   assert.equal(String((await keyValues.get('t', 'other'))?.value), 'kept');
   await keyValues.write('t', 'k', Buffer.from('second'), { by: second });
   await invocations.finish(id, second.epoch, second.nextSeq, { event: 'result', data: '{}' }, null);
   for (const call of allButPull(second, 'after the end')) await assert.rejects(call, refused);
-  await assert.rejects(queues.pull('t', 'queue', never, second), refused);
+  await assert.rejects(queues.pull('t', 'queue', neverAborted, second), refused);
 });

@@ -16,12 +16,12 @@ export const MAX_WAITING_MESSAGES = 1024;
 export const MAX_WAITING_BYTES = 4 * 2 ** 20;
 
 /** A message that waits in some of a tenant's subscriptions. Its bytes count once, for as long as it waits in any. */
-export class Waiting {
+export class WaitingMessage {
   /** Must not change. */
   readonly encoded: Buffer;
   readonly #tenant: string;
   readonly #room: Shares;
-  #places = 0;
+  #subscriptionCount = 0;
 
   /** @param room bytes that may wait in all subscriptions of the process */
   constructor(encoded: Buffer, tenant: string, room: Shares) {
@@ -32,17 +32,17 @@ export class Waiting {
 
   /** Adds the message to one more subscription and returns true, or returns false without room. After true, call `leave`. */
   enter(): boolean {
-    if (this.#places === 0 && !this.#room.enter(this.#tenant, this.encoded.length)) return false;
-    this.#places++;
+    if (this.#subscriptionCount === 0 && !this.#room.enter(this.#tenant, this.encoded.length)) return false;
+    this.#subscriptionCount++;
     return true;
   }
 
   leave(): void {
-    if (--this.#places === 0) this.#room.leave(this.#tenant, this.encoded.length);
+    if (--this.#subscriptionCount === 0) this.#room.leave(this.#tenant, this.encoded.length);
   }
 }
 
-type Entry = Waiting | { dropped: number } | 'interrupted';
+type Entry = WaitingMessage | { dropped: number } | 'interrupted';
 
 /** The waiting messages of one subscription, bounded. A full subscription drops new messages and reports each run of them once. */
 export class Subscription {
@@ -51,9 +51,9 @@ export class Subscription {
   readonly #onClose: (self: Subscription) => Promise<void>;
   readonly #readers: ((next: Next) => void)[] = [];
   #waiting: Entry[] = [];
-  #messages = 0;
+  #messageCount = 0;
   #bytes = 0;
-  #closed: Promise<void> | null = null;
+  #closing: Promise<void> | null = null;
 
   /** @param onClose called once; resolves when Redis no longer counts the subscription */
   constructor(ready: Promise<void>, onClose: (self: Subscription) => Promise<void>) {
@@ -62,29 +62,29 @@ export class Subscription {
   }
 
   next(): Promise<Next> {
-    if (this.#closed) return Promise.resolve(CLOSED);
+    if (this.#closing) return Promise.resolve(CLOSED);
     const first = this.#waiting.shift();
     if (first === undefined) return new Promise((resolve) => this.#readers.push(resolve));
     if (first === 'interrupted') return Promise.resolve({ kind: 'interrupted' });
-    if (!(first instanceof Waiting)) return Promise.resolve({ kind: 'dropped', messages: first.dropped });
+    if (!(first instanceof WaitingMessage)) return Promise.resolve({ kind: 'dropped', messages: first.dropped });
     const { encoded } = first;
-    this.#messages--;
+    this.#messageCount--;
     this.#bytes -= encoded.length;
     first.leave();
     return Promise.resolve({ kind: 'message', envelope: decodeEnvelope(encoded) });
   }
 
   /** Adds a message that has arrived. */
-  deliver(message: Waiting): void {
+  deliver(message: WaitingMessage): void {
     const { encoded } = message;
     const reader = this.#readers.shift();
     if (reader) {
       reader({ kind: 'message', envelope: decodeEnvelope(encoded) });
       return;
     }
-    const fits = this.#messages < MAX_WAITING_MESSAGES && this.#bytes + encoded.length <= MAX_WAITING_BYTES;
+    const fits = this.#messageCount < MAX_WAITING_MESSAGES && this.#bytes + encoded.length <= MAX_WAITING_BYTES;
     if (fits && message.enter()) {
-      this.#messages++;
+      this.#messageCount++;
       this.#bytes += encoded.length;
       this.#waiting.push(message);
       return;
@@ -103,12 +103,12 @@ export class Subscription {
 
   /** Unsubscribes, and ends every pending `next`. Resolves when Redis no longer counts the subscription; never rejects. */
   close(): Promise<void> {
-    this.#closed ??= this.#close();
-    return this.#closed;
+    this.#closing ??= this.#close();
+    return this.#closing;
   }
 
   #close(): Promise<void> {
-    for (const entry of this.#waiting.splice(0)) if (entry instanceof Waiting) entry.leave();
+    for (const entry of this.#waiting.splice(0)) if (entry instanceof WaitingMessage) entry.leave();
     for (const reader of this.#readers.splice(0)) reader(CLOSED);
     return this.#onClose(this);
   }

@@ -6,7 +6,7 @@ const publishScript = loadScript(new URL('./scripts/publish.lua', import.meta.ur
 const readScript = loadScript(new URL('./scripts/read.lua', import.meta.url));
 
 /** Validity of a snapshot: three times the interval at which processes publish. */
-const HOLDS_MS = 15_000;
+const VALID_MS = 15_000;
 const MAX_PROCESSES = 256;
 const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
 
@@ -31,7 +31,7 @@ export class MetricsBoard {
         `The measurements of ${process} take ${text.length} characters; ${MAX_SNAPSHOT_CHARACTERS} is the limit.`,
       );
     }
-    const stored = await this.#store.script(publishScript, this.#keys(), [process, text, HOLDS_MS, MAX_PROCESSES]);
+    const stored = await this.#store.script(publishScript, this.#keys(), [process, text, VALID_MS, MAX_PROCESSES]);
     if (stored !== 1)
       throw new StoreError('invalid-argument', `More than ${MAX_PROCESSES} processes publish measurements.`);
   }

@@ -16,7 +16,7 @@ const act = fc.record({
 });
 type Act = (typeof act extends fc.Arbitrary<infer T> ? T : never) & { readonly value: number };
 
-/** The rule in plain words: entries in order of use, all sums computed anew. */
+/** A simple model of the cache: entries in order of use, and every sum computed from scratch. */
 class Model {
   readonly #groups = new Map<string, Map<string, { value: number; size: number }>>();
 
@@ -31,9 +31,9 @@ class Model {
     while (this.size > MAX_SIZE) {
       const largest = [...this.#groups.keys()].reduce((most, of) => (this.sizeOf(of) > this.sizeOf(most) ? of : most));
       assert.ok(this.sizeOf(largest) * this.#groups.size > MAX_SIZE, 'evicts from a group above its equal part');
-      const of = this.#groups.get(largest);
-      of?.delete([...of.keys()][0] ?? '');
-      if (of?.size === 0) this.#groups.delete(largest);
+      const largestEntries = this.#groups.get(largest);
+      largestEntries?.delete([...largestEntries.keys()][0] ?? '');
+      if (largestEntries?.size === 0) this.#groups.delete(largest);
     }
   }
 

@@ -19,8 +19,8 @@ describe('leases', () => {
           const quota = quotas[tenant as keyof typeof quotas];
           if (own + pages <= pinShare({ maxPages, others, quota })) pinned.set(tenant, own + pages);
         }
-        const all = [...pinned.values()].reduce((sum, each) => sum + each, 0);
-        assert.ok(all < Math.max(1, maxPages), 'the next tenant finds nothing');
+        const totalPinned = [...pinned.values()].reduce((sum, each) => sum + each, 0);
+        assert.ok(totalPinned < Math.max(1, maxPages), 'the next tenant finds nothing');
         for (const [name, own] of pinned) assert.ok(own * 2 <= (quotas[name as keyof typeof quotas] ?? maxPages));
       }),
       { seed: 11, numRuns: 500 },
@@ -33,10 +33,10 @@ describe('leases', () => {
       fc.property(fc.array(lease, { minLength: 1, maxLength: 20 }), (leases) => {
         const chosen = leaseToEnd(leases);
         assert.ok(chosen);
-        const of = (name: string) => leases.filter((each) => each.tenant === name);
-        const sum = (name: string) => of(name).reduce((all, { pages }) => all + pages, 0);
+        const leasesOf = (name: string) => leases.filter((each) => each.tenant === name);
+        const sum = (name: string) => leasesOf(name).reduce((all, { pages }) => all + pages, 0);
         for (const { tenant } of leases) assert.ok(sum(tenant) <= sum(chosen.tenant));
-        for (const { leftMs } of of(chosen.tenant)) assert.ok(leftMs >= chosen.leftMs);
+        for (const { leftMs } of leasesOf(chosen.tenant)) assert.ok(leftMs >= chosen.leftMs);
       }),
       { seed: 12, numRuns: 500 },
     );
@@ -49,20 +49,20 @@ describe('leases', () => {
     fc.assert(
       fc.property(fc.array(name, { maxLength: 24 }), (all) => {
         const names = all.map((each, order) => ({ ...each, order }));
-        const left = [...departures(names)];
+        const departed = [...departures(names)];
         assert.deepEqual(
-          left.toSorted((a, b) => a.order - b.order),
+          departed.toSorted((a, b) => a.order - b.order),
           names,
           'each leaves once',
         );
         const remaining = new Map<string, number>();
         for (const { tenant, pages } of names) remaining.set(tenant, (remaining.get(tenant) ?? 0) + pages);
-        for (const each of left) {
+        for (const each of departed) {
           assert.equal(remaining.get(each.tenant), Math.max(...remaining.values()), 'it is the turn of the largest');
           remaining.set(each.tenant, (remaining.get(each.tenant) ?? 0) - each.pages);
         }
         for (const who of ['a', 'b', 'c']) {
-          const own = left.filter(({ tenant }) => tenant === who);
+          const own = departed.filter(({ tenant }) => tenant === who);
           for (const [i, each] of own.entries()) for (const later of own.slice(i + 1)) assert.ok(isBefore(each, later));
           const hinted = names.map((each) => (each.tenant === who ? each : { ...each, nextUseMs: undefined }));
           const alone = [...departures(hinted)].filter(({ tenant }) => tenant === who);

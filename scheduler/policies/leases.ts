@@ -61,21 +61,21 @@ export interface Departing {
  * @param names least recently used first
  */
 export function* departures<D extends Departing>(names: Iterable<D>): Generator<D> {
-  const lines = new Map<string, { pages: number; readonly names: D[] }>();
+  const queues = new Map<string, { pages: number; readonly names: D[] }>();
   for (const name of names) {
-    const line = lines.get(name.tenant);
-    if (line) {
-      line.pages += name.pages;
-      line.names.push(name);
-    } else lines.set(name.tenant, { pages: name.pages, names: [name] });
+    const queue = queues.get(name.tenant);
+    if (queue) {
+      queue.pages += name.pages;
+      queue.names.push(name);
+    } else queues.set(name.tenant, { pages: name.pages, names: [name] });
   }
-  // The sort is stable, so equal names keep their order of use. The last of a line leaves first.
-  for (const line of lines.values()) line.names.sort((a, b) => rank(b) - rank(a)).reverse();
-  while (lines.size > 0) {
-    const [tenant, line] = [...lines].reduce((most, each) => (each[1].pages > most[1].pages ? each : most));
-    const name = line.names.pop() as D;
-    line.pages -= name.pages;
-    if (line.names.length === 0) lines.delete(tenant);
+  // The sort is stable, so equal names keep their order of use. The last name of a queue leaves first.
+  for (const queue of queues.values()) queue.names.sort((a, b) => rank(b) - rank(a)).reverse();
+  while (queues.size > 0) {
+    const [tenant, queue] = [...queues].reduce((largest, each) => (each[1].pages > largest[1].pages ? each : largest));
+    const name = queue.names.pop() as D;
+    queue.pages -= name.pages;
+    if (queue.names.length === 0) queues.delete(tenant);
     yield name;
   }
 }

@@ -11,10 +11,10 @@ describe('the pace of a tenant', () => {
   });
 
   /** Spends for `forMs`, whenever the pace allows it. Returns the units spent. */
-  function flood(all: readonly Pace[], forMs: number): number {
+  function flood(spenders: readonly Pace[], forMs: number): number {
     let spent = 0;
     for (const end = now + forMs; now < end; now++) {
-      for (const pace of all) {
+      for (const pace of spenders) {
         if (pace.pauseMs() > 0) continue;
         pace.spend(100);
         spent += 100;

@@ -4,7 +4,7 @@ const BURST_MS = 250;
 const NEIGHBOUR_MS = 10_000;
 
 interface Tenant {
-  works: number;
+  workCount: number;
   /** Time at which the tenant's pace has caught up with its spending. */
   paidAt: number;
 }
@@ -22,7 +22,7 @@ export interface Pace extends Disposable {
  * networks, I.371); a tenant alone has no limit.
  */
 export class Paces {
-  readonly #perMs: number;
+  readonly #unitsPerMs: number;
   readonly #clock: () => number;
   readonly #tenants = new Map<string, Tenant>();
   /** Number of tenants with work. */
@@ -35,7 +35,7 @@ export class Paces {
    * @param clock milliseconds
    */
   constructor(perSecond: number, clock = () => performance.now()) {
-    this.#perMs = perSecond / 1000;
+    this.#unitsPerMs = perSecond / 1000;
     this.#clock = clock;
   }
 
@@ -47,20 +47,20 @@ export class Paces {
   /** Begins a piece of work. Dispose of its pace once, when the work has ended. */
   enter(name: string): Pace {
     const nowMs = this.#clock();
-    for (const [other, { works, paidAt }] of this.#tenants)
-      if (works === 0 && paidAt <= nowMs) this.#tenants.delete(other);
-    const tenant = this.#tenants.get(name) ?? { works: 0, paidAt: nowMs };
+    for (const [other, { workCount, paidAt }] of this.#tenants)
+      if (workCount === 0 && paidAt <= nowMs) this.#tenants.delete(other);
+    const tenant = this.#tenants.get(name) ?? { workCount: 0, paidAt: nowMs };
     this.#tenants.set(name, tenant);
-    if (tenant.works++ === 0) this.#activeTenantCount++;
+    if (tenant.workCount++ === 0) this.#activeTenantCount++;
     return {
       pauseMs: () => (this.#hasNeighbours(name) ? Math.max(0, tenant.paidAt - BURST_MS - this.#clock()) : 0),
       spend: (units) => {
         // A tenant without neighbours slows no other tenant.
         if (!this.#hasNeighbours(name)) return;
-        tenant.paidAt = Math.max(this.#clock(), tenant.paidAt) + units / this.#perMs;
+        tenant.paidAt = Math.max(this.#clock(), tenant.paidAt) + units / this.#unitsPerMs;
       },
       [Symbol.dispose]: () => {
-        if (--tenant.works > 0) return;
+        if (--tenant.workCount > 0) return;
         this.#activeTenantCount--;
         this.#recentlyLeft.delete(name);
         this.#recentlyLeft.set(name, this.#clock());

@@ -11,7 +11,7 @@ export type Spread = 'tenant' | 'invocation';
 const keyOf = (host: string, id: string): string => `@${host}/${id}`;
 
 /** The host that a key names; null for other keys. */
-const namedBy = (key: string): string | null => (key.startsWith('@') ? key.slice(1, key.lastIndexOf('/')) : null);
+const hostNamedBy = (key: string): string | null => (key.startsWith('@') ? key.slice(1, key.lastIndexOf('/')) : null);
 
 /**
  * The order in which a key's work tries the GPU hosts. The first connected host serves the work, and admission counts the pages there (`placed`
@@ -22,9 +22,9 @@ const namedBy = (key: string): string | null => (key.startsWith('@') ? key.slice
  * @returns indices of `hosts`, the preferred one first
  */
 export function preference(key: string, hosts: readonly string[]): number[] {
-  const named = namedBy(key);
+  const namedHost = hostNamedBy(key);
   // `~` sorts above every hash: a hash consists of hexadecimal digits.
-  const weight = (host: string): string => (host === named ? '~' : hash('sha1', `${host}\0${key}`));
+  const weight = (host: string): string => (host === namedHost ? '~' : hash('sha1', `${host}\0${key}`));
   return hosts
     .map((host, index) => ({ index, weight: weight(host) }))
     .sort((a, b) => (a.weight < b.weight ? 1 : a.weight > b.weight ? -1 : a.index - b.index))
@@ -48,8 +48,8 @@ export function affinityKey(tenant: string, affinity: string): string {
   return hash('sha1', `${tenant}\0${affinity}`);
 }
 
-/** Draws two different places in a list of `count` hosts by the hash of an id. `count` must be at least 2. */
-function drawn(id: string, count: number): readonly [number, number] {
+/** Draws two different indices of a list of `count` hosts by the hash of an id. `count` must be at least 2. */
+function drawTwo(id: string, count: number): readonly [number, number] {
   const digits = hash('sha1', id);
   const first = Number.parseInt(digits.slice(0, 8), 16) % count;
   const second = Number.parseInt(digits.slice(8, 16), 16) % (count - 1);
@@ -73,7 +73,7 @@ export function chosenKey(
 ): string {
   if (affinity !== undefined && crowding(affinity) <= 1) return affinity;
   if (hosts.length < 2) return id;
-  const [first, second] = drawn(id, hosts.length).map((at) => keyOf(hosts[at] as string, id)) as [string, string];
+  const [first, second] = drawTwo(id, hosts.length).map((at) => keyOf(hosts[at] as string, id)) as [string, string];
   const other = crowding(second);
   return other <= 1 && other < crowding(first) ? second : first;
 }
@@ -91,7 +91,7 @@ export function wasOpen(host: Pick<RuntimeGpuHost, 'connected' | 'connectedAt' |
 }
 
 /** An invocation to locate. */
-export interface Served {
+export interface InvocationToLocate {
   readonly id: string;
   readonly tenant: string;
   /** The admitted invocation at the root of its tree; null when it is the root itself. */
@@ -109,7 +109,7 @@ export interface Served {
  */
 export function servingHost(
   { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
-  { id, tenant, root, startedAt, placement }: Served,
+  { id, tenant, root, startedAt, placement }: InvocationToLocate,
 ): string | null {
   if (gpuHosts.length < 2 || startedAt === null) return null;
   const key = placementKey(spread, { tenant }, { id: root ?? id, placement });

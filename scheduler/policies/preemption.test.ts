@@ -18,7 +18,7 @@ const family = (name: string, arrival: number, pages: number, protectedSteps = 0
   return { name, arrival, order: arrival, pages, protectedSteps };
 };
 
-function chosen(requester: Family, running: readonly Family[], needed: number): string | undefined {
+function chosenNames(requester: Family, running: readonly Family[], needed: number): string | undefined {
   const missing = (gone: readonly Family[]): number => gone.reduce((left, { pages }) => left - pages, needed);
   return choosePreempted(requester, running, new CountedShortfall(missing))
     ?.map(({ name }) => name)
@@ -27,24 +27,24 @@ function chosen(requester: Family, running: readonly Family[], needed: number): 
 
 test('the newest families leave, only as many as help, and none that is older than the requester', () => {
   const [a, b, c, d] = [family('a', 1, 4), family('b', 2, 3), family('c', 3, 0), family('d', 4, 2)];
-  assert.equal(chosen(a, [b, c, d], 1), 'd');
-  assert.equal(chosen(a, [b, c, d], 5), 'd b', 'a family without pages stays');
-  assert.equal(chosen(a, [b, c, d], 6), undefined);
+  assert.equal(chosenNames(a, [b, c, d], 1), 'd');
+  assert.equal(chosenNames(a, [b, c, d], 5), 'd b', 'a family without pages stays');
+  assert.equal(chosenNames(a, [b, c, d], 6), undefined);
   const [e, f, g] = [family('e', 5, 1), family('f', 6, 1), family('g', 7, 2)];
-  assert.equal(chosen(a, [e, f, g], 3), 'g f');
+  assert.equal(chosenNames(a, [e, f, g], 3), 'g f');
   const [h, i, j] = [family('h', 5, 2), family('i', 6, 1), family('j', 7, 1)];
-  assert.equal(chosen(a, [h, i, j], 3), 'j h', 'of two that are not both needed, the newer one leaves');
-  assert.equal(chosen(c, [a, b, d], 2), 'd');
-  assert.equal(chosen(c, [a, b, d], 3), undefined, 'the others are older');
-  assert.equal(chosen(a, [b, c, d], 0), '');
+  assert.equal(chosenNames(a, [h, i, j], 3), 'j h', 'of two that are not both needed, the newer one leaves');
+  assert.equal(chosenNames(c, [a, b, d], 2), 'd');
+  assert.equal(chosenNames(c, [a, b, d], 3), undefined, 'the others are older');
+  assert.equal(chosenNames(a, [b, c, d], 0), '');
 });
 
 test('a family that has just returned leaves for the oldest alone, and last', () => {
   const [a, b, c, d] = [family('a', 1, 4), family('b', 2, 3), family('c', 3, 3), family('d', 4, 3, 5)];
-  assert.equal(chosen(b, [a, c, d], 3), 'c');
-  assert.equal(chosen(b, [a, c, d], 6), undefined);
-  assert.equal(chosen(a, [b, c, d], 6), 'c b');
-  assert.equal(chosen(a, [b, c, d], 9), 'c b d');
+  assert.equal(chosenNames(b, [a, c, d], 3), 'c');
+  assert.equal(chosenNames(b, [a, c, d], 6), undefined);
+  assert.equal(chosenNames(a, [b, c, d], 6), 'c b');
+  assert.equal(chosenNames(a, [b, c, d], 9), 'c b d');
 });
 
 test('a family returns into more room than it needs, unless it is the oldest that can go on', () => {
@@ -56,7 +56,7 @@ test('a family returns into more room than it needs, unless it is the oldest tha
   assert.equal(mayReturn({ needed: 158, available: 0, total, olderRuns: false }), true);
 });
 
-/** A family in a simulated pool: it makes a token a round, a page is `PAGE` tokens, and it ends with `left` at 0. */
+/** A family in a simulated pool: it makes one token per round, `PAGE` tokens fill a page, and it ends when `left` (its tokens to come) is 0. */
 interface Living {
   readonly arrival: number;
   readonly order: number;
@@ -78,13 +78,13 @@ test('in any schedule all families come to their end, the oldest that can go on 
   });
   fc.assert(
     fc.property(lives, fc.integer({ min: 40, max: 90 }), fc.infiniteStream(fc.nat({ max: 9 })), (born, total, dice) => {
-      const all = born.map(({ left }, i): Living => {
+      const families = born.map(({ left }, i): Living => {
         return { arrival: i, order: i, protectedSteps: 0, tokens: 0, left, away: false, idle: false };
       });
       let preemptions = 0;
-      for (let round = 0; all.some(({ left }) => left > 0); round++) {
+      for (let round = 0; families.some(({ left }) => left > 0); round++) {
         assert.ok(round < 40 * 160 * 3, 'the families come to no end');
-        const alive = all.filter(({ left }, i) => left > 0 && round >= (born[i]?.at ?? 0));
+        const alive = families.filter(({ left }, i) => left > 0 && round >= (born[i]?.at ?? 0));
         for (const one of alive) if (!one.away) one.idle = dice.next().value === 0;
         const holding = () => alive.filter(({ away, idle, tokens, left }) => !away && !idle && tokens > 0 && left > 0);
         const used = () => holding().reduce((sum, one) => sum + pagesOf(one), 0);
@@ -97,21 +97,21 @@ test('in any schedule all families come to their end, the oldest that can go on 
           next;
           next = oldestOf(alive.filter(({ away }) => away))
         ) {
-          const own = next;
-          const olderRuns = holding().some((other) => isNewer(own, other));
-          const newer = holding().filter((other) => isNewer(other, own) && other.protectedSteps === 0);
+          const returning = next;
+          const olderRuns = holding().some((other) => isNewer(returning, other));
+          const newer = holding().filter((other) => isNewer(other, returning) && other.protectedSteps === 0);
           const available = total - used() + newer.reduce((sum, one) => sum + pagesOf(one), 0);
-          if (!mayReturn({ needed: pagesOf(own) + 1, available, total, olderRuns })) break;
-          Object.assign(own, { away: false, idle: false, protectedSteps: PROTECTED_TOKENS });
+          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, olderRuns })) break;
+          Object.assign(returning, { away: false, idle: false, protectedSteps: PROTECTED_TOKENS });
         }
         const oldest = oldestOf(alive.filter(({ away, idle }) => !away && !idle));
         const before = oldest?.tokens;
         for (const one of alive.filter(({ away, idle }) => !away && !idle)) {
           if (one.away) continue;
           const others = holding().filter((other) => other !== one);
-          const taken = pagesOf({ ...one, tokens: one.tokens + 1 });
+          const neededPages = pagesOf({ ...one, tokens: one.tokens + 1 });
           const missing = (gone: readonly Living[]): number =>
-            taken -
+            neededPages -
             total +
             others.filter((other) => !gone.includes(other)).reduce((sum, other) => sum + pagesOf(other), 0);
           const gone = missing([]) > 0 ? choosePreempted(one, others, new CountedShortfall(missing)) : [];

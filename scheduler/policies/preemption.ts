@@ -16,7 +16,7 @@ export const RESERVE_SHIFT = 4;
 export interface Preemptible extends Place {
   /** Steps that the family still has to make before it may be preempted again. */
   readonly protectedSteps: number;
-  /** The newest of the older families that were away when the family returned, and that had not fit. */
+  /** When this family returned, older families were away because they did not fit: the newest of those. */
   readonly overtook?: Place | undefined;
 }
 

@@ -5,15 +5,15 @@ import { Shares } from './shares.ts';
 describe('shares of a pool', () => {
   it('give the first tenant half of the pool, and later ones a quarter', () => {
     const shares = new Shares(100);
-    const taken = (tenant: string) => {
+    const countEntered = (tenant: string) => {
       let count = 0;
       while (shares.enter(tenant)) count++;
       return count;
     };
-    assert.equal(taken('greedy'), 50);
-    assert.equal(taken('second'), 25);
-    assert.equal(taken('third'), 25);
-    assert.equal(taken('fourth'), 0);
+    assert.equal(countEntered('greedy'), 50);
+    assert.equal(countEntered('second'), 25);
+    assert.equal(countEntered('third'), 25);
+    assert.equal(countEntered('fourth'), 0);
     assert.equal(shares.total, 100);
   });
 

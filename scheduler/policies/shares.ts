@@ -50,7 +50,7 @@ export class Shares {
 }
 
 /** The amount that one inferlet holds of its tenant's share. */
-export class Taken {
+export class InferletShare {
   readonly #shares: Shares;
   readonly #tenant: string;
   readonly #guaranteedAmount: number;

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
-import { toldText, unexpectedBy } from './told-text.ts';
+import { failureReporter, textForTenant } from './told-text.ts';
 
 describe('the text of an error for a tenant', () => {
   const home = mkdtempSync(path.join(tmpdir(), "pie's home, told-"));
@@ -23,24 +23,24 @@ describe('the text of an error for a tenant', () => {
 
   it('says what happened to a file, and not where', () => {
     const missing = path.join(home, 'no', 'file');
-    assert.equal(toldText(thrown(() => readFileSync(missing))), 'ENOENT: no such file or directory, open');
+    assert.equal(textForTenant(thrown(() => readFileSync(missing))), 'ENOENT: no such file or directory, open');
     assert.equal(
-      toldText(thrown(() => renameSync(missing, `${missing}2`))),
+      textForTenant(thrown(() => renameSync(missing, `${missing}2`))),
       'ENOENT: no such file or directory, rename',
     );
     const file = path.join(home, 'file');
     writeFileSync(file, '');
-    assert.equal(toldText(thrown(() => readFileSync(path.join(file, 'x')))), 'ENOTDIR: not a directory, open');
+    assert.equal(textForTenant(thrown(() => readFileSync(path.join(file, 'x')))), 'ENOTDIR: not a directory, open');
     chmodSync(file, 0);
     if (process.getuid?.() !== 0)
-      assert.equal(toldText(thrown(() => readFileSync(file))), 'EACCES: permission denied, open');
+      assert.equal(textForTenant(thrown(() => readFileSync(file))), 'EACCES: permission denied, open');
   });
 
   it('says which operation failed on a program or a socket', async () => {
     const [spawned] = await once(spawn(path.join(home, 'program')), 'error');
-    assert.equal(toldText(spawned), 'spawn ENOENT');
+    assert.equal(textForTenant(spawned), 'spawn ENOENT');
     const [refused] = await once(connect(path.join(home, 'socket')), 'error');
-    assert.equal(toldText(refused), 'connect ENOENT');
+    assert.equal(textForTenant(refused), 'connect ENOENT');
   });
 
   it('keeps the names of files in other texts, and texts that only look like paths', () => {
@@ -60,14 +60,14 @@ describe('the text of an error for a tenant', () => {
       ['12 tokens/s and/or a/b/c', '12 tokens/s and/or a/b/c'],
       ['expected </b>, found <a/>', 'expected </b>, found <a/>'],
     ] as const;
-    for (const [text, told] of texts) assert.equal(toldText(new Error(text)), told);
-    assert.equal(toldText('/srv/pie/home'), 'home');
+    for (const [text, told] of texts) assert.equal(textForTenant(new Error(text)), told);
+    assert.equal(textForTenant('/srv/pie/home'), 'home');
   });
 });
 
 it('an unexpected failure is logged once in a while, whichever others are logged meanwhile', () => {
   const logged: unknown[] = [];
-  const unexpected = unexpectedBy((caught) => logged.push(caught));
+  const unexpected = failureReporter((caught) => logged.push(caught));
   const [disk, bug] = [new Error('/srv/pie/a.bin is damaged'), new Error('a bug')];
   assert.deepEqual([disk, disk, bug, disk].map(unexpected), [
     'a.bin is damaged',

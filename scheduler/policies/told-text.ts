@@ -5,7 +5,7 @@ const PATH = /(?<![\w./@-])(?:file:\/\/)?\/(?:[^\s'"`:;,()<>[\]{}|/]+\/)+([^\s'"
  * The text of a caught error for a tenant. Errors of files and processes name paths of the host, which no tenant may learn: their text is the
  * code, its meaning and the operation. In any other text a path becomes the name of its file. The caller logs the error itself.
  */
-export function toldText(error: unknown): string {
+export function textForTenant(error: unknown): string {
   if (!(error instanceof Error)) return withoutPaths(String(error));
   const { code, syscall } = error as NodeJS.ErrnoException;
   if (typeof code !== 'string' || typeof syscall !== 'string') return withoutPaths(error.message);
@@ -21,15 +21,15 @@ function withoutPaths(text: string): string {
 
 /** Shortest time between two logged failures of one text: one fault may fail many calls. */
 const LOG_EVERY_MS = 10_000;
-/** Most texts whose times are remembered. */
+/** Maximum number of texts whose times are remembered. */
 const MAX_TEXTS = 100;
 
-/** Makes a function that hands failures which no caller has caused to `log`, with their paths, and returns their texts for callers. */
-export function unexpectedBy(log: (caught: unknown) => void): (caught: unknown) => string {
+/** Makes a function for failures that no caller caused: it passes them to `log`, with their paths, and returns their texts for callers. */
+export function failureReporter(log: (caught: unknown) => void): (caught: unknown) => string {
   /** Texts, the one logged longest ago first, with the times of their last lines in the log. */
   const loggedMs = new Map<string, number>();
   return (caught) => {
-    const text = toldText(caught);
+    const text = textForTenant(caught);
     const nowMs = performance.now();
     if (nowMs - (loggedMs.get(text) ?? Number.NEGATIVE_INFINITY) < LOG_EVERY_MS) return text;
     loggedMs.delete(text);

@@ -59,11 +59,11 @@ test('shared pages become free with their last holder, and a holder whose pages 
 });
 
 test('only newer holders that free pages end, and the oldest gets every request that fits the pool', () => {
-  const place = { arrival: fc.nat({ max: 6 }), pages: fc.uniqueArray(fc.nat({ max: 12 }), { maxLength: 5 }) };
+  const anyHolder = { arrival: fc.nat({ max: 6 }), pages: fc.uniqueArray(fc.nat({ max: 12 }), { maxLength: 5 }) };
   fc.assert(
     fc.property(
-      fc.array(fc.record(place), { maxLength: 9 }),
-      fc.record(place),
+      fc.array(fc.record(anyHolder), { maxLength: 9 }),
+      fc.record(anyHolder),
       fc.nat({ max: 16 }),
       fc.nat({ max: 6 }),
       (records, asking, needed, free) => {

@@ -34,7 +34,7 @@ export interface Shortfall<H> {
 /**
  * First come, first served: chooses the inferlets to end when a request for memory does not fit. The newest goes first. No inferlet older
  * than the requester is ended, so the oldest always advances (Pie, SOSP '25, section 5.3). No inferlet is ended in vain: neither when the
- * request would still not fit, nor when its memory does not help.
+ * request would still not fit, nor when the memory of that inferlet does not help.
  *
  * @param others all other inferlets that hold memory, in any order
  * @param shortfall the request's shortfall while all others stay; the choice changes it

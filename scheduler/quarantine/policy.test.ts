@@ -31,8 +31,8 @@ const play = (losses: readonly Loss[]): Conduct | null =>
 test('two losses within ten minutes while it ran alone quarantine a version, and nothing else does', () => {
   fc.assert(
     fc.property(schedule, (losses) => {
-      const alone = losses.filter((loss) => loss.alone).map(({ at }) => at);
-      const second = alone.find((at, i) => i > 0 && at - (alone[i - 1] ?? 0) < WINDOW_MS);
+      const aloneAt = losses.filter((loss) => loss.alone).map(({ at }) => at);
+      const second = aloneAt.find((at, i) => i > 0 && at - (aloneAt[i - 1] ?? 0) < WINDOW_MS);
       assert.equal(play(losses)?.quarantinedAt, second);
     }),
     { seed: 13, numRuns: 2000 },

@@ -22,9 +22,9 @@ export interface Conduct {
  * The conduct of a version after its sandbox was lost while it computed. With several functions in one sandbox, the cause is unknown, so that
  * only a loss while alone is a strike. Pure.
  */
-export function afterLoss(known: Conduct | null, alone: boolean, now: number): Conduct {
+export function afterLoss(known: Conduct | null, isAlone: boolean, now: number): Conduct {
   const recent = (known?.strikes ?? []).filter((at) => at > now - WINDOW_MS);
-  const strikes = alone ? [...recent, now].slice(-STRIKES) : recent;
+  const strikes = isAlone ? [...recent, now].slice(-STRIKES) : recent;
   const quarantinedAt = known?.quarantinedAt ?? (strikes.length >= STRIKES ? now : undefined);
   return { suspectUntil: now + WINDOW_MS, strikes, ...(quarantinedAt !== undefined && { quarantinedAt }) };
 }

@@ -37,8 +37,8 @@ describe('quarantine', () => {
     return stored;
   }
   const submit = async ({ tenant, name, version }: FunctionVersion, by = tenant) => {
-    const of = { tenant: by, function: name, version, functionOwner: tenant, restartable: true, submittedAt: now };
-    return (await scheduler.submit(submission(of))).id;
+    const options = { tenant: by, function: name, version, functionOwner: tenant, restartable: true, submittedAt: now };
+    return (await scheduler.submit(submission(options))).id;
   };
   const standingAt = async (id: string) => {
     const begun = await beginAttempt(scheduler, id, 'r1');
@@ -59,7 +59,7 @@ describe('quarantine', () => {
           const { quarantine } = i % 2 === 0 ? scheduler : other;
           assert.equal(await quarantine.noteLoss(id, alone), standingOf(expected, now));
         }
-        const [since] = await scheduler.quarantine.since([version]);
+        const [since] = await scheduler.quarantine.quarantineTimes([version]);
         assert.equal(since, expected?.quarantinedAt ?? null);
         assert.equal(await standingAt(id), standingOf(expected, now));
       }),
@@ -69,8 +69,8 @@ describe('quarantine', () => {
 
   test('losses noted at the same time are all counted', async () => {
     const id = await submit(await deploy('at-once'));
-    const told = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
-    assert.ok((await Promise.all(told)).includes('quarantined'));
+    const standings = [scheduler, other, scheduler, other].map(({ quarantine }) => quarantine.noteLoss(id, true));
+    assert.ok((await Promise.all(standings)).includes('quarantined'));
     assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
   });
 
@@ -80,11 +80,11 @@ describe('quarantine', () => {
     const conduct = keys.conduct(TENANT, 'resent', version.version);
     const id = await submit(version);
     const send = connection.sendCommand.bind(connection);
-    let lost = 0;
+    let resends = 0;
     connection.sendCommand = (command, ...rest) => {
-      // The answer to the first of the two is lost.
-      if (lost === 0 && command.name.startsWith('eval') && command.args.includes(conduct)) {
-        lost++;
+      // Sends the command twice, as if the first answer had been lost.
+      if (resends === 0 && command.name.startsWith('eval') && command.args.includes(conduct)) {
+        resends++;
         void send(new Command(command.name, [...command.args]));
       }
       return send(command, ...rest);
@@ -94,7 +94,7 @@ describe('quarantine', () => {
     } finally {
       connection.sendCommand = send;
     }
-    assert.equal(lost, 1);
+    assert.equal(resends, 1);
     assert.equal(await scheduler.quarantine.noteLoss(id, true), 'quarantined');
   });
 
@@ -122,9 +122,18 @@ describe('quarantine', () => {
     assert.ok('epoch' in begun);
     const child = async () => {
       const { tenant, function: _, ...rest } = submission({ tenant: TENANT, submittedAt: now });
-      const of = { function: 'child', version: version.version, functionOwner: TENANT };
-      const place = { parent: parent.id, parentEpoch: begun.epoch, root: parent.id, arrival: 1, runtimeId: 'r1' };
-      const outcome = await scheduler.invocations.beginChild({ ...rest, ...of, tenant, ...place }, 'token');
+      const functionFields = { function: 'child', version: version.version, functionOwner: TENANT };
+      const familyFields = {
+        parent: parent.id,
+        parentEpoch: begun.epoch,
+        root: parent.id,
+        arrival: 1,
+        runtimeId: 'r1',
+      };
+      const outcome = await scheduler.invocations.beginChild(
+        { ...rest, ...functionFields, tenant, ...familyFields },
+        'token',
+      );
       assert.ok('standing' in outcome);
       return { id: rest.id, standing: outcome.standing };
     };
@@ -140,10 +149,10 @@ describe('quarantine', () => {
     const version = await deploy('lifted');
     const id = await submit(version);
     for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(id, true);
-    assert.deepEqual(await scheduler.quarantine.since([version]), [now]);
+    assert.deepEqual(await scheduler.quarantine.quarantineTimes([version]), [now]);
     assert.deepEqual(await other.quarantine.lift([version]), [version]);
     assert.deepEqual(await other.quarantine.lift([version]), []);
-    assert.deepEqual(await scheduler.quarantine.since([version]), [null]);
+    assert.deepEqual(await scheduler.quarantine.quarantineTimes([version]), [null]);
     assert.equal(await scheduler.quarantine.noteLoss(await submit(version), true), 'suspect');
   });
 
@@ -153,8 +162,8 @@ describe('quarantine', () => {
     const key = keys.conduct(TENANT, 'kept', version.version);
     const id = await submit(version);
     await scheduler.quarantine.noteLoss(id, true);
-    const left = await commands.pttl(key);
-    assert.ok(left > 0 && left <= WINDOW_MS, `${left} ms`);
+    const remainingMs = await commands.pttl(key);
+    assert.ok(remainingMs > 0 && remainingMs <= WINDOW_MS, `${remainingMs} ms`);
     await scheduler.quarantine.noteLoss(id, true);
     assert.equal(await commands.pttl(key), -1, 'the quarantine stays until it is lifted');
     await scheduler.cancel(id, 'enough');

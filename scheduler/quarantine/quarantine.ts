@@ -15,7 +15,7 @@ type Version = Pick<FunctionVersion, 'tenant' | 'name' | 'version' | 'platform'>
 
 /**
  * Function versions whose sandboxes were lost: suspects run alone, quarantined ones do not run. Conduct is kept per tenant, so a platform
- * function that one tenant breaks keeps running for the others. It is deleted with the version.
+ * function that one tenant breaks keeps running for the others. The conduct is deleted with the version.
  */
 export class Quarantine {
   readonly #store: Store;
@@ -51,7 +51,7 @@ export class Quarantine {
   }
 
   /** The times at which the versions were quarantined for their tenants, in order; null for no quarantine. One round trip. */
-  async since(versions: readonly Version[]): Promise<(number | null)[]> {
+  async quarantineTimes(versions: readonly Version[]): Promise<(number | null)[]> {
     const texts = await this.#store.call((redis) =>
       Promise.all(versions.map((version) => redis.hget(this.#key(version), version.tenant))),
     );

@@ -66,7 +66,7 @@ class History {
   readonly ids = new Set<string>();
   readonly components = new Set<string>();
   now = Date.UTC(2027, 0, 31, 12);
-  #open: { id: string; epoch: number; seq: number }[] = [];
+  #running: { id: string; epoch: number; seq: number }[] = [];
   #waiting: string[] = [];
   #versions: { name: string; version: string }[] = [];
   #content = 0;
@@ -83,9 +83,9 @@ class History {
     const { invocations, inbox, files, keyValues, messaging, blobs, functions, removals } = this.#scheduler;
     const text = 'é'.repeat(size / 2);
     const key = `key-${pick % 5}`;
-    const running = this.#open[pick % Math.max(1, this.#open.length)];
+    const running = this.#running[pick % Math.max(1, this.#running.length)];
     const waiting = this.#waiting[pick % Math.max(1, this.#waiting.length)];
-    const some = pick % 2 === 0 ? running?.id : waiting;
+    const someId = pick % 2 === 0 ? running?.id : waiting;
     switch (act) {
       case 'submit': {
         const record = submission({
@@ -111,17 +111,17 @@ class History {
           };
         });
         // Append for one invocation alone, or for several in one call of the store.
-        const together = pick % 2 === 0 ? [running] : this.#open;
+        const targets = pick % 2 === 0 ? [running] : this.#running;
         const append = (from: number) =>
-          Promise.all(together.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + from, events)));
-        const told = await append(1);
-        for (const [i, one] of together.entries()) if (told[i] === 'ok') one.seq += events.length;
+          Promise.all(targets.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + from, events)));
+        const outcomes = await append(1);
+        for (const [i, one] of targets.entries()) if (outcomes[i] === 'ok') one.seq += events.length;
         // A repeated call counts nothing twice.
         await append(1 - events.length);
         return;
       }
       case 'chat':
-        if (some !== undefined) await inbox.push(some, { text });
+        if (someId !== undefined) await inbox.push(someId, { text });
         return;
       case 'take': {
         if (running === undefined) return;
@@ -132,7 +132,7 @@ class History {
       }
       case 'end': {
         if (running === undefined) return;
-        this.#open = this.#open.filter((other) => other !== running);
+        this.#running = this.#running.filter((other) => other !== running);
         const ended =
           pick % 4 === 0
             ? ({ event: 'error', code: 'trap', message: text.slice(0, 500) } as const)
@@ -143,9 +143,9 @@ class History {
       }
       case 'fail':
       case 'cancel':
-        if (some === undefined) return;
-        this.#forget(some);
-        await (act === 'fail' ? invocations.fail(some, 'internal', 'gone') : this.#cancel(some));
+        if (someId === undefined) return;
+        this.#forget(someId);
+        await (act === 'fail' ? invocations.fail(someId, 'internal', 'gone') : this.#cancel(someId));
         return;
       case 'requeue': {
         if (running === undefined) return;
@@ -168,11 +168,11 @@ class History {
         const begun = await invocations.beginChild({ ...child, parentEpoch: running.epoch, runtimeId: 'r1' }, 'token');
         if ('refused' in begun) return;
         this.ids.add(id);
-        this.#open.push({ id, epoch: begun.epoch, seq: 0 });
+        this.#running.push({ id, epoch: begun.epoch, seq: 0 });
         return;
       }
       case 'file':
-        if (some !== undefined) await files.put(some, `file-${pick % 3}`, 'text/plain', Buffer.from(text));
+        if (someId !== undefined) await files.put(someId, `file-${pick % 3}`, 'text/plain', Buffer.from(text));
         return;
       case 'write':
       case 'expiring':
@@ -228,10 +228,10 @@ class History {
       case 'crash':
         // Redis loses acknowledged writes, values and account together.
         await losingWrites(redis, () => this.play({ act: 'file', pick, size }));
-        return this.#connected();
+        return this.#waitUntilConnected();
       case 'kill':
         await redis.restart();
-        return this.#connected();
+        return this.#waitUntilConnected();
     }
   }
 
@@ -264,7 +264,7 @@ class History {
     this.#forget(id);
     const attempt = await beginAttempt(this.#scheduler, id, 'r1');
     if (!('epoch' in attempt)) return;
-    this.#open.push({ id, epoch: attempt.epoch, seq: attempt.nextSeq - 1 });
+    this.#running.push({ id, epoch: attempt.epoch, seq: attempt.nextSeq - 1 });
   }
 
   async #cancel(id: string): Promise<void> {
@@ -274,7 +274,7 @@ class History {
   }
 
   #forget(id: string): void {
-    this.#open = this.#open.filter((other) => other.id !== id);
+    this.#running = this.#running.filter((other) => other.id !== id);
     this.#waiting = this.#waiting.filter((other) => other !== id);
   }
 
@@ -283,7 +283,7 @@ class History {
     return Buffer.from(`${this.#content} ${'x'.repeat(size)}`);
   }
 
-  async #connected(): Promise<void> {
+  async #waitUntilConnected(): Promise<void> {
     const { store } = this.#scheduler;
     await eventually(
       () =>

@@ -26,7 +26,7 @@ describe('bytes in Redis', () => {
   const limitTo = (limit: number | null) =>
     scheduler.quotas.set('acme', { quota: 'redis-bytes', limit, function: null, until: null }, NOTE);
   const used = async () => (await scheduler.quotas.status('acme')).find(({ quota }) => quota === 'redis-bytes')?.used;
-  const refused = async (work: Promise<unknown>) => {
+  const assertRefused = async (work: Promise<unknown>) => {
     const error = await work.then(
       () => assert.fail('the write was accepted'),
       (thrown: unknown) => thrown,
@@ -36,7 +36,7 @@ describe('bytes in Redis', () => {
     assert.match(error.message, /bytes are used by the tenant's waiting inputs, events, .* wait until/s);
   };
   /** All keys of the scheduler in Redis, except usage, which counts refusals. */
-  const everything = async () => {
+  const dumpAll = async () => {
     const { redis: client, keys } = scheduler.store;
     const found: Record<string, string | null> = {};
     for (const key of (await client.keys(`${keys.prefix}:*`)).sort()) {
@@ -58,22 +58,22 @@ describe('bytes in Redis', () => {
     const { epoch, nextSeq } = attempt;
     const componentHash = await blobs.put('acme', Buffer.from('uploaded'));
     await limitTo((await used()) ?? 0);
-    const full = await everything();
+    const dumpBefore = await dumpAll();
     const big = 'x'.repeat(1000);
-    await refused(submit());
-    await refused(invocations.append(id, epoch, nextSeq, [{ event: 'message', data: JSON.stringify(big) }]));
-    await refused(invocations.append(id, epoch, nextSeq, [{ event: 'log', data: '1' }], { outputTokens: 1 }));
-    await refused(invocations.finish(id, epoch, nextSeq, { event: 'result', data: JSON.stringify(big) }, null));
-    await refused(inbox.push(id, { text: 'a' }));
-    await refused(files.put(id, 'a', 'text/plain', Buffer.from('a')));
-    await refused(keyValues.write('acme', 'a', Buffer.from('a')));
-    await refused(messaging.queues.push('acme', 'a', { sender: '', message: { text: 'a' } }));
-    await refused(blobs.put('acme', Buffer.from(big)));
+    await assertRefused(submit());
+    await assertRefused(invocations.append(id, epoch, nextSeq, [{ event: 'message', data: JSON.stringify(big) }]));
+    await assertRefused(invocations.append(id, epoch, nextSeq, [{ event: 'log', data: '1' }], { outputTokens: 1 }));
+    await assertRefused(invocations.finish(id, epoch, nextSeq, { event: 'result', data: JSON.stringify(big) }, null));
+    await assertRefused(inbox.push(id, { text: 'a' }));
+    await assertRefused(files.put(id, 'a', 'text/plain', Buffer.from('a')));
+    await assertRefused(keyValues.write('acme', 'a', Buffer.from('a')));
+    await assertRefused(messaging.queues.push('acme', 'a', { sender: '', message: { text: 'a' } }));
+    await assertRefused(blobs.put('acme', Buffer.from(big)));
     const child = { ...submission({ tenant: 'acme', id: 'child' }), arrival: 1, parent: id, root: id, runtimeId: 'r1' };
-    await refused(invocations.beginChild({ ...child, parentEpoch: epoch }, 'token'));
+    await assertRefused(invocations.beginChild({ ...child, parentEpoch: epoch }, 'token'));
     const version = { tenant: 'acme', name: 'story', version: 'v1', componentHash, componentBytes: 8, createdAt: now };
-    await refused(functions.put({ ...version, manifest: { name: 'story' } } as never));
-    assert.deepEqual(await everything(), full);
+    await assertRefused(functions.put({ ...version, manifest: { name: 'story' } } as never));
+    assert.deepEqual(await dumpAll(), dumpBefore);
 
     const other = submission({ tenant: 'other', submittedAt: now });
     assert.ok((await invocations.create(other)).created, 'another tenant has its own quota');
@@ -94,17 +94,17 @@ describe('bytes in Redis', () => {
     try {
       await scheduler.quotas.setDefaults({ 'redis-bytes': redisShareBytes(maxBytes) });
       const input = JSON.stringify('x'.repeat(4 * MIB - 100));
-      let taken = 0;
+      let acceptedCount = 0;
       for (let i = 0; i < 1000; i += 1) {
         const outcome = await scheduler
           .submit(submission({ tenant: 'flood', submittedAt: now, input }))
           .catch((error: unknown) => error);
         if (outcome instanceof Error) assert.ok(outcome instanceof QuotaExceeded, String(outcome));
-        else taken += 1;
+        else acceptedCount += 1;
         // The later requests are refused for the same reason.
         if (outcome instanceof Error && i > 40) break;
       }
-      assert.equal(taken, 31, 'half of a small Redis, in inputs of 4 MiB');
+      assert.equal(acceptedCount, 31, 'half of a small Redis, in inputs of 4 MiB');
       assert.ok((await scheduler.submit(submission({ tenant: 'acme', submittedAt: now, input }))).created);
       assert.ok(((await scheduler.store.memory()).usedBytes ?? 0) < maxBytes);
     } finally {
@@ -146,21 +146,21 @@ describe('bytes in Redis', () => {
     const { store, quotas } = scheduler;
     const { redis: client, keys } = store;
     const account = (tenant: string) => `${keys.account(tenant)}:redis`;
-    /** Lost holders: an account with them is wrong. */
-    const lose = (tenant: string, count: number) =>
+    /** Adds entries of lost holders, which make the account wrong. */
+    const addLostHolders = (tenant: string, count: number) =>
       client.hset(account(tenant), Object.fromEntries(Array.from({ length: count }, (_, i) => [`l:lost${i}`, 1])));
     const tenants = Array.from({ length: 20 }, (_, i) => `t${i}`);
     await client.sadd(keys.tenants, ...tenants);
-    for (const tenant of tenants) await lose(tenant, 1);
-    for (let left = tenants.length; left > 0; ) {
+    for (const tenant of tenants) await addLostHolders(tenant, 1);
+    for (let wrongAccounts = tenants.length; wrongAccounts > 0; ) {
       const corrected = (await quotas.repairAccounts(0)) ?? 0;
       assert.ok(corrected <= 8, `one repair corrected ${corrected} accounts`);
-      left -= corrected;
+      wrongAccounts -= corrected;
     }
 
     await client.del(keys.tenants);
     await client.sadd(keys.tenants, 'large');
-    await lose('large', 600);
+    await addLostHolders('large', 600);
     await quotas.repairAccounts(0);
     assert.ok((await client.hlen(account('large'))) > 300, 'most holders wait for later repairs');
     for (let i = 0; i < 10; i += 1) await quotas.repairAccounts(0);
@@ -168,7 +168,7 @@ describe('bytes in Redis', () => {
 
     await client.sadd(keys.tenants, 'larger');
     for (const tenant of ['large', 'larger']) {
-      await lose(tenant, 20_000);
+      await addLostHolders(tenant, 20_000);
       await client.hset(account(tenant), 'bytes', 7);
     }
     assert.deepEqual([await quotas.repairAccounts(0), await quotas.repairAccounts(0)], [1, 1]);

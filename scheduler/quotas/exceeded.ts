@@ -44,7 +44,7 @@ export interface Metered<Outcome> {
 }
 
 /** For each quota of bytes: the content that counts, and the tenant's ways to free some. */
-const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
+const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
   'storage-bytes': "the tenant's stored values, files, indexes and components. Delete what is not needed.",
   'redis-bytes':
     "the tenant's waiting inputs, events, logs, messages, stored values, files and components. Let what runs end, delete stored values and versions " +
@@ -53,7 +53,7 @@ const KEPT: Readonly<Partial<Record<QuotaName, string>>> = {
 };
 
 /** Quotas on things that stay until they are removed: waiting does not help. */
-const AS_LONG_AS_KEPT: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
+const KEPT_UNTIL_REMOVED: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
 
 /** Held amounts may be released soon, at an unknown time. */
 const HELD_RETRY_MS = 1000;
@@ -68,7 +68,7 @@ export class QuotaExceeded extends StoreError {
 
   constructor(use: QuotaUse, now: number, counted: readonly QuotaUse[] = []) {
     const functionText = use.function === null ? '' : ` of the function ${use.function}`;
-    const keptContent = KEPT[use.quota];
+    const keptContent = CONTENT_TEXTS[use.quota];
     const message =
       keptContent === undefined
         ? `The quota ${use.quota}${functionText} is used up: ${roundedText(use.used)} of ${use.limit}.`
@@ -77,7 +77,7 @@ export class QuotaExceeded extends StoreError {
     this.use = use;
     this.counted = counted;
     this.retryAfterMs =
-      use.limit === 0 || AS_LONG_AS_KEPT.includes(use.quota)
+      use.limit === 0 || KEPT_UNTIL_REMOVED.includes(use.quota)
         ? null
         : use.resetsAt === null
           ? HELD_RETRY_MS

@@ -8,13 +8,13 @@ import { TestRedis } from '../testing/redis.ts';
 import { toCounts } from '../usage/usage.ts';
 import { QuotaExceeded } from './exceeded.ts';
 import { changeFault, type DefaultLimits, MAX_LIMIT, resolveAll } from './limits.ts';
-import { countedPart, countedUse, HELD, maybeOfFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
+import { countedPart, countedUse, HELD_QUOTAS, mayBeSetForFunction, QUOTA_NAMES, quotaErrorCode } from './names.ts';
 import { SPANS, spanNumber, spanStart, windowEnd, windowLength } from './windows.ts';
 
 const SEED = 20_261_120;
-const lua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
-const LIMITS = lua('./scripts/include/limits.lua');
-const COUNTERS = lua('../usage/scripts/include/counters.lua');
+const readLua = (path: string) => readFileSync(new URL(path, import.meta.url), 'utf8');
+const LIMITS = readLua('./scripts/include/limits.lua');
+const COUNTERS = readLua('../usage/scripts/include/counters.lua');
 const DAY_MS = 86_400_000;
 
 describe('limits', () => {
@@ -67,11 +67,11 @@ describe('limits', () => {
         fc.array(setting, { maxLength: 12 }),
         defaults,
         fc.constantFrom(1000, 1500, 2999),
-        async (changes, usual, at) => {
+        async (changes, defaultLimits, at) => {
           now = 0;
           scheduler = openTestScheduler(redis, { clock: () => now });
           try {
-            await scheduler.quotas.setDefaults(usual as DefaultLimits);
+            await scheduler.quotas.setDefaults(defaultLimits as DefaultLimits);
             for (const change of changes) {
               if (changeFault(change, now) === null) {
                 await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
@@ -80,10 +80,10 @@ describe('limits', () => {
             now = at;
             const account = scheduler.store.keys.account('acme');
             const settings = await connection.hgetall(`${account}:quotas`);
-            const expected = resolveAll(settings, usual as DefaultLimits, ['story'], at).map(
+            const expected = resolveAll(settings, defaultLimits as DefaultLimits, ['story'], at).map(
               ({ quota, function: fn, limit }) => `${quota} ${fn ?? ''} ${limit}`,
             );
-            const found = (await connection.eval(script, 0, account, 'story', at, ...HELD)) as string[];
+            const found = (await connection.eval(script, 0, account, 'story', at, ...HELD_QUOTAS)) as string[];
             assert.deepEqual(found.sort(), expected.sort());
           } finally {
             await scheduler.close();
@@ -131,7 +131,7 @@ describe('limits', () => {
         const { invocations } = scheduler;
         const create = (fn: string) => {
           const record = submission({ tenant: 'acme', function: fn, submittedAt: now });
-          return invocations.create(record).then(() => record.id, refused);
+          return invocations.create(record).then(() => record.id, onlyQuotaExceeded);
         };
         try {
           for (const change of changes) await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
@@ -149,9 +149,9 @@ describe('limits', () => {
             assert.ok(typeof id === 'string', String(id));
             const attempt = await beginAttempt(scheduler, id, 'r1');
             assert.ok('epoch' in attempt);
-            const left = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
-            const passed = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
-            assert.ok(passed === null || left === 0 || !passed.quota.startsWith('tokens'));
+            const tokensLeft = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
+            const exceeded = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
+            assert.ok(exceeded === null || tokensLeft === 0 || !exceeded.quota.startsWith('tokens'));
           }
         } finally {
           await scheduler.close();
@@ -164,14 +164,14 @@ describe('limits', () => {
   test('every quota has an error code and is either counted per window or held', () => {
     for (const quota of QUOTA_NAMES) {
       assert.match(quotaErrorCode(quota), /^quota-/);
-      const held = (HELD as readonly string[]).includes(quota);
-      assert.equal(countedPart(quota) === null, held);
-      assert.equal(maybeOfFunction(quota), !held || quota === 'concurrent-invocations');
+      const isHeld = (HELD_QUOTAS as readonly string[]).includes(quota);
+      assert.equal(countedPart(quota) === null, isHeld);
+      assert.equal(mayBeSetForFunction(quota), !isHeld || quota === 'concurrent-invocations');
     }
   });
 });
 
-function refused(error: unknown): QuotaExceeded {
+function onlyQuotaExceeded(error: unknown): QuotaExceeded {
   if (error instanceof QuotaExceeded) return error;
   throw error;
 }

@@ -1,4 +1,4 @@
-import { countedPart, isQuotaName, maybeOfFunction, QUOTA_NAMES, type QuotaName } from './names.ts';
+import { countedPart, isQuotaName, mayBeSetForFunction, QUOTA_NAMES, type QuotaName } from './names.ts';
 import { windowEnd } from './windows.ts';
 
 /** The largest limit: the largest integer in a structured field of HTTP (RFC 9651, 3.3.1). */
@@ -74,8 +74,10 @@ export function resolve(
     return { quota, function: fn, limit: override.limit, source: 'override', until: override.until };
   }
   if (limit !== null) return { quota, function: fn, limit, source: 'tenant', until: null };
-  const usual = fn === null ? defaults[quota] : undefined;
-  return usual === undefined ? null : { quota, function: fn, limit: usual, source: 'default', until: null };
+  const defaultLimit = fn === null ? defaults[quota] : undefined;
+  return defaultLimit === undefined
+    ? null
+    : { quota, function: fn, limit: defaultLimit, source: 'default', until: null };
 }
 
 /** Names of the tenant's functions that have a setting, sorted. */
@@ -104,7 +106,7 @@ export function changeFault(
 ): { readonly field: string; readonly message: string } | null {
   const { quota, function: fn, limit, until } = change;
   if (!isQuotaName(quota)) return { field: '/quota', message: `There is no quota "${quota}".` };
-  if (fn !== null && !maybeOfFunction(quota)) {
+  if (fn !== null && !mayBeSetForFunction(quota)) {
     return { field: '/function', message: `The quota ${quota} is of the tenant as a whole, not of a function.` };
   }
   if (limit !== null && !(Number.isSafeInteger(limit) && limit >= 0 && limit <= MAX_LIMIT)) {

@@ -5,7 +5,7 @@ export const QUOTA_WINDOWS = ['minute', 'day', 'month'] as const;
 export type QuotaWindow = (typeof QUOTA_WINDOWS)[number];
 
 /** How the API, the command line and the dashboard show a quota. */
-interface Described {
+interface QuotaDescription {
   /** Error code of a request or invocation that exceeds the quota. */
   readonly code: string;
   /** Name for people. */
@@ -13,7 +13,7 @@ interface Described {
   readonly unit: 'count' | 'milliseconds' | 'bytes';
 }
 
-interface CountedAmount extends Described {
+interface CountedAmount extends QuotaDescription {
   /** The use of the amount, from the counters of a window. */
   use(counts: UsageCounts): number;
 }
@@ -57,20 +57,20 @@ const HELD_AMOUNTS = {
   'storage-bytes': { code: 'quota-storage', label: 'Storage', unit: 'bytes' },
   'redis-bytes': { code: 'quota-storage', label: 'Kept in Redis', unit: 'bytes' },
   'disk-bytes': { code: 'quota-storage', label: 'Compiled versions on disk', unit: 'bytes' },
-} as const satisfies Record<string, Described>;
-export type Held = keyof typeof HELD_AMOUNTS;
+} as const satisfies Record<string, QuotaDescription>;
+export type HeldQuota = keyof typeof HELD_AMOUNTS;
 
 const COUNTED_NAMES = Object.keys(COUNTED) as Counted[];
-export const HELD = Object.keys(HELD_AMOUNTS) as Held[];
+export const HELD_QUOTAS = Object.keys(HELD_AMOUNTS) as HeldQuota[];
 
 export type CountedQuota = `${Counted}-per-${QuotaWindow}`;
 
 /** Name of a quota, the same in headers, API, command line and dashboard: `tokens-per-minute`, `kv-pages`. */
-export type QuotaName = CountedQuota | Held;
+export type QuotaName = CountedQuota | HeldQuota;
 
 export const QUOTA_NAMES: readonly QuotaName[] = [
   ...COUNTED_NAMES.flatMap((counted) => QUOTA_WINDOWS.map((window): QuotaName => `${counted}-per-${window}`)),
-  ...HELD,
+  ...HELD_QUOTAS,
 ];
 
 export function isQuotaName(value: unknown): value is QuotaName {
@@ -91,29 +91,29 @@ export function countedUse(counted: Counted, counts: UsageCounts): number {
 }
 
 /** True for quotas that may be set for one function; the others apply to the tenant as a whole. */
-export function maybeOfFunction(quota: QuotaName): boolean {
+export function mayBeSetForFunction(quota: QuotaName): boolean {
   return countedPart(quota) !== null || quota === 'concurrent-invocations';
 }
 
 /** The description of the amount that a quota bounds. */
-function described(quota: QuotaName): Described & { readonly code: QuotaErrorCode } {
+function descriptionOf(quota: QuotaName): QuotaDescription & { readonly code: QuotaErrorCode } {
   const part = countedPart(quota);
-  return part === null ? HELD_AMOUNTS[quota as Held] : COUNTED[part.counted];
+  return part === null ? HELD_AMOUNTS[quota as HeldQuota] : COUNTED[part.counted];
 }
 
-export type QuotaErrorCode = CountedCode | (typeof HELD_AMOUNTS)[Held]['code'];
+export type QuotaErrorCode = CountedCode | (typeof HELD_AMOUNTS)[HeldQuota]['code'];
 
 export function quotaErrorCode(quota: QuotaName): QuotaErrorCode {
-  return described(quota).code;
+  return descriptionOf(quota).code;
 }
 
-export function quotaUnit(quota: QuotaName): Described['unit'] {
-  return described(quota).unit;
+export function quotaUnit(quota: QuotaName): QuotaDescription['unit'] {
+  return descriptionOf(quota).unit;
 }
 
 /** Readable name of a quota: `Tokens per day`. */
 export function quotaLabel(quota: QuotaName): string {
   const part = countedPart(quota);
-  const { label } = described(quota);
+  const { label } = descriptionOf(quota);
   return part === null ? label : `${label} per ${part.window}`;
 }

@@ -198,20 +198,20 @@ describe('quotas', () => {
 
   test('an invocation that is gone takes no place of those with latency targets', async () => {
     const { keys, redis: commands } = scheduler.store;
-    const granted = `${keys.account('acme')}:latency`;
+    const grantedKey = `${keys.account('acme')}:latency`;
     await commands.sadd(keys.tenants, 'acme');
     await set('latency-invocations', 2);
     const { id } = await create({ latency: { firstTokenMs: 200, perTokenMs: 40 } });
-    await commands.sadd(granted, 'lost');
+    await commands.sadd(grantedKey, 'lost');
     assert.equal(await used('latency-invocations'), 2);
     assert.equal(await scheduler.quotas.repairAccounts(0), 1);
-    assert.deepEqual(await commands.smembers(granted), [id]);
+    assert.deepEqual(await commands.smembers(grantedKey), [id]);
     assert.equal(await scheduler.quotas.repairAccounts(0), 0, 'nothing is left to repair');
   });
 
   test('a tenant’s latency targets go to functions that state none, within the same quota', async () => {
     const { keys, redis: commands } = scheduler.store;
-    const [own, tenants] = [
+    const [ownTargets, tenantTargets] = [
       { firstTokenMs: 200, perTokenMs: 40 },
       { firstTokenMs: 900, perTokenMs: 90 },
     ];
@@ -222,17 +222,17 @@ describe('quotas', () => {
       assert.deepEqual(JSON.parse(record ?? 'null'), job.latency ?? null);
       return job.latency ?? null;
     };
-    await scheduler.tenants.create('acme', { latency: tenants });
+    await scheduler.tenants.create('acme', { latency: tenantTargets });
     assert.equal(await granted(), null, 'without a limit none is granted');
     await set('latency-invocations', 4);
-    assert.deepEqual(await granted(), tenants);
-    assert.deepEqual(await granted({ latency: own }), own);
+    assert.deepEqual(await granted(), tenantTargets);
+    assert.deepEqual(await granted({ latency: ownTargets }), ownTargets);
     assert.equal(await granted({ latency: false }), null, 'a function may state that it has none');
-    assert.deepEqual(await granted(), tenants);
+    assert.deepEqual(await granted(), tenantTargets);
     await scheduler.tenants.change('acme', { latency: null });
     assert.equal(await granted(), null);
-    assert.deepEqual(await granted({ latency: own }), own);
-    await scheduler.tenants.change('acme', { latency: tenants });
+    assert.deepEqual(await granted({ latency: ownTargets }), ownTargets);
+    await scheduler.tenants.change('acme', { latency: tenantTargets });
     assert.equal(await granted(), null, 'beyond the quota');
     assert.equal(await used('latency-invocations'), 4);
   });
@@ -252,18 +252,18 @@ describe('quotas', () => {
 
   test('an override holds until its end, a permanent limit replaces it, and null restores the default', async () => {
     await scheduler.quotas.setDefaults({ 'requests-per-minute': 9, 'kv-pages': 8 });
-    const shown = async () => {
+    const shownStates = async () => {
       const states = await scheduler.quotas.status('acme');
       return states.map(({ quota, limit, source, override }) => [quota, limit, source, override?.author]);
     };
     const limitOf = () => scheduler.quotas.limit('acme', 'requests-per-minute');
-    assert.deepEqual(await shown(), [
+    assert.deepEqual(await shownStates(), [
       ['requests-per-minute', 9, 'default', undefined],
       ['kv-pages', 8, 'default', undefined],
     ]);
     await set('requests-per-minute', 5);
     await set('requests-per-minute', 50, { until: now + 1000 });
-    assert.deepEqual((await shown())[0], ['requests-per-minute', 50, 'override', 'key_1']);
+    assert.deepEqual((await shownStates())[0], ['requests-per-minute', 50, 'override', 'key_1']);
     assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [50, 50]);
     now += 1000;
     assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [5, 5]);
@@ -273,22 +273,22 @@ describe('quotas', () => {
     await set('requests-per-minute', null);
     assert.deepEqual([await limitOf(), (await create()).quotas[0]?.limit], [9, 9]);
     await scheduler.quotas.setDefaults({});
-    assert.deepEqual([await limitOf(), (await create()).quotas, await shown()], [null, [], []]);
+    assert.deepEqual([await limitOf(), (await create()).quotas, await shownStates()], [null, [], []]);
     const { id } = await create();
     await set('kv-pages', 3);
     const { epoch, kvPages } = await begin(id);
     await set('kv-pages', 1, { until: now + 1000 });
-    const hear = async () => (await scheduler.invocations.report(id, epoch, { gpuMs: 1 })).kvPages;
-    const overridden = await hear();
+    const reportedPages = async () => (await scheduler.invocations.report(id, epoch, { gpuMs: 1 })).kvPages;
+    const overridden = await reportedPages();
     now += 1000;
-    const over = await hear();
-    assert.deepEqual([kvPages.pages, overridden?.pages, over?.pages], [3, 1, 3], 'while it runs');
-    assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (over?.readAt ?? 0));
+    const restored = await reportedPages();
+    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'while it runs');
+    assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (restored?.readAt ?? 0));
   });
 
   test('the storage quota counts stored values, files, components and version records together', async () => {
-    const most = 1000;
-    await set('storage-bytes', most);
+    const maxBytes = 1000;
+    await set('storage-bytes', maxBytes);
     const { keyValues, files, blobs, functions } = scheduler;
     assert.equal((await keyValues.write('acme', 'k', new Uint8Array(100))).kind, 'written');
     const { id } = await create();
@@ -309,7 +309,7 @@ describe('quotas', () => {
     assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
     assert.equal((await refusal(files.put(id, 'g', 'text/plain', new Uint8Array(300)))).quota, 'storage-bytes');
     const { use } = await refusal(keyValues.write('acme', 'l', new Uint8Array(300)));
-    assert.deepEqual([use.quota, use.limit, use.used], ['storage-bytes', most, total]);
+    assert.deepEqual([use.quota, use.limit, use.used], ['storage-bytes', maxBytes, total]);
     assert.equal(
       (await keyValues.write('acme', 'k', new Uint8Array(10))).kind,
       'written',

@@ -17,7 +17,7 @@ import {
   resolveAll,
   settingField,
 } from './limits.ts';
-import { countedPart, countedUse, type Held, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
+import { countedPart, countedUse, type HeldQuota, isQuotaName, QUOTA_WINDOWS, type QuotaName } from './names.ts';
 import { spanNumber } from './windows.ts';
 
 /** A limit, its use, and where the limit comes from. */
@@ -58,7 +58,7 @@ const WHOLE = '*';
 /** Use of a tenant or a function: counts by the windows of `QUOTA_WINDOWS`, and held amounts. */
 interface Used {
   readonly windows: readonly UsageCounts[];
-  readonly held: Readonly<Record<Held, number>>;
+  readonly held: Readonly<Record<HeldQuota, number>>;
 }
 
 /** Limits of tenants and their functions: settings in Redis, read here and by the scripts that enforce them. */
@@ -200,12 +200,20 @@ export class Quotas {
       [keys.account(tenant), now, fn ?? ''],
     );
     const numbers = Array.isArray(reply) ? reply.map(Number) : [];
-    const [open = 0, openOne = 0, waiting = 0, bytes = 0, pages = 0, redisBytes = 0, diskBytes = 0, latency = 0] =
-      numbers;
+    const [
+      open = 0,
+      openOfFunction = 0,
+      waiting = 0,
+      bytes = 0,
+      pages = 0,
+      redisBytes = 0,
+      diskBytes = 0,
+      latency = 0,
+    ] = numbers;
     // Waiting invocations, pages and bytes are counted for the tenant only, not for a function.
     const tenantFactor = fn === null ? 1 : 0;
     return {
-      'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOne,
+      'concurrent-invocations': fn === null ? Math.max(0, open - waiting) : openOfFunction,
       'waiting-invocations': waiting * tenantFactor,
       'latency-invocations': latency * tenantFactor,
       schedules: schedules * tenantFactor,
@@ -232,7 +240,7 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
     const window = windows[QUOTA_WINDOWS.indexOf(part.window)];
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
-  const heldAmount = held[quota as Held];
+  const heldAmount = held[quota as HeldQuota];
   // A tenant's invocations beyond its concurrency limit wait, in the queue or on their way to a runtime.
   if (quota !== 'waiting-invocations' || concurrent === null) return heldAmount;
   return Math.max(0, held['concurrent-invocations'] + heldAmount - concurrent);

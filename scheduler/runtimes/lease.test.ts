@@ -22,25 +22,25 @@ describe('the lease of a runtime', () => {
     const alive = keys.alive(lease.id);
     let load = 1;
     lease.reportLoad(() => ({ running: load }));
-    const stores = (running: number) =>
+    const untilStored = (running: number) =>
       eventually(async () => (await client.get(alive)) === JSON.stringify({ running }), `a load of ${running}`);
     const renewal = async () => {
       const before = lease.answeredAt;
       await eventually(() => lease.answeredAt > before, 'a renewal');
     };
-    await stores(1);
-    // Without a lifetime until the next renewal, so that the value cannot expire before.
+    await untilStored(1);
+    // The value has no lifetime until the next renewal, so it cannot expire before.
     await client.set(alive, 'of another');
     await eventually(async () => (await client.pttl(alive)) > 0, 'the lease is renewed');
     assert.equal(await client.get(alive), 'of another');
     load = 2;
-    await stores(2);
+    await untilStored(2);
     await renewal();
     load = 3;
     const described = lease.describe({ slots: 2 });
     load = 2;
     await described;
-    await stores(2);
+    await untilStored(2);
     await lease.release();
   });
 
@@ -98,12 +98,12 @@ describe('the lease of a runtime', () => {
     scheduler = openTestScheduler(redis, { leaseMs: 800, onError: (error) => errors.push(error) });
     const { redis: client, keys } = scheduler.store;
     const lease = await scheduler.runtimes.acquire({ name: 'reported', slots: 1 });
-    let asked = 0;
+    let loadReads = 0;
     lease.reportLoad(() => {
-      asked += 1;
+      loadReads += 1;
       throw new Error('no load');
     });
-    await eventually(() => asked >= 3, 'three renewals');
+    await eventually(() => loadReads >= 3, 'three renewals');
     assert.deepEqual(
       errors.map(String).filter((error) => !error.includes('no load')),
       [],

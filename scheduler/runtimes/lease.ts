@@ -25,7 +25,7 @@ export class RuntimeLease {
   /** Length of the lease without renewal. */
   readonly lengthMs: number;
   readonly #lostListeners = new Set<() => void>();
-  /** Number of deaths of which the listeners have learned: calls that were under way at one death all report it. */
+  /** Number of deaths of which the listeners have learned. Calls that were under way at the same death count it once. */
   #deaths = 0;
   #timer: NodeJS.Timeout | undefined;
   #load: () => RuntimeLoad = () => ({ running: 0 });
@@ -86,7 +86,7 @@ export class RuntimeLease {
 
   /**
    * Calls `listener` when this runtime was declared dead: other processes have taken over its invocations. The runtime registers again at
-   * once, so the listener must stop them before it returns.
+   * once, so the listener must stop those invocations before it returns.
    */
   onLost(listener: () => void): () => void {
     this.#lostListeners.add(listener);
@@ -130,8 +130,8 @@ export class RuntimeLease {
     const { keys } = this.#store;
     const aliveKey = keys.alive(this.id);
     try {
-      // While the lease holds, the runtime is registered: the script that removes it ends the lease. These commands take a third of the time of
-      // the script. The first one writes less to the append-only file.
+      // While the lease holds, the runtime is registered: the script that unregisters it ends the lease. These commands take a third of the time
+      // of `RENEW`, and PEXPIRE writes less than SET to the append-only file.
       if (load === this.#storedLoad) {
         if (await this.#store.call((redis) => redis.pexpire(aliveKey, this.lengthMs))) return true;
       } else {

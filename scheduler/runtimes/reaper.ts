@@ -231,11 +231,11 @@ export class Reaper {
     if (invocation === null) {
       await store.call((redis) => redis.zrem(store.keys.deadlines, id));
     } else if (invocation.status === 'queued') {
-      const waited = `The invocation waited ${invocation.deadlineMs} ms without being started.`;
-      await invocations.fail(id, 'deadline-exceeded', waited);
+      const message = `The invocation waited ${invocation.deadlineMs} ms without being started.`;
+      await invocations.fail(id, 'deadline-exceeded', message);
     } else if (now > invocation.submittedAt + invocation.deadlineMs + DEADLINE_GRACE_MS) {
-      const ran = `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`;
-      await invocations.fail(id, 'deadline-exceeded', ran);
+      const message = `The invocation ran past its deadline of ${invocation.deadlineMs} ms.`;
+      await invocations.fail(id, 'deadline-exceeded', message);
     }
   }
 }

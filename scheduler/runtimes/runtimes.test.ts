@@ -80,16 +80,16 @@ describe('runtimes', () => {
     void commands?.blpop('nothing', 0).catch(() => undefined);
     subscriber?.disconnect();
     let renewals = 0;
-    let lost = false;
+    let isLost = false;
     lease.onLost(() => {
-      lost = true;
+      isLost = true;
     });
     lease.reportLoad(() => ({ running: ++renewals }));
     const running = async () => (await other.runtimes.alive()).map(({ load }) => load?.running);
     await eventually(async () => Number((await running())[0]) >= 3, 'the lease is renewed');
     await other.control.tellCancel(lease.id, 'job', 'enough');
     await eventually(() => cancels.includes('job: enough'), 'the cancel arrives');
-    assert.ok(!lost, 'the lease holds');
+    assert.ok(!isLost, 'the lease holds');
     stop();
     await lease.release();
     assert.deepEqual(await running(), []);
@@ -156,7 +156,7 @@ describe('runtimes', () => {
     const restarted = ids.filter((_, i) => i % 2 === 0);
     await Promise.all(ids.map(async (id) => collect(scheduler.events.follow(id, 0))));
     await Promise.all(restarted.map((id) => second.saw(`begun ${id} 2`)));
-    // Back at their places in the queue, by arrival.
+    // The restarted invocations are back at their places in the queue, in order of arrival.
     assert.deepEqual(
       second.lines.filter((line) => line.startsWith('begun')).map((line) => line.split(' ')[1]),
       restarted,
@@ -281,25 +281,25 @@ describe('runtimes', () => {
         const root = await submit();
         const begun = await beginAttempt(scheduler, root, lease.id);
         assert.ok('epoch' in begun);
-        const place = { parent: root, parentEpoch: begun.epoch, root, arrival: 1, runtimeId: lease.id };
-        const child = { ...submission(), ...place };
+        const childFields = { parent: root, parentEpoch: begun.epoch, root, arrival: 1, runtimeId: lease.id };
+        const child = { ...submission(), ...childFields };
         assert.ok('epoch' in (await invocations.beginChild(child, child.id)));
         return { root, child: child.id };
       };
-      const ends = (ids: readonly string[]) =>
+      const failureCodes = (ids: readonly string[]) =>
         Promise.all(ids.map(async (id) => (await invocations.get(id))?.failure?.code ?? null));
       const [missed, taken] = [await family(), await family()];
       const lost = active.lost.bind(active);
       active.lost = (id, ...job) =>
         id === missed.root ? Promise.reject(new StoreError('store-unavailable', 'no answer')) : lost(id, ...job);
       await assert.rejects(runtimes.recover(lease.id), /no answer/);
-      assert.deepEqual(await ends([taken.child, missed.child]), ['runtime-lost', null]);
+      assert.deepEqual(await failureCodes([taken.child, missed.child]), ['runtime-lost', null]);
       // The runtime wakes, registers again, and settles the job.
       await lease.describe({});
       await lost(missed.root, lease.id);
       const living = await family();
       await runtimes.recoverOrphans();
-      assert.deepEqual(await ends([missed.child, living.child]), ['runtime-lost', null]);
+      assert.deepEqual(await failureCodes([missed.child, living.child]), ['runtime-lost', null]);
     } finally {
       await lease.release();
     }
@@ -341,11 +341,11 @@ describe('runtimes', () => {
     scheduler.reaper.start();
     const { redis: client, keys } = scheduler.store;
     const idOf = async (name: string) => (await scheduler.runtimes.list()).find((each) => each.name === name)?.id ?? '';
-    const forgotten = async (name: string) => {
+    const untilForgotten = async (name: string) => {
       await client.hset(keys.runtimes, name, JSON.stringify({ id: name, name, slots: 1 }));
       await eventually(async () => (await client.hexists(keys.runtimes, name)) === 0, 'leases count');
     };
-    await forgotten('dead before');
+    await untilForgotten('dead before');
     child.kill('SIGSTOP');
     // Blocks this thread, and the reaper's timer with it, until the lease has run out.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * LEASE_MS);
@@ -354,7 +354,7 @@ describe('runtimes', () => {
     await client.zadd(keys.deadlines, 0, 'unknown');
     await eventually(async () => (await client.zscore(keys.deadlines, 'unknown')) === null, 'a round');
     child.kill('SIGCONT');
-    await forgotten('dead after');
+    await untilForgotten('dead after');
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
     assert.ok(!lines.includes('lost'));
   });
@@ -366,11 +366,11 @@ describe('runtimes', () => {
     await saw(`begun ${id}`);
     scheduler.reaper.start();
     const { redis: client, keys } = scheduler.store;
-    const forgotten = async (name: string) => {
+    const untilForgotten = async (name: string) => {
       await client.hset(keys.runtimes, name, JSON.stringify({ id: name, name, slots: 1 }));
       await eventually(async () => (await client.hexists(keys.runtimes, name)) === 0, `${name} is forgotten`);
     };
-    await forgotten('dead before');
+    await untilForgotten('dead before');
     for (const step of [-3_600_000, 3_600_000]) {
       // A test cannot set the clock of Redis, so it moves the stored times the other way. After a step forward, leases
       // have run out.
@@ -382,7 +382,7 @@ describe('runtimes', () => {
         ...[1, keys.looks, step],
       );
       if (step > 0) await runOut();
-      await forgotten(`dead after ${step}`);
+      await untilForgotten(`dead after ${step}`);
       assert.equal((await scheduler.invocations.get(id))?.status, 'running');
       assert.ok(!lines.includes('lost'));
     }

@@ -74,8 +74,8 @@ export class Runtimes {
   }
 
   /**
-   * Address at which a runtime sends events before they are in the log: its socket for processes of `machine`, if it runs there, else its network
-   * address. Null when it has none, or is not registered.
+   * Address at which a runtime sends events before they are in the log: its local socket when it runs on `machine`, else its network address.
+   * Null when the runtime has no such address, or is not registered.
    */
   async liveAddress(runtimeId: string, machine?: string): Promise<LiveAddress | null> {
     const text = await this.#store.call((redis) => redis.hget(this.#store.keys.runtimes, runtimeId));

@@ -14,7 +14,7 @@ const MAX_CRON_CHARACTERS = 128;
 /** Minute, hour, day of the month, month, day of the week; no seconds, so that a schedule never fires more than once a minute. */
 const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
 /** The value `H`, which no name but `thu` contains: cron-parser draws a random number for it each time, so a daily schedule would fire often. */
-const DRAWN = /h(?!u)/i;
+const RANDOM_VALUE = /h(?!u)/i;
 
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
@@ -29,7 +29,7 @@ export function timingFault(timing: Timing): { readonly field: string; readonly 
   if (!isTimeZone(timing.timezone)) return { field: 'timezone', message: `"${timing.timezone}" is not a time zone.` };
   if (timing.cron.length > MAX_CRON_CHARACTERS || !CRON.test(timing.cron))
     return { field: 'cron', message: 'A cron pattern has five fields: minute, hour, day, month, day of the week.' };
-  if (DRAWN.test(timing.cron))
+  if (RANDOM_VALUE.test(timing.cron))
     return { field: 'cron', message: 'A cron pattern has no `H`: write the minute, hour or day that it stands for.' };
   return null;
 }

@@ -54,18 +54,18 @@ export class Schedules {
     const limit = (await this.#quotas.limit(tenant, 'schedules')) ?? DEFAULT_SCHEDULES;
     const entry = { ...settings, id: randomUUID(), createdAt: clock(), createdBy: by };
     const { name, function: fn } = settings;
-    const owned = SHARED_FUNCTIONS.includes(fn) ? '' : keys.function(tenant, fn);
+    const ownFunctionKey = SHARED_FUNCTIONS.includes(fn) ? '' : keys.function(tenant, fn);
     // The script also adds the tenant to the set: `repair` must find an entry whose gateway died before it created the job scheduler.
     const reply = await this.#store.script(
       SCRIPTS.put,
-      [keys.schedules(tenant), owned, keys.scheduledTenants],
+      [keys.schedules(tenant), ownFunctionKey, keys.scheduledTenants],
       [name, JSON.stringify(entry), limit, tenant],
     );
     if (reply === 0)
       throw new QuotaExceeded({ quota: 'schedules', function: null, limit, used: limit, resetsAt: null }, clock());
     if (reply !== 1) return null;
     await this.align(tenant, name);
-    return this.#timed({ ...entry, tenant, last: null });
+    return this.#withNextTime({ ...entry, tenant, last: null });
   }
 
   /** Null when there is no such schedule. */
@@ -76,7 +76,7 @@ export class Schedules {
 
   /** A tenant's schedules by name. */
   async list(tenant: string): Promise<TimedSchedule[]> {
-    return Promise.all((await this.#all(tenant)).map((schedule) => this.#timed(schedule)));
+    return Promise.all((await this.#schedulesOf(tenant)).map((schedule) => this.#withNextTime(schedule)));
   }
 
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
@@ -92,7 +92,7 @@ export class Schedules {
   /** Removes the schedules of a tenant's removed function. If the function has been deployed again meanwhile, its schedules stay. */
   async removeOf(tenant: string, fn: string): Promise<void> {
     const { keys } = this.#store;
-    for (const { name } of (await this.#all(tenant)).filter((one) => one.function === fn)) {
+    for (const { name } of (await this.#schedulesOf(tenant)).filter((one) => one.function === fn)) {
       await this.#store.script(SCRIPTS.removeOrphan, [keys.schedules(tenant), keys.function(tenant, fn)], [name, fn]);
       await this.align(tenant, name);
     }
@@ -113,7 +113,7 @@ export class Schedules {
     const { keys } = this.#store;
     let repaired = 0;
     for (const tenant of await this.#store.call((redis) => redis.smembers(keys.scheduledTenants)))
-      for (const { name } of await this.#all(tenant)) if (await this.align(tenant, name)) repaired++;
+      for (const { name } of await this.#schedulesOf(tenant)) if (await this.align(tenant, name)) repaired++;
     return repaired;
   }
 
@@ -124,16 +124,16 @@ export class Schedules {
    */
   async align(tenant: string, name: string): Promise<boolean> {
     let isStarted = false;
-    for (let aligned: string | null | undefined; ; ) {
+    for (let alignedId: string | null | undefined; ; ) {
       const schedule = await this.get(tenant, name);
       const id = schedule?.id ?? null;
-      if (id === aligned) return isStarted;
+      if (id === alignedId) return isStarted;
       if (schedule === null) await this.stop(tenant, name);
       else if (!(await this.#runs(schedule))) {
         await this.#start(schedule);
         isStarted = true;
       }
-      aligned = id;
+      alignedId = id;
     }
   }
 
@@ -142,14 +142,14 @@ export class Schedules {
     this.#connection?.disconnect();
   }
 
-  async #all(tenant: string): Promise<Schedule[]> {
+  async #schedulesOf(tenant: string): Promise<Schedule[]> {
     const texts = await this.#store.call((redis) => redis.hvals(this.#store.keys.schedules(tenant)));
     return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   /** True when the job scheduler belongs to the present state of the schedule. */
   async #runs({ tenant, name, id }: Schedule): Promise<boolean> {
-    const running = await this.#step(tenant, name, (queue, of) => queue.getJobScheduler(of));
+    const running = await this.#step(tenant, name, (queue, jobSchedulerId) => queue.getJobScheduler(jobSchedulerId));
     return running?.template?.data?.id === id;
   }
 
@@ -157,7 +157,7 @@ export class Schedules {
     const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
     const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
     const job = { name: 'fire', data: { tenant, name, id }, opts };
-    await this.#step(tenant, name, (queue, of) => queue.upsertJobScheduler(of, repeat, job));
+    await this.#step(tenant, name, (queue, jobSchedulerId) => queue.upsertJobScheduler(jobSchedulerId, repeat, job));
   }
 
   /**
@@ -172,7 +172,7 @@ export class Schedules {
     let isGivenUp = false;
     try {
       return await this.#store.call(() => {
-        const sent = step(this.#opened(), schedulerId(tenant, name));
+        const sent = step(this.#openQueue(), schedulerId(tenant, name));
         // A step that fails has changed nothing. The next gateway that starts repeats an alignment that fails here.
         sent.then(() => isGivenUp && this.align(tenant, name)).catch(() => undefined);
         return sent;
@@ -183,13 +183,13 @@ export class Schedules {
     }
   }
 
-  async #timed(schedule: Schedule): Promise<TimedSchedule> {
+  async #withNextTime(schedule: Schedule): Promise<TimedSchedule> {
     const id = schedulerId(schedule.tenant, schedule.name);
-    const scheduler = await this.#store.call(() => this.#opened().getJobScheduler(id));
+    const scheduler = await this.#store.call(() => this.#openQueue().getJobScheduler(id));
     return { ...schedule, nextAt: scheduler?.next ?? null };
   }
 
-  #opened(): Queue<FiringJob> {
+  #openQueue(): Queue<FiringJob> {
     if (this.#queue !== undefined) return this.#queue;
     this.#connection = this.#connect();
     this.#connection.on('error', () => undefined);

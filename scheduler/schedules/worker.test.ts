@@ -25,13 +25,13 @@ test('a change that a gateway has given up does not undo a later one, and its jo
   await symlink(redis.socket, path);
   const connection = openConnection(path);
   const impatient = new Store(redis.connect(), { prefix: store.keys.prefix, deadlineMs: 500 });
-  const cut = new Schedules(impatient, quotas, () => connection);
+  const cutSchedules = new Schedules(impatient, quotas, () => connection);
   const put = (by: Schedules, month: number) => {
     const timing = { cron: `0 3 1 ${month} *`, timezone: 'UTC' };
     const settings = { name: 'yearly', function: 'rerank', reference: '', input: '{}', timing };
     return by.put('default', settings, 'key_test');
   };
-  const starts = (month: number) =>
+  const untilStartsIn = (month: number) =>
     eventually(async () => {
       const [yearly] = await schedules.list('default');
       return yearly?.nextAt != null && new Date(yearly.nextAt).getUTCMonth() + 1 === month;
@@ -41,21 +41,21 @@ test('a change that a gateway has given up does not undo a later one, and its jo
     connection.stream.destroy();
     await work();
     await symlink(redis.socket, path);
-    // Redis answers it after the commands that waited before.
+    // Redis answers the ping only after the commands that waited before it.
     await connection.ping();
   };
   try {
     await put(schedules, 2);
-    await cut.list('default');
+    await cutSchedules.list('default');
     await whileAway(async () => {
-      await assert.rejects(cut.remove('default', 'yearly'), { code: 'store-unavailable' });
+      await assert.rejects(cutSchedules.remove('default', 'yearly'), { code: 'store-unavailable' });
       await put(schedules, 3);
     });
-    await starts(3);
-    await whileAway(() => assert.rejects(put(cut, 4), { code: 'store-unavailable' }));
-    await starts(4);
+    await untilStartsIn(3);
+    await whileAway(() => assert.rejects(put(cutSchedules, 4), { code: 'store-unavailable' }));
+    await untilStartsIn(4);
   } finally {
-    await cut.close();
+    await cutSchedules.close();
   }
 });
 

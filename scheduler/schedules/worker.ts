@@ -31,7 +31,7 @@ export class ScheduleWorker {
   readonly #options: ScheduleWorkerOptions;
   readonly #connection: WorkerConnection;
   readonly #worker: Worker<FiringJob>;
-  readonly #firing = new Set<Promise<void>>();
+  readonly #firings = new Set<Promise<void>>();
   #isStopping = false;
 
   constructor(options: ScheduleWorkerOptions) {
@@ -61,7 +61,7 @@ export class ScheduleWorker {
 
   async stop(): Promise<void> {
     this.#isStopping = true;
-    await Promise.allSettled(this.#firing);
+    await Promise.allSettled(this.#firings);
     // Without force, BullMQ waits for ever while Redis is away. Another gateway repeats a firing that is cut off here; its
     // idempotency key is the same, so it makes no second invocation.
     await this.#worker.close(true);
@@ -70,11 +70,11 @@ export class ScheduleWorker {
 
   async #begin(job: Job<FiringJob>): Promise<void> {
     const firing = this.#fire(job);
-    this.#firing.add(firing);
+    this.#firings.add(firing);
     try {
       await firing;
     } finally {
-      this.#firing.delete(firing);
+      this.#firings.delete(firing);
     }
   }
 

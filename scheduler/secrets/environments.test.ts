@@ -15,7 +15,7 @@ const ZONE = 'eu-north-zone-7';
 const MANIFEST: Manifest = { name: 'story', environment: { ZONE, EMPTY: '' } };
 const component = new Uint8Array([1, 2, 3]);
 const newKey = () => randomBytes(32).toString('base64');
-const given = (...keys: string[]) =>
+const masterKeysOf = (...keys: string[]) =>
   openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: keys.join() } });
 
 describe('the environment of functions', () => {
@@ -28,7 +28,7 @@ describe('the environment of functions', () => {
 
   /** Opens the same installation with these master keys and a builder. */
   async function withKeys<T>(prefix: string, keys: string[], body: (scheduler: Scheduler) => Promise<T>): Promise<T> {
-    const scheduler = openTestScheduler(redis, { prefix, masterKeys: given(...keys) });
+    const scheduler = openTestScheduler(redis, { prefix, masterKeys: masterKeysOf(...keys) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
     const worker = scheduler.createBuildWorker({ build: async () => ({ ok: true, artifact: {} }) });
     worker.start();
@@ -47,7 +47,7 @@ describe('the environment of functions', () => {
     return outcome;
   }
 
-  async function stored(prefix: string): Promise<string> {
+  async function storedTexts(prefix: string): Promise<string> {
     const connection = redis.connect();
     const hashes = await connection.keys(`${prefix}:function:*`);
     const texts = await Promise.all(hashes.filter((key) => !key.endsWith(':live')).map((key) => connection.hvals(key)));
@@ -59,7 +59,7 @@ describe('the environment of functions', () => {
       const { environments, functions } = scheduler;
       const { version } = await deploy(scheduler);
       assert.deepEqual(version.manifest.environment, { ZONE: '(sealed)', EMPTY: '(sealed)' });
-      assert.ok(!(await stored('sealed')).includes(ZONE));
+      assert.ok(!(await storedTexts('sealed')).includes(ZONE));
       assert.deepEqual(await environments.open(version), new Map(Object.entries(MANIFEST.environment ?? {})));
       const again = await deploy(scheduler, { environment: { EMPTY: '', ZONE }, name: 'story' });
       assert.deepEqual([again.created, again.version.version], [false, version.version]);
@@ -67,7 +67,9 @@ describe('the environment of functions', () => {
       assert.notEqual(other.version.version, version.version);
       const planned = await scheduler.deployments.plan({ tenant: 'default', manifest: MANIFEST, component });
       assert.ok(planned.ok && planned.exists && planned.version.version === version.version);
-      const [before, now] = await Promise.all([other.version, version].map((each) => environments.opened(each)));
+      const [before, now] = await Promise.all(
+        [other.version, version].map((each) => environments.withOpenedValues(each)),
+      );
       assert.deepEqual(differences(before as FunctionVersion, now as FunctionVersion), [
         { field: 'environment.ZONE', from: '(a value)', to: '(another value)' },
       ]);
@@ -78,12 +80,12 @@ describe('the environment of functions', () => {
         4,
         'versions reveal no values to a guess',
       );
-      const { ZONE: moved = '' } = version.environment ?? {};
+      const { ZONE: sealedZone = '' } = version.environment ?? {};
       for (const wrong of [
         { ...version, name: 'other' },
         { ...version, tenant: 'acme' },
-        { ...version, environment: { ...version.environment, EMPTY: moved } },
-        { ...version, environment: { ZONE: moved } },
+        { ...version, environment: { ...version.environment, EMPTY: sealedZone } },
+        { ...version, environment: { ZONE: sealedZone } },
       ]) {
         // A version that is not stored, so that `open` finds no newer copy.
         const unstored = { ...wrong, version: 'unstored' };
@@ -133,7 +135,7 @@ describe('the environment of functions', () => {
       await functions.put({ ...plain, componentBytes: component.length, createdAt: 1 });
       assert.equal((await deploy(scheduler)).version.version, version);
       assert.equal(await environments.reseal('default'), 1);
-      assert.ok(!(await stored('plain')).includes(ZONE));
+      assert.ok(!(await storedTexts('plain')).includes(ZONE));
       const sealed = await functions.get('default', 'story');
       assert.ok(sealed !== null && sealed.manifest.environment?.ZONE === '(sealed)');
       assert.equal((await environments.open(sealed)).get('ZONE'), ZONE);

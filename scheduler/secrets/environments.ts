@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 import type { MasterKey, MasterKeys } from './master-keys.ts';
 import { withoutValues } from './rules.ts';
 import { seal, unseal } from './sealing.ts';
-import { SecretError, unopened } from './secrets.ts';
+import { openError, SecretError } from './secrets.ts';
 
 const RESEAL = loadScript(new URL('./scripts/reseal-version.lua', import.meta.url));
 
@@ -70,15 +70,16 @@ export class Environments {
       return await this.#open(version);
     } catch (error) {
       // The values may have been resealed since the version was read, and the old master key removed.
-      const now = error instanceof SecretError ? await this.#stored(version) : null;
-      if (now === null || JSON.stringify(now.environment) === JSON.stringify(version.environment)) throw error;
-      return this.#open(now);
+      const storedVersion = error instanceof SecretError ? await this.#stored(version) : null;
+      if (storedVersion === null || JSON.stringify(storedVersion.environment) === JSON.stringify(version.environment))
+        throw error;
+      return this.#open(storedVersion);
     }
   }
 
   /** True when a version has exactly these values; false when they cannot be opened. */
   async holds(version: FunctionVersion, environment: Values): Promise<boolean> {
-    const stored = await this.#openable(version);
+    const stored = await this.#openOrNull(version);
     const names = Object.keys(environment);
     return stored?.size === names.length && names.every((name) => stored.get(name) === environment[name]);
   }
@@ -87,10 +88,10 @@ export class Environments {
    * A version with its values, for comparison only: never store or show it. Values that cannot be opened stay sealed and equal no other
    * values.
    */
-  async opened(version: FunctionVersion): Promise<FunctionVersion> {
+  async withOpenedValues(version: FunctionVersion): Promise<FunctionVersion> {
     const { manifest, environment = {} } = version;
     if (manifest.environment === undefined) return version;
-    const values = await this.#openable(version);
+    const values = await this.#openOrNull(version);
     return { ...version, manifest: { ...manifest, environment: values ? Object.fromEntries(values) : environment } };
   }
 
@@ -112,7 +113,7 @@ export class Environments {
       const version = parseVersion(record);
       try {
         const values = Object.fromEntries(await this.open(version));
-        const anew = {
+        const resealed = {
           ...version,
           manifest: withoutValues(version.manifest),
           environment: sealAll(first, tenant, name, values),
@@ -120,7 +121,7 @@ export class Environments {
         await this.#store.script(
           RESEAL,
           [keys.function(tenant, name), keys.removedVersions(tenant, name)],
-          [id, record, recordText(anew)],
+          [id, record, recordText(resealed)],
         );
         count++;
       } catch (error) {
@@ -144,13 +145,13 @@ export class Environments {
         if (sealed === undefined) throw new Error('it is not stored');
         opened.set(variable, await unseal(this.#keys(), ownerOfValue(ownerOf(version), name, variable), sealed));
       } catch (cause) {
-        throw unopened(`The variable ${variable}`, cause);
+        throw openError(`The variable ${variable}`, cause);
       }
     }
     return opened;
   }
 
-  async #openable(version: FunctionVersion): Promise<Map<string, string> | null> {
+  async #openOrNull(version: FunctionVersion): Promise<Map<string, string> | null> {
     try {
       return await this.open(version);
     } catch (error) {

@@ -17,7 +17,7 @@ export async function sealedUnder(store: Store, functions: StoredVersions): Prom
   const { keys } = store;
   const tenants = await store.call((redis) => redis.smembers(keys.tenants));
   for (let i = 0; i < tenants.length; i += BATCH) {
-    const some = await store.call((redis) =>
+    const sealedValues = await store.call((redis) =>
       Promise.all(
         tenants.slice(i, i + BATCH).map(async (tenant) => {
           const [entry, webhooks] = await Promise.all([
@@ -28,7 +28,7 @@ export async function sealedUnder(store: Store, functions: StoredVersions): Prom
         }),
       ),
     );
-    const sealed = some.find((value) => value !== '');
+    const sealed = sealedValues.find((value) => value !== '');
     if (sealed !== undefined) return keyOf(sealed);
   }
   for (const tenant of tenants) {

@@ -20,7 +20,7 @@ import { seal, unseal } from './sealing.ts';
 import { type Secret, SecretError, Secrets } from './secrets.ts';
 
 const newKey = () => randomBytes(32).toString('base64');
-const given = (...keys: string[]) =>
+const masterKeysOf = (...keys: string[]) =>
   openMasterKeys('/nowhere', { create: false, environment: { PIE_MASTER_KEY: keys.join('\n') } });
 
 describe('secrets of tenants', () => {
@@ -28,12 +28,12 @@ describe('secrets of tenants', () => {
   let home: string;
   let now = 1_000_000;
   const masterKey = newKey();
-  /** The versions that refer to secrets. */
-  let kept: Pick<FunctionVersion, 'secrets'>[] = [];
-  const open = (keys = given(masterKey)) =>
+  /** The versions that may still run; they refer to secrets. */
+  let runnable: Pick<FunctionVersion, 'secrets'>[] = [];
+  const open = (keys = masterKeysOf(masterKey)) =>
     new Secrets(
       new Store(redis.connect(), { clock: () => now }),
-      { runnableVersions: async () => kept as FunctionVersion[] },
+      { runnableVersions: async () => runnable as FunctionVersion[] },
       keys,
     );
   const set = async (secrets: Secrets, tenant: string, name: string, value: string) => {
@@ -41,7 +41,7 @@ describe('secrets of tenants', () => {
     assert.equal(typeof secret, 'object');
     return secret as Secret;
   };
-  const values = async (tenant: string) => (await redis.connect().hkeys(`pie:secrets:${tenant}:values`)).sort();
+  const valueKeys = async (tenant: string) => (await redis.connect().hkeys(`pie:secrets:${tenant}:values`)).sort();
   before(async () => {
     redis = await TestRedis.start();
     home = await mkdtemp(path.join(tmpdir(), 'pie-secrets-'));
@@ -87,15 +87,15 @@ describe('secrets of tenants', () => {
     const { revision } = await set(secrets, 'kept', 'TOKEN', 'one');
     assert.ok((await secrets.pin('kept', ['TOKEN'])).ok);
     const second = await set(secrets, 'kept', 'TOKEN', 'two');
-    assert.deepEqual(await values('kept'), [`TOKEN@${revision}`, `TOKEN@${second.revision}`]);
-    kept = [{ secrets: { TOKEN: revision } }];
+    assert.deepEqual(await valueKeys('kept'), [`TOKEN@${revision}`, `TOKEN@${second.revision}`]);
+    runnable = [{ secrets: { TOKEN: revision } }];
     now += 3_600_001;
     assert.equal(await secrets.release({ tenant: 'kept' }), 0);
     assert.equal(await secrets.remove('kept', 'TOKEN'), true);
     assert.equal(await secrets.remove('kept', 'TOKEN'), false);
-    assert.deepEqual(await values('kept'), [`TOKEN@${revision}`]);
+    assert.deepEqual(await valueKeys('kept'), [`TOKEN@${revision}`]);
     assert.equal((await secrets.open('kept', { TOKEN: revision })).get('TOKEN'), 'one');
-    kept = [];
+    runnable = [];
     assert.equal(await secrets.release({ tenant: 'kept' }), 1);
     await assert.rejects(secrets.open('kept', { TOKEN: revision }), SecretError);
     const third = await set(secrets, 'kept', 'TOKEN', 'three');
@@ -119,14 +119,14 @@ describe('secrets of tenants', () => {
   });
 
   it('a sealed value opens only for its tenant and name', async () => {
-    const keys = given(masterKey);
+    const keys = masterKeysOf(masterKey);
     const owner = { tenant: 'acme', name: 'TOKEN' };
     const sealed = seal(await keys.first(), owner, 'value');
     assert.equal(await unseal(keys, owner, sealed), 'value');
     assert.notEqual(seal(await keys.first(), owner, 'value'), sealed);
     await assert.rejects(unseal(keys, { ...owner, tenant: 'other' }, sealed));
     await assert.rejects(unseal(keys, { ...owner, name: 'OTHER' }, sealed));
-    await assert.rejects(unseal(given(newKey()), owner, sealed), /not known here/);
+    await assert.rejects(unseal(masterKeysOf(newKey()), owner, sealed), /not known here/);
     const flipped = `${sealed.slice(0, 20)}${sealed[20] === 'A' ? 'B' : 'A'}${sealed.slice(21)}`;
     for (const broken of ['', sealed.slice(0, 12), flipped]) await assert.rejects(unseal(keys, owner, broken));
   });
@@ -144,35 +144,38 @@ describe('secrets of tenants', () => {
     const old = await readFile(file, 'utf8');
     await writeFile(file, `${newKey()}\n${old}`);
     const next = await set(writer, 'turn', 'LATER', 'new');
-    const both = { TOKEN: revision, LATER: next.revision };
+    const bothRevisions = { TOKEN: revision, LATER: next.revision };
     const opened = new Map([
       ['TOKEN', 'old'],
       ['LATER', 'new'],
     ]);
-    assert.deepEqual(await reader.open('turn', both), opened);
+    assert.deepEqual(await reader.open('turn', bothRevisions), opened);
     assert.equal(await writer.reseal('turn'), 1);
     assert.equal(await writer.reseal('turn'), 0);
-    const webhooks = (keys: ReturnType<typeof given>) => new WebhookSecrets(new Store(redis.connect()), keys);
-    const signing = await webhooks(openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: old } })).get(
-      'turn',
-    );
+    const webhooks = (keys: ReturnType<typeof masterKeysOf>) => new WebhookSecrets(new Store(redis.connect()), keys);
+    const signingSecret = await webhooks(
+      openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: old } }),
+    ).get('turn');
     await webhooks(openMasterKeys(home, { create: false, environment: {} })).reseal('turn');
     await writeFile(file, (await readFile(file, 'utf8')).replace(old, ''));
-    assert.equal(await webhooks(openMasterKeys(home, { create: false, environment: {} })).get('turn'), signing);
-    assert.deepEqual(await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', both), opened);
+    assert.equal(await webhooks(openMasterKeys(home, { create: false, environment: {} })).get('turn'), signingSecret);
+    assert.deepEqual(
+      await open(openMasterKeys(home, { create: false, environment: {} })).open('turn', bothRevisions),
+      opened,
+    );
   });
 
   it('a value whose master key is lost does not keep the others from being resealed', async () => {
     const [old, next] = [newKey(), newKey()];
-    const { revision: lost } = await set(open(given(newKey())), 'partly', 'LOST', 'gone');
-    const { revision } = await set(open(given(old)), 'partly', 'TOKEN', 'kept');
+    const { revision: lost } = await set(open(masterKeysOf(newKey())), 'partly', 'LOST', 'gone');
+    const { revision } = await set(open(masterKeysOf(old)), 'partly', 'TOKEN', 'kept');
     await assert.rejects(
-      open(given(next, old)).reseal('partly'),
+      open(masterKeysOf(next, old)).reseal('partly'),
       (error) =>
         error instanceof SecretError && /^The secret LOST cannot be opened: .*not known here\.$/.test(error.message),
     );
-    assert.equal((await open(given(next)).open('partly', { TOKEN: revision })).get('TOKEN'), 'kept');
-    await assert.rejects(open(given(next)).open('partly', { LOST: lost }), SecretError);
+    assert.equal((await open(masterKeysOf(next)).open('partly', { TOKEN: revision })).get('TOKEN'), 'kept');
+    await assert.rejects(open(masterKeysOf(next)).open('partly', { LOST: lost }), SecretError);
   });
 
   it('a missing master key is not replaced while a value is sealed with it', async () => {
@@ -229,7 +232,7 @@ describe('secrets of tenants', () => {
     openMasterKeys(home, { create: true, environment });
     assert.deepEqual(environment, {});
     for (const wrong of ['short', randomBytes(31).toString('base64'), `${newKey()} x`, 'ä'.repeat(44)]) {
-      assert.throws(() => given(wrong), /32 bytes in base64/);
+      assert.throws(() => masterKeysOf(wrong), /32 bytes in base64/);
     }
   });
 });

@@ -48,7 +48,7 @@ export class SecretError extends Error {
 }
 
 /** The error for a value that cannot be opened. */
-export function unopened(what: string, cause: unknown): SecretError {
+export function openError(what: string, cause: unknown): SecretError {
   const why = cause instanceof Error ? cause.message : String(cause);
   return new SecretError(`${what} cannot be opened: ${why.replace(/\.$/, '')}.`, { cause });
 }
@@ -138,7 +138,7 @@ export class Secrets {
       try {
         opened.set(name, await unseal(this.#keys(), { tenant, name }, sealed));
       } catch (cause) {
-        throw unopened(`The secret ${name}`, cause);
+        throw openError(`The secret ${name}`, cause);
       }
     }
     return opened;
@@ -150,7 +150,7 @@ export class Secrets {
     // Read before the versions: a version stored later has pinned the values it refers to.
     const values = await this.#store.call((redis) => redis.hkeys(keys.secretValues(tenant)));
     if (values.length === 0) return 0;
-    const used = await this.#used(tenant);
+    const used = await this.#usedValues(tenant);
     const unused = values.filter((value) => !used.has(value));
     if (unused.length === 0) return 0;
     const dropped = await this.#store.script(
@@ -170,20 +170,20 @@ export class Secrets {
     const values = await this.#store.call((redis) => redis.hgetall(keys.secretValues(tenant)));
     if (Object.keys(values).length === 0) return 0;
     const first = await this.#keys().first();
-    const old = Object.entries(values).filter(([, sealed]) => !sealed.startsWith(`${first.id}.`));
+    const oldValues = Object.entries(values).filter(([, sealed]) => !sealed.startsWith(`${first.id}.`));
     let failure: SecretError | undefined;
-    for (const [field, sealed] of old) {
+    for (const [field, sealed] of oldValues) {
       const owner = { tenant, name: field.slice(0, field.indexOf('@')) };
       try {
-        const anew = seal(first, owner, await unseal(this.#keys(), owner, sealed));
-        await this.#store.script(SCRIPTS.reseal, [keys.secretValues(tenant)], [field, sealed, anew]);
+        const resealed = seal(first, owner, await unseal(this.#keys(), owner, sealed));
+        await this.#store.script(SCRIPTS.reseal, [keys.secretValues(tenant)], [field, sealed, resealed]);
       } catch (error) {
         if (error instanceof StoreError) throw error;
-        failure ??= unopened(`The secret ${owner.name}`, error);
+        failure ??= openError(`The secret ${owner.name}`, error);
       }
     }
     if (failure) throw failure;
-    return old.length;
+    return oldValues.length;
   }
 
   async #revisions(tenant: string, names: readonly string[], until: number | ''): Promise<PinOutcome> {
@@ -202,7 +202,7 @@ export class Secrets {
   }
 
   /** Values that stored versions refer to, as `<name>@<revision>`. */
-  async #used(tenant: string): Promise<Set<string>> {
+  async #usedValues(tenant: string): Promise<Set<string>> {
     const used = new Set<string>();
     for (const { secrets } of await this.#functions.runnableVersions(tenant)) {
       for (const [secret, revision] of Object.entries(secrets ?? {})) used.add(`${secret}@${revision}`);

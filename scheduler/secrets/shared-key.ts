@@ -2,33 +2,33 @@ import type { Store } from '../store/store.ts';
 import type { MasterKeys } from './master-keys.ts';
 
 /** The parts of the scheduler that describe the other machines. */
-interface Shared {
+interface SchedulerParts {
   readonly store: Store;
   readonly machines: { list(): Promise<readonly { readonly name: string; readonly alive: boolean }[]> };
 }
 
 /** Id of the master key of the other machines that run now; null when none runs, or none has stored the id of its key. */
-export async function keyOfOthers({ store, machines }: Shared, machine: string): Promise<string | null> {
-  const others = (await machines.list()).some(({ alive, name }) => alive && name !== machine);
-  return others ? await store.call((redis) => redis.get(store.keys.masterKey)) : null;
+export async function keyOfOthers({ store, machines }: SchedulerParts, machine: string): Promise<string | null> {
+  const hasOthers = (await machines.list()).some(({ alive, name }) => alive && name !== machine);
+  return hasOthers ? await store.call((redis) => redis.get(store.keys.masterKey)) : null;
 }
 
 /**
- * Checks that this gateway has the master key of the other machines, and stores the id of its own for them. This machine may seal under another
- * key while it still has theirs, as during a rotation.
+ * Checks that this gateway has the master key of the other machines, and stores the id of this gateway's key for them. The gateway may seal
+ * under another key while it still has their key, as during a rotation.
  * @throws when other machines use a key that this one lacks
  */
-export async function agreeOnMasterKey(shared: Shared, masterKeys: MasterKeys, machine: string): Promise<void> {
+export async function agreeOnMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
   const { id } = await masterKeys.first();
   const { store } = shared;
-  const noted = await store.call((redis) => redis.set(store.keys.masterKey, id, 'NX', 'GET'));
-  if (noted === null || noted === id) return;
+  const storedId = await store.call((redis) => redis.set(store.keys.masterKey, id, 'NX', 'GET'));
+  if (storedId === null || storedId === id) return;
   await assertMasterKey(shared, masterKeys, machine);
   await store.call((redis) => redis.set(store.keys.masterKey, id));
 }
 
 /** @throws when other machines use a master key that this one lacks */
-export async function assertMasterKey(shared: Shared, masterKeys: MasterKeys, machine: string): Promise<void> {
+export async function assertMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
   const id = await keyOfOthers(shared, machine);
   if (id === null || (await masterKeys.byId(id)) !== null) return;
   throw new Error(

@@ -4,8 +4,8 @@ import { Redis, type RedisOptions } from 'ioredis';
 const MAX_RECONNECT_DELAY_MS = 500;
 
 /**
- * Connections reconnect for ever with short pauses and never give up a command by themselves, as BullMQ requires; a store gives up those of its
- * own connection and repeats its calls. There is no `commandTimeout`, since it would interrupt blocking commands.
+ * Connections reconnect for ever with short pauses and never give up a command by themselves, as BullMQ requires. A store makes its own
+ * connection give up commands, and repeats its calls. There is no `commandTimeout`, since it would interrupt blocking commands.
  */
 export function connectionOptions(): RedisOptions {
   return {

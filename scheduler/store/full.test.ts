@@ -50,7 +50,7 @@ describe('Redis at its memory limit', () => {
     await subscription.ready;
     const broadcast = (text: string) =>
       messaging.broadcasts.broadcast('t', 'topic', { sender: 's', message: { text } });
-    // On a connection of its own: Redis keeps a buffer of that size for a connection that has sent so much.
+    // A connection of its own sends the filler, since Redis keeps a large buffer for a connection that has sent so much.
     const filling = client.duplicate();
     await filling.set('filler', Buffer.alloc(8 * 2 ** 20));
     await filling.quit();

@@ -10,12 +10,12 @@ describe('the clock of the platform', () => {
   let ownStep: number;
   let redisStep: number;
   let clock: PlatformClock;
-  const hear = () => {
+  const hearRedis = () => {
     const askedAt = clock.steadyTime();
     elapsed += 2;
     clock.adjust(START + elapsed - 1 + redisStep, askedAt);
   };
-  const isAt = (time: number, what: string) =>
+  const assertAt = (time: number, what: string) =>
     assert.ok(Math.abs(clock.now() - time) <= 3, `${what}: ${clock.now() - time}`);
   beforeEach(() => {
     [elapsed, ownStep, redisStep] = [0, 0, 0];
@@ -26,49 +26,49 @@ describe('the clock of the platform', () => {
     ownStep = -HOUR_MS;
     assert.equal(clock.now(), START - HOUR_MS);
     ownStep = 30;
-    hear();
+    hearRedis();
     assert.equal(clock.now(), START + elapsed + 30);
   });
 
   it('goes on when the own clock steps back and forward again', () => {
-    hear();
+    hearRedis();
     for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
       ownStep = step;
       elapsed += 500;
-      isAt(START + elapsed, 'before Redis is heard');
-      hear();
-      isAt(START + elapsed, 'afterwards');
+      assertAt(START + elapsed, 'before Redis is heard');
+      hearRedis();
+      assertAt(START + elapsed, 'afterwards');
     }
   });
 
   it('is that of Redis for a process whose own clock is wrong from the beginning', () => {
     ownStep = -HOUR_MS;
-    hear();
+    hearRedis();
     elapsed += 10_000;
-    isAt(START + elapsed, 'it goes on');
+    assertAt(START + elapsed, 'it goes on');
     ownStep = 0;
-    hear();
+    hearRedis();
     assert.equal(clock.now(), START + elapsed);
   });
 
   it('goes on when the clock of Redis alone steps back and forward again', () => {
-    hear();
+    hearRedis();
     for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
       redisStep = step;
       elapsed += 500;
-      hear();
-      isAt(START + elapsed, `${step}`);
+      hearRedis();
+      assertAt(START + elapsed, `${step}`);
     }
   });
 
   it('steps when both have stepped', () => {
-    hear();
+    hearRedis();
     [ownStep, redisStep] = [-HOUR_MS, -HOUR_MS];
     elapsed += 500;
-    hear();
-    isAt(START + elapsed - HOUR_MS, 'back');
+    hearRedis();
+    assertAt(START + elapsed - HOUR_MS, 'back');
     [ownStep, redisStep] = [0, 0];
-    hear();
-    isAt(START + elapsed, 'forward');
+    hearRedis();
+    assertAt(START + elapsed, 'forward');
   });
 });

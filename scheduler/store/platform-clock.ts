@@ -12,7 +12,7 @@ export interface ClockSources {
 /**
  * The platform's time: this process's estimate of the time of Redis, which all processes share. A process whose own clock steps, or is wrong
  * from the beginning, therefore neither makes invocations that other processes find overdue, nor ends theirs too early. While the process's
- * own clock agrees with the estimate, it gives the time, because it is finer.
+ * own clock agrees with the estimate, that clock gives the time, because it is finer.
  *
  * When only the clock of Redis steps, the process goes on with its own. When both step, as on a single machine, the platform's time steps.
  */

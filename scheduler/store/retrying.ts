@@ -10,35 +10,35 @@ export function retrying(
   onError: (error: unknown) => void,
 ): { run(): Promise<void>; stop(): void } {
   let running: Promise<void> | undefined;
-  let again = false;
-  let stopped = false;
+  let isRequested = false;
+  let isStopped = false;
   let retry: NodeJS.Timeout | undefined;
 
-  const runs = async (): Promise<void> => {
+  const runRepeatedly = async (): Promise<void> => {
     do {
-      again = false;
+      isRequested = false;
       try {
         await work();
       } catch (error) {
-        if (stopped) break;
+        if (isStopped) break;
         onError(error);
         clearTimeout(retry);
         retry = setTimeout(() => void run(), RETRY_MS);
       }
-    } while (again && !stopped);
+    } while (isRequested && !isStopped);
     running = undefined;
   };
   const run = (): Promise<void> => {
     clearTimeout(retry);
-    if (stopped) return Promise.resolve();
-    again = true;
-    running ??= runs();
+    if (isStopped) return Promise.resolve();
+    isRequested = true;
+    running ??= runRepeatedly();
     return running;
   };
   return {
     run,
     stop() {
-      stopped = true;
+      isStopped = true;
       clearTimeout(retry);
     },
   };

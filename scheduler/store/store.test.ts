@@ -31,15 +31,15 @@ describe('store', () => {
       const info = await store.redis.info('commandstats');
       return ['eval', 'evalsha'].map((name) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(info)?.[1] ?? 0));
     };
-    const both = async () => {
+    const callBoth = async () => {
       assert.equal(await store.script(ECHO, [], ['a']), 'a');
       assert.deepEqual(await store.scriptBuffers(ECHO_LIST, [], [bytes]), [bytes]);
       return counts();
     };
-    assert.deepEqual(await both(), [2, 0]);
-    assert.deepEqual(await both(), [2, 2]);
+    assert.deepEqual(await callBoth(), [2, 0]);
+    assert.deepEqual(await callBoth(), [2, 2]);
     await store.redis.script('FLUSH');
-    assert.deepEqual(await both(), [4, 4]);
+    assert.deepEqual(await callBoth(), [4, 4]);
   });
 
   test('a command that Redis refuses fails as a StoreError with its cause', async () => {
@@ -173,14 +173,14 @@ describe('channels', () => {
   });
 
   const silent = { message: () => undefined, resumed: () => undefined };
-  const connected = async () => {
+  const connectReady = async () => {
     const connection = redis.connect();
     await connection.ping();
     return connection;
   };
 
   test('a channel that was left while Redis was away is not subscribed again', async () => {
-    const subscriber = await connected();
+    const subscriber = await connectReady();
     const channels = new Channels(subscriber);
     const stop = await channels.listen('left', silent);
     const resumed = Promise.withResolvers<void>();
@@ -189,13 +189,13 @@ describe('channels', () => {
     await once(subscriber, 'close');
     stop();
     await resumed.promise;
-    const client = await connected();
+    const client = await connectReady();
     assert.deepEqual(await client.pubsub('NUMSUB', 'left', 'kept'), ['left', 0, 'kept', 1]);
     channels.close();
   });
 
   test('a subscription that Redis refuses fails, and leaves no listener', async () => {
-    const subscriber = await connected();
+    const subscriber = await connectReady();
     await subscriber.call('ACL', 'SETUSER', 'deaf', 'on', 'nopass', '+@all', '~*', 'resetchannels');
     await subscriber.auth('deaf', '');
     const channels = new Channels(subscriber);
@@ -207,7 +207,7 @@ describe('channels', () => {
   });
 
   test('a subscription that Redis confirms only after the deadline reports that it is active', async (t) => {
-    const subscriber = await connected();
+    const subscriber = await connectReady();
     const channels = new Channels(subscriber);
     const resumed = Promise.withResolvers<void>();
     process.kill(redis.pid ?? assert.fail(), 'SIGSTOP');

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TurnCalls } from './turn-calls.ts';
 
-/** Doubles numbers; refuses odd ones. */
+/** `turns` doubles numbers and refuses odd ones; `calls` has the items of each call. */
 function doubling(size: (item: number) => number) {
   const calls: number[][] = [];
   const turns = new TurnCalls<number, number>({

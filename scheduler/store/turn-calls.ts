@@ -6,7 +6,7 @@ export interface TurnCallsOptions<Item, Answer> {
   readonly call: (items: readonly Item[]) => Promise<readonly (() => Answer)[]>;
 }
 
-interface Waiting<Item, Answer> {
+interface WaitingItem<Item, Answer> {
   readonly item: Item;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
@@ -19,7 +19,7 @@ interface Waiting<Item, Answer> {
  */
 export class TurnCalls<Item, Answer> {
   readonly #options: TurnCallsOptions<Item, Answer>;
-  #waiting: Waiting<Item, Answer>[] = [];
+  #waiting: WaitingItem<Item, Answer>[] = [];
 
   constructor(options: TurnCallsOptions<Item, Answer>) {
     this.#options = options;
@@ -47,7 +47,7 @@ export class TurnCalls<Item, Answer> {
     void this.#call(waiting.slice(start));
   }
 
-  async #call(waiting: readonly Waiting<Item, Answer>[]): Promise<void> {
+  async #call(waiting: readonly WaitingItem<Item, Answer>[]): Promise<void> {
     try {
       const answers = await this.#options.call(waiting.map(({ item }) => item));
       for (const [i, one] of waiting.entries()) settle(one, answers[i]);
@@ -57,7 +57,7 @@ export class TurnCalls<Item, Answer> {
   }
 }
 
-function settle<Answer>({ resolve, reject }: Waiting<unknown, Answer>, answer: (() => Answer) | undefined): void {
+function settle<Answer>({ resolve, reject }: WaitingItem<unknown, Answer>, answer: (() => Answer) | undefined): void {
   try {
     if (answer === undefined) throw new Error('The call has no answer for this item.');
     resolve(answer());

@@ -10,7 +10,7 @@ export class Vital {
   readonly #connect: () => Redis;
   readonly #options: StoreOptions;
   #store: Store | undefined;
-  #closed = false;
+  #isClosed = false;
   #channels: { readonly channels: Channels; readonly connection: Redis } | undefined;
 
   constructor(connect: () => Redis, options: StoreOptions) {
@@ -32,7 +32,7 @@ export class Vital {
   }
 
   close(): void {
-    this.#closed = true;
+    this.#isClosed = true;
     this.#channels?.channels.close();
     this.#channels?.connection.disconnect();
     this.#store?.redis.disconnect();
@@ -42,7 +42,7 @@ export class Vital {
     const connection = this.#connect();
     // The calls that need the connection report its errors.
     connection.on('error', () => undefined);
-    if (this.#closed) connection.disconnect();
+    if (this.#isClosed) connection.disconnect();
     return connection;
   }
 }

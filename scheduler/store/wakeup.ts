@@ -1,16 +1,16 @@
 /** A flag that one task waits for and others set. It remembers one `set` while no task waits. */
 export class Wakeup {
-  #set = false;
+  #isSet = false;
   #wake: (() => void) | undefined;
 
   set(): void {
-    this.#set = true;
+    this.#isSet = true;
     this.#wake?.();
   }
 
   /** Waits until the flag is set (and clears it), the time is over, or the signal aborts. Resolves to true if the flag was set. */
   async wait(timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
-    if (!this.#set && !signal?.aborted) {
+    if (!this.#isSet && !signal?.aborted) {
       let timer: NodeJS.Timeout | undefined;
       let stop: (() => void) | undefined;
       try {
@@ -26,8 +26,8 @@ export class Wakeup {
         this.#wake = undefined;
       }
     }
-    const set = this.#set;
-    this.#set = false;
-    return set;
+    const wasSet = this.#isSet;
+    this.#isSet = false;
+    return wasSet;
   }
 }

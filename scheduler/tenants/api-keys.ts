@@ -71,7 +71,7 @@ interface CachedKey {
 export class ApiKeys {
   readonly #store: Store;
   readonly #cached = new Map<string, CachedKey>();
-  readonly #asked = new Map<string, Promise<Authentication>>();
+  readonly #pendingQueries = new Map<string, Promise<Authentication>>();
 
   constructor(store: Store) {
     this.#store = store;
@@ -84,14 +84,14 @@ export class ApiKeys {
     const cached = this.#cached.get(sha256);
     const now = this.#store.clock();
     if (cached !== undefined && cached.from <= now && now < cached.until) {
-      this.#used(sha256, cached);
+      this.#noteUse(sha256, cached);
       return { kind: 'valid', holder: cached.holder };
     }
     // Concurrent requests with one key share one query.
-    let asked = this.#asked.get(sha256);
+    let asked = this.#pendingQueries.get(sha256);
     if (asked === undefined) {
-      asked = this.#ask(sha256).finally(() => this.#asked.delete(sha256));
-      this.#asked.set(sha256, asked);
+      asked = this.#ask(sha256).finally(() => this.#pendingQueries.delete(sha256));
+      this.#pendingQueries.set(sha256, asked);
     }
     return asked;
   }
@@ -118,26 +118,30 @@ export class ApiKeys {
     const apiKey = newApiKey();
     const sha256 = hashKey(apiKey);
     const now = this.#store.clock();
-    const ordered = SCOPES.filter((scope) => scopes.includes(scope));
+    const orderedScopes = SCOPES.filter((scope) => scopes.includes(scope));
     const fields = {
       tenant,
       name,
-      scopes: ordered.join(' '),
+      scopes: orderedScopes.join(' '),
       createdAt: new Date(now).toISOString(),
       ...(expiresAt !== undefined && { expiresAt: String(expiresAt) }),
     };
     const forgottenAt = expiresAt === undefined ? '' : expiresAt + EXPIRED_KEPT_MS;
     const record = JSON.stringify(Object.entries(fields).flat());
     const id = keyIdOf(sha256);
-    const act = this.#act(actor, tenant, 'key.create', id, { name, scopes: ordered, expiresAt: isoOf(expiresAt) });
+    const act = this.#act(actor, tenant, 'key.create', id, {
+      name,
+      scopes: orderedScopes,
+      expiresAt: isoOf(expiresAt),
+    });
     const reply = await this.#store.script(
       SCRIPTS.create,
       [keys.apiKeys(tenant), keys.tenant(tenant), keys.apiKey(sha256), ...act.keys],
-      [...this.#room(now), id, sha256, forgottenAt, record, ...act.fields],
+      [...this.#roomArguments(now), id, sha256, forgottenAt, record, ...act.fields],
     );
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = {
-      ...{ id, tenant, name, scopes: ordered, createdAt: now },
+      ...{ id, tenant, name, scopes: orderedScopes, createdAt: now },
       ...{ expiresAt: expiresAt ?? null, lastUsedAt: null },
     };
     return { kind: 'created', apiKey, key };
@@ -146,24 +150,24 @@ export class ApiKeys {
   /** Creates a key with the same name, scopes and expiry; the old key works for `graceMs` longer. `unknown`: the old key has ended. */
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
-    const old = await this.#hashOf(tenant, id);
+    const oldSha256 = await this.#hashOf(tenant, id);
     // Read before the script runs: no later failure may withhold the new key.
-    const record = old === null ? null : await this.#record(old);
-    if (old === null || record === null) return { kind: 'unknown' };
+    const record = oldSha256 === null ? null : await this.#record(oldSha256);
+    if (oldSha256 === null || record === null) return { kind: 'unknown' };
     const apiKey = newApiKey();
     const sha256 = hashKey(apiKey);
     const now = this.#store.clock();
     const act = this.#act(actor, tenant, 'key.rotate', id, { by: keyIdOf(sha256), graceMs });
     const reply = await this.#store.script(
       SCRIPTS.rotate,
-      [keys.apiKeys(tenant), keys.apiKey(old), keys.apiKey(sha256), ...act.keys],
+      [keys.apiKeys(tenant), keys.apiKey(oldSha256), keys.apiKey(sha256), ...act.keys],
       [
-        ...this.#room(now),
+        ...this.#roomArguments(now),
         ...[id, keyIdOf(sha256), sha256, new Date(now).toISOString()],
         ...[now + graceMs, EXPIRED_KEPT_MS, ...act.fields],
       ],
     );
-    this.#cached.delete(old);
+    this.#cached.delete(oldSha256);
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = { ...record, id: keyIdOf(sha256), createdAt: now, lastUsedAt: null };
     return { kind: 'created', apiKey, key };
@@ -187,7 +191,7 @@ export class ApiKeys {
       SCRIPTS.remove,
       [keys.apiKeys(tenant), keys.apiKey(sha256), keys.reply(randomUUID()), ...act.keys],
       [
-        ...this.#room(this.#store.clock()),
+        ...this.#roomArguments(this.#store.clock()),
         ...[id, options.keepLast === true ? LASTING_MS : '', REPLY_MS, ...act.fields],
       ],
     );
@@ -203,12 +207,12 @@ export class ApiKeys {
     if (record === null || record.name !== '') return;
     const { keys } = this.#store;
     const { id, tenant } = record;
-    const ordered = SCOPES.filter((scope) => scopes.includes(scope));
-    const act = this.#act(actor, tenant, 'key.adopt', id, { name, scopes: ordered });
+    const orderedScopes = SCOPES.filter((scope) => scopes.includes(scope));
+    const act = this.#act(actor, tenant, 'key.adopt', id, { name, scopes: orderedScopes });
     await this.#store.script(
       SCRIPTS.adopt,
       [keys.apiKeys(tenant), keys.apiKey(sha256), ...act.keys],
-      [id, sha256, name, ordered.join(' '), ...act.fields],
+      [id, sha256, name, orderedScopes.join(' '), ...act.fields],
     );
     this.#cached.delete(sha256);
   }
@@ -229,12 +233,12 @@ export class ApiKeys {
     const cached: CachedKey = { holder, from: askedAt, until, usedMinute };
     if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
     this.#cached.set(sha256, cached);
-    this.#used(sha256, cached);
+    this.#noteUse(sha256, cached);
     return { kind: 'valid', holder };
   }
 
   /** Stores the last use, once a minute and without delaying the request. */
-  #used(sha256: string, cached: CachedKey): void {
+  #noteUse(sha256: string, cached: CachedKey): void {
     const minute = minuteOf(this.#store.clock());
     if (minute <= cached.usedMinute) return;
     cached.usedMinute = minute;
@@ -275,7 +279,7 @@ export class ApiKeys {
   }
 
   /** The arguments of `scripts/include/room.lua`. */
-  #room(now: number): readonly (string | number)[] {
+  #roomArguments(now: number): readonly (string | number)[] {
     return [this.#store.keys.apiKey(''), now, MAX_KEYS];
   }
 }

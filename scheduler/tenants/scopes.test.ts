@@ -4,8 +4,10 @@ import { includesScope, includesScopes, SCOPES } from './scopes.ts';
 
 describe('scopes', () => {
   it('admin includes invoke and deploy, operator includes all, and other scopes include only themselves', () => {
-    const had = Object.fromEntries(SCOPES.map((own) => [own, SCOPES.filter((scope) => includesScope([own], scope))]));
-    assert.deepEqual(had, {
+    const includedScopes = Object.fromEntries(
+      SCOPES.map((own) => [own, SCOPES.filter((scope) => includesScope([own], scope))]),
+    );
+    assert.deepEqual(includedScopes, {
       invoke: ['invoke'],
       deploy: ['deploy'],
       admin: ['invoke', 'deploy', 'admin'],

@@ -15,18 +15,18 @@ const MINUTE = 60_000;
 describe('tenants and their keys', () => {
   let redis: TestRedis;
   let now = 0;
-  const store = () => new Store(redis.connect(), { clock: () => now });
-  const keysOf = () => new ApiKeys(store());
+  const newStore = () => new Store(redis.connect(), { clock: () => now });
+  const newApiKeys = () => new ApiKeys(newStore());
   let tenants: Tenants;
   before(async () => {
-    // Redis counts its own time: a clock from before the tests of other files in this process would be behind.
+    // Redis has its own clock, so this one starts at the present: the tests of other files in this process may have run for long.
     now = Math.floor(Date.now() / MINUTE) * MINUTE + MINUTE / 2;
     redis = await TestRedis.start();
-    tenants = new Tenants(store());
+    tenants = new Tenants(newStore());
   });
   after(() => redis.stop());
 
-  const made = (outcome: CreateKeyOutcome) => {
+  const assertCreated = (outcome: CreateKeyOutcome) => {
     assert.equal(outcome.kind, 'created');
     return outcome as Extract<CreateKeyOutcome, { kind: 'created' }>;
   };
@@ -64,8 +64,8 @@ describe('tenants and their keys', () => {
 
   it('a key authenticates by its hash', async () => {
     await tenants.ensure('acme');
-    const keys = keysOf();
-    const { apiKey, key } = made(await keys.create('acme', { name: 'ci', scopes: ['deploy', 'invoke'] }));
+    const keys = newApiKeys();
+    const { apiKey, key } = assertCreated(await keys.create('acme', { name: 'ci', scopes: ['deploy', 'invoke'] }));
     assert.match(apiKey, /^pie_[0-9A-Za-z]{32}$/);
     assert.deepEqual(await keys.authenticate(apiKey), {
       kind: 'valid',
@@ -82,9 +82,9 @@ describe('tenants and their keys', () => {
 
   it('a removed key and the keys of a suspended tenant stop working at once in this process, and within 2 s in others', async () => {
     await tenants.ensure('gone');
-    const [here, there] = [keysOf(), keysOf()];
-    const { apiKey, key } = made(await here.create('gone', { name: 'a', scopes: ['invoke'] }));
-    const other = made(await here.create('gone', { name: 'b', scopes: ['invoke'] }));
+    const [here, there] = [newApiKeys(), newApiKeys()];
+    const { apiKey, key } = assertCreated(await here.create('gone', { name: 'a', scopes: ['invoke'] }));
+    const other = assertCreated(await here.create('gone', { name: 'b', scopes: ['invoke'] }));
     const kinds = async (apiKey: string) =>
       (await Promise.all([here, there].map((keys) => keys.authenticate(apiKey)))).map(({ kind }) => kind);
     assert.deepEqual(await kinds(apiKey), ['valid', 'valid']);
@@ -102,8 +102,8 @@ describe('tenants and their keys', () => {
 
   it('a clock that steps back by an hour does not prolong the cache of a key', async () => {
     await tenants.ensure('back');
-    const keys = keysOf();
-    const { apiKey } = made(await keys.create('back', { name: 'a', scopes: ['invoke'] }));
+    const keys = newApiKeys();
+    const { apiKey } = assertCreated(await keys.create('back', { name: 'a', scopes: ['invoke'] }));
     assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
     await tenants.change('back', { suspended: true });
     now -= 60 * MINUTE;
@@ -116,8 +116,10 @@ describe('tenants and their keys', () => {
 
   it('for a week, an expired key is distinguished from an unknown one', async () => {
     await tenants.ensure('brief');
-    const keys = keysOf();
-    const { apiKey, key } = made(await keys.create('brief', { name: 'a', scopes: ['invoke'], expiresAt: now + 1000 }));
+    const keys = newApiKeys();
+    const { apiKey, key } = assertCreated(
+      await keys.create('brief', { name: 'a', scopes: ['invoke'], expiresAt: now + 1000 }),
+    );
     assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
     now += 1000;
     assert.deepEqual(await keys.authenticate(apiKey), { kind: 'expired', at: now });
@@ -125,15 +127,17 @@ describe('tenants and their keys', () => {
       (await keys.list('brief')).map(({ id }) => id),
       [key.id],
     );
-    const left = await redis.connect().pttl(`pie:key:${await redis.connect().hget('pie:tenant-keys:brief', key.id)}`);
-    assert.ok(Math.abs(left - EXPIRED_KEPT_MS) < 2 * MINUTE, `${left} ms`);
+    const remainingMs = await redis
+      .connect()
+      .pttl(`pie:key:${await redis.connect().hget('pie:tenant-keys:brief', key.id)}`);
+    assert.ok(Math.abs(remainingMs - EXPIRED_KEPT_MS) < 2 * MINUTE, `${remainingMs} ms`);
   });
 
   it('after a rotation both keys work until the grace period or the expiry of the old key ends', async () => {
     await tenants.ensure('turn');
-    const keys = keysOf();
-    const old = made(await keys.create('turn', { name: 'ci', scopes: ['admin'] }));
-    const next = made(await keys.rotate('turn', old.key.id, MINUTE));
+    const keys = newApiKeys();
+    const old = assertCreated(await keys.create('turn', { name: 'ci', scopes: ['admin'] }));
+    const next = assertCreated(await keys.rotate('turn', old.key.id, MINUTE));
     assert.deepEqual({ ...next.key, id: '', createdAt: 0 }, { ...old.key, id: '', createdAt: 0 });
     assert.equal((await keys.authenticate(old.apiKey)).kind, 'valid');
     assert.equal((await keys.authenticate(next.apiKey)).kind, 'valid');
@@ -141,47 +145,47 @@ describe('tenants and their keys', () => {
     assert.equal((await keys.authenticate(old.apiKey)).kind, 'expired');
     assert.equal((await keys.authenticate(next.apiKey)).kind, 'valid');
     assert.equal((await keys.rotate('turn', old.key.id, MINUTE)).kind, 'unknown');
-    const ending = made(await keys.create('turn', { name: 'x', scopes: ['invoke'], expiresAt: now + 10 }));
-    const after = made(await keys.rotate('turn', ending.key.id, MINUTE));
+    const ending = assertCreated(await keys.create('turn', { name: 'x', scopes: ['invoke'], expiresAt: now + 10 }));
+    const after = assertCreated(await keys.rotate('turn', ending.key.id, MINUTE));
     assert.equal(after.key.expiresAt, now + 10);
     assert.equal((await keys.get('turn', ending.key.id))?.expiresAt, now + 10);
   });
 
   it('keepLast refuses to remove the last lasting key that administers a tenant', async () => {
     await tenants.ensure('last');
-    const keys = keysOf();
-    const admin = made(await keys.create('last', { name: 'a', scopes: ['admin'] }));
-    const plain = made(await keys.create('last', { name: 'b', scopes: ['invoke', 'deploy'] }));
-    const brief = made(await keys.create('last', { name: 'c', scopes: ['operator'], expiresAt: now + 1000 }));
+    const keys = newApiKeys();
+    const admin = assertCreated(await keys.create('last', { name: 'a', scopes: ['admin'] }));
+    const plain = assertCreated(await keys.create('last', { name: 'b', scopes: ['invoke', 'deploy'] }));
+    const brief = assertCreated(await keys.create('last', { name: 'c', scopes: ['operator'], expiresAt: now + 1000 }));
     now += 1000;
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last');
     assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
     assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
-    made(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
+    assertCreated(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'the other key expires too soon');
-    const next = made(await keys.rotate('last', admin.key.id, MINUTE));
+    const next = assertCreated(await keys.rotate('last', admin.key.id, MINUTE));
     assert.equal(
       await keys.remove('last', next.key.id, { keepLast: true }),
       'last',
       'the rotated key expires too soon',
     );
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'removed');
-    made(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + 1441 * MINUTE }));
+    assertCreated(await keys.create('last', { name: 'e', scopes: ['operator'], expiresAt: now + 1441 * MINUTE }));
     assert.equal(await keys.remove('last', next.key.id, { keepLast: true }), 'removed');
   });
 
   it('creation, rotation and removal of a key each write one entry to the audit log', async () => {
     await tenants.ensure('acts');
-    const [keys, audit] = [keysOf(), new AuditLog(store())];
+    const [keys, audit] = [newApiKeys(), new AuditLog(newStore())];
     const acts = async () =>
       (await audit.read({ tenant: 'acts', limit: 10 })).map(({ actor, action, target, details }) => [
         ...[actor, action, target],
         details,
       ]);
-    const { key } = made(
+    const { key } = assertCreated(
       await keys.create('acts', { name: 'a', scopes: ['invoke'], expiresAt: now + MINUTE }, 'key_1'),
     );
-    const next = made(await keys.rotate('acts', key.id, 0, 'key_2'));
+    const next = assertCreated(await keys.rotate('acts', key.id, 0, 'key_2'));
     assert.equal((await keys.rotate('acts', key.id, 0, 'key_2')).kind, 'unknown');
     assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'removed');
     assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'unknown');
@@ -195,21 +199,21 @@ describe('tenants and their keys', () => {
 
   it('a tenant has at most MAX_KEYS keys, and expired ones make room', async () => {
     await tenants.ensure('many');
-    const keys = keysOf();
+    const keys = newApiKeys();
     const expiring = { name: 'a', scopes: SCOPES, expiresAt: now + 1000 };
     for (let i = 0; i < MAX_KEYS; i++)
-      made(await keys.create('many', i === 0 ? expiring : { name: 'a', scopes: ['invoke'] }));
+      assertCreated(await keys.create('many', i === 0 ? expiring : { name: 'a', scopes: ['invoke'] }));
     assert.equal((await keys.create('many', { name: 'a', scopes: ['invoke'] })).kind, 'full');
     now += 1000;
-    made(await keys.create('many', { name: 'a', scopes: ['invoke'] }));
+    assertCreated(await keys.create('many', { name: 'a', scopes: ['invoke'] }));
     assert.equal((await keys.list('many')).length, MAX_KEYS);
   });
 
   it('the last use of a key is written once a minute, and a use does not restore a removed key', async () => {
     await tenants.ensure('used');
-    const connection = store();
+    const connection = newStore();
     const keys = new ApiKeys(connection);
-    const { apiKey, key } = made(await keys.create('used', { name: 'a', scopes: ['invoke'] }));
+    const { apiKey, key } = assertCreated(await keys.create('used', { name: 'a', scopes: ['invoke'] }));
     const lastUse = async () => (await keys.get('used', key.id))?.lastUsedAt ?? null;
     assert.equal(await lastUse(), null);
     await keys.authenticate(apiKey);
@@ -237,14 +241,14 @@ describe('tenants and their keys', () => {
 
   it('a full Redis refuses new keys and tenants, and accepts removals and audit entries', async () => {
     await tenants.ensure('full');
-    const [keys, audit] = [keysOf(), new AuditLog(store())];
-    const { apiKey, key } = made(await keys.create('full', { name: 'a', scopes: ['invoke'] }));
+    const [keys, audit] = [newApiKeys(), new AuditLog(newStore())];
+    const { apiKey, key } = assertCreated(await keys.create('full', { name: 'a', scopes: ['invoke'] }));
     const connection = redis.connect();
     await connection.config('SET', 'maxmemory', '1mb');
     try {
-      const full = (error: unknown) => error instanceof StoreError && error.full;
-      await assert.rejects(keys.create('full', { name: 'b', scopes: ['invoke'] }), full);
-      await assert.rejects(tenants.create('one-more'), full);
+      const isFull = (error: unknown) => error instanceof StoreError && error.full;
+      await assert.rejects(keys.create('full', { name: 'b', scopes: ['invoke'] }), isFull);
+      await assert.rejects(tenants.create('one-more'), isFull);
       assert.equal((await keys.authenticate(apiKey)).kind, 'valid');
       assert.equal(await keys.remove('full', key.id), 'removed');
       await audit.record('key_1', 'full', 'key.remove', key.id);
@@ -255,7 +259,7 @@ describe('tenants and their keys', () => {
   });
 
   it('the audit log is read backwards, for one tenant or for all', async () => {
-    const audit = new AuditLog(store());
+    const audit = new AuditLog(newStore());
     for (let i = 0; i < 5; i++) await audit.record('key_1', i % 2 === 0 ? 'even' : 'odd', 'quota.set', `q${i}`, { i });
     const [newest, second] = await audit.read({ limit: 2 });
     assert.deepEqual(newest, {
@@ -278,7 +282,7 @@ describe('tenants and their keys', () => {
   });
 
   it('frequent acts of one kind do not displace the others, and both are read in one order', async () => {
-    const audit = new AuditLog(store());
+    const audit = new AuditLog(newStore());
     for (let i = 0; i < 3; i++) {
       await audit.record('key_1', 'flood', 'quota.set', `q${i}`);
       await audit.record('key_2', 'flood', 'alias.set', `a${i}`);
@@ -302,12 +306,15 @@ describe('tenants and their keys', () => {
   });
 
   it('an act without a connection does not fail, and its full text is reported as an error', async () => {
-    const told: Error[] = [];
+    const reported: Error[] = [];
     const connection = redis.connect();
-    const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), (error) => told.push(error));
+    const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), (error) => reported.push(error));
     await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 1 });
     connection.disconnect();
     await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 2 });
-    assert.match(told.map(String).join(), /^UnrecordedAct: .*key_1 did quota.set to kv-pages of gone \({"limit":2}\)$/);
+    assert.match(
+      reported.map(String).join(),
+      /^UnrecordedAct: .*key_1 did quota.set to kv-pages of gone \({"limit":2}\)$/,
+    );
   });
 });

@@ -56,13 +56,13 @@ export async function hold(scheduler: Scheduler, id: string, runtimeId: string):
   const { keys, redis } = store;
   await registerRuntime(store, runtimeId);
   // Adds one slot at a time, so that few others are admitted; more where a reserve takes the slots.
-  for (let before = -1, more = 1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
+  for (let lastUsedSlots = -1, extraSlots = 1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
     const { usedSlots } = await admission.capacity();
-    more = usedSlots === before ? more * 2 : 1;
-    if (more > 1e6) throw new Error(`${id} is not admitted, however much room there is.`);
-    before = usedSlots;
+    extraSlots = usedSlots === lastUsedSlots ? extraSlots * 2 : 1;
+    if (extraSlots > 1e6) throw new Error(`${id} is not admitted, however much room there is.`);
+    lastUsedSlots = usedSlots;
     await redis.set(keys.alive(ROOM), '{"running":0}');
-    const room = { slots: usedSlots + more, starts: 1e6, overcommit: 1e6 };
+    const room = { slots: usedSlots + extraSlots, starts: 1e6, overcommit: 1e6 };
     await redis.hset(
       keys.runtimes,
       ROOM,

@@ -63,7 +63,7 @@ export class TestRedis {
   /** Ends the server with SIGKILL and waits for its exit. With an append-only file, acknowledged writes survive. */
   async kill(): Promise<void> {
     const server = this.#server;
-    if (this.#options.appendOnly && runs(server)) await this.#write(server);
+    if (this.#options.appendOnly && isRunning(server)) await this.#write(server);
     await this.#end();
   }
 
@@ -91,7 +91,7 @@ export class TestRedis {
     });
     failed.catch(() => undefined);
     this.#server = server;
-    await Promise.race([failed, this.#answering()]);
+    await Promise.race([failed, this.#untilAnswering()]);
   }
 
   /** Closes every connection, ends the server and removes its directory. */
@@ -104,7 +104,7 @@ export class TestRedis {
   async #end(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
-    if (!runs(server)) return;
+    if (!isRunning(server)) return;
     const exited = once(server, 'exit');
     server.kill('SIGKILL');
     await exited;
@@ -121,7 +121,7 @@ export class TestRedis {
     }
   }
 
-  async #answering(): Promise<void> {
+  async #untilAnswering(): Promise<void> {
     const until = performance.now() + READY_MS;
     const probe = openConnection(this.socket);
     try {
@@ -136,5 +136,5 @@ export class TestRedis {
   }
 }
 
-const runs = (server: ChildProcess | undefined): server is ChildProcess =>
+const isRunning = (server: ChildProcess | undefined): server is ChildProcess =>
   server !== undefined && server.exitCode === null && server.signalCode === null;

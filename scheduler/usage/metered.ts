@@ -30,10 +30,9 @@ function wholeNumber(units: number): number {
 
 /** The metered values by name, from the numbers in Redis. */
 export function meteredOf(units: readonly number[]): Record<MeteredName, number> {
-  return Object.fromEntries(METERED_FIELDS.map(({ name, units: one }, i) => [name, (units[i] ?? 0) / one])) as Record<
-    MeteredName,
-    number
-  >;
+  return Object.fromEntries(
+    METERED_FIELDS.map(({ name, units: divisor }, i) => [name, (units[i] ?? 0) / divisor]),
+  ) as Record<MeteredName, number>;
 }
 
 /**

@@ -34,7 +34,7 @@ interface Run {
   said: Usage;
   readonly before: Usage[];
   calls: (() => Promise<unknown>)[];
-  over: boolean;
+  isOver: boolean;
 }
 
 describe('metering', () => {
@@ -55,7 +55,7 @@ describe('metering', () => {
   async function begin(name: Name): Promise<Run> {
     const record = submission({ tenant: TENANTS[name], function: name, submittedAt: now, restartable: true });
     await scheduler.invocations.create(record);
-    return { ...(await attempt(record.id)), id: record.id, name, said: {}, before: [], calls: [], over: false };
+    return { ...(await attempt(record.id)), id: record.id, name, said: {}, before: [], calls: [], isOver: false };
   }
 
   async function attempt(id: string): Promise<Pick<Run, 'epoch' | 'seq' | 'usage'>> {
@@ -78,13 +78,13 @@ describe('metering', () => {
       said: {},
       before: [],
       calls: [],
-      over: false,
+      isOver: false,
     };
   }
 
   async function act(runs: Run[], { which, kind, spent }: Step): Promise<void> {
     const run = runs[which % runs.length];
-    if (run === undefined || (run.over && kind !== 'resend' && kind !== 'settle')) return;
+    if (run === undefined || (run.isOver && kind !== 'resend' && kind !== 'settle')) return;
     const { invocations } = scheduler;
     const { id, epoch, seq } = run;
     const call = async (work: () => Promise<unknown>) => {
@@ -120,12 +120,12 @@ describe('metering', () => {
       case 'finish': {
         spend(run, spent);
         const usage: Usage = { ...run.usage };
-        run.over = true;
+        run.isOver = true;
         run.said = usage;
         return call(() => invocations.finish(id, epoch, seq, { event: 'result', data: '{}' }, usage));
       }
       case 'settle': {
-        if (!run.over) return;
+        if (!run.isOver) return;
         spend(run, spent);
         const usage: Usage = { ...run.usage };
         const settle = () => invocations.settle({ id, tenant: TENANTS[run.name] }, epoch, usage);
@@ -135,7 +135,7 @@ describe('metering', () => {
         return;
       }
       case 'fail':
-        run.over = true;
+        run.isOver = true;
         await call(() => invocations.fail(id, 'runtime-lost', 'lost'));
         return assertLastEventHasUsage(id);
       case 'child':
@@ -184,8 +184,8 @@ describe('metering', () => {
         await runOnce('last');
         now += 60_000;
       }
-      const left = await store.redis.hkeys(`${account}:usage:latest`);
-      assert.ok(left.length <= 3, `${left}`);
+      const latestFields = await store.redis.hkeys(`${account}:usage:latest`);
+      assert.ok(latestFields.length <= 3, `${latestFields}`);
       assert.deepEqual(await store.redis.hkeys(`${account}:open`), ['*']);
       const rows = await usage.spans('acme', 'month', START, now, 'functions');
       assert.equal(new Set(rows.map((row) => row.function)).size, 12 * 40 + 1);
@@ -224,8 +224,8 @@ describe('metering', () => {
       await runOnce('tomorrow');
       const day = `${store.keys.account('acme')}:usage:day:${spanNumber('day', START)}`;
       assert.equal(await store.redis.hlen(day), 2049);
-      const [whole] = await usage.spans('acme', 'day', START, START, 'tenant');
-      assert.equal(whole?.counts.failed, 6);
+      const [tenantDay] = await usage.spans('acme', 'day', START, START, 'tenant');
+      assert.equal(tenantDay?.counts.failed, 6);
       const rows = await usage.spans('acme', 'day', START, START, 'functions');
       const failed = (name: string) => rows.find((row) => row.function === name)?.counts.failed;
       assert.deepEqual([failed('first'), failed('-'), failed('late')], [3, 3, undefined]);
@@ -265,21 +265,21 @@ describe('metering', () => {
   /** Asserts that the last event of an invocation that the platform ended has the record's usage. */
   async function assertLastEventHasUsage(id: string): Promise<void> {
     const event = (await scheduler.events.read(id, 0)).at(-1);
-    const told = JSON.parse(event?.data ?? '{}').usage ?? {};
+    const eventUsage = JSON.parse(event?.data ?? '{}').usage ?? {};
     const { usage } = (await scheduler.invocations.get(id)) ?? {};
-    for (const name of NAMES) assert.equal(told[name] ?? 0, usage?.[name] ?? 0, `${name} in the last event`);
+    for (const name of NAMES) assert.equal(eventUsage[name] ?? 0, usage?.[name] ?? 0, `${name} in the last event`);
   }
 
   async function check(runs: readonly Run[]): Promise<void> {
     const records = await Promise.all(runs.map(({ id }) => scheduler.invocations.get(id)));
     for (const [i, { said, before }] of runs.entries()) {
       for (const name of NAMES) {
-        const all = [...before, said].reduce((sum, one) => sum + (one[name] ?? 0), 0);
-        assert.equal(records[i]?.usage?.[name] ?? 0, all, `${name} of run ${i} over its attempts`);
+        const attemptsTotal = [...before, said].reduce((sum, one) => sum + (one[name] ?? 0), 0);
+        assert.equal(records[i]?.usage?.[name] ?? 0, attemptsTotal, `${name} of run ${i} over its attempts`);
       }
     }
     for (const tenant of ['acme', 'beta']) {
-      const own = records.filter((record) => record?.tenant === tenant);
+      const ofTenant = records.filter((record) => record?.tenant === tenant);
       for (const span of SPANS satisfies readonly Span[]) {
         const { usage } = scheduler;
         const rows = [
@@ -289,16 +289,17 @@ describe('metering', () => {
         // Minutes are kept for only three hours.
         if (span === 'minute' && now - START > 2 * 3_600_000) continue;
         for (const fn of [null, 'story', 'poem', 'other']) {
-          const of = own.filter((record) => fn === null || record?.function === fn);
+          const ofFunction = ofTenant.filter((record) => fn === null || record?.function === fn);
           for (const name of NAMES) {
-            const total = of.reduce((all, record) => all + Math.round((record?.usage?.[name] ?? 0) * 1000), 0) / 1000;
+            const total =
+              ofFunction.reduce((all, record) => all + Math.round((record?.usage?.[name] ?? 0) * 1000), 0) / 1000;
             assert.equal(Math.round(sum(rows, name, fn) * 1000) / 1000, total, `${tenant} ${span} ${fn} ${name}`);
           }
           const counted = {
-            invocations: of.length,
-            requests: of.filter((record) => record?.parent === null).length,
-            succeeded: of.filter((record) => record?.status === 'succeeded').length,
-            failed: of.filter((record) => record?.status === 'failed').length,
+            invocations: ofFunction.length,
+            requests: ofFunction.filter((record) => record?.parent === null).length,
+            succeeded: ofFunction.filter((record) => record?.status === 'succeeded').length,
+            failed: ofFunction.filter((record) => record?.status === 'failed').length,
           } as const;
           for (const [name, count] of Object.entries(counted)) {
             assert.equal(sum(rows, name as keyof UsageCounts, fn), count, `${tenant} ${span} ${fn} ${name}`);

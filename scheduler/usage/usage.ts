@@ -46,7 +46,7 @@ const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
 
 const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
-const NOTHING = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
+const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
 /** Reads the usage of tenants and their functions, which the scripts count. */
 export class UsageCounters {
@@ -59,20 +59,20 @@ export class UsageCounters {
   /**
    * The spans from the one that contains `from` to the one that contains `to`, oldest first. Empty and expired spans are left out.
    *
-   * @param which every function of the tenant, or the tenant as a whole.
+   * @param scope every function of the tenant, or the tenant as a whole.
    */
   async spans(
     tenant: string,
     span: Span,
     from: number,
     to: number,
-    which: 'functions' | 'tenant',
+    scope: 'functions' | 'tenant',
   ): Promise<SpanCounts[]> {
     const found: SpanCounts[] = [];
-    for await (const [at, window] of this.#windows(tenant, span, from, to, which === 'tenant' ? TENANT_FIELD : '')) {
+    for await (const [at, window] of this.#windows(tenant, span, from, to, scope === 'tenant' ? TENANT_FIELD : '')) {
       for (const [field, value] of window) {
-        if (!Array.isArray(value) || (field === TENANT_FIELD) !== (which === 'tenant')) continue;
-        found.push({ at, function: which === 'tenant' ? null : field, counts: toCounts(value) });
+        if (!Array.isArray(value) || (field === TENANT_FIELD) !== (scope === 'tenant')) continue;
+        found.push({ at, function: scope === 'tenant' ? null : field, counts: toCounts(value) });
       }
     }
     return found.sort((a, b) => a.at - b.at || ((a.function ?? '') < (b.function ?? '') ? -1 : 1));
@@ -118,7 +118,7 @@ function pairs(flat: unknown): [string, unknown][] {
 
 /** Counts by name, from a counter array of Redis. */
 export function toCounts(values: readonly unknown[]): UsageCounts {
-  const numbers = NOTHING.map((_, i) => Number(values[i] ?? 0));
+  const numbers = ZERO_COUNTS.map((_, i) => Number(values[i] ?? 0));
   const plain = Object.fromEntries(COUNT_NAMES.map((name, i) => [name, numbers[i] ?? 0]));
   return { ...plain, ...meteredOf(numbers.slice(COUNT_NAMES.length)) } as UsageCounts;
 }

@@ -12,30 +12,30 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
     ms: fc.integer({ min: 0, max: 400 }),
   });
   fc.assert(
-    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (most, steps) => {
-      const slots = new DeliverySlots(most);
+    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (maxTurns, steps) => {
+      const slots = new DeliverySlots(maxTurns);
       const active = new Map<string, number[]>();
       const promised = new Map<string, number>();
       let now = 0;
       for (const { tenant, enter, ms } of steps) {
         now += ms;
-        const mine = active.get(tenant) ?? [];
-        active.set(tenant, mine);
+        const activeSince = active.get(tenant) ?? [];
+        active.set(tenant, activeSince);
         if (!enter) {
-          const since = mine.shift();
+          const since = activeSince.shift();
           if (since !== undefined) slots.leave(tenant, now, now - since);
           continue;
         }
         const wait = slots.enter(tenant, now);
-        if (wait === 0) mine.push(now);
+        if (wait === 0) activeSince.push(now);
         else {
-          assert.equal(mine.length, most, 'a delivery waits although a turn is free');
+          assert.equal(activeSince.length, maxTurns, 'a delivery waits although a turn is free');
           assert.ok(wait <= 300_000);
           const at = now + wait;
           assert.ok(wait === 300_000 || at > (promised.get(tenant) ?? 0), 'two deliveries got the same time');
           promised.set(tenant, at);
         }
-        assert.ok(mine.length <= most);
+        assert.ok(activeSince.length <= maxTurns);
       }
       now += 10 ** 9;
       for (const [tenant, mine] of active) {
@@ -57,7 +57,7 @@ test("the waits follow the durations of the tenant's deliveries", () => {
     let now = 0;
     for (let i = 0; i < 20; i++) {
       assert.equal(slots.enter(tenant, now), 0);
-      // The state, which holds the durations, stays while another delivery was told a later time.
+      // The tenant's state, which holds the durations, stays as long as another delivery has been given a later time.
       assert.ok(slots.enter(tenant, now) > 0);
       slots.leave(tenant, now, tookMs);
     }

@@ -17,12 +17,12 @@ interface Tenant {
  * dead ones ask rarely. Pure: callers pass the time.
  */
 export class DeliverySlots {
-  readonly #most: number;
+  readonly #maxActive: number;
   readonly #tenants = new Map<string, Tenant>();
 
-  /** @param most concurrent deliveries of one tenant. */
-  constructor(most: number) {
-    this.#most = most;
+  /** @param maxActive concurrent deliveries of one tenant. */
+  constructor(maxActive: number) {
+    this.#maxActive = maxActive;
   }
 
   /** Number of tenants with stored state. */
@@ -34,11 +34,11 @@ export class DeliverySlots {
   enter(tenant: string, nowMs: number): number {
     const state = this.#tenants.get(tenant) ?? { active: 0, meanMs: FIRST_GUESS_MS, givenUntil: nowMs };
     this.#tenants.set(tenant, state);
-    if (state.active < this.#most) {
+    if (state.active < this.#maxActive) {
       state.active += 1;
       return 0;
     }
-    const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#most);
+    const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#maxActive);
     // Deliveries that ask again take further turns: without the bound, an outage would delay deliveries for hours after its end.
     state.givenUntil = Math.min(Math.max(nowMs, state.givenUntil) + spacingMs, nowMs + MAX_WAIT_MS);
     return Math.ceil(state.givenUntil - nowMs);

@@ -11,13 +11,13 @@ const reach = new Reach({ privateHosts: [{ host: '127.0.0.1' }] });
 /** Node's diagnostics channel for a client that has received a response's head. */
 const RESPONSE = 'http.client.response.finish';
 /** Bounds a test that hangs. */
-const UNTIL_HUNG = 20_000;
+const HANG_MS = 20_000;
 
-/** The outcome of a delivery to a server with this behaviour, which may end the delivery's time. */
-async function delivered(answer: (socket: Socket, timeOver: () => void) => void): Promise<Answer> {
+/** The outcome of a delivery to a server that behaves as `answer`, which can end the delivery's time by `timeOver`. */
+async function deliverTo(answer: (socket: Socket, timeOver: () => void) => void): Promise<Answer> {
   const time = new AbortController();
   const timeOver = () => time.abort();
-  const signal = AbortSignal.any([time.signal, AbortSignal.timeout(UNTIL_HUNG)]);
+  const signal = AbortSignal.any([time.signal, AbortSignal.timeout(HANG_MS)]);
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
     sockets.add(socket.on('error', () => undefined));
@@ -37,21 +37,21 @@ async function delivered(answer: (socket: Socket, timeOver: () => void) => void)
 test('a delivery ends on upgrades, resets, timeouts, and slow or endless responses', async () => {
   const refusal = 'the connection was closed before there was an answer';
   const upgrade = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n';
-  assert.deepEqual(await delivered((socket) => socket.write(upgrade)), { error: refusal });
-  assert.deepEqual(await delivered((socket) => socket.end()), { error: 'ECONNRESET' });
-  assert.deepEqual(await delivered((_socket, timeOver) => timeOver()), { error: 'no answer in time' });
+  assert.deepEqual(await deliverTo((socket) => socket.write(upgrade)), { error: refusal });
+  assert.deepEqual(await deliverTo((socket) => socket.end()), { error: 'ECONNRESET' });
+  assert.deepEqual(await deliverTo((_socket, timeOver) => timeOver()), { error: 'no answer in time' });
   const slow = (socket: Socket, timeOver: () => void) => {
-    const heard = () => {
-      unsubscribe(RESPONSE, heard);
+    const onResponse = () => {
+      unsubscribe(RESPONSE, onResponse);
       setImmediate(timeOver);
     };
-    subscribe(RESPONSE, heard);
+    subscribe(RESPONSE, onResponse);
     socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun');
   };
-  assert.deepEqual(await delivered(slow), { status: 200 });
+  assert.deepEqual(await deliverTo(slow), { status: 200 });
   const endless = (socket: Socket) => {
     socket.write('HTTP/1.1 410 Gone\r\n\r\n');
     socket.on('drain', () => socket.write(Buffer.alloc(100_000))).write(Buffer.alloc(100_000));
   };
-  assert.deepEqual(await delivered(endless), { status: 410 });
+  assert.deepEqual(await deliverTo(endless), { status: 410 });
 });

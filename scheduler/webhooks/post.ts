@@ -21,18 +21,18 @@ export async function post(
 ): Promise<Answer> {
   try {
     const addresses = await untilAborted(reach.addresses(url, tenant, signal), signal);
-    const sent = { ...headers, 'content-length': String(Buffer.byteLength(body)) };
-    const request = { url, addresses, method: 'POST', headers: sent, body, maxHeadBytes: MAX_HEAD_BYTES };
+    const sentHeaders = { ...headers, 'content-length': String(Buffer.byteLength(body)) };
+    const request = { url, addresses, method: 'POST', headers: sentHeaders, body, maxHeadBytes: MAX_HEAD_BYTES };
     const { response } = await untilAborted(respond(request, signal), signal);
     // The status is the result, even when reading the body fails.
-    await untilAborted(drained(response), signal).catch(() => undefined);
+    await untilAborted(drainBody(response), signal).catch(() => undefined);
     return { status: response.statusCode ?? 0 };
   } catch (error) {
     return { error: signal.aborted ? 'no answer in time' : reasonOf(error) };
   }
 }
 
-async function drained(response: IncomingMessage): Promise<void> {
+async function drainBody(response: IncomingMessage): Promise<void> {
   let bytes = 0;
   for await (const chunk of response) {
     bytes += (chunk as Buffer).length;

@@ -23,7 +23,7 @@ export class WebhookSecrets {
     const key = this.#store.keys.webhookSecret(tenant);
     const known = await this.#store.call((redis) => redis.get(key));
     if (known !== null) return this.#open(tenant, known);
-    const fresh = await this.#sealed(tenant, newWebhookSecret());
+    const fresh = await this.#seal(tenant, newWebhookSecret());
     // Another gateway may have stored one first.
     await this.#store.call((redis) => redis.set(key, fresh, 'NX'));
     const stored = await this.#store.call((redis) => redis.get(key));
@@ -33,7 +33,7 @@ export class WebhookSecrets {
   /** Creates a new secret, which signs all later attempts. */
   async rotate(tenant: string): Promise<string> {
     const fresh = newWebhookSecret();
-    const sealed = await this.#sealed(tenant, fresh);
+    const sealed = await this.#seal(tenant, fresh);
     await this.#store.call((redis) => redis.set(this.#store.keys.webhookSecret(tenant), sealed));
     return fresh;
   }
@@ -43,11 +43,11 @@ export class WebhookSecrets {
     const key = this.#store.keys.webhookSecret(tenant);
     const sealed = await this.#store.call((redis) => redis.get(key));
     if (sealed === null || sealed.startsWith(`${(await this.#keys().first()).id}.`)) return;
-    const anew = await this.#sealed(tenant, await this.#open(tenant, sealed));
-    await this.#store.script(RESEAL, [key], [sealed, anew]);
+    const resealed = await this.#seal(tenant, await this.#open(tenant, sealed));
+    await this.#store.script(RESEAL, [key], [sealed, resealed]);
   }
 
-  async #sealed(tenant: string, secret: string): Promise<string> {
+  async #seal(tenant: string, secret: string): Promise<string> {
     return seal(await this.#keys().first(), owner(tenant), secret);
   }
 

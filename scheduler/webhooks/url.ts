@@ -3,8 +3,8 @@ import type { Reach } from '../addresses/reach.ts';
 const MAX_URL_BYTES = 2048;
 
 /**
- * Checks the address of a webhook as far as its text allows; null when it is valid. A name's addresses are checked when the webhook is
- * sent.
+ * Checks the address of a webhook as far as its text allows; null when it is valid. The addresses of a host name are checked when the
+ * webhook is sent.
  */
 export function webhookFault(text: string, tenant: string, reach: Reach): string | null {
   if (Buffer.byteLength(text) > MAX_URL_BYTES) return `it has more than ${MAX_URL_BYTES} bytes`;

@@ -24,12 +24,12 @@ const ATTEMPT_MS = 10_000;
 /** Concurrent deliveries of one gateway. They mostly wait for other servers and cost little. */
 const CONCURRENCY = 256;
 /** Concurrent deliveries of one tenant in a gateway. */
-const OF_ONE_TENANT = 8;
+const MAX_PER_TENANT = 8;
 /** Within this time, a gateway finds an end whose wake-up was lost. */
 const IDLE_MS = 5000;
 const RETRY_MS = 2000;
 /** Maximum ends put into the queue in one round. */
-const ROUND = 100;
+const ROUND_SIZE = 100;
 /** Time for which a delivery stays locked after its gateway died. */
 const LOCK_MS = 30_000;
 const BULL_EVENTS = 100;
@@ -72,7 +72,7 @@ export class Webhooks {
   readonly #connection: WorkerConnection;
   readonly #queue: Queue<Delivery>;
   readonly #worker: Worker<Delivery>;
-  readonly #slots = new DeliverySlots(OF_ONE_TENANT);
+  readonly #slots = new DeliverySlots(MAX_PER_TENANT);
   readonly #stopping = new AbortController();
   #moving: Promise<void> = Promise.resolve();
 
@@ -112,7 +112,7 @@ export class Webhooks {
 
   /** Stops. Another gateway, or this one after its restart, repeats the running attempts. */
   async stop(): Promise<void> {
-    // A closed worker settles no job. An open one would count an interrupted attempt, and would end a delivery at its last one.
+    // A closed worker settles no job. An open one would count an interrupted attempt, and would end a delivery at its last attempt.
     await this.#worker.close(true);
     this.#stopping.abort(new Error('The gateway is being stopped.'));
     await this.#moving;
@@ -143,7 +143,7 @@ export class Webhooks {
   async #moveSome(): Promise<boolean> {
     const { store, onError } = this.#options;
     const { keys } = store;
-    const ids = await store.call((redis) => redis.zrange(keys.webhooks, 0, String(ROUND - 1)));
+    const ids = await store.call((redis) => redis.zrange(keys.webhooks, 0, String(ROUND_SIZE - 1)));
     let moved = 0;
     for (const id of ids) {
       try {
@@ -156,7 +156,7 @@ export class Webhooks {
         await store.call((redis) => redis.zadd(keys.webhooks, store.clock() + RETRY_MS, id));
       }
     }
-    return moved === ROUND;
+    return moved === ROUND_SIZE;
   }
 
   async #moveOne(id: string): Promise<void> {
@@ -200,8 +200,8 @@ export class Webhooks {
     // Interrupted by the stop: the gateway that takes over the delivery repeats the same attempt.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
-    const over = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
-    const status = verdict === 'delivered' ? 'delivered' : over ? 'failed' : 'pending';
+    const isOver = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
+    const status = verdict === 'delivered' ? 'delivered' : isOver ? 'failed' : 'pending';
     await this.#note(invocation.id, [
       attempt,
       status,
@@ -212,7 +212,7 @@ export class Webhooks {
     onAttempt?.(status === 'pending' ? 'retry' : status);
     if (status === 'delivered') return;
     const why = 'error' in answer ? answer.error : `status ${answer.status}`;
-    throw over ? new UnrecoverableError(why) : new Error(why);
+    throw isOver ? new UnrecoverableError(why) : new Error(why);
   }
 
   /** Stores the outcome of an attempt. It outlasts an outage of Redis, since no later attempt would correct a lost last outcome. */

@@ -8,10 +8,10 @@ import { deployWith } from '#test/harness/deploy.ts';
 import { say } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
 import { createTenant, submit, type TenantClient } from '#test/harness/tenants.ts';
-import { type Drained, drainBareQueue, redisCpuUs } from './bare-queue.ts';
+import { type DrainCost, drainBareQueue, redisCpuUs } from './bare-queue.ts';
 import type { Bench } from './bench.ts';
 import { outcomeMs } from './clients.ts';
-import { probeSteadily, type Sending } from './load.ts';
+import { type LoadGenerator, probeSteadily } from './load.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { format, formatSpread, formatTail, median, spread } from './statistics.ts';
 
@@ -25,12 +25,12 @@ const UNLOADED_MS = 8000;
 const QUICK_UNLOADED_MS = 4000;
 /** Length of the queue that warms both sides. */
 const WARM_QUEUED = 100;
-const SUBMITTING = 64;
+const SUBMITTERS = 64;
 const JOB = { ticks: 0 };
 const POLL_MS = 10;
 const DRAIN_TIMEOUT_MS = 300_000;
 
-interface Cost extends Drained {
+interface Cost extends DrainCost {
   readonly jobs: number;
 }
 
@@ -93,24 +93,25 @@ submission on both sides. A round measures every length; platform and baseline t
         'over unloaded (p50)',
       ],
       rows: sizes.map((queued) => {
-        const own = samples.filter((sample) => sample.queued === queued);
-        const of = (pick: (sample: Sample) => number, digits = 2) => formatSpread(spread(own.map(pick)), digits);
-        const loaded = own.flatMap((sample) => sample.loaded);
+        const ofLength = samples.filter((sample) => sample.queued === queued);
+        const formatted = (pick: (sample: Sample) => number, digits = 2) =>
+          formatSpread(spread(ofLength.map(pick)), digits);
+        const loaded = ofLength.flatMap((sample) => sample.loaded);
         return [
           String(queued),
-          of((sample) => perSecond(sample.own), 0),
-          of((sample) => perSecond(sample.own) / perSecond(sample.bare)),
-          of((sample) => drainedPerSecond(sample.own), 0),
-          of((sample) => drainedPerSecond(sample.own) / drainedPerSecond(sample.bare)),
-          of((sample) => redisUsOf(sample.own), 0),
-          of((sample) => redisUsOf(sample.own) / redisUsOf(sample.bare)),
+          formatted((sample) => perSecond(sample.own), 0),
+          formatted((sample) => perSecond(sample.own) / perSecond(sample.bare)),
+          formatted((sample) => drainedPerSecond(sample.own), 0),
+          formatted((sample) => drainedPerSecond(sample.own) / drainedPerSecond(sample.bare)),
+          formatted((sample) => redisUsOf(sample.own), 0),
+          formatted((sample) => redisUsOf(sample.own) / redisUsOf(sample.bare)),
           formatTail(loaded, 1, 0.95),
-          of((sample) => median(sample.loaded) / median(sample.unloaded)),
+          formatted((sample) => median(sample.loaded) / median(sample.unloaded)),
         ];
       }),
       notes: [
         `${SLOTS} slots. A job is a whole invocation (record, event log, instance, result) of an inferlet that returns at once; a bare one is a BullMQ job ` +
-          `whose processor does nothing, with ${SLOTS} at once, on the same Redis, added one by one by ${SUBMITTING} clients at once as the invocations are.`,
+          `whose processor does nothing, with ${SLOTS} at once, on the same Redis, added one by one by ${SUBMITTERS} clients at once as the invocations are.`,
         'Jobs/s and Redis CPU count from before the first submission to the last end; draining: from the release of the slots. Redis CPU includes the idle platform.',
         'The time of the other tenant is from the request to the outcome at its HTTP client: launch, run and result included. Beside a short queue it has too few requests for a p95.',
       ],
@@ -123,10 +124,10 @@ const perSecond = ({ jobs, totalMs }: Cost): number => (jobs * 1000) / totalMs;
 const drainedPerSecond = ({ jobs, drainMs }: Cost): number => (jobs * 1000) / drainMs;
 const redisUsOf = ({ jobs, redisUs }: Cost): number => redisUs / jobs;
 
-const probe = (other: TenantClient): Sending<number> =>
+const probe = (other: TenantClient): LoadGenerator<number> =>
   probeSteadily(PROBE_EVERY_MS, () => outcomeMs(other, 'ticker', JOB));
 
-async function timesWithout(other: TenantClient, ms: number): Promise<number[]> {
+async function timesWithoutQueue(other: TenantClient, ms: number): Promise<number[]> {
   const probing = probe(other);
   await sleep(ms);
   return probing.stop();
@@ -144,13 +145,13 @@ interface Measuring {
 const sidesOf = (platform: Platform, scheduler: Scheduler, other: TenantClient, queued: number) =>
   [
     () => drainPlatform(platform, scheduler, other, queued),
-    () => drainBareQueue(scheduler.store.redis, { slots: SLOTS, queued, submitting: SUBMITTING }),
+    () => drainBareQueue(scheduler.store.redis, { slots: SLOTS, queued, submitters: SUBMITTERS }),
   ] as const;
 
 async function measure({ platform, scheduler, other, queued, round, unloadedMs }: Measuring): Promise<Sample> {
-  const before = await timesWithout(other, unloadedMs / 2);
+  const before = await timesWithoutQueue(other, unloadedMs / 2);
   const [{ loaded, ...own }, bare] = await inTurn(round, sidesOf(platform, scheduler, other, queued));
-  const after = await timesWithout(other, unloadedMs / 2);
+  const after = await timesWithoutQueue(other, unloadedMs / 2);
   return { queued, own, bare: { ...bare, jobs: SLOTS + queued }, unloaded: [...before, ...after], loaded };
 }
 
@@ -169,7 +170,7 @@ async function drainPlatform(
   // The scheduler reserves some slots for tenants that hold few.
   await until('the holders run', async () => (await queue.depth()).active >= SLOTS * (1 - DEFAULT_RESERVE));
   let left = queued;
-  const submitting = Array.from({ length: SUBMITTING }, async () => {
+  const submitting = Array.from({ length: SUBMITTERS }, async () => {
     while (left-- > 0) await submit(platform, 'ticker', JOB);
   });
   await Promise.all(submitting);

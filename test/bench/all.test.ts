@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { all, readResults, SUITES } from './all.ts';
+import { readResults, runSuites, SUITES } from './all.ts';
 import { BENCHES } from './benches.ts';
 
 describe('pie bench all', () => {
@@ -14,7 +14,7 @@ describe('pie bench all', () => {
   after(() => rm(directory, { recursive: true, force: true }));
 
   const run = (more: { only?: string[]; against?: string; resume?: boolean; out?: string }, list = SUITES) =>
-    all(
+    runSuites(
       {
         ...{ repetitions: 1, quick: true, only: [], out: path.join(directory, 'out'), resume: false },
         ...{ progress: () => undefined, ...more },
@@ -39,7 +39,7 @@ describe('pie bench all', () => {
     const unknown = ['no-such-bench', 'nor-this'].map((name) => ({ name, seconds: 30 }));
     const progress = (line: string) => lines.push(line);
     const prepare = async () => void progress('prepared');
-    assert.equal(await all({ ...options, progress, prepare }, unknown), 2);
+    assert.equal(await runSuites({ ...options, progress, prepare }, unknown), 2);
     assert.equal(lines.shift(), 'prepared');
     assert.match(lines[0] ?? '', /^\[1\/2\] no-such-bench: about 1 min left$/);
     assert.match(lines[1] ?? '', /^\[1\/2\] no-such-bench: failed, \d+ s$/);

@@ -7,15 +7,15 @@ import { text } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { ROOT } from '#test/harness/platform.ts';
 import { readProcessorTime } from './proc.ts';
-import { type Expected, secondsLeft, type Took } from './progress.ts';
+import { type ExpectedSuite, type FinishedSuite, secondsLeft } from './progress.ts';
 import { reportOf } from './report/markdown.ts';
 import type { Machine, Results, Suite } from './report/results.ts';
 
 /**
- * Suites in the order in which they run, with the seconds of a quick run of one round on two cores, which tell the time left. The first suites
- * are those of the papers.
+ * Suites in the order in which they run. `seconds` is the time of a quick run of one round on two cores, used to estimate the time left.
+ * The first suites are those of the papers.
  */
-export const SUITES: readonly Expected[] = [
+export const SUITES: readonly ExpectedSuite[] = [
   { name: 'agents', seconds: 36 },
   { name: 'stacked', seconds: 31 },
   { name: 'techniques', seconds: 40 },
@@ -50,7 +50,7 @@ export const SUITES: readonly Expected[] = [
 
 /** Limit on a quick run of one round without named suites: no suite begins after it, and a suite that still runs is ended. */
 const QUICK_MS = 15 * 60_000;
-/** Time before a suite in which the machine should be idle. The load average would still count the suite before. */
+/** Time before a suite in which other load on the machine is measured. The load average would still count the suite before. */
 const IDLE_MS = 1000;
 /** Limit on one suite in any other run. */
 const SUITE_MS = 3_600_000;
@@ -58,13 +58,13 @@ const SUITE_MS = 3_600_000;
 export interface AllOptions {
   readonly repetitions: number;
   readonly quick: boolean;
-  /** Names of suites; all of the run by default. */
+  /** Names of the suites to run; all suites when empty. */
   readonly only: readonly string[];
   /** Folder of the results, the report and the pictures. */
   readonly out: string;
   /** Results of an earlier run. */
   readonly against?: string | undefined;
-  /** Keep the suites that ran in the results of `out`, made on the same machine with the same options. */
+  /** Keeps the results in `out` of suites that ran, which must be of the same machine and options, and runs the other suites. */
   readonly resume: boolean;
   readonly progress: (line: string) => void;
   /** Runs before the first suite; its time counts for none of them. */
@@ -80,7 +80,7 @@ export class OptionError extends Error {}
  * @param list all known suites
  * @returns the number of suites that failed
  */
-export async function all(options: AllOptions, list = SUITES): Promise<number> {
+export async function runSuites(options: AllOptions, list = SUITES): Promise<number> {
   const { quick, repetitions, out, progress } = options;
   const unknown = options.only.find((name) => !list.some((suite) => suite.name === name));
   if (unknown !== undefined) throw new OptionError(`There is no suite "${unknown}".`);
@@ -95,10 +95,10 @@ export async function all(options: AllOptions, list = SUITES): Promise<number> {
   const suites: Suite[] = [];
   const writeResults = async (): Promise<Results> => {
     const seconds = (earlier?.seconds ?? 0) + (performance.now() - startMs) / 1000;
-    const later = (earlier?.suites ?? []).filter(({ name }) => !suites.some((suite) => suite.name === name));
+    const notReached = (earlier?.suites ?? []).filter(({ name }) => !suites.some((suite) => suite.name === name));
     const results: Results = {
       ...{ format: 1, startedAt, seconds, quick, repetitions, machine },
-      suites: [...suites, ...later],
+      suites: [...suites, ...notReached],
     };
     await mkdir(out, { recursive: true });
     await writeFile(file, `${JSON.stringify(results)}\n`);
@@ -106,35 +106,37 @@ export async function all(options: AllOptions, list = SUITES): Promise<number> {
   };
   const isBounded = quick && repetitions === 1 && options.only.length === 0;
   const isNamed = (name: string) => options.only.length === 0 || options.only.includes(name);
-  const keptOf = (name: string) => {
-    const kept = earlier?.suites.find((suite) => suite.name === name);
-    return kept !== undefined && (kept.outcome === 'ran' || !isNamed(name)) ? kept : undefined;
+  const keptSuiteOf = (name: string) => {
+    const earlierSuite = earlier?.suites.find((suite) => suite.name === name);
+    return earlierSuite !== undefined && (earlierSuite.outcome === 'ran' || !isNamed(name)) ? earlierSuite : undefined;
   };
-  const toRun = expectedOf(list, options, before).filter(({ name }) => isNamed(name) && keptOf(name) === undefined);
-  const done: Took[] = [];
+  const toRun = expectedOf(list, options, before).filter(
+    ({ name }) => isNamed(name) && keptSuiteOf(name) === undefined,
+  );
+  const done: FinishedSuite[] = [];
   for (const { name } of list) {
     // A time limit of a process is a whole number.
     const leftMs = isBounded ? Math.ceil(QUICK_MS - (performance.now() - startMs)) : SUITE_MS;
-    const kept = keptOf(name);
-    if (kept !== undefined) {
-      suites.push(kept);
+    const keptSuite = keptSuiteOf(name);
+    if (keptSuite !== undefined) {
+      suites.push(keptSuite);
     } else if (!isNamed(name)) {
       if (earlier !== undefined) suites.push({ name, outcome: 'not run', reason: 'it was not named' });
     } else if (leftMs <= 0) {
       const reason = 'the fifteen minutes of a quick run were over; `--resume` runs the rest';
       suites.push({ name, outcome: 'not run', reason });
     } else {
-      const place = `[${done.length + 1}/${toRun.length}] ${name}`;
+      const label = `[${done.length + 1}/${toRun.length}] ${name}`;
       const seconds = secondsLeft(done, toRun.slice(done.length));
       progress(
-        `${place}: ${seconds === undefined ? `${minutes(performance.now() - startMs)} min so far` : `about ${Math.ceil(seconds / 60)} min left`}`,
+        `${label}: ${seconds === undefined ? `${minutes(performance.now() - startMs)} min so far` : `about ${Math.ceil(seconds / 60)} min left`}`,
       );
-      const suiteMs = performance.now();
+      const suiteStartMs = performance.now();
       const suite = await runSuite(name, options, leftMs);
       suites.push(suite);
-      const took = (performance.now() - suiteMs) / 1000;
-      done.push({ expected: toRun[done.length]?.seconds, seconds: took });
-      progress(`${place}: ${suite.outcome}, ${took.toFixed(0)} s`);
+      const suiteSeconds = (performance.now() - suiteStartMs) / 1000;
+      done.push({ expected: toRun[done.length]?.seconds, seconds: suiteSeconds });
+      progress(`${label}: ${suite.outcome}, ${suiteSeconds.toFixed(0)} s`);
       // A run takes hours: a failure must not lose the suites that have run.
       await writeResults();
     }
@@ -149,10 +151,10 @@ export async function all(options: AllOptions, list = SUITES): Promise<number> {
 
 /** The suites with the seconds that each takes in such a run, where they are known. */
 function expectedOf(
-  list: readonly Expected[],
+  list: readonly ExpectedSuite[],
   { quick, repetitions }: AllOptions,
   before: Results | undefined,
-): readonly Expected[] {
+): readonly ExpectedSuite[] {
   const isAlike = before?.quick === quick && before.repetitions === repetitions;
   return list.map(({ name, seconds }) => {
     const suite = isAlike ? before.suites.find((each) => each.name === name) : undefined;
@@ -195,10 +197,10 @@ async function readResumable(
 
 async function runSuite(name: string, { quick, repetitions }: AllOptions, limitMs: number): Promise<Suite> {
   const args = [path.join(import.meta.dirname, 'main.ts'), name, '--json', '-n', String(repetitions)];
-  const idleFrom = readProcessorTime();
+  const idleStart = readProcessorTime();
   await setTimeout(IDLE_MS);
   const before = readProcessorTime();
-  const busyBefore = 1 - (before.idle - idleFrom.idle) / Math.max(1, before.all - idleFrom.all);
+  const busyBefore = 1 - (before.idle - idleStart.idle) / Math.max(1, before.all - idleStart.all);
   const startMs = performance.now();
   // The suite's platform ends with its process.
   const child = spawn(process.execPath, [...args, ...(quick ? ['--quick'] : [])], {

@@ -6,12 +6,12 @@ export interface BareOptions {
   readonly slots: number;
   /** Jobs that wait while others hold all slots. */
   readonly queued: number;
-  /** Additions on their way at once. */
-  readonly submitting: number;
+  /** Concurrent submitters, each of which adds one job at a time. */
+  readonly submitters: number;
 }
 
 /** Times of a queue that was filled while other jobs held every slot, and then drained. */
-export interface Drained {
+export interface DrainCost {
   /** From before the first submission to the last end, in ms. */
   readonly totalMs: number;
   /** From the release of the slots to the last end, in ms. */
@@ -28,17 +28,17 @@ export async function redisCpuUs(redis: Redis): Promise<number> {
 }
 
 /** Fills and drains a plain BullMQ queue whose processor does nothing, in the same way as the admission benchmark does with the platform's. */
-export async function drainBareQueue(redis: Redis, { slots, queued, submitting }: BareOptions): Promise<Drained> {
+export async function drainBareQueue(redis: Redis, { slots, queued, submitters }: BareOptions): Promise<DrainCost> {
   const connection = redis.duplicate({ maxRetriesPerRequest: null, commandTimeout: undefined });
   const options = { connection, prefix: 'bare' };
   const queue = new Queue('bare', options);
-  const held = Promise.withResolvers<void>();
-  const released = Promise.withResolvers<void>();
+  const allHolding = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
   const ended = Promise.withResolvers<void>();
   let holding = 0;
   const hold = async () => {
-    if (++holding === slots) held.resolve();
-    await released.promise;
+    if (++holding === slots) allHolding.resolve();
+    await release.promise;
   };
   const worker = new Worker('bare', ({ data }) => (data.hold ? hold() : Promise.resolve()), {
     ...options,
@@ -55,20 +55,20 @@ export async function drainBareQueue(redis: Redis, { slots, queued, submitting }
     const cpuBeforeUs = await redisCpuUs(redis);
     const startMs = performance.now();
     await Promise.all(Array.from({ length: slots }, () => queue.add('job', { hold: true })));
-    await Promise.race([held.promise, ended.promise]);
+    await Promise.race([allHolding.promise, ended.promise]);
     let left = queued;
     const submit = async () => {
       while (left-- > 0) await queue.add('job', { hold: false });
     };
-    await Promise.all(Array.from({ length: submitting }, submit));
+    await Promise.all(Array.from({ length: submitters }, submit));
     const drainStartMs = performance.now();
-    released.resolve();
+    release.resolve();
     await ended.promise;
     const endMs = performance.now();
     const redisUs = (await redisCpuUs(redis)) - cpuBeforeUs;
     return { totalMs: endMs - startMs, drainMs: endMs - drainStartMs, redisUs };
   } finally {
-    released.resolve();
+    release.resolve();
     await worker.close();
     await queue.obliterate({ force: true });
     await queue.close();

@@ -51,14 +51,16 @@ report gives the adaptive policy's tokens a second divided by that of each other
     }
     const rows = WAYS.flatMap((way) =>
       policies.map(({ name }) => {
-        const own = samples.get(`${way}, ${name}`) ?? [];
+        const ofPolicy = samples.get(`${way}, ${name}`) ?? [];
         const adaptive = samples.get(`${way}, adaptive`) ?? [];
         return {
           way,
           policy: name,
-          rate: spread(own.map((sample) => sample.tokensPerSecond)),
-          ratio: spread(own.map((sample, i) => (adaptive[i]?.tokensPerSecond ?? Number.NaN) / sample.tokensPerSecond)),
-          batch: spread(own.map((sample) => sample.meanBatch)),
+          rate: spread(ofPolicy.map((sample) => sample.tokensPerSecond)),
+          ratio: spread(
+            ofPolicy.map((sample, i) => (adaptive[i]?.tokensPerSecond ?? Number.NaN) / sample.tokensPerSecond),
+          ),
+          batch: spread(ofPolicy.map((sample) => sample.meanBatch)),
         } satisfies { way: string; policy: string; rate: Spread; ratio: Spread; batch: Spread };
       }),
     );

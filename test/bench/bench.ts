@@ -14,7 +14,7 @@ export interface Bench {
 export interface BenchOptions {
   /** Rounds; the report shows their median, least and largest value. */
   readonly repetitions: number;
-  /** Runs the few cases of `Bench.quick`, each with every system that it compares. */
+  /** Runs only the cases of `Bench.quick`, each on every system that the benchmark compares. */
   readonly quick: boolean;
   readonly progress: (line: string) => void;
 }

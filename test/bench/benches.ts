@@ -1,6 +1,6 @@
 import type { Bench } from './bench.ts';
 
-/** The benchmarks by name. Each is loaded alone: the code of all takes a second. */
+/** The benchmarks by name. A benchmark is imported only when it runs: importing all of them takes a second. */
 export const BENCHES: ReadonlyMap<string, () => Promise<Bench>> = new Map<string, () => Promise<Bench>>([
   ['http', async () => (await import('./http.ts')).http],
   ['generate', async () => (await import('./generate.ts')).generate],

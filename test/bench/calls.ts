@@ -9,7 +9,7 @@ import { BareBackend } from './over-bare.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { formatSpread, median, spread } from './statistics.ts';
 
-/** Handler calls, with the layer and the process that answer them. */
+/** Handler calls, with their layer and the process that answers. All inferlets together make `calls`, and each makes at least `least`. */
 const CALLS = [
   { name: 'random', layer: 'control, sandbox', title: 'random', calls: 100_000, least: 2000 },
   { name: 'tokenize', layer: 'control, runtime', title: 'tokenize, one word', calls: 4000, least: 40 },
@@ -35,7 +35,7 @@ interface Sample {
   readonly callUs: number;
   /** Calls a second of all inferlets, from the first one's beginning to the last one's end. */
   readonly perSecond: number;
-  /** A bare step with as many sequences. */
+  /** Time of a bare step whose batch has one sequence for each inferlet. */
   readonly bareUs: number;
 }
 
@@ -68,26 +68,26 @@ inferlets; one more round before warms all. The growth is taken over one inferle
           await warmUp([bareMs, ...sides]);
           continue;
         }
-        const [step, ...measured] = await inTurn(round, [bareMs, ...sides]);
+        const [bareStepMs, ...measured] = await inTurn(round, [bareMs, ...sides]);
         measured.forEach((sample, i) => {
           const key = `${CALLS[i]?.name} ${inferlets}`;
-          samples.set(key, [...(samples.get(key) ?? []), { ...sample, bareUs: 1000 * step }]);
+          samples.set(key, [...(samples.get(key) ?? []), { ...sample, bareUs: 1000 * bareStepMs }]);
         });
         progress(`round ${round} of ${repetitions}, ${inferlets} inferlets`);
       }
     }
     const rows = CALLS.flatMap(({ name, layer, title }) => {
-      const alone = samples.get(`${name} 1`) ?? [];
+      const ofOneInferlet = samples.get(`${name} 1`) ?? [];
       return counts.map((inferlets) => {
-        const own = samples.get(`${name} ${inferlets}`) ?? [];
-        const of = (pick: (sample: Sample) => number) => spread(own.map(pick));
+        const ofCount = samples.get(`${name} ${inferlets}`) ?? [];
+        const spreadOf = (pick: (sample: Sample) => number) => spread(ofCount.map(pick));
         const computes = name === 'step' || name === 'split';
         return {
           ...{ name, layer, title, inferlets },
-          callUs: of((sample) => sample.callUs),
-          growth: spread(own.map((sample, i) => sample.callUs / (alone[i]?.callUs ?? Number.NaN))),
-          perSecond: of((sample) => sample.perSecond),
-          overheadUs: computes ? of((sample) => sample.callUs - sample.bareUs) : undefined,
+          callUs: spreadOf((sample) => sample.callUs),
+          growth: spread(ofCount.map((sample, i) => sample.callUs / (ofOneInferlet[i]?.callUs ?? Number.NaN))),
+          perSecond: spreadOf((sample) => sample.perSecond),
+          overheadUs: computes ? spreadOf((sample) => sample.callUs - sample.bareUs) : undefined,
         };
       });
     });

@@ -20,15 +20,15 @@ const STREAMS = 16;
 const PROMPT_WORDS = 110;
 const BATCH_TOKENS = 4;
 /** Quota of invocations with targets: more than the probes that are open at once. */
-const GRANTED = 64;
-const EVERY_MS = 1000;
-const QUICK_EVERY_MS = 200;
+const LATENCY_QUOTA = 64;
+const PROBE_EVERY_MS = 1000;
+const QUICK_PROBE_EVERY_MS = 200;
 const PHASE_MS = 120_000;
 const QUICK_PHASE_MS = 5000;
 const WARM_REQUESTS = 10;
 const SETTLE_MS = 3000;
 const QUICK_SETTLE_MS = 1500;
-const MOST_ROUNDS = 3;
+const MAX_ROUNDS = 3;
 const LIVE_INPUT = { prompt: 'The dragon lived on a hill and every morning it flew', maxTokens: 8, temperature: 0 };
 
 /** Measurements of one phase, at the probes and at the batch clients. */
@@ -43,17 +43,17 @@ interface Phase {
   readonly stepMs: number;
 }
 
-/** Times of a phase, ms. */
+/** Durations of a phase: the flood before the measurement, the measurement, and the interval of the probes. */
 interface Times {
   readonly settleMs: number;
   readonly phaseMs: number;
   readonly everyMs: number;
 }
 
-const WHOLE: Times = { settleMs: SETTLE_MS, phaseMs: PHASE_MS, everyMs: EVERY_MS };
-const QUICK: Times = { settleMs: QUICK_SETTLE_MS, phaseMs: QUICK_PHASE_MS, everyMs: QUICK_EVERY_MS };
+const WHOLE: Times = { settleMs: SETTLE_MS, phaseMs: PHASE_MS, everyMs: PROBE_EVERY_MS };
+const QUICK: Times = { settleMs: QUICK_SETTLE_MS, phaseMs: QUICK_PHASE_MS, everyMs: QUICK_PROBE_EVERY_MS };
 
-/** Phases of a round: `ordinary` runs beside the flood with the quota at 0, `prompt` and `paced` with the quota at {@link GRANTED}. */
+/** Phases of a round: `ordinary` runs beside the flood with the quota at 0, `prompt` and `paced` with the quota at {@link LATENCY_QUOTA}. */
 interface Round {
   readonly unloaded: Phase;
   readonly ordinary: Phase;
@@ -67,11 +67,11 @@ export const classes: Bench = {
   name: 'classes',
   summary: 'latency targets beside a flood of prompts: time to first message, and what the flood loses',
   help: `${STREAMS} clients of one tenant send prompts of about ${PROMPT_WORDS} words without pause. A client of the same tenant invokes a
-function with latency targets every ${EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood,
-then beside it: with the quota latency-invocations at 0 (the targets have no effect), at ${GRANTED} with a target for the first token only, and at
-${GRANTED} with one for each token. The last three take turns in which goes first. The baseline of both the times and the flood's throughput is
+function with latency targets every ${PROBE_EVERY_MS} ms and measures the time to its first message. A round measures the function without the flood,
+then beside it: with the quota latency-invocations at 0 (the targets have no effect), at ${LATENCY_QUOTA} with a target for the first token only, and at
+${LATENCY_QUOTA} with one for each token. The last three take turns in which goes first. The baseline of both the times and the flood's throughput is
 the phase with the quota at 0.`,
-  quick: `Without the target for the first token only; phases of ${QUICK_PHASE_MS / 1000} s instead of ${PHASE_MS / 1000} with a probe every ${QUICK_EVERY_MS} ms, which have no 99th percentile.`,
+  quick: `Without the target for the first token only; phases of ${QUICK_PHASE_MS / 1000} s instead of ${PHASE_MS / 1000} with a probe every ${QUICK_PROBE_EVERY_MS} ms, which have no 99th percentile.`,
   async run({ repetitions, quick, progress }) {
     const times = quick ? QUICK : WHOLE;
     const config = `[[model]]\nname = "${MODEL}"\npages = 4096\n`;
@@ -83,15 +83,16 @@ the phase with the quota at 0.`,
       await timeFirstMessage(platform, BATCH, batchInput());
     }
     const rounds: Round[] = [];
-    for (let i = 0; i < Math.min(MOST_ROUNDS, repetitions); i++) {
-      const unloaded = await phase(platform, times, { live: PACED.name, streams: 0, granted: 0 });
-      const side = (live: string, granted: number) => () => phase(platform, times, { live, streams: STREAMS, granted });
-      const beside = [
+    for (let i = 0; i < Math.min(MAX_ROUNDS, repetitions); i++) {
+      const unloaded = await measurePhase(platform, times, { live: PACED.name, streams: 0, granted: 0 });
+      const side = (live: string, granted: number) => () =>
+        measurePhase(platform, times, { live, streams: STREAMS, granted });
+      const floodedPhases = [
         side(PACED.name, 0),
-        ...(quick ? [] : [side(FIRST_TOKEN_ONLY.name, GRANTED)]),
-        side(PACED.name, GRANTED),
+        ...(quick ? [] : [side(FIRST_TOKEN_ONLY.name, LATENCY_QUOTA)]),
+        side(PACED.name, LATENCY_QUOTA),
       ];
-      const phases = await inTurn<Phase[]>(i, beside);
+      const phases = await inTurn<Phase[]>(i, floodedPhases);
       const [ordinary, paced] = [phases[0], phases.at(-1)] as [Phase, Phase];
       rounds.push({ unloaded, ordinary, prompt: quick ? undefined : phases[1], paced });
       const [a, b, c] = [unloaded, ordinary, paced].map(({ firstMs }) => format(quantile(firstMs, 0.5), 0));
@@ -102,15 +103,15 @@ the phase with the quota at 0.`,
 };
 
 function report(rounds: readonly Round[]): BenchReport {
-  const all: readonly (readonly [string, (round: Round) => Phase | undefined])[] = [
+  const namedPhases: readonly (readonly [string, (round: Round) => Phase | undefined])[] = [
     ['without the flood', ({ unloaded }) => unloaded],
     ['beside it, quota 0', ({ ordinary }) => ordinary],
     ['a target for the first token', ({ prompt }) => prompt],
     ['targets for all tokens', ({ paced }) => paced],
   ];
-  const sides = all
+  const sides = namedPhases
     .map(([name, side]) => [name, rounds.flatMap((round) => side(round) ?? [])] as const)
-    .filter(([, own]) => own.length > 0);
+    .filter(([, phases]) => phases.length > 0);
   return {
     title: `A function with latency targets beside ${STREAMS} streams of prompts`,
     header: [
@@ -127,7 +128,7 @@ function report(rounds: readonly Round[]): BenchReport {
       'step, ms',
     ],
     rows: sides.map(([name, phases]) => {
-      const of = (value: (phase: Phase, round: Round) => number, digits: number) =>
+      const cellOf = (value: (phase: Phase, round: Round) => number, digits: number) =>
         formatSpread(spread(rounds.map((round, i) => value(phases[i] as Phase, round))), digits);
       const ifEnough = (q: number, cell: string) => (rounds.every((round) => hasQuantile(round, q)) ? cell : '');
       return [
@@ -135,24 +136,24 @@ function report(rounds: readonly Round[]): BenchReport {
         ...[0.5, 0.95, 0.99].map((q) =>
           ifEnough(
             q,
-            of(({ firstMs }) => quantile(firstMs, q), 0),
+            cellOf(({ firstMs }) => quantile(firstMs, q), 0),
           ),
         ),
         ...[0.95, 0.99].map((q) =>
           ifEnough(
             q,
-            of((phase, round) => stepsAbove(round, phase, q), 1),
+            cellOf((phase, round) => stepsAbove(round, phase, q), 1),
           ),
         ),
         ...[0.5, 0.95].map((q) =>
           ifEnough(
             q,
-            of(({ tokenMs }) => quantile(tokenMs, q), 1),
+            cellOf(({ tokenMs }) => quantile(tokenMs, q), 1),
           ),
         ),
-        of(({ batchPerSecond }) => batchPerSecond, 2),
-        of(({ batchPerSecond }, { ordinary }) => batchPerSecond / ordinary.batchPerSecond, 2),
-        of(({ stepMs }) => stepMs, 1),
+        cellOf(({ batchPerSecond }) => batchPerSecond, 2),
+        cellOf(({ batchPerSecond }, { ordinary }) => batchPerSecond / ordinary.batchPerSecond, 2),
+        cellOf(({ stepMs }) => stepMs, 1),
       ];
     }),
     notes: [
@@ -178,7 +179,7 @@ interface Setup {
   readonly granted: number;
 }
 
-async function phase(
+async function measurePhase(
   platform: Platform,
   { settleMs, phaseMs, everyMs }: Times,
   { live, streams, granted }: Setup,
@@ -197,10 +198,10 @@ async function phase(
   try {
     await sleep(settleMs);
     await modelStats(platform, { reset: true });
-    const from = { ended, at: performance.now() };
+    const start = { ended, at: performance.now() };
     const probing = probeSteadily(everyMs, () => probe(platform, live));
     await sleep(phaseMs, undefined, { signal: stop.signal }).catch(() => undefined);
-    const batchPerSecond = ((ended - from.ended) * 1000) / (performance.now() - from.at);
+    const batchPerSecond = ((ended - start.ended) * 1000) / (performance.now() - start.at);
     const { meanStepMs } = await modelStats(platform);
     const probes = await probing.stop();
     const firstMs = probes.map((one) => one.firstMs);
@@ -220,11 +221,13 @@ async function probe(
   return { firstMs, tokenMs: (performance.now() - startMs - firstMs) / (LIVE_INPUT.maxTokens - 1) };
 }
 
-let prompts = 0;
+let promptCount = 0;
 
 function batchInput() {
-  const words = Array.from({ length: PROMPT_WORDS }, (_, i) => `${(prompts * 7919 + i * 104_729) % 9973}`.slice(0, 1));
-  return { prompt: `${prompts++} ${words.join(' ')}`, maxTokens: BATCH_TOKENS, temperature: 0 };
+  const words = Array.from({ length: PROMPT_WORDS }, (_, i) =>
+    `${(promptCount * 7919 + i * 104_729) % 9973}`.slice(0, 1),
+  );
+  return { prompt: `${promptCount++} ${words.join(' ')}`, maxTokens: BATCH_TOKENS, temperature: 0 };
 }
 
 async function grant(platform: Platform, invocations: number): Promise<void> {

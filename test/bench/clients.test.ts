@@ -20,9 +20,9 @@ function platform() {
         yield frame('error', { code: 'inferlet-error' });
         return;
       }
-      const told = new Promise<void>((resolve) => waiting.set(input, resolve));
+      const messageReceived = new Promise<void>((resolve) => waiting.set(input, resolve));
       yield frame('message', { text: 'ready' });
-      await told;
+      await messageReceived;
       yield frame('result', { output: Number(input) });
     };
     return new Response(ReadableStream.from(body()).pipeThrough(new TextEncoderStream()));

@@ -33,12 +33,12 @@ export async function startTogether<T>(
     if (!isResumed) throw new Error(`${name} ended before all invocations were ready`);
     return output;
   };
-  const all = Promise.all(inputs.map(run));
-  await Promise.race([allReady.promise, all]);
-  await Promise.race([whenAllReady(), all]);
+  const outputs = Promise.all(inputs.map(run));
+  await Promise.race([allReady.promise, outputs]);
+  await Promise.race([whenAllReady(), outputs]);
   isResumed = true;
-  await Promise.race([Promise.all(ids.map((id) => say(client, id, { text: 'go' }))), all]);
-  return all;
+  await Promise.race([Promise.all(ids.map((id) => say(client, id, { text: 'go' }))), outputs]);
+  return outputs;
 }
 
 /** A stream that ended with a result, and the time from the request to its first message, in ms. */

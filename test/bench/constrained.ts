@@ -7,7 +7,7 @@ import { inTurn, warmUp } from './rounds.ts';
 import { format, formatSpread, type Spread, spread } from './statistics.ts';
 
 const WAYS = ['run', 'jump', 'oracle', 'step'] as const;
-/** Texts of one way in a round, one after the other. */
+/** Texts that each way generates in a round, one after another. */
 const TEXTS = 10;
 const QUICK_TEXTS = 2;
 /** JSON of a fixed schema: long names, few free values. */
@@ -80,9 +80,9 @@ the inferlet's clock.`,
     }[] = [];
     const cases = Object.entries(CASES).filter(([name]) => !quick || QUICK.includes(name));
     const texts = quick ? QUICK_TEXTS : TEXTS;
-    for (const [schema, value] of cases) {
+    for (const [schema, schemaCase] of cases) {
       const rounds: Record<(typeof WAYS)[number], Sample>[] = [];
-      const side = (way: (typeof WAYS)[number]) => () => measure(platform, way, value, texts);
+      const side = (way: (typeof WAYS)[number]) => () => measure(platform, way, schemaCase, texts);
       for (let i = 0; i <= repetitions; i++) {
         const sides = [side('run'), side('jump'), side('oracle'), side('step')] as const;
         const [run, jump, oracle, step] = await (i === 0 ? warmUp(sides) : inTurn(i, sides));
@@ -132,7 +132,7 @@ function object(properties: Readonly<Record<string, object>>): object {
 
 interface Case {
   readonly schema: object;
-  /** An example, which the model follows in its spaces. */
+  /** An example, whose whitespace the model imitates. */
   readonly prompt: string;
 }
 

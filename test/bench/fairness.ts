@@ -5,7 +5,7 @@ import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import { type TextTokens, textTokens } from './agents/tokens.ts';
 import type { Bench, BenchReport } from './bench.ts';
 import { cancelAll } from './clients.ts';
-import { boundOf, type Compared, compare, type Request, WEIGHTS } from './fairness/service.ts';
+import { boundOf, compareService, type Request, type ServiceComparison, WEIGHTS } from './fairness/service.ts';
 import { type Lengths, poisson, randomWords, sendAt } from './load.ts';
 import { inTurn } from './rounds.ts';
 import { format, formatSpread, median, spread } from './statistics.ts';
@@ -18,9 +18,9 @@ const EVEN: Lengths = { prompt: 64, output: 64 };
 const LONG_PROMPT: Lengths = { prompt: 96, output: 16 };
 const LONG_OUTPUT: Lengths = { prompt: 16, output: 96 };
 /** Maximum tokens of a request. */
-const LONGEST = EVEN.prompt + EVEN.output;
+const LONGEST_REQUEST = EVEN.prompt + EVEN.output;
 const LONGEST_PROMPT = LONG_PROMPT.prompt;
-const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST);
+const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST_REQUEST);
 /** Requests that the platform can answer during a load: their service is many times the bound. */
 const ANSWERED = 400;
 const QUICK_ANSWERED = 80;
@@ -68,7 +68,7 @@ const SETTINGS: readonly Setting[] = [
 const QUEUES = ['two tenants', 'one tenant'] as const;
 
 /** One setting with one or two queues, in one round. */
-interface Sample extends Compared {
+interface Sample extends ServiceComparison {
   readonly setting: string;
   readonly queues: string;
   /** Times to the first piece of the first client's requests, ms; for a request that did not begin, the time until the end of the load. */
@@ -98,24 +98,28 @@ tenants and with one, which take turns in going first.`,
     for (const client of clients) await capacityOf(platform, tokens, client);
     const perSecond = await capacityOf(platform, tokens, clients[0]);
     const loadMs = ((quick ? QUICK_ANSWERED : ANSWERED) * 1000) / perSecond;
-    const at = { platform, tokens, clients, perSecond, loadMs };
+    const loadSetup = { platform, tokens, clients, perSecond, loadMs };
     const settings = SETTINGS.filter(({ isQuick = false }) => !quick || isQuick);
     const samples: Sample[] = [];
     for (let round = 0; round < repetitions; round++) {
       for (const [i, setting] of settings.entries()) {
         const seed = 100 * round + 10 * i;
-        const run = (queues: (typeof QUEUES)[number]) => () => measure(at, setting, queues, seed);
+        const run = (queues: (typeof QUEUES)[number]) => () => measure(loadSetup, setting, queues, seed);
         const both = await inTurn(round + i, [run('two tenants'), run('one tenant')]);
         samples.push(...both);
         const [two, one] = both.map(({ difference }) => format(difference / BOUND));
         progress(`round ${round + 1}, ${setting.name}: ${two} of the bound, ${one} in one queue`);
       }
     }
-    return report(settings, samples, at);
+    return report(settings, samples, loadSetup);
   },
 };
 
-function report(settings: readonly Setting[], samples: readonly Sample[], { perSecond, loadMs }: At): BenchReport {
+function report(
+  settings: readonly Setting[],
+  samples: readonly Sample[],
+  { perSecond, loadMs }: LoadSetup,
+): BenchReport {
   return {
     title: `Service of two clients while both wait, ${SLOTS} slots, ${MODEL}`,
     header: [
@@ -130,23 +134,26 @@ function report(settings: readonly Setting[], samples: readonly Sample[], { perS
     ],
     rows: settings.flatMap(({ name }) =>
       QUEUES.map((queues) => {
-        const own = samples.filter((sample) => sample.setting === name && sample.queues === queues);
-        const of = (value: (sample: Sample) => number, digits: number) => formatSpread(spread(own.map(value)), digits);
-        const waited = (value: (sample: Sample) => number, digits: number) =>
-          own.some(({ waitedMs }) => waitedMs === 0) ? '' : of(value, digits);
+        const matching = samples.filter((sample) => sample.setting === name && sample.queues === queues);
+        const cellOf = (value: (sample: Sample) => number, digits: number) =>
+          formatSpread(spread(matching.map(value)), digits);
+        const waitingCellOf = (value: (sample: Sample) => number, digits: number) =>
+          matching.some(({ waitedMs }) => waitedMs === 0) ? '' : cellOf(value, digits);
         return [
           name,
           queues,
-          waited(({ difference }) => difference / BOUND, 2),
-          waited(({ difference }) => difference, 0),
-          ...([0, 1] as const).map((client) => waited(({ served, waitedMs }) => (served[client] * 1000) / waitedMs, 0)),
-          of(({ firstMs }) => median(firstMs), 0),
-          of(({ answered }) => answered * 100, 0),
+          waitingCellOf(({ difference }) => difference / BOUND, 2),
+          waitingCellOf(({ difference }) => difference, 0),
+          ...([0, 1] as const).map((client) =>
+            waitingCellOf(({ served, waitedMs }) => (served[client] * 1000) / waitedMs, 0),
+          ),
+          cellOf(({ firstMs }) => median(firstMs), 0),
+          cellOf(({ answered }) => answered * 100, 0),
         ];
       }),
     ),
     notes: [
-      `Service: ${WEIGHTS.input} a token of a prompt, ${WEIGHTS.output} a token of an output (units). Bound: ${BOUND} units, from prompts of at most ${LONGEST_PROMPT} tokens and ${SLOTS} requests of at most ${LONGEST} at once.`,
+      `Service: ${WEIGHTS.input} a token of a prompt, ${WEIGHTS.output} a token of an output (units). Bound: ${BOUND} units, from prompts of at most ${LONGEST_PROMPT} tokens and ${SLOTS} requests of at most ${LONGEST_REQUEST} at once.`,
       `Requests: ${[EVEN, LONG_PROMPT, LONG_OUTPUT].map(({ prompt, output }) => `${prompt} + ${output}`).join(', ')} tokens. Capacity: ${format(perSecond, 1)} requests/s of ${EVEN.prompt} + ${EVEN.output}; a load takes ${format(loadMs / 1000, 0)} s.`,
       'Empty cells: the clients did not both wait. Units a second are those within the windows in which they did.',
       'One tenant: both clients share its queue, first come, first served. A request that had not begun at the end of the load counts with its time until then.',
@@ -156,7 +163,7 @@ function report(settings: readonly Setting[], samples: readonly Sample[], { perS
   };
 }
 
-interface At {
+interface LoadSetup {
   readonly platform: Platform;
   readonly tokens: TextTokens;
   readonly clients: readonly [TenantClient, TenantClient];
@@ -174,47 +181,47 @@ async function capacityOf(platform: Platform, tokens: TextTokens, { apiKey }: Te
 }
 
 async function measure(
-  { platform, tokens, clients, perSecond, loadMs }: At,
+  { platform, tokens, clients, perSecond, loadMs }: LoadSetup,
   { name, loads }: Setting,
   queues: (typeof QUEUES)[number],
   seed: number,
 ): Promise<Sample> {
   const startMs = performance.now();
   const nowMs = () => performance.now() - startMs;
-  const sendings = loads.map((own, i) => {
+  const sendings = loads.map((clientLoad, i) => {
     const client = i as 0 | 1;
     const { apiKey } = queues === 'two tenants' ? clients[client] : clients[0];
     const random = randomFrom(seed + client);
-    const times = [...arrivals(own, perSecond, loadMs, random)];
+    const times = [...arrivals(clientLoad, perSecond, loadMs, random)];
     return sendAt(times, async (): Promise<Request> => {
       const sentMs = nowMs();
-      const request = { client, sentMs, input: own.lengths.prompt, output: own.lengths.output };
+      const request = { client, sentMs, input: clientLoad.lengths.prompt, output: clientLoad.lengths.output };
       try {
-        const read = await complete(platform, apiKey, bodyOf(tokens, own.lengths, random));
+        const read = await complete(platform, apiKey, bodyOf(tokens, clientLoad.lengths, random));
         const endMs = nowMs();
         return { ...request, endMs, ...piecesOf(sentMs, read()) };
       } catch (error) {
-        // The end of the load cancels those that still wait.
+        // The end of the load cancels the requests that still wait.
         if (nowMs() < loadMs) throw error;
         return { ...request, endMs: loadMs, piecesMs: [] };
       }
     });
   });
-  const ended = Promise.all(sendings.map((sending) => sending.all()));
+  const ended = Promise.all(sendings.map((sending) => sending.allResults()));
   await Promise.race([sleep(loadMs), ended]);
   for (const client of clients) await cancelAll(client, 'queued');
   const requests = (await ended).flat();
   const first = requests.filter(({ client }) => client === 0);
-  const got = first.reduce((sum, { piecesMs, ...one }) => {
+  const answeredTokens = first.reduce((sum, { piecesMs, ...request }) => {
     const inTime = piecesMs.filter((atMs) => atMs <= loadMs).length;
-    return sum + (piecesMs.length === 0 ? 0 : (one.output * inTime) / piecesMs.length);
+    return sum + (piecesMs.length === 0 ? 0 : (request.output * inTime) / piecesMs.length);
   }, 0);
   return {
     setting: name,
     queues,
-    ...compare(requests, SLOTS, loadMs),
+    ...compareService(requests, SLOTS, loadMs),
     firstMs: first.map(({ sentMs, piecesMs }) => (piecesMs[0] ?? loadMs) - sentMs),
-    answered: got / first.reduce((sum, { output }) => sum + output, 0),
+    answered: answeredTokens / first.reduce((sum, { output }) => sum + output, 0),
   };
 }
 
@@ -234,7 +241,7 @@ function bodyOf({ begin }: TextTokens, { prompt, output }: Lengths, random: () =
   return { model: MODEL, prompt: tokens, max_tokens: output, temperature: 0, ignore_eos: true };
 }
 
-/** The output as it arrived. Its pieces count equally, which is exact to a slice of a run. */
+/** The output tokens and the arrivals of their pieces. Pieces count as equally long, which errs by at most one slice of a run. */
 function piecesOf(sentMs: number, stream: { tokens: number; firstMs: number; gapsMs: readonly number[] }) {
   const piecesMs = [sentMs + stream.firstMs];
   for (const gapMs of stream.gapsMs) piecesMs.push((piecesMs.at(-1) ?? 0) + gapMs);

@@ -1,8 +1,8 @@
-/** The client of `pie bench flood` that floods, in a thread of its own, so that it delays no clock of the other client. */
+/** The flooding client of `pie bench flood`. Its own thread keeps its work out of the times that the other client measures. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { submit } from '#test/harness/tenants.ts';
 
-/** Input of this thread; it posts the number of submitted invocations when the gateway has taken all. */
+/** Input of this thread, which posts the number of submitted invocations when the gateway has accepted all of them. */
 export interface Flood {
   readonly url: string;
   readonly apiKey: string;

@@ -11,15 +11,15 @@ import type { Flood } from './flood-client.ts';
 import { probeSteadily } from './load.ts';
 import { format, formatSpread, isEnoughFor, median, quantile, spread, spreadOver } from './statistics.ts';
 
-const FLOOD = 2000;
+const FLOOD_INVOCATIONS = 2000;
 const QUICK_FLOOD = 300;
 const FUNCTION = 'text-completion';
 /** Interval of the second tenant's requests of each kind, with and without the flood. */
-const EVERY_MS = 500;
+const PROBE_EVERY_MS = 500;
 /** Time without a flood, half of it before the flood and half after it. */
 const UNLOADED_MS = 20_000;
 const QUICK_UNLOADED_MS = 6000;
-const SUBMITTING = 64;
+const SUBMITTERS = 64;
 const WARM_REQUESTS = 20;
 const FLOOD_TIMEOUT_MS = 600_000;
 const POLL_MS = 100;
@@ -43,13 +43,13 @@ interface Round {
 /** One tenant floods the platform while another invokes at a steady rate. */
 export const flood: Bench = {
   name: 'flood',
-  summary: `one tenant sends ${FLOOD} invocations at once: how long another one waits for its first token`,
-  help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${EVERY_MS} ms, and measures at its HTTP client
-how long the first message takes. It does so before, during and after a flood: ${FLOOD} text completions that another tenant submits at once,
+  summary: `one tenant sends ${FLOOD_INVOCATIONS} invocations at once: how long another one waits for its first token`,
+  help: `A second tenant invokes an inferlet without a model and a short text completion, each every ${PROBE_EVERY_MS} ms, and measures at its HTTP client
+how long the first message takes. It does so before, during and after a flood: ${FLOOD_INVOCATIONS} text completions that another tenant submits at once,
 from a thread of its own. A round is one flood; each round has its own baseline, half of it measured before the flood and half after it.`,
-  quick: `${QUICK_FLOOD} invocations instead of ${FLOOD}, and ${QUICK_UNLOADED_MS / 1000} s without them instead of ${UNLOADED_MS / 1000}. The other tenant then has too few requests for a 95th percentile.`,
+  quick: `${QUICK_FLOOD} invocations instead of ${FLOOD_INVOCATIONS}, and ${QUICK_UNLOADED_MS / 1000} s without them instead of ${UNLOADED_MS / 1000}. The other tenant then has too few requests for a 95th percentile.`,
   async run({ repetitions, quick, progress }) {
-    const [invocations, unloadedMs] = quick ? [QUICK_FLOOD, QUICK_UNLOADED_MS] : [FLOOD, UNLOADED_MS];
+    const [invocations, unloadedMs] = quick ? [QUICK_FLOOD, QUICK_UNLOADED_MS] : [FLOOD_INVOCATIONS, UNLOADED_MS];
     const rounds: Round[] = [];
     await using platform = await Platform.start({ functions: [FUNCTION] });
     const other = await createTenant(platform, 'other');
@@ -91,14 +91,15 @@ function report(rounds: readonly Round[], invocations: number): BenchReport {
     ],
     rows: KINDS.flatMap(({ name, aim }, kind) =>
       quantilesOf(rounds, kind).map((q) => {
-        const of = (value: (round: Round) => number, digits: number) => formatSpread(spread(rounds.map(value)), digits);
-        const at = (times: Times) => quantile(times[kind] ?? [], q);
+        const cellOf = (value: (round: Round) => number, digits: number) =>
+          formatSpread(spread(rounds.map(value)), digits);
+        const quantileOfKind = (times: Times) => quantile(times[kind] ?? [], q);
         return [
           name,
           `p${q * 100}`,
-          of(({ unloaded }) => at(unloaded), 1),
-          of(({ loaded }) => at(loaded), 1),
-          of(({ unloaded, loaded }) => at(loaded) / at(unloaded), 2),
+          cellOf(({ unloaded }) => quantileOfKind(unloaded), 1),
+          cellOf(({ loaded }) => quantileOfKind(loaded), 1),
+          cellOf(({ unloaded, loaded }) => quantileOfKind(loaded) / quantileOfKind(unloaded), 2),
           q === 0.5 ? aim : '',
         ];
       }),
@@ -122,7 +123,7 @@ const quantilesOf = (rounds: readonly Round[], kind: number): number[] =>
 
 /** Requests at the steady rate, of each kind in turn, until `meanwhile` has ended. */
 async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknown>): Promise<Times> {
-  const probing = probeSteadily(EVERY_MS / KINDS.length, async (index) => {
+  const probing = probeSteadily(PROBE_EVERY_MS / KINDS.length, async (index) => {
     const kind = KINDS[index % KINDS.length] ?? KINDS[0];
     return { kind, ms: (await timeFirstMessage(tenant, kind.function, kind.input)).firstMs };
   });
@@ -139,7 +140,7 @@ async function timesDuring(tenant: TenantClient, meanwhile: () => Promise<unknow
 /** Submits all invocations at once, and waits until the last one has ended. */
 async function floodWith(platform: Platform, invocations: number): Promise<void> {
   const { url, apiKey } = platform;
-  const workerData: Flood = { url, apiKey, name: FUNCTION, input: INPUT, invocations, atOnce: SUBMITTING };
+  const workerData: Flood = { url, apiKey, name: FUNCTION, input: INPUT, invocations, atOnce: SUBMITTERS };
   const client = new Worker(new URL('flood-client.ts', import.meta.url), { workerData });
   try {
     await once(client, 'message', { signal: AbortSignal.timeout(FLOOD_TIMEOUT_MS) });

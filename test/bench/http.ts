@@ -31,8 +31,12 @@ interface Crowd {
   readonly name: 'text-completion' | 'loop';
 }
 
-const QUICK: readonly Crowd[] = [1, 8].map((clients) => ({ clients, name: 'text-completion' }));
-const ALL: readonly Crowd[] = [...QUICK, { clients: 32, name: 'text-completion' }, { clients: 32, name: 'loop' }];
+const QUICK_CROWDS: readonly Crowd[] = [1, 8].map((clients) => ({ clients, name: 'text-completion' }));
+const ALL_CROWDS: readonly Crowd[] = [
+  ...QUICK_CROWDS,
+  { clients: 32, name: 'text-completion' },
+  { clients: 32, name: 'loop' },
+];
 
 /** Streams and costs of one round of clients. */
 interface Round {
@@ -40,10 +44,10 @@ interface Round {
   readonly streams: readonly ReceivedStream[];
   /** CPU of all processes but the GPU host and the client, µs per received token. */
   readonly outsideEngineUs: number;
-  /** The same per token after the first (in short, a later token), and the parts of each process. */
+  /** That CPU per token after the first (a later token), µs. `laterUsOf` has it by process, the GPU host included. */
   readonly laterUs: number;
   readonly laterUsOf: ReadonlyMap<string, number>;
-  /** The same for an invocation of one token, ms, and the parts of each process. */
+  /** That CPU for an invocation of one token, ms. `launchMsOf` has it by process, the GPU host included. */
   readonly launchMs: number;
   readonly launchMsOf: ReadonlyMap<string, number>;
   /** Redis commands per token after the first. */
@@ -79,7 +83,7 @@ rounds before warm them all. Reports the CPU of every process, per token and per
     const directory = await mkdtemp(path.join(os.tmpdir(), 'pie-http-'));
     try {
       await using stack = new AsyncDisposableStack();
-      const floor = stack.use(await EngineProcess.start('ours.ts', [MODEL, '32']));
+      const bareEngine = stack.use(await EngineProcess.start('ours.ts', [MODEL, '32']));
       const peers = quick ? [] : await startPeers(directory, progress);
       for (const peer of peers) stack.use(peer);
       const platform = stack.use(
@@ -88,22 +92,22 @@ rounds before warm them all. Reports the CPU of every process, per token and per
       await deploy(platform, 'loop');
       const redis = connectRedis(loadConfig(platform.environment));
       stack.defer(() => redis.disconnect());
-      const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))?.[1]);
+      const countCommands = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.info('stats'))?.[1]);
 
       const rows: Row[] = [];
-      for (const crowd of quick ? QUICK : ALL) {
+      for (const crowd of quick ? QUICK_CROWDS : ALL_CROWDS) {
         const { clients, name } = crowd;
         const rateOf = (engine: EngineProcess) => engine.tokensPerSecond(clients, PROMPT_TOKENS, TOKENS);
         const rounds: Round[] = [];
-        const bare: number[] = [];
-        const peer: number[] = [];
+        const bareRates: number[] = [];
+        const bestPeerRates: number[] = [];
         const warmRounds = quick ? QUICK_WARM_ROUNDS : WARM_ROUNDS;
         for (let i = -warmRounds; i < repetitions; i++) {
           const [round, bareRate, peerRates] = await inTurn(
             i + warmRounds,
             [
-              () => measureRound(platform, crowd, commands),
-              () => rateOf(floor),
+              () => measureRound(platform, crowd, countCommands),
+              () => rateOf(bareEngine),
               async () => {
                 const rates: number[] = [];
                 for (const each of peers) rates.push(await rateOf(each));
@@ -114,11 +118,11 @@ rounds before warm them all. Reports the CPU of every process, per token and per
           );
           if (i < 0) continue;
           rounds.push(round);
-          bare.push(bareRate);
-          if (peerRates.length > 0) peer.push(Math.max(...peerRates));
+          bareRates.push(bareRate);
+          if (peerRates.length > 0) bestPeerRates.push(Math.max(...peerRates));
           progress(`${name}, ${clients} clients, round ${i + 1}: ${format(round.tokensPerSecond, 0)} tokens/s`);
         }
-        const row = rowOf(crowd, rounds, bare, peer);
+        const row = rowOf(crowd, rounds, bareRates, bestPeerRates);
         rows.push(row);
         progress(
           `${name}, ${clients} clients: ${format(row.tokensPerSecond.median, 0)} tokens/s, ${format(row.overBareStep.median)} of the bare step`,
@@ -180,7 +184,7 @@ const formatParts = (parts: Readonly<Record<string, number>>, digits: number): s
     .map(([name, value]) => `${name} ${format(value, digits)}`)
     .join(', ');
 
-/** node-llama-cpp with one thread and with all: its threads contend on some machines. */
+/** Starts node-llama-cpp with one thread and with one per core: on some machines, its threads contend. */
 async function startPeers(directory: string, progress: (line: string) => void): Promise<EngineProcess[]> {
   await installPeers(progress);
   const model = await loadModel((await pullModel(MODEL)).directory);
@@ -197,22 +201,22 @@ async function startPeers(directory: string, progress: (line: string) => void): 
 async function measureRound(
   platform: Platform,
   { clients, name }: Crowd,
-  commands: () => Promise<number>,
+  countCommands: () => Promise<number>,
 ): Promise<Round> {
   const roots = rootsOf(platform);
   const stream = (maxTokens: number) => receiveAll(platform, inputsOf(clients, maxTokens), name);
-  const commandsBefore = await commands();
+  const commandsBefore = await countCommands();
   const before = cpuOfTrees(roots);
   const startMs = performance.now();
   const received = await stream(TOKENS);
   const elapsedMs = performance.now() - startMs;
   const after = cpuOfTrees(roots);
-  const commandsAfter = await commands();
+  const commandsAfter = await countCommands();
   const launches = Math.ceil(LAUNCHES / clients);
   for (let i = 0; i < launches; i++) await stream(1);
   const end = cpuOfTrees(roots);
   const launchUs = outsideEngine(after, end) / launches;
-  const launchCommands = ((await commands()) - commandsAfter) / launches;
+  const launchCommands = ((await countCommands()) - commandsAfter) / launches;
   const streams = received.map((parse) => parse());
   const tokens = streams.reduce((sum, { tokens: count }) => sum + count, 0);
   return {
@@ -234,7 +238,12 @@ async function measureRound(
   };
 }
 
-function rowOf(crowd: Crowd, rounds: readonly Round[], bare: readonly number[], peer: readonly number[]): Row {
+function rowOf(
+  crowd: Crowd,
+  rounds: readonly Round[],
+  bareRates: readonly number[],
+  peerRates: readonly number[],
+): Row {
   const over = (others: readonly number[]) =>
     spread(rounds.map((round, i) => round.tokensPerSecond / (others[i] ?? Number.NaN)));
   const names = [...(rounds[0]?.laterUsOf.keys() ?? [])];
@@ -245,8 +254,8 @@ function rowOf(crowd: Crowd, rounds: readonly Round[], bare: readonly number[], 
   return {
     ...crowd,
     tokensPerSecond: spread(rounds.map((round) => round.tokensPerSecond)),
-    overBareStep: over(bare),
-    overPeer: peer.length > 0 ? over(peer) : undefined,
+    overBareStep: over(bareRates),
+    overPeer: peerRates.length > 0 ? over(peerRates) : undefined,
     outsideEngineUs: spread(rounds.map((round) => round.outsideEngineUs)),
     laterUsOf: medians((round) => round.laterUsOf),
     launchMsOf: medians((round) => round.launchMsOf),

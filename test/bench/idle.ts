@@ -16,7 +16,7 @@ const QUICK_WINDOW_MS = 6000;
 const GB = 1e9;
 const AIM_GB = 0.95;
 const TOP_COMMANDS = 6;
-const ALL = 'all processes';
+const ALL_PROCESSES = 'all processes';
 const CONFIG = '[runtime]\nspare_sandboxes = 1\n';
 
 /** Memory and activity of one process, or of several with one name, while the platform is idle. */
@@ -49,9 +49,9 @@ ${WINDOW_MS / 1000} s. A round is one platform. There is no baseline; the aim is
       progress(`round ${i + 1}: starting a platform`);
       const round = await measure(quick ? QUICK_SETTLE_MS : SETTLE_MS, quick ? QUICK_WINDOW_MS : WINDOW_MS);
       rounds.push(round);
-      const all = round.idle.get(ALL);
+      const total = round.idle.get(ALL_PROCESSES);
       progress(
-        `round ${i + 1}: ${gigabytes(all?.startedBytes)} GB after the start, ${gigabytes(all?.settledBytes)} GB later, ${format(all?.cpuMsPerSecond ?? Number.NaN)} ms of CPU a second`,
+        `round ${i + 1}: ${gigabytes(total?.startedBytes)} GB after the start, ${gigabytes(total?.settledBytes)} GB later, ${format(total?.cpuMsPerSecond ?? Number.NaN)} ms of CPU a second`,
       );
     }
     return report(rounds, quick);
@@ -64,26 +64,26 @@ async function measure(settleMs: number, windowMs: number): Promise<Round> {
   // An undefined model takes the platform's default: both bundled models.
   await using platform = await Platform.start({ env: { PIE_MODEL: undefined }, config: CONFIG });
   const roots = rootsOf(platform);
-  using redis = disconnecting(connectRedis(loadConfig(platform.environment)));
-  const started = processesOf(roots);
+  using redis = disposableClient(connectRedis(loadConfig(platform.environment)));
+  const startedProcesses = processesOf(roots);
   await sleep(settleMs);
   const startMs = performance.now();
   const commandsBefore = await readCommandCounts(redis.client);
-  const settled = processesOf(roots);
+  const settledProcesses = processesOf(roots);
   await sleep(windowMs - (performance.now() - startMs));
   const seconds = (performance.now() - startMs) / 1000;
   const commandsAfter = await readCommandCounts(redis.client);
-  const after = processesOf(roots);
+  const processesAfter = processesOf(roots);
   const commands = new Map<string, number>();
   for (const [name, count] of commandsAfter) {
     // The reading of the counts is a command, too.
     const calls = count - (commandsBefore.get(name) ?? 0) - (name === 'info' ? 1 : 0);
     if (calls > 0) commands.set(name, calls / seconds);
   }
-  return { idle: idleOf(started, settled, after, seconds), commands };
+  return { idle: idleOf(startedProcesses, settledProcesses, processesAfter, seconds), commands };
 }
 
-const disconnecting = (client: ReturnType<typeof connectRedis>) => ({
+const disposableClient = (client: ReturnType<typeof connectRedis>) => ({
   client,
   [Symbol.dispose]: () => client.disconnect(),
 });
@@ -94,15 +94,16 @@ function idleOf(
   after: readonly PlatformProcess[],
   seconds: number,
 ): Map<string, Idle> {
-  const before = new Map(settled.map((each) => [each.pid, each.work]));
-  const of = (belongs: (each: PlatformProcess) => boolean): Idle => {
-    const own = (processes: readonly PlatformProcess[]) => processes.filter(belongs);
+  const workBefore = new Map(settled.map((each) => [each.pid, each.work]));
+  const idleWhere = (belongs: (each: PlatformProcess) => boolean): Idle => {
+    const matching = (processes: readonly PlatformProcess[]) => processes.filter(belongs);
     const bytes = (processes: readonly PlatformProcess[]) =>
-      own(processes).reduce((sum, { pssBytes }) => sum + pssBytes, 0);
+      matching(processes).reduce((sum, { pssBytes }) => sum + pssBytes, 0);
     const rate = (value: (work: PlatformProcess['work']) => number) =>
-      own(after).reduce((sum, { pid, work }) => sum + value(work) - value(before.get(pid) ?? NO_WORK), 0) / seconds;
+      matching(after).reduce((sum, { pid, work }) => sum + value(work) - value(workBefore.get(pid) ?? NO_WORK), 0) /
+      seconds;
     return {
-      processes: own(after).length,
+      processes: matching(after).length,
       startedBytes: bytes(started),
       settledBytes: bytes(settled),
       cpuMsPerSecond: rate(({ cpuUs }) => cpuUs / 1000),
@@ -111,24 +112,24 @@ function idleOf(
   };
   const names = new Set([...started, ...settled, ...after].map(({ name }) => name));
   return new Map([
-    ...[...names].sort().map((name) => [name, of((each) => each.name === name)] as const),
-    [ALL, of(() => true)],
+    ...[...names].sort().map((name) => [name, idleWhere((each) => each.name === name)] as const),
+    [ALL_PROCESSES, idleWhere(() => true)],
   ]);
 }
 
 const NO_WORK = { cpuUs: 0, waits: 0 };
 
 function report(rounds: readonly Round[], quick: boolean): BenchReport {
-  const names = [...new Set(rounds.flatMap(({ idle }) => [...idle.keys()]))].filter((name) => name !== ALL);
-  const of = (name: string, value: (idle: Idle) => number): Spread =>
-    spread(rounds.map((round) => value(round.idle.get(name) ?? NOTHING)));
+  const names = [...new Set(rounds.flatMap(({ idle }) => [...idle.keys()]))].filter((name) => name !== ALL_PROCESSES);
+  const spreadOf = (name: string, value: (idle: Idle) => number): Spread =>
+    spread(rounds.map((round) => value(round.idle.get(name) ?? NO_PROCESSES)));
   const commandNames = new Set(rounds.flatMap(({ commands }) => [...commands.keys()]));
   const commandRates = [...commandNames].map((name) => ({
     name,
     rate: spread(rounds.map(({ commands }) => commands.get(name) ?? 0)),
   }));
   commandRates.sort((a, b) => b.rate.median - a.rate.median);
-  const all = spread(rounds.map(({ commands }) => [...commands.values()].reduce((sum, rate) => sum + rate, 0)));
+  const totalRate = spread(rounds.map(({ commands }) => [...commands.values()].reduce((sum, rate) => sum + rate, 0)));
   const [settle, window] = quick ? [QUICK_SETTLE_MS, QUICK_WINDOW_MS] : [SETTLE_MS, WINDOW_MS];
   return {
     title: 'The idle platform: both bundled models, one spare sandbox, no invocation',
@@ -141,21 +142,21 @@ function report(rounds: readonly Round[], quick: boolean): BenchReport {
       'CPU ms a second',
       'wake-ups a second',
     ],
-    rows: [...names, ALL].map((name) => [
+    rows: [...names, ALL_PROCESSES].map((name) => [
       name,
-      formatCount(of(name, ({ processes }) => processes)),
+      formatCount(spreadOf(name, ({ processes }) => processes)),
       formatSpread(
-        of(name, ({ startedBytes }) => startedBytes / 1e6),
+        spreadOf(name, ({ startedBytes }) => startedBytes / 1e6),
         0,
       ),
       formatSpread(
-        of(name, ({ settledBytes }) => settledBytes / 1e6),
+        spreadOf(name, ({ settledBytes }) => settledBytes / 1e6),
         0,
       ),
-      name === ALL ? `${AIM_GB * 1000}` : '',
-      formatSpread(of(name, ({ cpuMsPerSecond }) => cpuMsPerSecond)),
+      name === ALL_PROCESSES ? `${AIM_GB * 1000}` : '',
+      formatSpread(spreadOf(name, ({ cpuMsPerSecond }) => cpuMsPerSecond)),
       formatSpread(
-        of(name, ({ wakeUpsPerSecond }) => wakeUpsPerSecond),
+        spreadOf(name, ({ wakeUpsPerSecond }) => wakeUpsPerSecond),
         1,
       ),
     ]),
@@ -163,7 +164,7 @@ function report(rounds: readonly Round[], quick: boolean): BenchReport {
       `Median (min–max) of ${rounds.length} platforms. Memory is proportional (PSS): a page that several processes map counts once in the sum. 1 MB is 1,000,000 bytes.`,
       'PSS divides a shared page among all processes of the machine that map it. Other processes with the same Node binary, this benchmark included, therefore lower the sum: the binary has 30 MB or more.',
       `CPU and wake-ups are counted for ${window / 1000} s after the platform has settled, from the kernel scheduler's counts of all threads; a wake-up follows each voluntary wait.`,
-      `Redis commands a second, those of scripts included: ${formatSpread(all, 1)}; most often ${commandRates
+      `Redis commands a second, those of scripts included: ${formatSpread(totalRate, 1)}; most often ${commandRates
         .slice(0, TOP_COMMANDS)
         .map(({ name, rate }) => `${name} ${format(rate.median, 1)}`)
         .join(', ')}.`,
@@ -175,6 +176,6 @@ function report(rounds: readonly Round[], quick: boolean): BenchReport {
   };
 }
 
-const NOTHING: Idle = { processes: 0, startedBytes: 0, settledBytes: 0, cpuMsPerSecond: 0, wakeUpsPerSecond: 0 };
+const NO_PROCESSES: Idle = { processes: 0, startedBytes: 0, settledBytes: 0, cpuMsPerSecond: 0, wakeUpsPerSecond: 0 };
 
 const formatCount = ({ min, max }: Spread): string => (min === max ? String(min) : `${min}–${max}`);

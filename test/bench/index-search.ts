@@ -23,13 +23,13 @@ const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 /** Tenant of the platform's own key; the guest queries this tenant's indexes. */
 const TENANT = 'default';
 
-/** Kinds of vectors; `rank` is the dimension of the space near which they lie. */
+/** Kinds of vectors. `rank` is the dimension of the subspace near which they lie; null for vectors that fill the whole space. */
 const KINDS = [
   { name: 'like embeddings', rank: 32 },
   { name: 'independent values', rank: null },
 ] as const;
 
-interface Measured {
+interface Measurement {
   readonly vectors: string;
   readonly where: string;
   readonly times: readonly number[];
@@ -47,7 +47,7 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
   quick: `${QUICK_COUNT} vectors instead of ${COUNT}: with fewer, the index gains less over a search of all.`,
   async run({ repetitions, quick, progress }) {
     const [count, queries] = quick ? [QUICK_COUNT, QUICK_QUERIES * repetitions] : [COUNT, QUERIES * repetitions];
-    const measured: Measured[] = [];
+    const measurements: Measurement[] = [];
     const fills: string[] = [];
     await using platform = await Platform.start({ functions: false });
     const { index } = loadConfig({ ...process.env, PIE_HOME: platform.home });
@@ -57,40 +57,40 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
       await deploySource(platform, path.join(ROOT, 'test/inferlets/index-search'));
       for (const { name, rank } of KINDS) {
         const indexName = `bench-${rank ?? 'all'}`;
-        const next = vectorSource(DIMENSIONS, { rank });
+        const nextVector = vectorSource(DIMENSIONS, { rank });
         const matrix = new Float32Array(count * DIMENSIONS);
-        for (let row = 0; row < count; row++) matrix.set(next(), row * DIMENSIONS);
-        const asked = Array.from({ length: queries }, next);
+        for (let row = 0; row < count; row++) matrix.set(nextVector(), row * DIMENSIONS);
+        const queryVectors = Array.from({ length: queries }, nextVector);
         const began = performance.now();
         await fill(client, indexName, matrix);
         fills.push(`${name} ${format((performance.now() - began) / 1000, 0)} s`);
         progress(`${name}: filled`);
-        const exact: number[] = [];
-        const truth = asked.map((vector) => {
-          const from = performance.now();
+        const exactTimes: number[] = [];
+        const truth = queryVectors.map((vector) => {
+          const startMs = performance.now();
           const rows = nearest(matrix, vector, LIMIT);
-          exact.push(performance.now() - from);
+          exactTimes.push(performance.now() - startMs);
           return new Set(rows.map(String));
         });
-        measured.push({ vectors: name, where: 'all compared', times: exact, recall: 1 });
-        const add = (where: string, result: Pick<Measured, 'times' | 'recall'>) => {
-          measured.push({ vectors: name, where, ...result });
+        measurements.push({ vectors: name, where: 'all compared', times: exactTimes, recall: 1 });
+        const add = (where: string, result: Pick<Measurement, 'times' | 'recall'>) => {
+          measurements.push({ vectors: name, where, ...result });
           const recall = result.recall === null ? '' : `, recall ${format(result.recall, 4)}`;
           progress(`${name}, ${where}: p50 ${format(median(result.times))} ms${recall}`);
         };
-        add('index host', await ask(client, indexName, asked, truth));
+        add('index host', await ask(client, indexName, queryVectors, truth));
         const filling = new AbortController();
-        const beside = fillFor(neighbour, next, filling.signal);
-        add('index host, another tenant fills', await ask(client, indexName, asked, truth));
+        const otherFill = fillFor(neighbour, nextVector, filling.signal);
+        add('index host, another tenant fills', await ask(client, indexName, queryVectors, truth));
         filling.abort();
-        await beside;
-        add('guest', await askInGuest(platform, indexName, asked));
+        await otherFill;
+        add('guest', await askInGuest(platform, indexName, queryVectors));
         const restarted = platform.restarted(INDEX_HOST);
         process.kill(platform.pid(INDEX_HOST), 'SIGKILL');
         await restarted;
-        const first = await ask(client, indexName, asked.slice(0, 1), truth);
+        const first = await ask(client, indexName, queryVectors.slice(0, 1), truth);
         add('index host, first after a kill', first);
-        add('index host, after a kill', await ask(client, indexName, asked, truth));
+        add('index host, after a kill', await ask(client, indexName, queryVectors, truth));
         await client.drop(indexName, OPTIONS);
       }
     } finally {
@@ -98,11 +98,11 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
       neighbour.close();
     }
     const baseline = (kind: string) =>
-      median(measured.find(({ vectors, where }) => vectors === kind && where === 'all compared')?.times ?? []);
+      median(measurements.find(({ vectors, where }) => vectors === kind && where === 'all compared')?.times ?? []);
     return {
       title: `Index: the ${LIMIT} nearest of ${count} vectors of ${DIMENSIONS} values, in ms`,
       header: ['vectors', 'where', 'n', `recall@${LIMIT}`, 'p50', 'p95', 'all compared ÷ p50'],
-      rows: measured.map(({ vectors, where, times, recall }) => [
+      rows: measurements.map(({ vectors, where, times, recall }) => [
         ...[vectors, where, String(times.length), recall === null ? '' : format(recall, 4)],
         ...[format(median(times)), isEnoughFor(0.95, times.length) ? format(quantile(times, 0.95)) : ''],
         format(baseline(vectors) / median(times), 1),
@@ -111,7 +111,7 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
         `One query at a time. Filling the index by calls of ${BATCH} entries took: ${fills.join(', ')}.`,
         'The first query after a kill opens the index. A time in a guest is the mean of 20 queries, since its clock counts whole milliseconds.',
       ],
-      data: measured,
+      data: measurements,
     };
   },
 };
@@ -128,9 +128,9 @@ async function fill(client: IndexClient, name: string, matrix: Float32Array): Pr
 }
 
 /** Fills an index of another tenant until the signal aborts. */
-async function fillFor(client: IndexClient, next: () => Float32Array, signal: AbortSignal): Promise<void> {
+async function fillFor(client: IndexClient, nextVector: () => Float32Array, signal: AbortSignal): Promise<void> {
   await client.create({ name: 'other', dimensions: DIMENSIONS, metric: 'cosine' }, OPTIONS);
-  const vectors = Float32Array.from(Array.from({ length: BATCH }, () => [...next()]).flat());
+  const vectors = Float32Array.from(Array.from({ length: BATCH }, () => [...nextVector()]).flat());
   for (let call = 0; !signal.aborted; call++) {
     const entries = Array.from({ length: BATCH }, (_, i) => ({ id: `${call}-${i}`, text: null, metadata: [] }));
     await client.upsert('other', entries, vectors, OPTIONS);
@@ -141,26 +141,26 @@ async function fillFor(client: IndexClient, next: () => Float32Array, signal: Ab
 async function ask(
   client: IndexClient,
   name: string,
-  asked: readonly Float32Array[],
+  queryVectors: readonly Float32Array[],
   truth: readonly ReadonlySet<string>[],
-): Promise<Pick<Measured, 'times' | 'recall'>> {
+): Promise<Pick<Measurement, 'times' | 'recall'>> {
   const times: number[] = [];
-  let right = 0;
-  for (const [i, vector] of asked.entries()) {
-    const from = performance.now();
+  let matches = 0;
+  for (const [i, vector] of queryVectors.entries()) {
+    const startMs = performance.now();
     const found = await client.query(name, { vector, text: null, filter: [], limit: LIMIT }, OPTIONS);
-    times.push(performance.now() - from);
-    right += found.filter(({ id }) => truth[i]?.has(id)).length;
+    times.push(performance.now() - startMs);
+    matches += found.filter(({ id }) => truth[i]?.has(id)).length;
   }
-  return { times, recall: right / (LIMIT * asked.length) };
+  return { times, recall: matches / (LIMIT * queryVectors.length) };
 }
 
 async function askInGuest(
   platform: Platform,
   name: string,
-  asked: readonly Float32Array[],
-): Promise<Pick<Measured, 'times' | 'recall'>> {
-  const input = { name, vectors: asked.map((vector) => [...vector]), limit: LIMIT };
+  queryVectors: readonly Float32Array[],
+): Promise<Pick<Measurement, 'times' | 'recall'>> {
+  const input = { name, vectors: queryVectors.map((vector) => [...vector]), limit: LIMIT };
   const { times } = outputOf<{ times: number[] }>(await invoke(platform, 'index-search', input));
   return { times, recall: null };
 }

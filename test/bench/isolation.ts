@@ -23,13 +23,13 @@ interface Disturbance {
   /** Concurrent invocations. */
   readonly atOnce: number;
   /** Runs one invocation from its submission to its end. */
-  readonly once: (tenant: Client) => Promise<unknown>;
+  readonly runOnce: (tenant: Client) => Promise<unknown>;
 }
 
 const misdeed = (name: string): Disturbance => ({
   name,
   atOnce: 1,
-  once: async (tenant) => {
+  runOnce: async (tenant) => {
     await invoke(tenant, 'hostile', { misdeed: name });
     await sleep(PAUSE_MS);
   },
@@ -45,22 +45,22 @@ async function sendLargeInput(tenant: Client): Promise<void> {
     body: LARGE_BODY,
   });
   await response.arrayBuffer();
-  // The gateway refuses these once the tenant's share of Redis is full, so the neighbours keep theirs.
+  // The gateway refuses inputs once this tenant's share of Redis is full; other tenants keep their shares.
   if (!response.ok) await sleep(10);
 }
 
 const DISTURBANCES: readonly Disturbance[] = [
   ...['throw', 'garbage', 'spin', 'recurse', 'allocate', 'flood'].map(misdeed),
-  { name: '64 that spin', atOnce: 64, once: (tenant) => invoke(tenant, 'spinner', { misdeed: 'spin' }) },
+  { name: '64 that spin', atOnce: 64, runOnce: (tenant) => invoke(tenant, 'spinner', { misdeed: 'spin' }) },
   {
     name: '40 that touch 1 GiB each',
     atOnce: 40,
-    once: (tenant) => invoke(tenant, 'gigabyte', { misdeed: 'allocate' }),
+    runOnce: (tenant) => invoke(tenant, 'gigabyte', { misdeed: 'allocate' }),
   },
   {
     name: 'inputs of 4 MiB, 16 at once',
     atOnce: 16,
-    once: sendLargeInput,
+    runOnce: sendLargeInput,
   },
 ];
 
@@ -94,20 +94,20 @@ left behind has ended. Each repetition has its own ratio.`,
         const { code, stderr } = await platform.pie(['deploy', folder], { apiKey: stranger.apiKey });
         if (code !== 0) throw new Error(stderr);
       }
-      for (let i = 0; i < 2; i++) await round(platform); // Warm-up.
+      for (let i = 0; i < 2; i++) await msOfRound(platform); // Warm-up.
       const results: { name: string; first: number[]; later: number[] }[] = [];
-      let before = await alone(platform);
+      let aloneBefore = await msAlone(platform);
       for (const disturbance of DISTURBANCES.filter(({ name }) => !quick || QUICK.includes(name))) {
         const { name } = disturbance;
         const first: number[] = [];
         const later: number[] = [];
         for (let i = 0; i < repetitions; i++) {
-          const [begin = Number.NaN, ...rest] = await beside(platform, stranger, disturbance);
+          const [begin = Number.NaN, ...rest] = await msBeside(platform, stranger, disturbance);
           await cancelAll(stranger, 'queued,running');
           await sleep(PAUSE_MS);
-          const after = await alone(platform);
-          const base = mean([before, after]);
-          before = after;
+          const aloneAfter = await msAlone(platform);
+          const base = mean([aloneBefore, aloneAfter]);
+          aloneBefore = aloneAfter;
           first.push(begin / base);
           later.push(mean(rest) / base);
         }
@@ -137,33 +137,34 @@ left behind has ended. Each repetition has its own ratio.`,
 };
 
 /** Milliseconds per token without a disturbance. */
-const alone = async (platform: Platform): Promise<number> => mean([await round(platform), await round(platform)]);
+const msAlone = async (platform: Platform): Promise<number> =>
+  mean([await msOfRound(platform), await msOfRound(platform)]);
 
 /** Milliseconds per token of each round beside a disturbance, which begins with the first round. */
-async function beside(platform: Platform, stranger: Client, { atOnce, once }: Disturbance): Promise<number[]> {
-  const over = new AbortController();
-  const failed = Promise.withResolvers<never>();
+async function msBeside(platform: Platform, stranger: Client, { atOnce, runOnce }: Disturbance): Promise<number[]> {
+  const stop = new AbortController();
+  const failure = Promise.withResolvers<never>();
   const client = {
-    fetch: (route: string, init?: RequestInit) => stranger.fetch(route, { ...init, signal: over.signal }),
+    fetch: (route: string, init?: RequestInit) => stranger.fetch(route, { ...init, signal: stop.signal }),
   };
   const disturb = async () => {
-    while (!over.signal.aborted) await once(client);
+    while (!stop.signal.aborted) await runOnce(client);
   };
   const disturbing = Array.from({ length: atOnce }, () =>
-    disturb().catch((error) => over.signal.aborted || failed.reject(error)),
+    disturb().catch((error) => stop.signal.aborted || failure.reject(error)),
   );
   const rounds: number[] = [];
   try {
-    for (let r = 0; r < ROUNDS; r++) rounds.push(await Promise.race([round(platform), failed.promise]));
+    for (let r = 0; r < ROUNDS; r++) rounds.push(await Promise.race([msOfRound(platform), failure.promise]));
   } finally {
-    over.abort();
+    stop.abort();
     await Promise.all(disturbing);
   }
   return rounds;
 }
 
 /** Milliseconds per token of one round of streams. */
-async function round(platform: Platform): Promise<number> {
+async function msOfRound(platform: Platform): Promise<number> {
   const startMs = performance.now();
   const received = await receiveAll(platform, inputsOf(STREAMS, TOKENS));
   const elapsedMs = performance.now() - startMs;

@@ -37,7 +37,7 @@ const timeOf = ({ totalMs }: Launch): number => totalMs;
 const formatPart = (ms: readonly number[]): string => (ms.length > 0 ? format(median(ms), 1) : '');
 
 /** Rounds of one launch each. */
-const each = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
+const roundPerLaunch = (launches: readonly Launch[]): Round[] => launches.map((launched) => ({ launches: [launched] }));
 
 /** Inputs of the warm functions: one without a model, and a text completion of one token. */
 const WARM = [
@@ -56,7 +56,7 @@ async function launchOnce(client: Client, name: string, input: object = {}): Pro
 
 /** Pause before a tenant's first invocation, in which a spare sandbox starts and receives the components that tenants share. */
 const SPARE_MS = 1500;
-/** Launches of a case with one invocation at a time. */
+/** Launches in a round of a case with one invocation at a time. */
 const ONE_BY_ONE = 20;
 const AT_ONCE = [1, 256, 896];
 const QUICK_AT_ONCE = [1, 32];
@@ -103,7 +103,7 @@ the rounds' quantiles. There is no baseline.`,
           cases.push({ name: `${title}, ${atOnce} at once`, rounds });
         }
       }
-      const firsts: Launch[] = [];
+      const firstLaunches: Launch[] = [];
       for (let i = 0; i < (quick ? 2 + repetitions : 4 * repetitions); i++) {
         const tenant = await createTenant(platform, `tenant-${i}`);
         const file = path.join(directory, `first-${i}.ts`);
@@ -112,40 +112,43 @@ the rounds' quantiles. There is no baseline.`,
         await sleep(SPARE_MS);
         const launched = await launchOnce(tenant, 'first');
         // The runtime counts a component as shared only after two tenants have run it.
-        if (i >= 2) firsts.push(launched);
+        if (i >= 2) firstLaunches.push(launched);
       }
-      cases.push({ name: "a tenant's first, a spare sandbox", rounds: each(firsts) });
-      progress(`a tenant's first: p50 ${format(median(firsts.map(timeOf)), 1)} ms`);
-      const fresh: Launch[] = [];
-      for (let i = 0; i < repetitions; i++) fresh.push(await uploadAndLaunch(platform, directory, `fresh-${i}`));
-      cases.push({ name: 'cold, new component uploaded', rounds: each(fresh) });
-      progress(`cold, new component uploaded: p50 ${format(median(fresh.map(timeOf)), 1)} ms`);
-      const onDisk: Launch[] = [];
+      cases.push({ name: "a tenant's first, a spare sandbox", rounds: roundPerLaunch(firstLaunches) });
+      progress(`a tenant's first: p50 ${format(median(firstLaunches.map(timeOf)), 1)} ms`);
+      const freshLaunches: Launch[] = [];
+      for (let i = 0; i < repetitions; i++)
+        freshLaunches.push(await uploadAndLaunch(platform, directory, `fresh-${i}`));
+      cases.push({ name: 'cold, new component uploaded', rounds: roundPerLaunch(freshLaunches) });
+      progress(`cold, new component uploaded: p50 ${format(median(freshLaunches.map(timeOf)), 1)} ms`);
+      const onDiskLaunches: Launch[] = [];
       for (let i = 0; i < repetitions; i++) {
         const restarted = platform.restarted(RUNTIME);
         process.kill(platform.pid(RUNTIME), 'SIGKILL');
         await restarted;
-        onDisk.push(await launchOnce(platform, `fresh-${i}`));
+        onDiskLaunches.push(await launchOnce(platform, `fresh-${i}`));
       }
-      cases.push({ name: 'cold, artifact on disk', rounds: each(onDisk) });
+      cases.push({ name: 'cold, artifact on disk', rounds: roundPerLaunch(onDiskLaunches) });
     } finally {
       await rm(directory, { recursive: true, force: true });
     }
     const launchesOf = ({ rounds }: Case) => rounds.flatMap(({ launches }) => launches);
     const parts = [
-      ...new Set(cases.flatMap((one) => launchesOf(one).flatMap((launched) => Object.keys(launched.parts)))),
+      ...new Set(
+        cases.flatMap((launchCase) => launchesOf(launchCase).flatMap((launched) => Object.keys(launched.parts))),
+      ),
     ];
     return {
       title: 'Launch: request to the first message, in ms',
       header: ['case', 'n', 'p50', 'p99', 'CPU outside the engine', ...parts.map((part) => `${part} p50`)],
-      rows: cases.map((one) => {
-        const launches = launchesOf(one);
-        const cpuMs = one.rounds.flatMap((round) => round.cpuMs ?? []);
-        const ofRounds = (of: (times: readonly number[]) => number) =>
-          formatSpread(spread(one.rounds.map((round) => of(round.launches.map(timeOf)))), 1);
-        const hasP99 = one.rounds.every((round) => isEnoughFor(0.99, round.launches.length));
+      rows: cases.map((launchCase) => {
+        const launches = launchesOf(launchCase);
+        const cpuMs = launchCase.rounds.flatMap((round) => round.cpuMs ?? []);
+        const ofRounds = (figureOf: (times: readonly number[]) => number) =>
+          formatSpread(spread(launchCase.rounds.map((round) => figureOf(round.launches.map(timeOf)))), 1);
+        const hasP99 = launchCase.rounds.every((round) => isEnoughFor(0.99, round.launches.length));
         return [
-          one.name,
+          launchCase.name,
           String(launches.length),
           ofRounds(median),
           hasP99 ? ofRounds((times) => quantile(times, 0.99)) : '',

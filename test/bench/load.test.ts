@@ -17,11 +17,11 @@ describe('load', () => {
 
   it('has lengths that fit the context', () => {
     const random = randomFrom(2);
-    const all = Array.from({ length: 20_000 }, () => shareGptLengths(256, random));
-    for (const { prompt, output } of all)
+    const lengths = Array.from({ length: 20_000 }, () => shareGptLengths(256, random));
+    for (const { prompt, output } of lengths)
       assert.ok(prompt >= 4 && prompt <= 128 && output >= 2 && prompt + output <= 256);
     // An eighth of the published means; the longest are cut.
-    const [prompt, output] = [mean(all.map((one) => one.prompt)), mean(all.map((one) => one.output))];
+    const [prompt, output] = [mean(lengths.map((one) => one.prompt)), mean(lengths.map((one) => one.output))];
     assert.ok(prompt > 19 && prompt < 20.5, `${prompt}`);
     assert.ok(output > 39 && output < 42.5, `${output}`);
   });
@@ -31,14 +31,14 @@ describe('load', () => {
     const sending = sendAt([0, 1, 2], async (i) => (i === 0 ? first.promise : i));
     // The last request releases the first one.
     const released = sendAt([5], async () => first.resolve(0));
-    assert.deepEqual(await sending.all(), [0, 1, 2]);
-    await released.all();
+    assert.deepEqual(await sending.allResults(), [0, 1, 2]);
+    await released.allResults();
 
     const failing = sendAt([0, 0, 60_000], async (i) => {
       if (i === 1) throw new Error('refused');
       return i;
     });
-    await assert.rejects(failing.all(), /refused/);
+    await assert.rejects(failing.allResults(), /refused/);
     assert.equal(failing.sent, 2);
   });
 });

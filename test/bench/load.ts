@@ -1,20 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Requests in flight, and their results. */
-export interface Sending<T> {
+export interface LoadGenerator<T> {
   /** Number of requests sent so far. */
   readonly sent: number;
   /** Sends no further request, waits for those on their way, and returns all results in the order of sending. */
   stop(): Promise<T[]>;
   /** Waits until the last request has been sent and all have ended. */
-  all(): Promise<T[]>;
+  allResults(): Promise<T[]>;
 }
 
 /**
- * Sends requests at given times, in ms from now, whether or not earlier ones have ended: a slow answer delays no later request, so a slow
- * second counts with all of its requests. A failed request ends the sending; `stop` and `all` throw its error.
+ * Sends requests at given times, in ms from now, even while earlier requests are pending. Slow answers delay no later request, which avoids
+ * coordinated omission. A failed request ends the sending; `stop` and `allResults` throw its error.
  */
-export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Promise<T>): Sending<T> {
+export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Promise<T>): LoadGenerator<T> {
   const stopped = new AbortController();
   const requests: Promise<T>[] = [];
   const startMs = performance.now();
@@ -40,12 +40,12 @@ export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Pr
       stopped.abort();
       return all();
     },
-    all,
+    allResults: all,
   };
 }
 
 /** Sends a probe at once and then every `everyMs`, until `stop`. */
-export const probeSteadily = <T>(everyMs: number, probe: (index: number) => Promise<T>): Sending<T> =>
+export const probeSteadily = <T>(everyMs: number, probe: (index: number) => Promise<T>): LoadGenerator<T> =>
   sendAt(steps(everyMs), probe);
 
 function* steps(everyMs: number): Generator<number> {
@@ -70,21 +70,21 @@ export interface Lengths {
 const SHAREGPT = { prompt: 161.31, output: 337.99, context: 2048 };
 /** Spread of the logarithms of both lengths. */
 const SIGMA = 1;
-const LEAST: Lengths = { prompt: 4, output: 2 };
+const MIN_LENGTHS: Lengths = { prompt: 4, output: 2 };
 
 /**
- * Lengths in the manner of ShareGPT for a model with a shorter context: log-normal, with its means times the ratio of the contexts. A prompt
- * takes at most half of the context, and the output fits beside it.
+ * Lengths in the manner of ShareGPT for a model with a shorter context: log-normal, with ShareGPT's means times the ratio of the contexts. A
+ * prompt takes at most half of the context, and prompt and output together fit in it.
  */
 export function shareGptLengths(context: number, random: () => number): Lengths {
   const scale = context / SHAREGPT.context;
   const draw = (mean: number, least: number, most: number) =>
     Math.min(most, Math.max(least, Math.round(logNormal(mean * scale, random))));
-  const prompt = draw(SHAREGPT.prompt, LEAST.prompt, context / 2);
-  return { prompt, output: draw(SHAREGPT.output, LEAST.output, context - prompt) };
+  const prompt = draw(SHAREGPT.prompt, MIN_LENGTHS.prompt, context / 2);
+  return { prompt, output: draw(SHAREGPT.output, MIN_LENGTHS.output, context - prompt) };
 }
 
-/** A log-normal number with this mean (its normal one by Box and Muller, 1958). */
+/** A log-normal number with this mean, from a normal number by the Box–Muller transform (1958). */
 export function logNormal(mean: number, random: () => number): number {
   const normal = Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
   return mean * Math.exp(SIGMA * normal - SIGMA ** 2 / 2);

@@ -1,6 +1,6 @@
 /** `pie bench NAME` runs one benchmark, `pie bench all` runs all of them. */
 import { parseArgs } from 'node:util';
-import { all, OptionError } from './all.ts';
+import { OptionError, runSuites } from './all.ts';
 import { machine } from './bench.ts';
 import { BENCHES } from './benches.ts';
 import { table } from './statistics.ts';
@@ -36,9 +36,13 @@ A benchmark starts a platform of its own; stop others first. PIE_MODEL, PIE_BACK
 async function main(): Promise<number> {
   const { values, positionals } = readFlags();
   const isAll = positionals[0] === 'all';
-  const wrong = (isAll ? (['json'] as const) : (['out', 'against', 'resume'] as const)).find((flag) => values[flag]);
-  if (wrong !== undefined)
-    throw new OptionError(`--${wrong} has no effect ${isAll ? 'on' : 'without'} \`pie bench all\`. Leave it out.`);
+  const uselessFlag = (isAll ? (['json'] as const) : (['out', 'against', 'resume'] as const)).find(
+    (flag) => values[flag],
+  );
+  if (uselessFlag !== undefined)
+    throw new OptionError(
+      `--${uselessFlag} has no effect ${isAll ? 'on' : 'without'} \`pie bench all\`. Leave it out.`,
+    );
   if (isAll) return runAll(values, positionals.slice(1));
   const bench = await BENCHES.get(positionals[0] ?? '')?.();
   const repetitions = roundsOf(values);
@@ -86,10 +90,10 @@ function readFlags() {
   }
 }
 
-const ROUNDS = 5;
+const DEFAULT_ROUNDS = 5;
 
 const roundsOf = ({ repetitions, quick }: Pick<AllFlags, 'repetitions' | 'quick'>): number =>
-  repetitions === undefined ? (quick ? 1 : ROUNDS) : Number(repetitions);
+  repetitions === undefined ? (quick ? 1 : DEFAULT_ROUNDS) : Number(repetitions);
 
 interface AllFlags {
   readonly repetitions?: string | undefined;
@@ -110,7 +114,7 @@ async function runAll(
     return help ? 0 : 1;
   }
   const progress = (line: string) => console.error(line);
-  const failed = await all({
+  const failedCount = await runSuites({
     ...flags,
     out,
     only,
@@ -118,10 +122,10 @@ async function runAll(
     progress,
     prepare: async () => (await import('./prepare.ts')).prepare(progress),
   });
-  return failed === 0 ? 0 : 1;
+  return failedCount === 0 ? 0 : 1;
 }
 
-/** Ends the program. Its platform and engines end with it: they notice that their channel to it has closed. */
+/** Ends the program. Its platform and engines then notice that their channel to the program has closed, and end, too. */
 function fail(error: unknown): void {
   const isRefusal = error instanceof OptionError;
   console.error(isRefusal ? `error: ${error.message}` : `\nThe benchmark failed: ${describe(error)}`);

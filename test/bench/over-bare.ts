@@ -39,7 +39,7 @@ export interface OverBare {
   readonly aheadShare: Spread;
 }
 
-interface Decoded {
+interface DecodeOutput {
   /** Milliseconds since 1970. */
   readonly startedAt: number;
   readonly elapsedMs: number;
@@ -47,7 +47,7 @@ interface Decoded {
   readonly checksum: number;
 }
 
-/** A backend of the benchmark's own for the platform's first model, as the platform's GPU host has it. `await using` disposes of it. */
+/** The benchmark's own backend for the platform's first model, set up like that of the GPU host. `await using` disposes of the backend. */
 export class BareBackend implements AsyncDisposable {
   readonly entry: ModelEntry;
   readonly backend: Backend;
@@ -103,27 +103,27 @@ export async function measureOverBare(
           await warmUp(sides);
           continue;
         }
-        const [bare, { spanMs, after }] = await inTurn(round, sides);
+        const [bare, { spanMs, after: statsAfter }] = await inTurn(round, sides);
         samples.get(way)?.push({
           perToken: spanMs / steps,
           bare: bare.msPerStep,
-          batch: after?.meanBatchSize ?? 0,
-          deviceShare: (after?.deviceBusyMs ?? 0) / spanMs,
-          aheadShare: after ? aheadShare(after) : 0,
+          batch: statsAfter?.meanBatchSize ?? 0,
+          deviceShare: (statsAfter?.deviceBusyMs ?? 0) / spanMs,
+          aheadShare: statsAfter ? aheadShare(statsAfter) : 0,
         });
       }
     }
-    for (const [way, sample] of samples) {
-      const of = (pick: (one: Sample) => number) => spread(sample.map(pick));
+    for (const [way, waySamples] of samples) {
+      const spreadOf = (pick: (one: Sample) => number) => spread(waySamples.map(pick));
       const row = {
         ...{ way, clients },
-        perToken: of((one) => one.perToken),
-        bare: of((one) => one.bare),
-        ratio: of((one) => one.perToken / one.bare),
-        tax: of((one) => one.perToken - one.bare),
-        batch: of((one) => one.batch),
-        deviceShare: of((one) => one.deviceShare),
-        aheadShare: of((one) => one.aheadShare),
+        perToken: spreadOf((one) => one.perToken),
+        bare: spreadOf((one) => one.bare),
+        ratio: spreadOf((one) => one.perToken / one.bare),
+        tax: spreadOf((one) => one.perToken - one.bare),
+        batch: spreadOf((one) => one.batch),
+        deviceShare: spreadOf((one) => one.deviceShare),
+        aheadShare: spreadOf((one) => one.aheadShare),
       };
       rows.push(row);
       progress(`${way} at ${clients}: ${format(row.ratio.median)}`);
@@ -140,7 +140,7 @@ interface Sample {
   readonly aheadShare: number;
 }
 
-interface Decoding {
+interface DecodeTask {
   readonly way: Way;
   readonly clients: number;
   readonly context: number;
@@ -148,17 +148,17 @@ interface Decoding {
 }
 
 /** Lets `clients` inferlets decode side by side. `spanMs` is the time from the first one's beginning to the last one's end. */
-async function decodeTogether(platform: Platform, stats: GpuHostConnection, { clients, ...input }: Decoding) {
+async function decodeTogether(platform: Platform, stats: GpuHostConnection, { clients, ...input }: DecodeTask) {
   const inputs = Array.from({ length: clients }, () => input);
-  const outputs = await startTogether<Decoded>(platform, 'decode', inputs, async () => {
+  const outputs = await startTogether<DecodeOutput>(platform, 'decode', inputs, async () => {
     await stats.stats({ reset: true });
   });
   const [after] = (await stats.stats()).models;
   const { way, steps } = input;
   if (new Set(outputs.map(({ checksum }) => checksum)).size !== 1)
     throw new Error(`${way}: equal prompts, different tokens`);
-  const short = outputs.find(({ tokens }) => tokens !== steps);
-  if (short) throw new Error(`${way}: ${short.tokens} tokens instead of ${steps}`);
+  const shortOutput = outputs.find(({ tokens }) => tokens !== steps);
+  if (shortOutput) throw new Error(`${way}: ${shortOutput.tokens} tokens instead of ${steps}`);
   const ends = outputs.map(({ startedAt, elapsedMs }) => startedAt + elapsedMs);
   return { spanMs: Math.max(...ends) - Math.min(...outputs.map(({ startedAt }) => startedAt)), after };
 }

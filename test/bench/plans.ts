@@ -9,8 +9,8 @@ import { format, formatSpread, median, spread } from './statistics.ts';
 
 const QUERIES = 5;
 /** Times that a guest makes a graph. */
-const TIMES = 100;
-const QUICK_TIMES = 10;
+const REPEATS = 100;
+const QUICK_REPEATS = 10;
 const PROGRAMS = ['judge', 'multi-turn', 'tree-search', 'tree-of-thought'];
 const APPLICATIONS = ['document-qa', 'advanced-rag', 'contextual-retrieval', ...PROGRAMS];
 
@@ -27,7 +27,7 @@ interface Costs {
 }
 
 /** One invocation of a program. */
-interface Invoked {
+interface ProgramRun {
   readonly cpuMs: number;
   readonly elapsedMs: number;
   /** Host calls of the guest. */
@@ -46,11 +46,11 @@ export const plans: Bench = {
 applies all passes and finds its plan, each many times, and reports the mean time, because its clock counts in milliseconds. Shares are of the
 median query. Each program then runs as a function, traced and interpreted. A round runs both on one input; they take turns in going first,
 because the second one finds the prefix computed. CPU is the metered CPU time of the guest. Each repetition has two rounds.`,
-  quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_TIMES} times instead of ${TIMES}.`,
+  quick: `${QUICK_APPLICATIONS.length} of ${APPLICATIONS.length} applications (${QUICK_APPLICATIONS.join(', ')}), whose graphs the guest makes ${QUICK_REPEATS} times instead of ${REPEATS}.`,
   async run({ repetitions, quick, progress }) {
     const [applications, programs, times] = quick
-      ? [QUICK_APPLICATIONS, QUICK_PROGRAMS, QUICK_TIMES]
-      : [APPLICATIONS, PROGRAMS, TIMES];
+      ? [QUICK_APPLICATIONS, QUICK_PROGRAMS, QUICK_REPEATS]
+      : [APPLICATIONS, PROGRAMS, REPEATS];
     const home = await newHome();
     const encoders = path.join(home, 'tiny');
     await randomEncoder(`${encoders}-encoder`, { kind: 'embedding' }, 7);
@@ -62,7 +62,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
     let query = 0;
     const shares: number[] = [];
     const planShares: number[] = [];
-    const compared = { rounds: 0, otherResults: 0, moreCalls: 0, moreSteps: 0 };
+    const counts = { rounds: 0, otherResults: 0, moreCalls: 0, moreSteps: 0 };
     for (const name of applications) {
       const inputs = Array.from({ length: QUERIES }, () => inputOf(name, query++));
       const costs = (await call(platform, 'plans', { name, inputs, times })) as Costs;
@@ -71,7 +71,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       const micros = (ms: number | undefined) => (ms === undefined ? '' : format(ms * 1000, 0));
       const isProgram = PROGRAMS.includes(name);
       const rounds = isProgram ? await programRounds(platform, name, repetitions * 2, () => query++) : [];
-      const ratio = (pick: (invoked: Invoked) => number) =>
+      const ratio = (pick: (invoked: ProgramRun) => number) =>
         rounds.length === 0 ? '' : formatSpread(spread(rounds.map(([one, other]) => pick(one) / pick(other))));
       const perNode = (side: 0 | 1) =>
         rounds.length === 0 ? '' : format(median(rounds.map((round) => (1000 * round[side].cpuMs) / costs.nodes)), 0);
@@ -85,10 +85,10 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       shares.push((costs.makeMs + costs.passesMs) / queryMs);
       if (costs.planMs !== undefined) planShares.push(costs.planMs / queryMs);
       for (const [traced, interpreted] of rounds) {
-        compared.rounds++;
-        if (traced.output !== interpreted.output) compared.otherResults++;
-        if (traced.calls > interpreted.calls) compared.moreCalls++;
-        if (traced.steps > interpreted.steps) compared.moreSteps++;
+        counts.rounds++;
+        if (traced.output !== interpreted.output) counts.otherResults++;
+        if (traced.calls > interpreted.calls) counts.moreCalls++;
+        if (traced.steps > interpreted.steps) counts.moreSteps++;
       }
       data[name] = { ...costs, rounds };
       progress(`${name}: ${share(costs.makeMs + costs.passesMs)}, with a plan ${share(costs.planMs) || 'none'}`);
@@ -102,7 +102,7 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       rows,
       notes: [
         `Making and passes take ${percent(Math.max(...shares))} of a query at most (aim 3), finding a plan ${percent(Math.max(...planShares))} (aim 0.5).`,
-        `In ${compared.rounds} rounds of programs run both ways, the traced run had a different result in ${compared.otherResults}, more calls in ${compared.moreCalls} and more device steps in ${compared.moreSteps} (aim: 0 of each).`,
+        `In ${counts.rounds} rounds of programs run both ways, the traced run had a different result in ${counts.otherResults}, more calls in ${counts.moreCalls} and more device steps in ${counts.moreSteps} (aim: 0 of each).`,
         'Time, calls and steps: traced over interpreted, median (min–max) of the ratios within a round.',
         "Calls: all host calls of the guest. They include one for each traced node, which gives the node's depth in the graph for batching by topology.",
         'A device step is a batch. Their number varies by one or two, because the device computes tokens ahead of a stop.',
@@ -120,8 +120,8 @@ async function programRounds(
   name: string,
   count: number,
   next: () => number,
-): Promise<(readonly [Invoked, Invoked])[]> {
-  const rounds: (readonly [Invoked, Invoked])[] = [];
+): Promise<(readonly [ProgramRun, ProgramRun])[]> {
+  const rounds: (readonly [ProgramRun, ProgramRun])[] = [];
   for (const interpret of [false, true]) await runProgram(platform, name, next(), interpret);
   for (let round = 0; round < count; round++) {
     const query = next();
@@ -135,7 +135,7 @@ async function programRounds(
   return rounds;
 }
 
-async function runProgram(platform: Platform, name: string, query: number, interpret: boolean): Promise<Invoked> {
+async function runProgram(platform: Platform, name: string, query: number, interpret: boolean): Promise<ProgramRun> {
   await modelStats(platform, { reset: true });
   const startMs = performance.now();
   const end = terminal(await invoke(platform, name, { ...inputOf(name, query), interpret }));

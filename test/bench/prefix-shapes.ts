@@ -2,7 +2,7 @@ import { deploy, modelStats } from '#test/harness/deploy.ts';
 import { invoke } from '#test/harness/events.ts';
 import { newHome, Platform } from '#test/harness/platform.ts';
 import { outputOf } from './clients.ts';
-import { ANSWER, partsOf, VOCABULARY, type Workload } from './prefix-workloads.ts';
+import { ANSWER_TOKENS, partsOf, VOCABULARY_SIZE, type Workload } from './prefix-workloads.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { randomShape, type Shape } from './shapes.ts';
 import { formatSpread, spread } from './statistics.ts';
@@ -13,7 +13,7 @@ const PAGES = 1536;
 
 const CACHED = 'cached';
 const UNCACHED = 'uncached';
-/** Ablations: the last one computes without the platform's cache, and its program saves and opens prefixes by name. */
+/** Ablations. In the mode `program`, the platform's cache is off, and the program saves and opens prefixes by name. */
 const MODES = [
   { name: 'off', model: UNCACHED, saves: false },
   { name: 'automatic', model: CACHED, saves: false },
@@ -47,7 +47,7 @@ export async function measureShapes(
   progress: (line: string) => void,
 ): Promise<ShapeRow[]> {
   const home = await newHome();
-  const directory = await randomShape(home, shape, { vocabularySize: VOCABULARY, contextLength: CONTEXT });
+  const directory = await randomShape(home, shape, { vocabularySize: VOCABULARY_SIZE, contextLength: CONTEXT });
   const config = MODES.slice(0, 2)
     .map(
       ({ model }) =>
@@ -58,21 +58,21 @@ export async function measureShapes(
   await deploy(platform, 'reuse');
   const samples: Sample[][][] = workloads.map(() => MODES.map(() => []));
   for (let round = 0; round <= rounds; round++) {
-    for (const [at, workload] of workloads.entries()) {
-      const sides = MODES.map((mode) => () => measure(platform, workload, mode, `${round}/${at}`));
+    for (const [workloadIndex, workload] of workloads.entries()) {
+      const sides = MODES.map((mode) => () => measure(platform, workload, mode, `${round}/${workloadIndex}`));
       if (round === 0) {
         await warmUp<Sample[]>(sides);
         continue;
       }
-      const measured = await inTurn<Sample[]>(round, sides);
-      measured.forEach((sample, mode) => {
-        samples[at]?.[mode]?.push(sample);
+      const roundSamples = await inTurn<Sample[]>(round, sides);
+      roundSamples.forEach((sample, mode) => {
+        samples[workloadIndex]?.[mode]?.push(sample);
       });
       progress(`round ${round} of ${rounds}, ${workload.name}`);
     }
   }
-  return workloads.map(({ name }, at) => {
-    const [off = [], automatic = [], program = []] = samples[at] ?? [];
+  return workloads.map(({ name }, workloadIndex) => {
+    const [off = [], automatic = [], program = []] = samples[workloadIndex] ?? [];
     return { workload: name, samples: { off, automatic, program } };
   });
 }
@@ -102,23 +102,24 @@ export function shapeRows(rows: readonly ShapeRow[]): string[][] {
 
 /** Answers that differ from those without any cache, over all modes and workloads. */
 export function differingAnswers(rows: readonly ShapeRow[]): { readonly differ: number; readonly of: number } {
-  const isEqual = rows.flatMap(({ samples: { off, automatic, program } }) =>
+  const equalities = rows.flatMap(({ samples: { off, automatic, program } }) =>
     [automatic, program].flatMap((mode) =>
       mode.flatMap(({ answers }, round) =>
         Object.entries(answers).map(([key, answer]) => answer === off[round]?.answers[key]),
       ),
     ),
   );
-  return { differ: isEqual.filter((equal) => !equal).length, of: isEqual.length };
+  return { differ: equalities.filter((equal) => !equal).length, of: equalities.length };
 }
 
-async function measure(platform: Platform, workload: Workload, { model, saves }: Mode, part: string): Promise<Sample> {
+async function measure(platform: Platform, workload: Workload, { model, saves }: Mode, scope: string): Promise<Sample> {
   const answers: Record<string, string> = {};
   const names = new Set<string>();
   const call = async (input: object) =>
-    outputOf<{ tokens: number[] }>(await invoke(platform, 'reuse', { model, maxTokens: ANSWER, ...input })).tokens;
+    outputOf<{ tokens: number[] }>(await invoke(platform, 'reuse', { model, maxTokens: ANSWER_TOKENS, ...input }))
+      .tokens;
   const nameOf = (key: string) => {
-    const name = `bench/${part}/${key}`;
+    const name = `bench/${scope}/${key}`;
     names.add(name);
     return name;
   };
@@ -130,10 +131,10 @@ async function measure(platform: Platform, workload: Workload, { model, saves }:
       parts: parts.map(({ tokens, key, isSaved }) => (saves && isSaved ? { tokens, name: nameOf(key) } : { tokens })),
       ...(saves && keep !== undefined && { keep: nameOf(keep) }),
     });
-    if (tokens.length !== ANSWER) throw new Error(`${tokens.length} tokens instead of ${ANSWER}`);
+    if (tokens.length !== ANSWER_TOKENS) throw new Error(`${tokens.length} tokens instead of ${ANSWER_TOKENS}`);
     answers[parts.at(-1)?.key ?? ''] = tokens.join();
     return tokens;
-  }, partsOf(part));
+  }, partsOf(scope));
   const elapsedMs = performance.now() - startMs;
   const { tokens, decodeTokens } = await modelStats(platform, { model });
   if (names.size > 0) await call({ parts: [], forget: [...names] });

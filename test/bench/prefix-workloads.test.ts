@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { ANSWER, partsOf, WORKLOADS } from './prefix-workloads.ts';
+import { ANSWER_TOKENS, partsOf, WORKLOADS } from './prefix-workloads.ts';
 
 /** The model's context, which no prompt may exceed with its answer. */
 const CONTEXT = 2048;
@@ -14,7 +14,7 @@ async function promptsOf(index: number, round: string, delays: () => number): Pr
     assert.equal(prompts[key], undefined, `two requests of the part ${key}`);
     prompts[key] = parts.flatMap(({ tokens }) => tokens).join();
     for (let turns = delays(); turns > 0; turns--) await nextTurn();
-    return new Array(ANSWER).fill(key.length);
+    return new Array(ANSWER_TOKENS).fill(key.length);
   }, partsOf(round));
   return prompts;
 }
@@ -27,7 +27,7 @@ describe('workloads of the prefix benchmark', () => {
       assert.deepEqual(await promptsOf(index, '1', () => (turn++ * 7) % 5), prompts);
       const other = await promptsOf(index, '2', () => 0);
       for (const [key, prompt] of Object.entries(prompts)) {
-        assert.ok(prompt.split(',').length + ANSWER <= CONTEXT);
+        assert.ok(prompt.split(',').length + ANSWER_TOKENS <= CONTEXT);
         assert.notEqual(other[key], prompt);
       }
     });

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { gaussian } from '#gpu-host/models/random-model.ts';
 
 /** Vocabulary of the model; the first tokens are special. */
-export const VOCABULARY = 259;
+export const VOCABULARY_SIZE = 259;
 const FIRST_TOKEN = 3;
 
 /** A part of a prompt. */
@@ -14,7 +14,7 @@ export interface Part {
   readonly isSaved?: boolean;
 }
 
-/** Sends one request and returns the tokens of its answer. `keep` names the prompt with its answer, which such a program saves. */
+/** Sends one request and returns its answer's tokens. `keep` is the name under which a program with its own prefixes saves prompt and answer. */
 export type Ask = (parts: readonly Part[], keep?: string) => Promise<readonly number[]>;
 
 /** Makes a part of this many tokens. They depend on the key and the round only, because requests at once may come in any order. */
@@ -27,7 +27,7 @@ export interface Workload {
 }
 
 /** Tokens of an answer. */
-export const ANSWER = 16;
+export const ANSWER_TOKENS = 16;
 
 const times = <T>(count: number, make: (index: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i));
 
@@ -75,12 +75,12 @@ export const WORKLOADS: readonly Workload[] = [
     async run(ask, part) {
       const system = part('system', 96, true);
       const chat = async (id: number) => {
-        const said: Part[] = [system];
+        const history: Part[] = [system];
         for (let turn = 0; turn < 4; turn++) {
           const key = `chat-${id}-${turn}`;
           const message = part(`${key}-message`, 64);
-          const answer = await ask([...said, message], turn < 3 ? key : undefined);
-          said.push({ key, tokens: [...message.tokens, ...answer], isSaved: true });
+          const answer = await ask([...history, message], turn < 3 ? key : undefined);
+          history.push({ key, tokens: [...message.tokens, ...answer], isSaved: true });
         }
       };
       await Promise.all(times(4, chat));
@@ -114,6 +114,6 @@ export const partsOf =
   (round: string): MakePart =>
   (key, length, isSaved = false) => {
     const random = gaussian(createHash('sha256').update(`${round}/${key}`).digest().readInt32LE());
-    const token = () => FIRST_TOKEN + (Math.floor(Math.abs(random()) * 1e6) % (VOCABULARY - FIRST_TOKEN));
+    const token = () => FIRST_TOKEN + (Math.floor(Math.abs(random()) * 1e6) % (VOCABULARY_SIZE - FIRST_TOKEN));
     return { key, tokens: times(length, token), isSaved };
   };

@@ -11,16 +11,16 @@ import { receive } from './streams.ts';
 
 const REQUESTS = 32;
 const QUICK_REQUESTS = 4;
-const MOST_ROUNDS = 3;
+const MAX_ROUNDS = 3;
 const SHAPE = '135M';
 const QUICK_SHAPE = '15M';
 const WARM_REQUESTS = 10;
 const MAX_TOKENS = 2;
 /**
- * Tokens of each of the equal prompts sent at once. An inferlet that ends leaves only whole pages to the prefix cache, so a later one computes
- * the rest of the last page. With this many tokens, all begin before the first one ends.
+ * Tokens that each of the equal prompts generates. An inferlet that ends leaves only whole pages to the prefix cache, so an inferlet that begins
+ * later computes the rest of the last page. With this many tokens, all inferlets begin before the first one ends.
  */
-const EQUAL_TOKENS = 16;
+const EQUAL_MAX_TOKENS = 16;
 const PAGE_SIZE = 16;
 /** Common beginning of every prompt: about 190 of the model's 256 tokens. */
 const SHARED = Array.from({ length: 26 }, (_, i) => `The ${['red', 'blue', 'old'][i % 3]} bird saw a tree.`).join(' ');
@@ -49,7 +49,7 @@ of context: without cache, with the automatic one, and without it but with a pro
 without cache.`,
   quick: `${QUICK_REQUESTS} requests instead of ${REQUESTS}, and ${QUICK_WORKLOADS.length} of ${WORKLOADS.length} workloads (chats), on ${QUICK_SHAPE} parameters instead of ${SHAPE}.`,
   async run({ repetitions, quick, progress }) {
-    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const rounds = Math.min(MAX_ROUNDS, repetitions);
     const requests = quick ? QUICK_REQUESTS : REQUESTS;
     const [shape, workloads] = quick ? ([QUICK_SHAPE, QUICK_WORKLOADS] as const) : ([SHAPE, WORKLOADS] as const);
     const samples: Record<'with' | 'without', Sample[]> = { with: [], without: [] };
@@ -107,12 +107,12 @@ function answersOf(shapes: readonly ShapeRow[]): string {
   return `${differ} of ${of} answers differ from those without any cache.`;
 }
 
-async function measure(cached: boolean, requests: number): Promise<Sample> {
-  const config = `[[model]]\nname = "stories15m"\nprefix_cache = ${cached}\n`;
+async function measure(isCached: boolean, requests: number): Promise<Sample> {
+  const config = `[[model]]\nname = "stories15m"\nprefix_cache = ${isCached}\n`;
   await using platform = await Platform.start({ functions: ['text-completion'], config });
   const ask = async (prompt: string) =>
     (await receive(platform, { prompt, maxTokens: MAX_TOKENS, temperature: 0 }))().firstMs;
-  // Prompts as long as the measured ones, without their beginning: V8 and the engine's arena warm up on both sides alike.
+  // Prompts as long as the measured ones, but with other beginnings: V8 and the engine's arena warm up, and no measured prefix is cached.
   for (let i = 0; i < WARM_REQUESTS; i++) await ask(`${i} ${SHARED}`);
   // The reset leaves the counters of the prefix cache as they are.
   const { prefix: before } = await modelStats(platform, { reset: true });
@@ -121,7 +121,7 @@ async function measure(cached: boolean, requests: number): Promise<Sample> {
   const sharedTokens = await sharedLength();
   for (let i = 0; i < requests; i++) {
     firstMessageMs.push(await ask(`${SHARED} Number ${String.fromCharCode(65 + (i % 26))}${i} went home.`));
-    if (i > 0 && cached) expectedHits += Math.floor(sharedTokens / PAGE_SIZE) * PAGE_SIZE;
+    if (i > 0 && isCached) expectedHits += Math.floor(sharedTokens / PAGE_SIZE) * PAGE_SIZE;
   }
   const stats = await modelStats(platform);
   const hitTokens = stats.prefix.hitTokens - before.hitTokens;
@@ -139,11 +139,11 @@ async function measure(cached: boolean, requests: number): Promise<Sample> {
 async function atOnce(platform: Platform, requests: number): Promise<number> {
   const prompt = `Once, long ago, on a green hill beside the sea, ${SHARED}`;
   await modelStats(platform, { reset: true });
-  const sent = Array.from({ length: requests }, () =>
-    receive(platform, { prompt, maxTokens: EQUAL_TOKENS, temperature: 0 }),
+  const pending = Array.from({ length: requests }, () =>
+    receive(platform, { prompt, maxTokens: EQUAL_MAX_TOKENS, temperature: 0 }),
   );
-  const received = (await Promise.all(sent)).map((parse) => parse());
-  // Each request decodes the tokens after its first one. A prompt that finds all but its last token counts among them as well.
+  const received = (await Promise.all(pending)).map((parse) => parse());
+  // Each request decodes the tokens after its first one. `decodeTokens` would also count prompts that compute only their last token.
   const decoded = received.reduce((sum, { tokens }) => sum + tokens - 1, 0);
   return ((await modelStats(platform)).tokens - decoded) / (await promptLength(prompt));
 }

@@ -7,14 +7,14 @@ import { format, formatSpread, spread } from './statistics.ts';
 
 const INFERLETS = 128;
 const QUICK_INFERLETS = 16;
-const TOKENS = 96;
+const TOKENS_PER_GENERATION = 96;
 /** Pages that an inferlet holds at its end, for its prompt and its generated tokens. */
-const PAGES_EACH = Math.ceil((TOKENS * 2 + 8) / 16);
+const PAGES_EACH = Math.ceil((TOKENS_PER_GENERATION * 2 + 8) / 16);
 /** Runs before the clock starts, one after another. */
 const WARM_RUNS = 3;
 const FACTORS = [1, 2, 4, 8];
 const QUICK_FACTORS = [1, 4];
-const MOST_ROUNDS = 3;
+const MAX_ROUNDS = 3;
 
 interface Sample {
   /** Tokens a second of the inferlets that finished. */
@@ -28,16 +28,16 @@ interface Sample {
 /** 128 inferlets on a pool that fits all, half, a quarter and an eighth of them. */
 export const pressure: Bench = {
   name: 'pressure',
-  help: `${INFERLETS} inferlets generate ${TOKENS * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The
+  help: `${INFERLETS} inferlets generate ${TOKENS_PER_GENERATION * 2} tokens each on a pool of pages that fits all of them, half, a quarter and an eighth. The
 baseline is the pool that fits all, on a platform of its own like the others. A round runs the four platforms, beginning with another one each
 time. Three rounds at most. Throughput counts the tokens of results, over the time until every inferlet has ended.`,
   quick: `${QUICK_FACTORS.join(' and ')} times the memory (of ${FACTORS.join(', ')}), and ${QUICK_INFERLETS} inferlets instead of ${INFERLETS}; without the runs that admit them in turn.`,
   summary: `${INFERLETS} inferlets at 1, 2, 4 and 8 times the memory: how many finish, and throughput over a pool that fits all`,
   async run({ repetitions, quick, progress }) {
-    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const rounds = Math.min(MAX_ROUNDS, repetitions);
     const [factors, inferlets] = quick ? [QUICK_FACTORS, QUICK_INFERLETS] : [FACTORS, INFERLETS];
     const samples = new Map<number, Sample[]>(factors.map((factor) => [factor, []]));
-    const admitted = new Map<number, Sample[]>(factors.map((factor) => [factor, []]));
+    const admittedInTurn = new Map<number, Sample[]>(factors.map((factor) => [factor, []]));
     for (let round = 0; round < rounds; round++) {
       for (const i of rotated(factors.length, round)) {
         const factor = factors[i] ?? 1;
@@ -45,14 +45,14 @@ time. Three rounds at most. Throughput counts the tokens of results, over the ti
         samples.get(factor)?.push(sample);
         progress(`round ${round + 1}, ${factor}×: ${sample.finished} finished, ${format(sample.goodput, 0)} tokens/s`);
         if (quick) continue;
-        const inTurn = factor === 1 ? sample : await measure(factor, inferlets, Math.floor(inferlets / factor));
-        admitted.get(factor)?.push(inTurn);
-        progress(`round ${round + 1}, ${factor}×, admitted in turn: ${format(inTurn.goodput, 0)} tokens/s`);
+        const inTurnSample = factor === 1 ? sample : await measure(factor, inferlets, Math.floor(inferlets / factor));
+        admittedInTurn.get(factor)?.push(inTurnSample);
+        progress(`round ${round + 1}, ${factor}×, admitted in turn: ${format(inTurnSample.goodput, 0)} tokens/s`);
       }
     }
-    const alone = samples.get(1) ?? [];
+    const uncontended = samples.get(1) ?? [];
     return {
-      title: `${inferlets} inferlets × ${TOKENS * 2} tokens on less and less memory`,
+      title: `${inferlets} inferlets × ${TOKENS_PER_GENERATION * 2} tokens on less and less memory`,
       header: [
         'memory asked over memory',
         'finished',
@@ -63,19 +63,23 @@ time. Three rounds at most. Throughput counts the tokens of results, over the ti
         'over admitted in turn',
       ],
       rows: factors.map((factor) => {
-        const own = samples.get(factor) ?? [];
-        const of = (pick: (sample: Sample) => number) => formatSpread(spread(own.map(pick)), 0);
+        const ofFactor = samples.get(factor) ?? [];
+        const cellOf = (pick: (sample: Sample) => number) => formatSpread(spread(ofFactor.map(pick)), 0);
         return [
           `${factor}×`,
-          of((sample) => sample.finished),
-          of((sample) => sample.terminated),
-          of((sample) => sample.other),
-          of((sample) => sample.goodput),
-          formatSpread(spread(own.map((sample, i) => sample.goodput / (alone[i]?.goodput ?? Number.NaN)))),
+          cellOf((sample) => sample.finished),
+          cellOf((sample) => sample.terminated),
+          cellOf((sample) => sample.other),
+          cellOf((sample) => sample.goodput),
+          formatSpread(spread(ofFactor.map((sample, i) => sample.goodput / (uncontended[i]?.goodput ?? Number.NaN)))),
           quick
             ? ''
             : formatSpread(
-                spread(own.map((sample, i) => sample.goodput / (admitted.get(factor)?.[i]?.goodput ?? Number.NaN))),
+                spread(
+                  ofFactor.map(
+                    (sample, i) => sample.goodput / (admittedInTurn.get(factor)?.[i]?.goodput ?? Number.NaN),
+                  ),
+                ),
               ),
         ];
       }),
@@ -84,7 +88,7 @@ time. Three rounds at most. Throughput counts the tokens of results, over the ti
         'Admitted in turn: the client starts only as many at once as the memory holds at their ends.',
         'Throughput counts the tokens in the results of inferlets that finished, over the time until all had ended.',
       ],
-      data: { pressed: Object.fromEntries(samples), admitted: Object.fromEntries(admitted) },
+      data: { pressed: Object.fromEntries(samples), admitted: Object.fromEntries(admittedInTurn) },
     };
   },
 };
@@ -96,7 +100,7 @@ async function measure(factor: number, inferlets: number, atOnce = inferlets): P
   await using platform = await Platform.start({ functions: false, config });
   await deploy(platform, 'pressure');
   const run = async (i: number) =>
-    terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS, prompt: `Story ${i}` }));
+    terminal(await invoke(platform, 'pressure', { pages: 0, tokens: TOKENS_PER_GENERATION, prompt: `Story ${i}` }));
   for (let i = 0; i < WARM_RUNS; i++) await run(i);
   const start = performance.now();
   const ends: (StreamEvent | undefined)[] = [];

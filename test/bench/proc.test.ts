@@ -85,8 +85,8 @@ describe('proc', () => {
   });
 
   it('returns undefined for a process that has ended', () => {
-    const never = 2 ** 22 + 1;
-    assert.equal(readPssBytes(never), undefined);
-    assert.equal(readThreadWork(never), undefined);
+    const unusedPid = 2 ** 22 + 1;
+    assert.equal(readPssBytes(unusedPid), undefined);
+    assert.equal(readThreadWork(unusedPid), undefined);
   });
 });

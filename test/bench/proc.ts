@@ -45,10 +45,10 @@ export function readProcessorTime(): ProcessorTime {
 export function parseProcessorTime(text: string): ProcessorTime {
   const line = /^cpu +([\d ]+)$/m.exec(text)?.[1];
   if (line === undefined) throw new Error('/proc/stat has no line "cpu"');
-  // The times of guests follow the first eight numbers, which include them.
+  // The first eight numbers include the guests' times, which the ninth and tenth repeat.
   const ticks = line.split(' ').map(Number).slice(0, 8);
-  const [, , , idle = 0, waits = 0, , , stolen = 0] = ticks;
-  return { all: ticks.reduce((sum, count) => sum + count, 0), idle: idle + waits, stolen };
+  const [, , , idle = 0, ioWait = 0, , , stolen = 0] = ticks;
+  return { all: ticks.reduce((sum, count) => sum + count, 0), idle: idle + ioWait, stolen };
 }
 
 /** The processes below `roots`, roots included, each with the name of its nearest root. */
@@ -59,9 +59,9 @@ export function belowRoots(
   const nameOf = new Map([...roots].map(([name, pid]) => [pid, name]));
   const found = new Map<number, string>();
   for (const pid of parents.keys()) {
-    let at = pid;
-    while (at > 1 && !nameOf.has(at)) at = parents.get(at)?.parent ?? 0;
-    const name = nameOf.get(at);
+    let ancestor = pid;
+    while (ancestor > 1 && !nameOf.has(ancestor)) ancestor = parents.get(ancestor)?.parent ?? 0;
+    const name = nameOf.get(ancestor);
     if (name !== undefined) found.set(pid, name);
   }
   return found;
@@ -90,12 +90,15 @@ export function readThreadWork(pid: number): ThreadWork | undefined {
 /** Program and arguments of a process; empty when the process has ended. */
 export const readCommand = (pid: number): string[] => (contentOf(`/proc/${pid}/cmdline`) ?? '').split('\0');
 
-/** A line of `/proc/PID/stat`. */
+/** Parses the line of `/proc/PID/stat`. */
 export function parseStat(text: string): ProcessStat {
-  // The command's name may hold spaces and parentheses; the numbers follow the last one.
+  // The command's name may contain spaces and parentheses; the numbers follow the last parenthesis.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  const at = (field: number): number => Number(fields[field - 3]);
-  return { parent: at(4), cpuUs: ((at(14) + at(15) + at(16) + at(17)) * 1e6) / TICKS_PER_SECOND };
+  const fieldAt = (field: number): number => Number(fields[field - 3]);
+  return {
+    parent: fieldAt(4),
+    cpuUs: ((fieldAt(14) + fieldAt(15) + fieldAt(16) + fieldAt(17)) * 1e6) / TICKS_PER_SECOND,
+  };
 }
 
 /** @throws Error when the text of `/proc/PID/smaps_rollup` has no proportional size; that of a process without memory is empty. */

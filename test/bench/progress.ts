@@ -1,31 +1,31 @@
-/** A suite that a run begins. */
-export interface Expected {
+/** A suite that is to run. */
+export interface ExpectedSuite {
   readonly name: string;
-  /** Time of the suite's earlier run; undefined when that is unknown. */
+  /** Expected time of the suite; undefined when unknown. */
   readonly seconds?: number | undefined;
 }
 
 /** A suite that has run. */
-export interface Took {
+export interface FinishedSuite {
   readonly expected: number | undefined;
   readonly seconds: number;
 }
 
 /**
- * Seconds that the other suites will take. Their expected times are corrected by how much faster or slower the ended suites were than expected.
+ * Seconds that the remaining suites will take: their expected times, times the ratio of actual to expected time of the suites that have run.
  * Undefined when an expected time is unknown.
  */
-export function secondsLeft(done: readonly Took[], rest: readonly Expected[]): number | undefined {
+export function secondsLeft(done: readonly FinishedSuite[], rest: readonly ExpectedSuite[]): number | undefined {
   let left = 0;
   for (const { seconds } of rest) {
     if (seconds === undefined) return undefined;
     left += seconds;
   }
   let [expected, took] = [0, 0];
-  for (const one of done) {
-    if (one.expected === undefined) continue;
-    expected += one.expected;
-    took += one.seconds;
+  for (const suite of done) {
+    if (suite.expected === undefined) continue;
+    expected += suite.expected;
+    took += suite.seconds;
   }
   return expected === 0 ? left : (left * took) / expected;
 }

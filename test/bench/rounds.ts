@@ -27,13 +27,13 @@ export const warmUp = <T extends readonly unknown[]>(
 ): Promise<T> => inTurn(round, sides, 0);
 
 /**
- * Like {@link inTurn}, with the sides in the order given in even rounds and backwards in odd ones: in an even number of rounds each of two sides
- * goes before the other equally often.
+ * Like {@link inTurn}, with the sides in the order given in even rounds and backwards in odd rounds. Over an even number of rounds, each side of
+ * any pair runs before the other equally often.
  */
 export async function backAndForth<T>(round: number, sides: readonly (() => Promise<T>)[]): Promise<T[]> {
-  const isBack = round % 2 === 1;
-  const results = await inTurn<T[]>(0, isBack ? sides.toReversed() : [...sides]);
-  return isBack ? results.reverse() : results;
+  const isBackward = round % 2 === 1;
+  const results = await inTurn<T[]>(0, isBackward ? sides.toReversed() : [...sides]);
+  return isBackward ? results.reverse() : results;
 }
 
 /** The numbers from 0 to `count - 1`, beginning with `round` modulo `count`. */

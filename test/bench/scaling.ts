@@ -10,7 +10,7 @@ import { format, formatSpread, spread } from './statistics.ts';
 import { receive } from './streams.ts';
 
 const HOSTS = 3;
-/** Time of a step, whatever its size: the hosts then do not compete for processors, like hosts of several machines. */
+/** Time of a step, whatever its size. Hosts paced in this way do not compete for processors, as if each had its own machine. */
 const STEP_MS = 20;
 /** Streams that a host computes in one step; its other streams wait. */
 const BATCH = 2;
@@ -23,7 +23,7 @@ const RAMP_MS = 5000;
 const QUICK_RAMP_MS = 2500;
 const MEASURED_MS = 15_000;
 const QUICK_MEASURED_MS = 4000;
-const MOST_ROUNDS = 3;
+const MAX_ROUNDS = 3;
 const PREFIXES = 4;
 const REQUESTS_PER_PREFIX = 8;
 const QUICK_REQUESTS_PER_PREFIX = 4;
@@ -63,7 +63,7 @@ which take turns in going first, each on a platform of its own. Three rounds at 
   quick: `Streams of ${QUICK_TOKENS} tokens instead of ${MAX_TOKENS} for ${QUICK_MEASURED_MS / 1000} s instead of ${MEASURED_MS / 1000}, and ${QUICK_REQUESTS_PER_PREFIX} requests a prefix instead of ${REQUESTS_PER_PREFIX}, of which fewer find it.`,
   async run({ repetitions, quick, progress }) {
     const sides: Record<'one' | 'three', Side[]> = { one: [], three: [] };
-    const rounds = Math.min(MOST_ROUNDS, repetitions);
+    const rounds = Math.min(MAX_ROUNDS, repetitions);
     const load = quick ? QUICK : WHOLE;
     for (let round = 0; round < rounds; round++) {
       const [one, three] = await inTurn(round, [() => measure(1, load), () => measure(HOSTS, load)]);

@@ -18,8 +18,8 @@ const QUICK_RATES = [8];
 const REQUESTS = 240;
 const QUICK_REQUESTS = 40;
 /** Requests one after another, whose times are those without load. */
-const ALONE = 16;
-const QUICK_ALONE = 8;
+const UNLOADED_REQUESTS = 16;
+const QUICK_UNLOADED_REQUESTS = 8;
 const WARM_REQUESTS = 48;
 const QUICK_WARM_REQUESTS = 16;
 /** Limits of the SLO, as multiples of the times of the faster side without load. */
@@ -28,13 +28,13 @@ const SLO = { first: 10, token: 5 } as const;
 const SIDES = ['platform', 'node-llama-cpp'] as const;
 
 /** A request of the load: token ids of its prompt, and the tokens to generate. */
-interface Asked {
+interface LoadRequest {
   readonly prompt: readonly number[];
   readonly output: number;
 }
 
 /** A request as its client saw it. */
-interface Served {
+interface ServedRequest {
   readonly tokens: number;
   readonly firstMs: number;
   /** Mean time of the tokens after the first. */
@@ -42,7 +42,7 @@ interface Served {
 }
 
 /** Sends a request and resolves when its stream has ended, with a function that evaluates the stream. */
-type Serve = (asked: Asked) => Promise<() => Served>;
+type Serve = (asked: LoadRequest) => Promise<() => ServedRequest>;
 
 /** The requests of one rate on one side, in one round. */
 interface Run {
@@ -61,7 +61,7 @@ interface Limits {
   readonly firstMs: number;
   readonly tokenMs: number;
   /** Medians without load, by side. */
-  readonly alone: Readonly<Record<string, Pick<Served, 'firstMs' | 'tokenMs'>>>;
+  readonly alone: Readonly<Record<string, Pick<ServedRequest, 'firstMs' | 'tokenMs'>>>;
 }
 
 /** Poisson arrivals at several rates on the platform and on node-llama-cpp. */
@@ -73,11 +73,13 @@ export const serve: Bench = {
 token and the time of each later one. Lengths are log-normal with the means of ShareGPT (161 and 338 tokens, vLLM, SOSP '23) times ${CONTEXT} /
 2,048, the model's context over theirs. Goodput: requests a second within the SLO, ${SLO.first} times the first token and ${SLO.token} times the
 token of the faster side without load. The baseline is node-llama-cpp behind HTTP with the faster number of threads and ${SEQUENCES} sequences.
-Both sides get the same prompts as token ids at the same times and have equally many tokens, which is checked. A round measures ${ALONE} requests
+Both sides get the same prompts as token ids at the same times and have equally many tokens, which is checked. A round measures ${UNLOADED_REQUESTS} requests
 one after another and then each rate; sides take turns in going first.`,
-  quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_ALONE} without load instead of ${ALONE}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. These are too few for a 99th percentile.`,
+  quick: `${QUICK_RATES.length} of ${RATES.length} rates, ${QUICK_REQUESTS} requests instead of ${REQUESTS}, ${QUICK_UNLOADED_REQUESTS} without load instead of ${UNLOADED_REQUESTS}, and ${QUICK_WARM_REQUESTS} that warm each side instead of ${WARM_REQUESTS}. These are too few for a 99th percentile.`,
   async run({ repetitions, quick, progress }) {
-    const [rates, count, alone] = quick ? [QUICK_RATES, QUICK_REQUESTS, QUICK_ALONE] : [RATES, REQUESTS, ALONE];
+    const [rates, count, unloadedCount] = quick
+      ? [QUICK_RATES, QUICK_REQUESTS, QUICK_UNLOADED_REQUESTS]
+      : [RATES, REQUESTS, UNLOADED_REQUESTS];
     await using world = await World.start({
       models: [MODEL],
       roundTripsMs: [],
@@ -87,33 +89,35 @@ one after another and then each rate; sides take turns in going first.`,
     });
     const { begin } = world.tokensOf(MODEL);
     const load = (count: number, seed: number) => requests(begin, count, seed);
-    const at = (url: string): Serve => served(`${url}/v1/completions`, world.platform.apiKey);
-    const warm = load(quick ? QUICK_WARM_REQUESTS : WARM_REQUESTS, 1);
-    const together = (side: Serve) => Promise.all(warm.map(side));
-    const peers = await fastestPeers(world.peers, ({ server }) => together(at(`http://127.0.0.1:${server.port}`)));
+    const serveAt = (url: string): Serve => serveOver(`${url}/v1/completions`, world.platform.apiKey);
+    const warmUpRequests = load(quick ? QUICK_WARM_REQUESTS : WARM_REQUESTS, 1);
+    const serveTogether = (side: Serve) => Promise.all(warmUpRequests.map(side));
+    const peers = await fastestPeers(world.peers, ({ server }) =>
+      serveTogether(serveAt(`http://127.0.0.1:${server.port}`)),
+    );
     const peer = peers.get(MODEL);
     if (peer === undefined) throw new Error('node-llama-cpp does not run');
-    const sides = [at(world.platform.url), at(`http://127.0.0.1:${peer.server.port}`)];
-    for (let i = 0; i < 2; i++) await together(sides[0] as Serve);
+    const sides = [serveAt(world.platform.url), serveAt(`http://127.0.0.1:${peer.server.port}`)];
+    for (let i = 0; i < 2; i++) await serveTogether(sides[0] as Serve);
     const runs: Run[] = [];
     const limits: Limits[] = [];
     for (let round = 0; round < repetitions; round++) {
       const withoutLoad = await inTurn(
         round,
-        sides.map((side) => () => oneByOne(side, load(alone, 2))),
+        sides.map((side) => () => oneByOne(side, load(unloadedCount, 2))),
       );
       const limit = limitsOf(withoutLoad);
       limits.push(limit);
       for (const rate of rates) {
         const seed = 1000 * (round + 1) + rate;
-        const asked = load(count, seed);
-        const times = [...poisson(rate, randomFrom(seed)).take(asked.length)];
-        const both = await inTurn(
+        const loadRequests = load(count, seed);
+        const times = [...poisson(rate, randomFrom(seed)).take(loadRequests.length)];
+        const results = await inTurn(
           round,
-          sides.map((side) => () => openLoop(side, asked, times)),
+          sides.map((side) => () => openLoop(side, loadRequests, times)),
         );
         for (const [i, side] of SIDES.entries())
-          runs.push({ rate, side, round, ...sampleOf(asked, both[i] as OpenLoop, limit) });
+          runs.push({ rate, side, round, ...sampleOf(loadRequests, results[i] as OpenLoopResult, limit) });
         const [own, other] = runs.slice(-SIDES.length);
         progress(
           `round ${round + 1}, ${rate} requests/s: ${format((own?.within ?? 0) * 100, 0)} % within the SLO, node-llama-cpp ${format((other?.within ?? 0) * 100, 0)} %`,
@@ -129,7 +133,7 @@ function report(
   runs: readonly Run[],
   limits: readonly Limits[],
   threads: number,
-  typical: readonly Asked[],
+  typical: readonly LoadRequest[],
 ): BenchReport {
   const goodput = ({ rate, within }: Run) => rate * within;
   return {
@@ -148,23 +152,25 @@ function report(
     ],
     rows: rates.flatMap((rate) =>
       SIDES.map((side) => {
-        const own = runs.filter((run) => run.rate === rate && run.side === side);
-        const others = runs.filter((run) => run.rate === rate && run.side === SIDES[1]);
-        const of = (value: (run: Run) => number, digits: number) => formatSpread(spread(own.map(value)), digits);
+        const ofSide = runs.filter((run) => run.rate === rate && run.side === side);
+        const ofPeer = runs.filter((run) => run.rate === rate && run.side === SIDES[1]);
+        const cellOf = (value: (run: Run) => number, digits: number) => formatSpread(spread(ofSide.map(value)), digits);
         const quantiles = (times: (run: Run) => readonly number[], digits: number) =>
           [0.5, 0.99].map((q) =>
-            own.every((run) => isEnoughFor(q, times(run).length)) ? of((run) => quantile(times(run), q), digits) : '',
+            ofSide.every((run) => isEnoughFor(q, times(run).length))
+              ? cellOf((run) => quantile(times(run), q), digits)
+              : '',
           );
-        const ratios = own.map((run, i) => goodput(run) / goodput(others[i] as Run)).filter(Number.isFinite);
+        const ratios = ofSide.map((run, i) => goodput(run) / goodput(ofPeer[i] as Run)).filter(Number.isFinite);
         return [
           String(rate),
           side,
-          of(goodput, 1),
-          side === SIDES[1] || ratios.length < own.length ? '' : formatSpread(spread(ratios)),
-          of(({ within }) => within * 100, 0),
+          cellOf(goodput, 1),
+          side === SIDES[1] || ratios.length < ofSide.length ? '' : formatSpread(spread(ratios)),
+          cellOf(({ within }) => within * 100, 0),
           ...quantiles(({ firstMs }) => firstMs, 0),
           ...quantiles(({ tokenMs }) => tokenMs, 1),
-          of(({ tokensPerSecond }) => tokensPerSecond, 0),
+          cellOf(({ tokensPerSecond }) => tokensPerSecond, 0),
         ];
       }),
     ),
@@ -182,7 +188,7 @@ function report(
 const aloneOf = (limits: readonly Limits[], side: string, time: 'firstMs' | 'tokenMs'): string =>
   formatSpread(spread(limits.map(({ alone }) => alone[side]?.[time] ?? Number.NaN)), 1);
 
-function requests(begin: (text: string) => number[], count: number, seed: number): Asked[] {
+function requests(begin: (text: string) => number[], count: number, seed: number): LoadRequest[] {
   const random = randomFrom(seed);
   return Array.from({ length: count }, () => {
     const { prompt, output }: Lengths = shareGptLengths(CONTEXT, random);
@@ -190,7 +196,7 @@ function requests(begin: (text: string) => number[], count: number, seed: number
   });
 }
 
-const served =
+const serveOver =
   (url: string, apiKey: string): Serve =>
   async ({ prompt, output }) => {
     const body = { model: MODEL, prompt, max_tokens: output, temperature: 0, ignore_eos: true };
@@ -202,41 +208,46 @@ const served =
     };
   };
 
-async function oneByOne(serveOne: Serve, asked: readonly Asked[]): Promise<Served[]> {
-  const all: (() => Served)[] = [];
-  for (const one of asked) all.push(await serveOne(one));
-  return all.map((read) => read());
+async function oneByOne(serveOne: Serve, loadRequests: readonly LoadRequest[]): Promise<ServedRequest[]> {
+  const reads: (() => ServedRequest)[] = [];
+  for (const request of loadRequests) reads.push(await serveOne(request));
+  return reads.map((read) => read());
 }
 
-interface OpenLoop {
+interface OpenLoopResult {
   readonly elapsedMs: number;
-  readonly served: readonly Served[];
+  readonly served: readonly ServedRequest[];
 }
 
-async function openLoop(serveOne: Serve, asked: readonly Asked[], timesMs: readonly number[]): Promise<OpenLoop> {
+async function openLoop(
+  serveOne: Serve,
+  loadRequests: readonly LoadRequest[],
+  timesMs: readonly number[],
+): Promise<OpenLoopResult> {
   const startMs = performance.now();
-  const all = await sendAt(timesMs, (i) => serveOne(asked[i] as Asked)).all();
+  const reads = await sendAt(timesMs, (i) => serveOne(loadRequests[i] as LoadRequest)).allResults();
   const elapsedMs = performance.now() - startMs;
-  return { elapsedMs, served: all.map((read) => read()) };
+  return { elapsedMs, served: reads.map((read) => read()) };
 }
 
-function limitsOf(alone: readonly (readonly Served[])[]): Limits {
+function limitsOf(alone: readonly (readonly ServedRequest[])[]): Limits {
   const medians = alone.map((list) => ({
     firstMs: median(list.map(({ firstMs }) => firstMs)),
     tokenMs: median(list.map(({ tokenMs }) => tokenMs)),
   }));
-  const least = (time: 'firstMs' | 'tokenMs') => Math.min(...medians.map((of) => of[time]));
+  const fastest = (time: 'firstMs' | 'tokenMs') => Math.min(...medians.map((of) => of[time]));
   return {
-    firstMs: SLO.first * least('firstMs'),
-    tokenMs: SLO.token * least('tokenMs'),
-    alone: Object.fromEntries(SIDES.map((side, i) => [side, medians[i] as Served])),
+    firstMs: SLO.first * fastest('firstMs'),
+    tokenMs: SLO.token * fastest('tokenMs'),
+    alone: Object.fromEntries(SIDES.map((side, i) => [side, medians[i] as ServedRequest])),
   };
 }
 
 /** @throws Error when a request got another number of tokens than it asked for */
-function sampleOf(asked: readonly Asked[], { elapsedMs, served: list }: OpenLoop, limits: Limits) {
-  const wrong = list.findIndex(({ tokens }, i) => tokens !== asked[i]?.output);
-  if (wrong >= 0) throw new Error(`${list[wrong]?.tokens} tokens arrived of ${asked[wrong]?.output}`);
+function sampleOf(loadRequests: readonly LoadRequest[], { elapsedMs, served: list }: OpenLoopResult, limits: Limits) {
+  const wrongIndex = list.findIndex(({ tokens }, i) => tokens !== loadRequests[i]?.output);
+  if (wrongIndex >= 0)
+    throw new Error(`${list[wrongIndex]?.tokens} tokens arrived of ${loadRequests[wrongIndex]?.output}`);
   const within = list.filter(({ firstMs, tokenMs }) => firstMs <= limits.firstMs && tokenMs <= limits.tokenMs).length;
   return {
     firstMs: list.map(({ firstMs }) => firstMs),

@@ -46,7 +46,7 @@ export async function run() {
 }
 `;
 
-interface Made {
+interface EndedInvocation {
   readonly id: string;
   readonly key: string;
 }
@@ -76,8 +76,8 @@ Redis after all is forgotten with Redis before. Each repetition adds four rounds
       try {
         const file = path.join(directory, 'soak.ts');
         await writeFile(file, SOURCE);
-        const deployed = await platform.pie(['deploy', file, '--name', 'soak', '--json']);
-        if (deployed.code !== 0) throw new Error(deployed.stderr);
+        const deployment = await platform.pie(['deploy', file, '--name', 'soak', '--json']);
+        if (deployment.code !== 0) throw new Error(deployment.stderr);
         await invokeMany(platform, 20, 0);
         await sleep(forgottenMs + settleMs);
         const base = await measure(redis, 0);
@@ -86,9 +86,9 @@ Redis after all is forgotten with Redis before. Each repetition adds four rounds
         // The first third of the rounds outlasts the retention window; the report compares the other two.
         const count = Math.max(6, Math.ceil(forgottenMs / roundMs)) * 2 + 4 * (quick ? repetitions - 1 : repetitions);
         for (let i = 0; i < count; i++) {
-          const made = await invokeMany(platform, invocations, roundMs);
-          costs = await costsOf(redis, made.at(-1));
-          rounds.push(await measure(redis, made.length));
+          const ended = await invokeMany(platform, invocations, roundMs);
+          costs = await costsOf(redis, ended.at(-1));
+          rounds.push(await measure(redis, ended.length));
           progress(`round ${i + 1} of ${count}: ${format((rounds.at(-1)?.usedBytes ?? 0) / MIB)} MiB`);
         }
         await sleep(forgottenMs + settleMs);
@@ -103,18 +103,18 @@ Redis after all is forgotten with Redis before. Each repetition adds four rounds
   },
 };
 
-interface Measured {
+interface SoakResult {
   readonly base: Round;
   readonly rounds: readonly Round[];
   readonly after: Round;
   readonly costs: Readonly<Record<string, number>>;
 }
 
-function report({ forgottenMs }: Times, { base, rounds, after, costs }: Measured): BenchReport {
+function report({ forgottenMs }: Times, { base, rounds, after, costs }: SoakResult): BenchReport {
   const third = Math.floor(rounds.length / 3);
-  const used = (part: readonly Round[]) => spread(part.map(({ usedBytes }) => usedBytes / MIB));
-  const plateau = used(rounds.slice(third, 2 * third));
-  const end = used(rounds.slice(2 * third));
+  const usedMib = (part: readonly Round[]) => spread(part.map(({ usedBytes }) => usedBytes / MIB));
+  const plateau = usedMib(rounds.slice(third, 2 * third));
+  const end = usedMib(rounds.slice(2 * third));
   const total = rounds.reduce((sum, { invocations }) => sum + invocations, 0);
   const row = (name: string, { invocations, usedBytes, keys }: Round) => [
     name,
@@ -139,9 +139,9 @@ function report({ forgottenMs }: Times, { base, rounds, after, costs }: Measured
 }
 
 /** Runs `count` invocations to their ends, spread over `withinMs` when they would take less. */
-async function invokeMany(platform: Platform, count: number, withinMs: number): Promise<Made[]> {
+async function invokeMany(platform: Platform, count: number, withinMs: number): Promise<EndedInvocation[]> {
   const until = performance.now() + withinMs;
-  const made: Made[] = [];
+  const ended: EndedInvocation[] = [];
   let left = count;
   const work = async () => {
     while (left > 0) {
@@ -155,12 +155,12 @@ async function invokeMany(platform: Platform, count: number, withinMs: number): 
       const answer = (await response.json()) as { id?: string; status?: string; detail?: string };
       if (!response.ok || answer.id === undefined || answer.status !== 'succeeded')
         throw new Error(`${response.status} ${answer.status} ${answer.detail}`);
-      made.push({ id: answer.id, key });
+      ended.push({ id: answer.id, key });
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
   await sleep(Math.max(0, until - performance.now()));
-  return made;
+  return ended;
 }
 
 async function measure(redis: Redis, invocations: number): Promise<Round> {
@@ -169,19 +169,22 @@ async function measure(redis: Redis, invocations: number): Promise<Round> {
 }
 
 /** Redis memory of one invocation while its data is kept, by kind of key. */
-async function costsOf(redis: Redis, { id, key }: Made = { id: '', key: '' }): Promise<Record<string, number>> {
+async function costsOf(
+  redis: Redis,
+  { id, key }: EndedInvocation = { id: '', key: '' },
+): Promise<Record<string, number>> {
   const keys = createKeys();
   const size = async (name: string) => (await redis.memory('USAGE', name, 'SAMPLES', '0')) ?? 0;
   const logs = keys.logs('default', 'soak');
   const lists = [`${keys.listing('default')}:ended`, `${keys.listing('default')}:of:soak:ended`];
-  const listed = await Promise.all(
+  const bytesInLists = await Promise.all(
     lists.map(async (list) => (await size(list)) / Math.max(1, await redis.zcard(list))),
   );
   return {
     record: await size(keys.invocation(id)),
     events: await size(keys.events(id)),
     'a log line': (await size(logs)) / Math.max(1, await redis.xlen(logs)),
-    'in lists': listed.reduce((sum, bytes) => sum + bytes, 0),
+    'in lists': bytesInLists.reduce((sum, bytes) => sum + bytes, 0),
     'idempotency key': await size(keys.idempotency('default', key)),
   };
 }

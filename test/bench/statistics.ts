@@ -7,7 +7,7 @@ export interface Spread {
   readonly isSingle?: boolean;
 }
 
-/** True when samples of a size have larger values than their q-quantile: more than 100 for a 99th percentile. */
+/** True when a sample of this size has values above its q-quantile: more than 100 values for a 99th percentile. */
 export const isEnoughFor = (q: number, count: number): boolean => count > Math.round(1 / (1 - q));
 
 /** NaN for an empty sample, like the other functions here. */
@@ -58,8 +58,8 @@ export function formatTail(values: readonly number[], digits = 1, q = 0.99): str
 
 /** A table as text, with columns as wide as their widest cells. */
 export function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [header, ...rows];
-  const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
+  const lines = [header, ...rows];
+  const widths = header.map((_, column) => Math.max(...lines.map((row) => (row[column] ?? '').length)));
   const line = (row: readonly string[]) =>
     row
       .map((cell, i) => cell.padEnd(widths[i] ?? 0))

@@ -74,7 +74,7 @@ async function arrivalsOf(send: (signal: AbortSignal) => Promise<Response>): Pro
   };
 }
 
-/** The frame of a text; none of a comment, which the gateway sends as a heartbeat on a quiet stream. */
+/** Parses a frame; empty for a comment, which the gateway sends as a heartbeat on a quiet stream. */
 function frameOf(text: string): Arrival['frames'] {
   const data = /^data: ?(.*)$/m.exec(text)?.[1];
   return data === undefined ? [] : [{ event: /^event: ?(.*)$/m.exec(text)?.[1] ?? 'message', data }];
@@ -101,7 +101,7 @@ function textOf(arrivals: readonly Arrival[]): ReceivedStream {
   return { tokens: result.tokens.length, text, ...timesOf(messagesAtMs) };
 }
 
-/** @throws Error when the stream did not end as one that succeeds */
+/** @throws Error when the stream reports an error or ends without `[DONE]` */
 function completionOf(arrivals: readonly Arrival[]): ReceivedStream {
   const messagesAtMs: number[] = [];
   let text = '';

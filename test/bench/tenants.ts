@@ -15,17 +15,17 @@ const TENANTS_IN_TURN = 100;
 const QUICK_TENANTS_IN_TURN = 14;
 const IDLE_TENANTS = 1000;
 const QUICK_IDLE_TENANTS = 12;
-const MOST_ROUNDS = 3;
-const MOST_SANDBOXES = 16;
-const CONFIG = `[runtime]\nmax_sandboxes = ${MOST_SANDBOXES}\nsandbox_idle_s = ${SANDBOX_IDLE_S}\n`;
+const MAX_ROUNDS = 3;
+const MAX_SANDBOXES = 16;
+const CONFIG = `[runtime]\nmax_sandboxes = ${MAX_SANDBOXES}\nsandbox_idle_s = ${SANDBOX_IDLE_S}\n`;
 const SOURCE = `export async function run() { return '"here"'; }\n`;
 const SAMPLE_MS = 200;
 
 /** Memory of the runtime and its sandboxes while many tenants invoke in turn, and while all are idle. */
 export const tenants: Bench = {
   name: 'tenants',
-  help: `Reads the proportional memory of the runtime with its sandboxes while ${TENANTS_IN_TURN} tenants call in turn, each up to ${MOST_ROUNDS} times, and
-after ${IDLE_TENANTS} tenants have called once and are idle. At most ${MOST_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any
+  help: `Reads the proportional memory of the runtime with its sandboxes while ${TENANTS_IN_TURN} tenants call in turn, each up to ${MAX_ROUNDS} times, and
+after ${IDLE_TENANTS} tenants have called once and are idle. At most ${MAX_SANDBOXES} sandboxes run at once. The baseline is the same runtime before any
 tenant has called.`,
   quick: `${QUICK_TENANTS_IN_TURN} tenants in turn instead of ${TENANTS_IN_TURN}, and ${QUICK_IDLE_TENANTS} that call once instead of ${IDLE_TENANTS}.`,
   summary: 'memory of the runtime and its sandboxes: many tenants in turn, and many that are idle',
@@ -68,41 +68,41 @@ tenant has called.`,
       await sleep(2000);
       row('no tenant has called', [], memoryMb(), sandboxesOf(platform.processes));
 
-      const many = quick ? QUICK_TENANTS_IN_TURN : TENANTS_IN_TURN;
-      const turn: TenantClient[] = [];
-      for (let i = 0; i < many; i++) turn.push(await newTenant(`turn-${i}`));
+      const tenantCount = quick ? QUICK_TENANTS_IN_TURN : TENANTS_IN_TURN;
+      const tenantsInTurn: TenantClient[] = [];
+      for (let i = 0; i < tenantCount; i++) tenantsInTurn.push(await newTenant(`turn-${i}`));
       let peakMb = 0;
       let peakSandboxes = 0;
       const calls: number[] = [];
-      let sampledMs = 0;
-      for (let round = 0; round < Math.min(MOST_ROUNDS, repetitions); round++) {
-        for (const tenant of turn) {
-          calls.push(await callOf(tenant));
+      let sampledAtMs = 0;
+      for (let round = 0; round < Math.min(MAX_ROUNDS, repetitions); round++) {
+        for (const tenant of tenantsInTurn) {
+          calls.push(await callMs(tenant));
           // Read between two calls, because a reading blocks the thread that measures times.
-          if (performance.now() - sampledMs < SAMPLE_MS) continue;
+          if (performance.now() - sampledAtMs < SAMPLE_MS) continue;
           peakMb = Math.max(peakMb, memoryMb());
           peakSandboxes = Math.max(peakSandboxes, sandboxesOf(platform.processes));
-          sampledMs = performance.now();
+          sampledAtMs = performance.now();
         }
-        progress(`round ${round + 1}: ${many} tenants have called`);
+        progress(`round ${round + 1}: ${tenantCount} tenants have called`);
       }
-      row(`${many} tenants in turn, at the peak`, calls, peakMb, peakSandboxes);
+      row(`${tenantCount} tenants in turn, at the peak`, calls, peakMb, peakSandboxes);
 
-      const idle = quick ? QUICK_IDLE_TENANTS : IDLE_TENANTS;
+      const idleCount = quick ? QUICK_IDLE_TENANTS : IDLE_TENANTS;
       const idleCalls: number[] = [];
-      for (let i = 0; i < idle; i++) {
-        idleCalls.push(await callOf(await newTenant(`idle-${i}`)));
-        if ((i + 1) % 100 === 0) progress(`${i + 1} of ${idle} tenants have called once`);
+      for (let i = 0; i < idleCount; i++) {
+        idleCalls.push(await callMs(await newTenant(`idle-${i}`)));
+        if ((i + 1) % 100 === 0) progress(`${i + 1} of ${idleCount} tenants have called once`);
       }
       await sleep((SANDBOX_IDLE_S + 3) * 1000);
       row(
-        `${idle} tenants that called once, ${SANDBOX_IDLE_S + 3} s after the last`,
+        `${idleCount} tenants that called once, ${SANDBOX_IDLE_S + 3} s after the last`,
         idleCalls,
         memoryMb(),
         sandboxesOf(platform.processes),
       );
       return {
-        title: `Memory of the runtime with its sandboxes (at most ${MOST_SANDBOXES}; one ends after ${SANDBOX_IDLE_S} idle seconds)`,
+        title: `Memory of the runtime with its sandboxes (at most ${MAX_SANDBOXES}; one ends after ${SANDBOX_IDLE_S} idle seconds)`,
         header: ['', 'calls', 'ms p50, p99', 'memory, MiB', 'over no tenant', 'sandboxes'],
         rows,
         notes: [
@@ -117,4 +117,4 @@ tenant has called.`,
   },
 };
 
-const callOf = (tenant: TenantClient): Promise<number> => outcomeMs(tenant, 'here', {});
+const callMs = (tenant: TenantClient): Promise<number> => outcomeMs(tenant, 'here', {});

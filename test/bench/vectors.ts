@@ -16,9 +16,9 @@ export function vectorSource(
   return () => {
     const centre = centres[Math.floor(random() * topics)] as Float32Array;
     const vector = normals(dimensions).map((value) => value * NOISE * Math.sqrt(rank));
-    const own = normals(rank);
+    const offset = normals(rank);
     for (const [i, direction] of basis.entries()) {
-      const weight = (centre[i] as number) + (own[i] as number);
+      const weight = (centre[i] as number) + (offset[i] as number);
       for (let k = 0; k < dimensions; k++) (vector[k] as number) += weight * (direction[k] as number);
     }
     return unit(vector);
@@ -38,12 +38,12 @@ export function nearest(matrix: Float32Array, vector: Float32Array, count: numbe
   const best: { row: number; score: number }[] = [];
   const dimensions = vector.length;
   for (let row = 0; row < matrix.length / dimensions; row++) {
-    const at = row * dimensions;
+    const rowStart = row * dimensions;
     let score = 0;
-    for (let k = 0; k < dimensions; k++) score += (vector[k] as number) * (matrix[at + k] as number);
+    for (let k = 0; k < dimensions; k++) score += (vector[k] as number) * (matrix[rowStart + k] as number);
     if (best.length === count && score <= (best.at(-1)?.score ?? 0)) continue;
-    const place = best.findIndex((other) => other.score < score);
-    best.splice(place < 0 ? best.length : place, 0, { row, score });
+    const insertAt = best.findIndex((other) => other.score < score);
+    best.splice(insertAt < 0 ? best.length : insertAt, 0, { row, score });
     if (best.length > count) best.pop();
   }
   return best.map(({ row }) => row);

@@ -5,14 +5,14 @@ import type { Bench, BenchReport } from './bench.ts';
 import { backAndForth } from './rounds.ts';
 import { format, formatSpread, isEnoughFor, mean, median, quantile, spread, spreadOver } from './statistics.ts';
 import {
-  ALL,
-  ALONE,
+  ALL_PASSES,
   APPLICATIONS,
   FIRST_COME,
   functionOf,
   MODULES,
   PARALLEL,
   type Queries,
+  SINGLE_PASSES,
   type Way,
 } from './workflow/applications.ts';
 import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
@@ -29,13 +29,13 @@ const QUICK = [
 const WARM_UP = 2;
 /** Rounds for every five repetitions: an even number, so that of any two ways each goes before the other equally often. A round takes minutes. */
 const ROUNDS = 2;
-const REPETITIONS_OF_ROUNDS = 5;
+const REPETITIONS_PER_ROUNDS = 5;
 /** Rounds on the cores of this machine for each round on paced engines: queries on the cores are short, and their times differ more. */
 const ROUNDS_ON_CORES = 3;
 /** The application with which each pass alone is measured under load, too (Ayo, Figures 10 and 11). */
-const UNDER_LOAD = 'advanced-rag';
-/** Queries of all applications beside each other, and the time between two. */
-const MIXED = 16;
+const APPLICATION_UNDER_LOAD = 'advanced-rag';
+/** Number of the mixed queries, which take all applications in turn, and the time between the starts of two. */
+const MIXED_QUERIES = 16;
 const APART_MS = 50;
 const NODES = 1000;
 
@@ -58,9 +58,9 @@ export const workflow: Bench = {
 all passes and, on paced engines, with each pass alone; one query and ${Math.max(...AT_ONCE)} queries at once. Times are from the request to the
 outcome at the HTTP client, the mean of the queries. First on engines paced by latency profiles (${PACED.description}), then on real ones
 (${CORES.description}). A search of the search engine takes ${SEARCH_MS} ms. All ways answer the same queries; the prefix cache is off, so that
-none finds the work of another. ${MIXED} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other
+none finds the work of another. ${MIXED_QUERIES} mixed queries, ${APART_MS} ms apart, compare batching by topology with first come, both with all other
 passes, on engines (${CROWDED.description}) whose model takes ${CROWDED.sequences} sequences a batch: without a bound no call waits for a place.
-There are ${ROUNDS} rounds for every ${REPETITIONS_OF_ROUNDS} repetitions, and ${ROUNDS_ON_CORES} times as many on the cores, with at most
+There are ${ROUNDS} rounds for every ${REPETITIONS_PER_ROUNDS} repetitions, and ${ROUNDS_ON_CORES} times as many on the cores, with at most
 ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every other one backwards.`,
   quick: `${QUICK.map(({ application, atOnce }) => `${application} at ${atOnce} at once`).join(' and ')}, on paced engines, with all passes: without the passes alone, the cores, the mixed queries and the cost of the optimiser, which the benchmark \`plans\` measures.`,
   async run(options) {
@@ -72,7 +72,7 @@ ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every o
     const progress = process.stderr.isTTY ? () => undefined : options.progress;
     bar.start(1, 0, { what: 'starting' });
     const { quick, repetitions } = options;
-    const rounds = quick ? repetitions : ROUNDS * Math.ceil(repetitions / REPETITIONS_OF_ROUNDS);
+    const rounds = quick ? repetitions : ROUNDS * Math.ceil(repetitions / REPETITIONS_PER_ROUNDS);
     const rows: Row[] = [];
     const mixed: Mixed[] = [];
     const answers = new Answers();
@@ -80,20 +80,20 @@ ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every o
     try {
       const roundsOn = (engines: Engines) => rounds * (engines === CORES ? ROUNDS_ON_CORES : 1);
       const mixedRounds = quick ? 0 : MIXED_ROUNDS;
-      const all = [PACED, CORES].reduce((sum, each) => sum + stepsOf(each, quick).length * roundsOn(each), 0);
-      bar.setTotal(all + mixedRounds);
+      const totalSteps = [PACED, CORES].reduce((sum, each) => sum + stepsOf(each, quick).length * roundsOn(each), 0);
+      bar.setTotal(totalSteps + mixedRounds);
       const measureOn = async (
         engines: Engines,
-        first: (started: WorkflowPlatform) => Promise<void>,
+        runBefore: (started: WorkflowPlatform) => Promise<void>,
       ): Promise<void> => {
-        const own = stepsOf(engines, quick);
-        const needed = quick ? own.map(({ application }) => application) : APPLICATIONS;
+        const steps = stepsOf(engines, quick);
+        const needed = quick ? steps.map(({ application }) => application) : APPLICATIONS;
         await using started = await WorkflowPlatform.start(engines, needed);
-        await first(started);
+        await runBefore(started);
         // In a quick run the query with which a case begins warms it up.
-        const cold = quick ? [] : own.map((step) => step.application);
+        const cold = quick ? [] : steps.map((step) => step.application);
         for (const application of new Set(cold)) await warmUp(started, application);
-        for (const step of own) {
+        for (const step of steps) {
           bar.update({ what: `${engines.name}: ${step.application}, ${step.atOnce} at once` });
           const row = await measure(started, engines, step, roundsOn(engines), () => bar.increment());
           rows.push(row);
@@ -106,9 +106,9 @@ ${Math.max(...AT_ONCE_ON_CORES)} queries at once; a round runs all ways, every o
       });
       if (quick) return report(rows, mixed, costs, rounds, answers);
       await measureOn(CROWDED, async (started) => {
-        await mixedTimes(started, ALL, 0);
+        await mixedTimes(started, ALL_PASSES, 0);
         for (let round = 0; round < mixedRounds; round++) {
-          bar.update({ what: `${MIXED} mixed queries` });
+          bar.update({ what: `${MIXED_QUERIES} mixed queries` });
           const times = await measureMixed(started, round);
           mixed.push(times);
           bar.increment();
@@ -129,11 +129,11 @@ const MIXED_ROUNDS = 8;
 /** Queries that were answered in several ways, and those whose results were not the same in all. */
 class Answers {
   queries = 0;
-  others = 0;
+  differing = 0;
 
-  add({ results, others }: Queries): void {
+  add({ results, differing }: Queries): void {
     this.queries += results.size;
-    this.others += others.size;
+    this.differing += differing.size;
   }
 }
 
@@ -146,11 +146,11 @@ interface Step {
 /** The cases to measure on these engines; each pass alone on paced ones only, where each engine has its own time. */
 function stepsOf(engines: Engines, quick: boolean): Step[] {
   if (engines === CROWDED) return [];
-  if (quick) return engines === PACED ? QUICK.map((one) => ({ ...one, ways: [MODULES, PARALLEL, ALL] })) : [];
+  if (quick) return engines === PACED ? QUICK.map((one) => ({ ...one, ways: [MODULES, PARALLEL, ALL_PASSES] })) : [];
   return APPLICATIONS.flatMap((application) =>
     (engines === PACED ? AT_ONCE : AT_ONCE_ON_CORES).map((atOnce) => {
-      const isSplit = engines === PACED && (atOnce === 1 || application === UNDER_LOAD);
-      return { application, atOnce, ways: [MODULES, PARALLEL, ALL, ...(isSplit ? ALONE : [])] };
+      const hasSinglePasses = engines === PACED && (atOnce === 1 || application === APPLICATION_UNDER_LOAD);
+      return { application, atOnce, ways: [MODULES, PARALLEL, ALL_PASSES, ...(hasSinglePasses ? SINGLE_PASSES : [])] };
     }),
   );
 }
@@ -160,12 +160,12 @@ async function measure(
   engines: Engines,
   { application, atOnce, ways }: Step,
   rounds: number,
-  done: () => void,
+  onRoundDone: () => void,
 ): Promise<Row> {
-  const none = (): Record<string, number[]> => Object.fromEntries(ways.map(({ name }) => [name, []]));
-  const [times, steps] = [none(), none()];
+  const emptyLists = (): Record<string, number[]> => Object.fromEntries(ways.map(({ name }) => [name, []]));
+  const [times, steps] = [emptyLists(), emptyLists()];
   // Makes as many instances as the first way needs, and loads the tokenizers, which a worker forgets while other applications are measured.
-  await queries.timesAtOnce(application, ALL, atOnce, 0);
+  await queries.timesAtOnce(application, ALL_PASSES, atOnce, 0);
   for (let round = 0; round < rounds; round++) {
     const first = round * atOnce;
     const sides = ways.map((way) => async () => {
@@ -174,14 +174,14 @@ async function measure(
       steps[way.name]?.push((await modelStats(platform)).batches / atOnce);
     });
     await backAndForth(round, sides);
-    done();
+    onRoundDone();
   }
   return { engines: engines.name, application, atOnce, times, steps };
 }
 
 /** The first queries make instances and warm up the engines. */
 async function warmUp({ queries }: WorkflowPlatform, application: string): Promise<void> {
-  for (const way of [MODULES, ALL]) await queries.timesAtOnce(application, way, WARM_UP, 0);
+  for (const way of [MODULES, ALL_PASSES]) await queries.timesAtOnce(application, way, WARM_UP, 0);
 }
 
 /** Times of the mixed queries of a round, by way. */
@@ -192,16 +192,16 @@ interface Mixed {
 
 function mixedTimes({ queries }: WorkflowPlatform, way: Way, round: number): Promise<number[]> {
   return Promise.all(
-    Array.from({ length: MIXED }, async (_, i) => {
+    Array.from({ length: MIXED_QUERIES }, async (_, i) => {
       await sleep(i * APART_MS);
-      return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way, round * MIXED + i);
+      return queries.time(APPLICATIONS[i % APPLICATIONS.length] as string, way, round * MIXED_QUERIES + i);
     }),
   );
 }
 
 async function measureMixed(started: WorkflowPlatform, round: number): Promise<Mixed> {
   const side = (way: Way) => () => mixedTimes(started, way, round);
-  const [firstCome = [], topology = []] = await backAndForth(round, [side(FIRST_COME), side(ALL)]);
+  const [firstCome = [], topology = []] = await backAndForth(round, [side(FIRST_COME), side(ALL_PASSES)]);
   return { firstCome, topology };
 }
 
@@ -211,10 +211,10 @@ function lineOf({ engines, application, atOnce, times }: Row): string {
 }
 
 function lineOfMixed({ firstCome, topology }: Mixed): string {
-  const [first, deep] = [firstCome, topology].map(
+  const [firstComeText, topologyText] = [firstCome, topology].map(
     (own) => `mean ${format(mean(own), 0)} ms, slowest ${format(Math.max(...own), 0)}`,
   );
-  return `${MIXED} mixed queries: first come ${first}; topology ${deep}`;
+  return `${MIXED_QUERIES} mixed queries: first come ${firstComeText}; topology ${topologyText}`;
 }
 
 interface Costs {
@@ -243,13 +243,15 @@ function report(
   mixed: readonly Mixed[],
   costs: Costs | undefined,
   rounds: number,
-  { queries, others }: Answers,
+  { queries, differing }: Answers,
 ): BenchReport {
   const gain = ({ times }: Row, base: Way, way: Way) =>
     spread((times[base.name] ?? []).map((ms, i) => ms / (times[way.name]?.[i] ?? Number.NaN)));
   const cell = (row: Row, way: Way) => (row.times[way.name] ? formatSpread(gain(row, MODULES, way)) : '');
   const gains = (engines: Engines, base: Way) =>
-    rows.filter((row) => row.engines === engines.name).map((row) => ({ row, gain: gain(row, base, ALL).median }));
+    rows
+      .filter((row) => row.engines === engines.name)
+      .map((row) => ({ row, gain: gain(row, base, ALL_PASSES).median }));
   const summary = (engines: Engines, base: Way) => {
     const all = gains(engines, base);
     const byFunction = Map.groupBy(all, ({ row }) => functionOf(row.application));
@@ -260,20 +262,20 @@ function report(
   const stepsOfQuery = rows
     .filter((row) => row.engines === PACED.name && row.atOnce === 1)
     .map(({ application, steps }) => {
-      const counts = [MODULES, PARALLEL, ALL].map(({ name }) => format(mean(steps[name] ?? []), 1));
+      const counts = [MODULES, PARALLEL, ALL_PASSES].map(({ name }) => format(mean(steps[name] ?? []), 1));
       return `${application} ${counts.join(', ')}`;
     });
-  const isSplit = rows.some(({ times }) => ALONE.some(({ name }) => times[name] !== undefined));
-  const compared = [PARALLEL, ALL, ...(isSplit ? ALONE : [])];
+  const hasSinglePasses = rows.some(({ times }) => SINGLE_PASSES.some(({ name }) => times[name] !== undefined));
+  const comparedWays = [PARALLEL, ALL_PASSES, ...(hasSinglePasses ? SINGLE_PASSES : [])];
   return {
     title: 'Workflow latency, component by component, divided by that with optimiser passes',
-    header: ['engines', 'application', 'at once', 'modules, ms', ...compared.map(({ name }) => name)],
+    header: ['engines', 'application', 'at once', 'modules, ms', ...comparedWays.map(({ name }) => name)],
     rows: rows.map((row) => [
       row.engines,
       row.application,
       String(row.atOnce),
       formatSpread(spread(row.times[MODULES.name] ?? []), 0),
-      ...compared.map((way) => cell(row, way)),
+      ...comparedWays.map((way) => cell(row, way)),
     ]),
     notes: [
       'Median (min–max) of the ratios within a round.',
@@ -284,10 +286,10 @@ function report(
             `${summary(PACED, PARALLEL)} (aim 1.15).`,
             `${summary(CORES, MODULES)} (aim 1.1, 0.98).`,
           ]),
-      `Steps of the paced model for a query, ${[MODULES, PARALLEL, ALL].map(({ name }) => name).join(', ')}: ${stepsOfQuery.join('; ')}.`,
+      `Steps of the paced model for a query, ${[MODULES, PARALLEL, ALL_PASSES].map(({ name }) => name).join(', ')}: ${stepsOfQuery.join('; ')}.`,
       ...(mixed.length > 0 ? [mixedNote(mixed)] : []),
       ...(costs === undefined ? [] : costNotes(costs, rows)),
-      `${others} of ${queries} queries had another result in one way than in the first one (aim 0).`,
+      `${differing} of ${queries} queries had another result in one way than in the first one (aim 0).`,
       `${spreadOver(rounds)} on paced engines: ${PACED.description}. ${SEARCH_MS} ms for a search.`,
       ...(costs === undefined
         ? []
@@ -300,17 +302,17 @@ function report(
 }
 
 function mixedNote(mixed: readonly Mixed[]): string {
-  const first = mixed.flatMap(({ firstCome }) => firstCome);
-  const deep = mixed.flatMap(({ topology }) => topology);
+  const firstComeMs = mixed.flatMap(({ firstCome }) => firstCome);
+  const topologyMs = mixed.flatMap(({ topology }) => topology);
   const means = spread(mixed.map(({ firstCome, topology }) => mean(firstCome) / mean(topology)));
   const times = (own: readonly number[]) => `${format(median(own), 0)} and ${format(Math.max(...own), 0)}`;
   return [
-    `${MIXED} mixed queries ${APART_MS} ms apart, crowded, ${CROWDED.sequences} sequences a batch.`,
+    `${MIXED_QUERIES} mixed queries ${APART_MS} ms apart, crowded, ${CROWDED.sequences} sequences a batch.`,
     `Mean latency, first come over topology: ${formatSpread(means)} (aim 1.15).`,
-    `Latency in ms, median and maximum: first come ${times(first)}, topology ${times(deep)}.`,
-    ...(isEnoughFor(0.99, deep.length)
+    `Latency in ms, median and maximum: first come ${times(firstComeMs)}, topology ${times(topologyMs)}.`,
+    ...(isEnoughFor(0.99, topologyMs.length)
       ? [
-          `99th percentile, topology over first come: ${format(quantile(deep, 0.99) / quantile(first, 0.99))} (aim at most 1.05).`,
+          `99th percentile, topology over first come: ${format(quantile(topologyMs, 0.99) / quantile(firstComeMs, 0.99))} (aim at most 1.05).`,
         ]
       : []),
   ].join(' ');
@@ -321,7 +323,7 @@ function costNotes({ applications, empty }: Costs, rows: readonly Row[]): string
     const row = rows.find(
       (each) => each.application === application && each.atOnce === 1 && each.engines === PACED.name,
     );
-    const queryMs = spread(row?.times[ALL.name] ?? []).median;
+    const queryMs = spread(row?.times[ALL_PASSES.name] ?? []).median;
     return `${application} ${format(optimiseMs, 1)} ms for ${nodes} nodes (${format((100 * optimiseMs) / queryMs)} %), made in ${format(makeMs, 1)} ms`;
   });
   const micros = (ms: number) => `${format((ms * 1000) / NODES, 0)} µs`;

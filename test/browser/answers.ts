@@ -33,7 +33,7 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       await page.getByLabel('decision').selectOption('approve');
       await page.getByLabel('text').fill(typed);
       await page.getByLabel('text').press('End');
-      // Reconnects, so that the gateway sends all parts anew. The heading shows when they have arrived.
+      // These events make the page reconnect: the gateway sends all parts anew, and the heading regains its text.
       await page.evaluate(`document.querySelector('#facts h2').textContent = 'Old';
         for (const name of ['pagehide', 'pageshow']) dispatchEvent(new Event(name));`);
       await page.locator('#facts h2', { hasText: 'State' }).waitFor({ state: 'attached' });
@@ -41,23 +41,23 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       assert.equal(await page.evaluate('document.activeElement.name'), 'field.text', 'the focus stays');
       await shoot(page, 'answer');
 
-      const late = await page.context().newPage();
-      await late.goto(address(id));
-      await late.getByLabel('decision').selectOption('reject');
-      await late.getByLabel('text').fill('Too late');
+      const latePage = await page.context().newPage();
+      await latePage.goto(address(id));
+      await latePage.getByLabel('decision').selectOption('reject');
+      await latePage.getByLabel('text').fill('Too late');
       await page.getByRole('button', { name: 'Answer' }).press('Enter');
       await page.locator('#result', { hasText: typed }).waitFor();
       assert.equal(await page.locator('#question form').count(), 0, 'the form is gone');
       await page.getByText('Earlier attempts').waitFor();
       await shoot(page, 'answered');
 
-      await late.bringToFront();
-      await late.getByText('This question is over').waitFor();
-      assert.equal(await late.getByLabel('text').inputValue(), 'Too late');
-      await late.getByRole('button', { name: 'Answer' }).press('Enter');
-      await late.getByText(/^Question \d+ is over: .* Your answer was not stored\.$/).waitFor();
-      await late.getByText('Too late').waitFor();
-      await shoot(late, 'answer-late');
+      await latePage.bringToFront();
+      await latePage.getByText('This question is over').waitFor();
+      assert.equal(await latePage.getByLabel('text').inputValue(), 'Too late');
+      await latePage.getByRole('button', { name: 'Answer' }).press('Enter');
+      await latePage.getByText(/^Question \d+ is over: .* Your answer was not stored\.$/).waitFor();
+      await latePage.getByText('Too late').waitFor();
+      await shoot(latePage, 'answer-late');
     }));
 
   test('a refused answer is shown beside its field on a phone, and all that was typed stays', () =>

@@ -31,7 +31,7 @@ const PAGES = [
 let platform: Platform;
 let browser: Browser;
 /** An invocation that waits for a person. */
-let asking: string;
+let askingId: string;
 
 before(async () => {
   platform = await Platform.start({ functions: ['text-completion', 'echo-session', 'draft-approval'] });
@@ -39,7 +39,7 @@ before(async () => {
   await deployStory(64, 'First try');
   await deployStory(48, 'Somewhat fewer pages');
   await deployStory(32, 'Fewer pages');
-  asking = await start('draft-approval', { prompt: 'Once upon a time', maxTokens: 12 });
+  askingId = await start('draft-approval', { prompt: 'Once upon a time', maxTokens: 12 });
 });
 after(async () => {
   await browser?.close();
@@ -136,13 +136,13 @@ test('an invocation appears in the list, streams its output and is cancelled', (
 test('a SIGKILL of the gateway keeps the session, and the page reconnects by itself', () =>
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
-    const back = platform.restarted('gateway');
+    const restarted = platform.restarted('gateway');
     // Stop the supervisor until the page has reported the loss: it would restart the gateway too early.
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid('gateway'), 'SIGKILL');
-    const said = page.getByText('Connecting again').waitFor();
-    await said.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
-    await back;
+    const lossReported = page.getByText('Connecting again').waitFor();
+    await lossReported.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
+    await restarted;
     await page.getByText('Live', { exact: true }).waitFor();
     await page.reload();
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
@@ -151,13 +151,13 @@ test('a SIGKILL of the gateway keeps the session, and the page reconnects by its
 test('a page whose connection is refused after a pause says that it is not live', () =>
   open({ mayComplain: true }, async (page) => {
     await page.getByText('Live', { exact: true }).waitFor();
-    const turn = (hidden: boolean) =>
+    const setHidden = (hidden: boolean) =>
       page.evaluate(`Object.defineProperty(document, 'hidden', { value: ${hidden}, configurable: true });
         document.dispatchEvent(new Event('visibilitychange'));`);
-    await turn(true);
+    await setHidden(true);
     await page.getByText('Paused', { exact: true }).waitFor();
     await page.route('**', (route) => route.fulfill({ status: 503 }));
-    await turn(false);
+    await setHidden(false);
     await page.getByText('Not live: reload to try again').waitFor();
   }));
 
@@ -166,7 +166,7 @@ test('the overview updates without a reload', () =>
     await page.getByText('Live', { exact: true }).waitFor();
     const tokens = page.locator('#now .tile', { hasText: 'Output tokens' }).locator('dd');
     const before = await tokens.textContent();
-    // A reload would lose it.
+    // A reload would lose this variable.
     await page.evaluate('globalThis.isSameDocument = true');
     const ids = await Promise.all([1, 2, 3].map((seed) => start('story', { prompt: 'Once', maxTokens: 60, seed })));
     await until('more tokens on the overview', async () => (await tokens.textContent()) !== before);
@@ -195,8 +195,8 @@ test('a rollback shows its changes first, and a stale one is refused with a conf
       .waitFor();
     assert.equal(await liveVersion(), newest.version, 'the preview changes no alias');
     await shoot(page, 'rollback');
-    const late = await page.context().newPage();
-    await late.goto(page.url());
+    const stalePage = await page.context().newPage();
+    await stalePage.goto(page.url());
 
     await page.getByLabel(/Why/).fill('Too few pages');
     await page.getByRole('button', { name: 'Roll back live' }).click();
@@ -205,10 +205,10 @@ test('a rollback shows its changes first, and a stale one is refused with a conf
     assert.equal(await liveVersion(), second.version);
     await shoot(page, 'function-rolled-back');
 
-    await late.getByRole('button', { name: 'Roll back live' }).click();
-    await late.getByRole('link', { name: 'conflict' }).waitFor();
+    await stalePage.getByRole('button', { name: 'Roll back live' }).click();
+    await stalePage.getByRole('link', { name: 'conflict' }).waitFor();
     assert.equal(await liveVersion(), second.version);
-    await shoot(late, 'conflict');
+    await shoot(stalePage, 'conflict');
   }));
 
 async function liveVersion(): Promise<string> {
@@ -226,7 +226,7 @@ for (const [look, options] of [
       const titles = new Set<string>();
       const pages = [
         ...PAGES.map((route) => [route, route.slice(1).replaceAll(/[/?=]/g, '-') || 'overview']),
-        [`/invocations/${asking}`, 'question'],
+        [`/invocations/${askingId}`, 'question'],
         [`/invocations/${invocations[0].id}`, 'invocation'],
       ] as const;
       for (const [route = '', picture = ''] of pages) {

@@ -10,8 +10,8 @@ import { launchChromium, signIn } from './chromium.ts';
 import { usageRuns } from './usage-runs.ts';
 
 const STORIES = 12;
-/** The overview shows these while it is photographed: conversations that wait for their client. */
-const RUNNING = ['Good morning', 'Hello', 'How are you?'];
+/** Greetings of conversations that wait for their client: the picture of the overview shows them as running invocations. */
+const GREETINGS = ['Good morning', 'Hello', 'How are you?'];
 const WIDTH = 1120;
 const VIEW = { viewport: { width: WIDTH, height: 700 } };
 
@@ -27,7 +27,7 @@ async function photographPlatform(browser: Browser): Promise<void> {
   await using platform = await Platform.start({ functions: ['text-completion', 'echo-session', 'draft-approval'] });
   const page = await browser.newPage(VIEW);
   await signIn(page, platform);
-  for (const greeting of RUNNING) await submit(platform, 'echo-session', { greeting });
+  for (const greeting of GREETINGS) await submit(platform, 'echo-session', { greeting });
   const prompts = Array.from({ length: STORIES }, (_, seed) => ({ prompt: 'Once', maxTokens: 20 + 10 * seed, seed }));
   for (const prompt of prompts) await submit(platform, 'text-completion', prompt);
   await page.locator('#now .tile', { hasText: 'Running' }).locator('dd', { hasText: /^3$/ }).waitFor();
@@ -47,8 +47,8 @@ async function photographPlatform(browser: Browser): Promise<void> {
   await photograph(page, 'waterfall', await bottomOf(page, '#usage'));
 
   const prompt = 'Once upon a time, there was a little girl named Lily.';
-  const asking = await submit(platform, 'draft-approval', { prompt, maxTokens: 48 });
-  await page.goto(`${platform.url}/dashboard/invocations/${asking}`);
+  const waitingId = await submit(platform, 'draft-approval', { prompt, maxTokens: 48 });
+  await page.goto(`${platform.url}/dashboard/invocations/${waitingId}`);
   await page.getByLabel('decision').selectOption('approve');
   await page.getByLabel('text').fill('She had a gray cat named Mittens.');
   await photograph(page, 'answer', await bottomOf(page, '#facts'));
@@ -67,7 +67,7 @@ async function photographPlatform(browser: Browser): Promise<void> {
   await page.close();
 }
 
-/** Usage of many days is example data: a gateway whose runs have the dates of the last month. */
+/** Takes the picture of the usage page on a test gateway, which can date example runs back over the last month. */
 async function photographUsage(browser: Browser): Promise<void> {
   const platform = await TestPlatform.start();
   try {
@@ -91,7 +91,9 @@ async function photograph(page: Page, name: string, height: number): Promise<voi
   console.log(`${file}  ${Math.ceil(statSync(file).size / 1000)} kB`);
 }
 
-/** Pixels from the top of a page to some room below a part. */
-async function bottomOf(page: Page, part: string): Promise<number> {
-  return Number(await page.evaluate(`document.querySelector('${part}').getBoundingClientRect().bottom + scrollY + 24`));
+/** Pixels from the top of a page to a margin below the element that a selector finds. */
+async function bottomOf(page: Page, selector: string): Promise<number> {
+  return Number(
+    await page.evaluate(`document.querySelector('${selector}').getBoundingClientRect().bottom + scrollY + 24`),
+  );
 }

@@ -3,7 +3,7 @@ import type { PastRun } from '#gateway/testing/past-runs.ts';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** Runs of the last day, more by day than by night, and of the last month. Some failed, and an hour and a day have none. */
+/** Example runs of the last day, larger by day than by night, and of the last month. Some failed; one hour and one day have no run. */
 export function usageRuns(now: number): readonly PastRun[] {
   const run = (name: string, at: number, size: number, failed = false): PastRun => ({
     ...{ function: name, at, failed },
@@ -15,7 +15,7 @@ export function usageRuns(now: number): readonly PastRun[] {
       cpuMs: 12 * size,
     },
   });
-  const hours = Array.from({ length: 24 }, (_, back) => back)
+  const hours = Array.from({ length: 24 }, (_, hoursAgo) => hoursAgo)
     .filter((back) => back !== 3)
     .map((back) => {
       const at = now - back * HOUR_MS;

@@ -64,12 +64,12 @@ for (const { over, by, choice, backMs, named } of CHOICES)
       const rows = await ask();
       assert.ok(rows.length >= 22 && rows.some(({ failed }) => failed > 0), `${rows.length} rows`);
       for (const [heading, member] of CHARTS) {
-        // Again until both are of the same hour.
+        // Repeated until the chart and the answer belong to the same hour.
         await until(`the chart "${heading}" shows what the API tells`, async () => {
-          const told = (await ask()).filter((row) => row[member] > 0).map((row) => [named(row.at), row[member]]);
+          const expected = (await ask()).filter((row) => row[member] > 0).map((row) => [named(row.at), row[member]]);
           return isDeepStrictEqual(
             (await chartOf(page, heading).locator('title').allTextContents()).map(entryOf),
-            told,
+            expected,
           );
         });
         assert.deepEqual(

@@ -8,7 +8,7 @@ import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { json, say } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, said, type Watched, watch } from './invocations.ts';
+import { checkEnded, messageCount, type Watched, watch } from './invocations.ts';
 
 const HOUR_MS = 3_600_000;
 /** The clock steps back and forward again, then forward and back again. */
@@ -20,7 +20,7 @@ const PRELOAD = new URL('./stepping-clock.ts', import.meta.url);
 describe('a wall clock that steps by an hour and back', () => {
   let clocks: string;
   let platform: Platform;
-  let made = 0;
+  let begun = 0;
   let steps = 0;
   before(async () => {
     clocks = await mkdtemp(path.join(os.tmpdir(), 'pie-clocks-'));
@@ -50,10 +50,10 @@ describe('a wall clock that steps by an hour and back', () => {
 
   /** Begins an invocation that has run a child, has sent three tokens and waits for its client. */
   async function begin(): Promise<Watched> {
-    const input = { mark: `run-${made++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
+    const input = { mark: `run-${begun++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
     const watched = await watch(platform, input, { restartable: false });
     const isOver = () => ['result', 'error'].includes(watched.events.at(-1)?.event ?? '');
-    await until('it waits for its client', () => said(watched) === LISTEN_AT || isOver());
+    await until('it waits for its client', () => messageCount(watched) === LISTEN_AT || isOver());
     assert.equal(isOver(), false, JSON.stringify(watched.events.at(-1)));
     return watched;
   }
@@ -79,22 +79,22 @@ describe('a wall clock that steps by an hour and back', () => {
         return { counts: [quota.used, sum('requests'), sum('succeeded'), sum('outputTokens')], hours };
       };
       const { counts: before } = await count();
-      const all: Watched[] = [await begin()];
-      const open = [...all];
+      const invocations: Watched[] = [await begin()];
+      const open = [...invocations];
       for (const ms of STEPS_MS) {
         await step(name, ms);
         const next = await begin();
-        all.push(next);
+        invocations.push(next);
         open.push(next);
         // End an invocation that began before the step.
         await end(open.shift() as Watched);
       }
       for (const each of open) await end(each);
       const { counts, hours } = await count();
-      // Each has a child, which makes as many tokens, and each check makes one more request.
-      const requests = 2 * all.length;
+      // Each invocation launches a child, which is no request and makes as many tokens; `checkEnded` makes one more request for each.
+      const requests = 2 * invocations.length;
       const added = counts.map((value, i) => value - (before[i] ?? 0));
-      assert.deepEqual(added, [requests, requests, 3 * all.length, 2 * TOKENS * all.length]);
+      assert.deepEqual(added, [requests, requests, 3 * invocations.length, 2 * TOKENS * invocations.length]);
       const hour = (at: number) => spanStart('hour', spanNumber('hour', at));
       for (const at of hours) assert.ok(Date.parse(at) >= hour(startedAt) && Date.parse(at) <= hour(Date.now()), at);
     });

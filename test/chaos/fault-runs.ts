@@ -5,7 +5,7 @@ import { json, say } from '#test/harness/events.ts';
 import { FRONT, Machines, type Shape } from '#test/harness/machines.ts';
 import { until } from '#test/harness/platform.ts';
 import { describeFault, type Fault, leavesCapacity, type ScheduledFault, scheduleOf } from './fault-schedules.ts';
-import { checkEnded, noneLeft, type Watched, watch } from './invocations.ts';
+import { checkEnded, untilNoneLeft, type Watched, watch } from './invocations.ts';
 
 export const SHAPE: Shape = {
   ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
@@ -13,12 +13,12 @@ export const SHAPE: Shape = {
 };
 /** One tenant uses all hosts. */
 const CONFIG = '[gpu_host]\nspread = "invocation"\n';
-const STARTED = 6;
+const INVOCATIONS = 6;
 const TOKENS = 24;
 /** Interval of the invocations that probe the platform. */
 const PROBE_MS = 500;
 const PROBE_DEADLINE_MS = 60_000;
-const HEALED_MS = 90_000;
+const HEAL_WITHIN_MS = 90_000;
 
 export interface FaultRun {
   readonly seed: number;
@@ -52,21 +52,23 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
   try {
     const began = performance.now();
     const watched: Watched[] = [];
-    for (let i = 0; i < STARTED; i++) {
+    for (let i = 0; i < INVOCATIONS; i++) {
       const input = { mark: `f-${seed}-${i}`, tokens: TOKENS, pauseMs: 60, ...(i % 3 === 2 && { listenAt: 4 }) };
       watched.push(await watch(front, input, { restartable: i % 2 === 1 }));
     }
-    const nextSuccessMs = await Promise.all(schedule.map((each) => happen(machines, each)));
-    const happened = performance.now();
-    await healed(machines);
-    const back = performance.now();
+    const nextSuccessMs = await Promise.all(schedule.map((each) => injectFault(machines, each)));
+    const faultsDone = performance.now();
+    await untilHealed(machines);
+    const healedAt = performance.now();
     const endings = await Promise.all(watched.map((each, i) => endingOf(front, each, i % 3 === 2)));
     for (const [i, ending] of endings.entries()) {
-      const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost', 'device-lost'];
-      assert.ok(fine.includes(ending), `invocation ${i}: ${ending}`);
+      const allowedEndings = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost', 'device-lost'];
+      assert.ok(allowedEndings.includes(ending), `invocation ${i}: ${ending}`);
     }
-    await noneLeft(front);
-    const [faultsMs, healingMs, endsMs] = [happened - began, back - happened, performance.now() - back].map(Math.round);
+    await untilNoneLeft(front);
+    const [faultsMs, healingMs, endsMs] = [faultsDone - began, healedAt - faultsDone, performance.now() - healedAt].map(
+      Math.round,
+    );
     const tookMs = { faults: faultsMs, healing: healingMs, ends: endsMs };
     return { seed, faults, leavesCapacity: leavesCapacity(schedule, machines.shape), endings, nextSuccessMs, tookMs };
   } catch (error) {
@@ -75,14 +77,14 @@ export async function faultRun(machines: Machines, seed: number): Promise<FaultR
   }
 }
 
-/** Waits for the end of an invocation, which may listen to its client, and checks it. Returns how it ended. */
+/** Waits until an invocation ends, sends it messages meanwhile if it `listens`, and checks it. Returns how the invocation ended. */
 async function endingOf(front: Machines['front'], each: Watched, listens: boolean): Promise<string> {
   let isOver = false;
-  const end = () => {
+  const markOver = () => {
     isOver = true;
   };
-  each.ended.then(end, end);
-  // An invocation that began again waits for its client again.
+  each.ended.then(markOver, markOver);
+  // A restarted invocation waits for its client again.
   while (!isOver) {
     if (listens) await say(front, each.id, { text: 'go on' }).catch(() => undefined);
     await Promise.race([each.ended, sleep(500)]);
@@ -91,19 +93,19 @@ async function endingOf(front: Machines['front'], each: Watched, listens: boolea
 }
 
 /** Lets one fault happen and undoes it. Returns the time from the fault to the next success. */
-async function happen(machines: Machines, { fault, afterMs, forMs }: ScheduledFault): Promise<number> {
+async function injectFault(machines: Machines, { fault, afterMs, forMs }: ScheduledFault): Promise<number> {
   await sleep(afterMs);
   const beganMs = performance.now();
-  begin(machines, fault);
+  beginFault(machines, fault);
   const success = nextSuccess(machines);
-  // It is awaited only after the fault has been undone, which may fail.
+  // Undoing the fault may throw before `success` is awaited.
   success.catch(() => undefined);
   await sleep(forMs);
-  await end(machines, fault);
+  await endFault(machines, fault);
   return (await success) - beganMs;
 }
 
-function begin(machines: Machines, fault: Fault): void {
+function beginFault(machines: Machines, fault: Fault): void {
   const { machine } = fault;
   switch (fault.kind) {
     case 'kill':
@@ -127,7 +129,7 @@ function begin(machines: Machines, fault: Fault): void {
   }
 }
 
-async function end(machines: Machines, fault: Fault): Promise<void> {
+async function endFault(machines: Machines, fault: Fault): Promise<void> {
   const { machine } = fault;
   switch (fault.kind) {
     case 'kill':
@@ -151,10 +153,10 @@ function mainOf(machines: Machines, machine: string): string {
   return `${machines.shape[machine]}-1`;
 }
 
-/** Resolves when an invocation that begins after the call succeeds. New invocations begin all the time, whatever the outcome of earlier ones. */
+/** Starts a probe invocation every `PROBE_MS`, even while earlier probes are open. Returns the time at which the first probe succeeded. */
 async function nextSuccess({ front }: Machines): Promise<number> {
-  const over = new AbortController();
-  const signal = AbortSignal.any([over.signal, AbortSignal.timeout(PROBE_DEADLINE_MS)]);
+  const probesEnd = new AbortController();
+  const signal = AbortSignal.any([probesEnd.signal, AbortSignal.timeout(PROBE_DEADLINE_MS)]);
   const succeeded = Promise.withResolvers<number>();
   const probe = async () => {
     const response = await front.fetch('/v1/functions/counted/invocations', {
@@ -166,18 +168,18 @@ async function nextSuccess({ front }: Machines): Promise<number> {
     const { status } = (await response.json()) as { status?: string };
     if (status === 'succeeded') succeeded.resolve(performance.now());
   };
-  const probing = setInterval(() => void probe().catch(() => undefined), PROBE_MS);
+  const probeTimer = setInterval(() => void probe().catch(() => undefined), PROBE_MS);
   signal.addEventListener('abort', () => succeeded.reject(new Error(`no success within ${PROBE_DEADLINE_MS} ms`)));
   try {
     return await succeeded.promise;
   } finally {
-    clearInterval(probing);
-    over.abort();
+    clearInterval(probeTimer);
+    probesEnd.abort();
   }
 }
 
 /** Waits until every machine serves again. */
-async function healed(machines: Machines): Promise<void> {
+async function untilHealed(machines: Machines): Promise<void> {
   await until(
     'all machines are back',
     async () => {
@@ -193,6 +195,6 @@ async function healed(machines: Machines): Promise<void> {
         isUp(load.gpuHosts, count('gpu-host'))
       );
     },
-    HEALED_MS,
+    HEAL_WITHIN_MS,
   );
 }

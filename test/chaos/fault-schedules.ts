@@ -22,22 +22,22 @@ export interface ScheduledFault {
 }
 
 const KINDS = ['kill', 'power', 'stop', 'cut', 'mute', 'disk'] as const;
-/** Shorter and longer than the leases, and than the silence after which a link ends. */
-const FOR_MS = { least: 300, most: 7000 };
-const MOST_FAULTS = 2;
+/** Durations of faults: some end before the leases and silent links expire, others after. */
+const DURATION_MS = { least: 300, most: 7000 };
+const MAX_FAULTS = 2;
 
 /** The faults of a seed, on different machines. Pure. */
 export function scheduleOf(seed: number, shape: Shape): ScheduledFault[] {
   const random = new Random(seed);
   const machines = random.shuffled([FRONT, ...Object.keys(shape)]);
-  return machines.slice(0, random.integer(1, MOST_FAULTS)).map((machine, i) => {
+  return machines.slice(0, random.integer(1, MAX_FAULTS)).map((machine, i) => {
     // The first machine has the only Redis, which keeps nothing on its disk here.
     const kinds = machine === FRONT ? (['kill', 'stop', 'cut', 'mute'] as const) : KINDS;
-    // Each kind comes first in its turn.
+    // Successive seeds cycle through the kinds of the first fault, unless it hits the first machine.
     const kind = i === 0 && machine !== FRONT ? (KINDS[seed % KINDS.length] ?? 'kill') : random.pick(kinds);
     const others = [FRONT, ...Object.keys(shape)].filter((name) => isLinked(shape, machine, name));
     const fault: Fault = kind === 'mute' ? { kind, machine, to: random.pick(others) } : { kind, machine };
-    return { fault, afterMs: random.integer(0, 1500), forMs: random.integer(FOR_MS.least, FOR_MS.most) };
+    return { fault, afterMs: random.integer(0, 1500), forMs: random.integer(DURATION_MS.least, DURATION_MS.most) };
   });
 }
 
@@ -47,7 +47,7 @@ function isLinked(shape: Shape, one: string, other: string): boolean {
   return one === FRONT || other === FRONT || shape[one] !== shape[other];
 }
 
-/** True when a runtime and a GPU host stay that no fault concerns, with the first machine. Pure. */
+/** True when the faults spare the first machine, at least one runtime and at least one GPU host. Pure. */
 export function leavesCapacity(schedule: readonly ScheduledFault[], shape: Shape): boolean {
   const hit = new Set(
     schedule.flatMap(({ fault }) => (fault.kind === 'mute' ? [fault.machine, fault.to] : [fault.machine])),

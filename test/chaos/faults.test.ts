@@ -18,7 +18,7 @@ test('a hundred schedules have every kind of fault, and most leave capacity', ()
 });
 
 const skip =
-  Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes a quarter of an hour; `npm run test:all` runs it');
+  Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes a quarter of an hour; `npm run test:all` runs it');
 
 describe('machines that fail', { skip }, () => {
   let machines: Machines;

@@ -6,11 +6,11 @@ import { type Platform, until } from '#test/harness/platform.ts';
 export interface Watched {
   readonly id: string;
   readonly restartable: boolean;
-  /** Its key in the store, where the invocation counts its runs. */
+  /** Key in the key-value store under which the invocation counts its runs. */
   readonly mark: string;
   readonly events: StreamEvent[];
   /** Arrival time of each event, ms since the epoch. */
-  readonly at: number[];
+  readonly arrivalsMs: number[];
   readonly ended: Promise<void>;
 }
 
@@ -31,27 +31,27 @@ export async function watch(
   assert.equal(response.status, 202, await response.clone().text());
   const { id } = (await response.json()) as { id: string };
   const events: StreamEvent[] = [];
-  const at: number[] = [];
+  const arrivalsMs: number[] = [];
   const take = (event: StreamEvent) => {
     if (isInterruption(event)) return;
     events.push(event);
-    at.push(Date.now());
+    arrivalsMs.push(Date.now());
     onEvent(event);
   };
   const ended = follow(platform, id, events, take);
   // A test may fail before it awaits the end.
   ended.catch(() => undefined);
-  return { id, restartable, mark: input.mark, events, at, ended };
+  return { id, restartable, mark: input.mark, events, arrivalsMs, ended };
 }
 
 /** Number of messages that an invocation has sent so far, in all its runs. */
-export const said = ({ events }: Watched): number => events.filter(({ event }) => event === 'message').length;
+export const messageCount = ({ events }: Watched): number => events.filter(({ event }) => event === 'message').length;
 
 /** Number of runs that an invocation has begun so far. */
-export const starts = ({ events }: Watched): number => events.filter(({ event }) => event === 'start').length;
+export const startCount = ({ events }: Watched): number => events.filter(({ event }) => event === 'start').length;
 
 /** Waits until no invocation waits or runs, children and probes included. */
-export async function noneLeft(platform: Platform): Promise<void> {
+export async function untilNoneLeft(platform: Platform): Promise<void> {
   for (const status of ['running', 'queued'])
     await until(`no invocation is ${status}`, async () => {
       const response = await platform.fetch(`/v1/invocations?status=${status}`);
@@ -65,9 +65,9 @@ async function follow(
   events: readonly StreamEvent[],
   take: (event: StreamEvent) => void,
 ): Promise<void> {
-  const giveUp = Date.now() + END_WITHIN_MS;
+  const giveUpAtMs = Date.now() + END_WITHIN_MS;
   while (!isOver(events)) {
-    if (Date.now() > giveUp) throw new Error(`${id} did not end; last: ${JSON.stringify(events.at(-1))}`);
+    if (Date.now() > giveUpAtMs) throw new Error(`${id} did not end; last: ${JSON.stringify(events.at(-1))}`);
     const signal = AbortSignal.timeout(END_WITHIN_MS);
     try {
       const response = await platform.fetch(`/v1/invocations/${id}/events`, {
@@ -90,36 +90,40 @@ const isOver = (events: readonly StreamEvent[]): boolean => ['result', 'error'].
 /** Checks the invariants of every ended invocation. Returns how it ended: `result`, or the code of its error. */
 export async function checkEnded(platform: Platform, watched: Watched): Promise<string> {
   const { id, events, mark, restartable } = watched;
-  const told = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
+  const details = `${mark} (${id}): ${JSON.stringify(events.slice(-3))}`;
   for (const [i, event] of events.entries()) {
-    const before = numberOf(events[i - 1] ?? { id: '0' });
-    if (event.event === 'gap') assert.ok(numberOf(event) > before, `numbers grow; ${told}`);
-    else assert.equal(numberOf(event), before + 1, `numbers are skipped only before a gap; ${told}`);
+    const previousNumber = numberOf(events[i - 1] ?? { id: '0' });
+    if (event.event === 'gap') assert.ok(numberOf(event) > previousNumber, `numbers grow; ${details}`);
+    else assert.equal(numberOf(event), previousNumber + 1, `numbers are skipped only before a gap; ${details}`);
   }
   const terminals = events.filter(({ event }) => event === 'result' || event === 'error');
-  assert.equal(terminals.length, 1, told);
-  assert.equal(terminals[0], events.at(-1), told);
+  assert.equal(terminals.length, 1, details);
+  assert.equal(terminals[0], events.at(-1), details);
 
   const stored = await readEvents(await platform.fetch(`/v1/invocations/${id}/events`));
-  assert.deepEqual(stored, keptOf(events), `the log has the streamed events except those that a gap voids; ${told}`);
+  assert.deepEqual(
+    stored,
+    eventsToStore(events),
+    `the log has the streamed events except those that a gap voids; ${details}`,
+  );
 
   const state = (await (await platform.fetch(`/v1/invocations/${id}`)).json()) as {
     status: string;
     usage?: Record<string, number>;
   };
   const tokens = stored.filter(({ event }) => event === 'message').length;
-  assert.equal(state.usage?.outputTokens ?? 0, tokens, `usage counts the tokens in the log; ${told}`);
+  assert.equal(state.usage?.outputTokens ?? 0, tokens, `usage counts the tokens in the log; ${details}`);
 
-  const begun = starts(watched);
+  const begun = startCount(watched);
   const ran = await timesRun(platform, mark);
   if (!restartable)
-    assert.ok(begun <= 1 && ran <= 1, `ran ${ran} times with ${begun} starts although not restartable; ${told}`);
-  assert.ok(ran <= begun + 1, told);
+    assert.ok(begun <= 1 && ran <= 1, `ran ${ran} times with ${begun} starts although not restartable; ${details}`);
+  assert.ok(ran <= begun + 1, details);
   return terminals[0]?.event === 'result' ? 'result' : String(terminals[0]?.data.code);
 }
 
-/** Events of a stream that the log must hold: all except those between a gap's `after` and the gap. */
-function keptOf(events: readonly StreamEvent[]): StreamEvent[] {
+/** Events of a stream that the log must contain: all but the events after a gap's `after` and before the gap. */
+function eventsToStore(events: readonly StreamEvent[]): StreamEvent[] {
   const gaps = events.filter(({ event }) => event === 'gap');
   const isLost = (id: number) => gaps.some((gap) => id > Number(gap.data.after) && id < numberOf(gap));
   return events.filter((event) => !isLost(numberOf(event)));

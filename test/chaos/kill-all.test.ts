@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { isAlive, newHome, Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, said, watch } from './invocations.ts';
+import { checkEnded, messageCount, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
 import { platformProcesses, signalAll } from './processes.ts';
 
@@ -13,12 +13,12 @@ const RUNNING = 4;
 const INPUT = { tokens: 8, listenAt: 4 };
 
 /** Waits until Redis has written all acknowledged data to the operating system. */
-async function written(platform: Platform): Promise<void> {
+async function untilWritten(platform: Platform): Promise<void> {
   const redis = connectRedis(loadConfig(platform.environment));
   try {
     await until('Redis has written everything', async () => {
-      const told = await redis.info('persistence');
-      return /aof_buffer_length:0\r/.test(told) && /aof_pending_bio_fsync:0\r/.test(told);
+      const info = await redis.info('persistence');
+      return /aof_buffer_length:0\r/.test(info) && /aof_pending_bio_fsync:0\r/.test(info);
     });
   } finally {
     redis.disconnect();
@@ -26,8 +26,8 @@ async function written(platform: Platform): Promise<void> {
 }
 
 /**
- * Kills all processes at one time, as a loss of power does. They stop first, because a process that survives another
- * by a moment reports the loss to its clients.
+ * Kills all processes at one time, as a loss of power does. Stops all of them first: a process that outlived another by
+ * a moment would report the loss to its clients.
  */
 function killAtOnce(pids: readonly number[]): void {
   for (const name of ['SIGSTOP', 'SIGKILL'] as const) signalAll(pids, name);
@@ -40,11 +40,11 @@ test('after a SIGKILL of every process and a restart, invocations end as runtime
     const running = await Promise.all(
       Array.from({ length: RUNNING }, (_, i) => watch(first, { mark: `run-${i}`, ...INPUT }, { restartable: false })),
     );
-    await until('all invocations run', () => running.every((each) => said(each) === 4));
-    await written(first);
-    const all = platformProcesses(first.supervisorPid);
-    killAtOnce(all);
-    await until('all processes have ended', () => !all.some(isAlive));
+    await until('all invocations run', () => running.every((each) => messageCount(each) === 4));
+    await untilWritten(first);
+    const pids = platformProcesses(first.supervisorPid);
+    killAtOnce(pids);
+    await until('all processes have ended', () => !pids.some(isAlive));
 
     await using second = await Platform.start({ home, keepHome: true, port: first.port, functions: false });
     for (const each of running) {

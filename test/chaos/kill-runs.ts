@@ -4,11 +4,11 @@ import { Random } from '#runtime/grammar/testing/random.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { numberOf, type StreamEvent } from '#test/harness/events.ts';
 import { Platform, type StartOptions } from '#test/harness/platform.ts';
-import { checkEnded, starts, type Watched, watch } from './invocations.ts';
+import { checkEnded, startCount, type Watched, watch } from './invocations.ts';
 
 /** Fewer slots than started invocations, so that some invocations are queued when the runtime dies. */
 const CONFIG = '[runtime]\nconcurrency = 4\n';
-const STARTED = 6;
+const INVOCATIONS = 6;
 
 /** Phases of the first invocation in which the test kills the runtime. */
 export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
@@ -39,7 +39,7 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   const phase = PHASES[seed % PHASES.length] ?? 'decoding';
   const delayMs = random.integer(0, 12);
   const tokens = random.integer(24, 64);
-  const killAfter = random.integer(1, tokens - 2);
+  const killAfterTokens = random.integer(1, tokens - 2);
 
   const restarted = platform.restarted(RUNTIME);
   let killedAt = 0;
@@ -54,11 +54,11 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   const onEvent = (event: StreamEvent) => {
     if (phase === 'started' || phase === 'prefill' || phase === 'listening' || phase === 'child') {
       if (event.event === 'start') kill();
-    } else if (phase === 'decoding' && numberOf(event) === 1 + killAfter) kill();
+    } else if (phase === 'decoding' && numberOf(event) === 1 + killAfterTokens) kill();
     else if (phase === 'ending' && numberOf(event) === 1 + tokens) kill();
   };
   const watched: Watched[] = [];
-  for (let i = 0; i < STARTED; i++) {
+  for (let i = 0; i < INVOCATIONS; i++) {
     const restartable = i % 2 === 1;
     const input = {
       mark: `run-${seed}-${i}`,
@@ -77,13 +77,13 @@ export async function killRun(platform: Platform, seed: number): Promise<KillRun
   for (const each of watched) endings.push(await checkEnded(platform, each));
   const knownAfterMs = watched
     .filter((_, i) => endings[i] === 'runtime-lost')
-    .map(({ at }) => (at.at(-1) ?? 0) - killedAt);
+    .map(({ arrivalsMs }) => (arrivalsMs.at(-1) ?? 0) - killedAt);
   for (const [i, ending] of endings.entries()) {
     // Restartable invocations must succeed; only the others may end with `runtime-lost`.
-    const fine = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
-    assert.ok(fine.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
+    const allowedEndings = watched[i]?.restartable ? ['result'] : ['result', 'runtime-lost'];
+    assert.ok(allowedEndings.includes(ending), `seed ${seed}, ${phase}, invocation ${i}: ${ending}`);
   }
-  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || starts(each) > 1).length;
+  const hit = watched.filter((each, i) => endings[i] === 'runtime-lost' || startCount(each) > 1).length;
   // Invocation 0 was waiting for its client when the runtime died.
   if (phase === 'listening') assert.equal(endings[0], 'runtime-lost', `seed ${seed}`);
   return { seed, phase, endings, hit, knownAfterMs };

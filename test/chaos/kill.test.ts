@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import type { Platform } from '#test/harness/platform.ts';
-import { noneLeft } from './invocations.ts';
+import { untilNoneLeft } from './invocations.ts';
 import { type KillRun, killRun, PHASES, startPlatform } from './kill-runs.ts';
 
 /** Each phase once; 200 runs with PIE_TEST_ALL. */
@@ -18,9 +18,9 @@ test(`after each of ${RUNS} runtime kills, invocations end once, with usage of s
   const runs: KillRun[] = [];
   for (let seed = SEED; seed < SEED + RUNS; seed++) runs.push(await killRun(platform, seed));
   assert.equal(new Set(runs.map(({ phase }) => phase)).size, PHASES.length);
-  const told = JSON.stringify(runs.map(({ phase, hit }) => [phase, hit]));
-  t.diagnostic(`invocations that lost an attempt: ${told}`);
+  const hitsByPhase = JSON.stringify(runs.map(({ phase, hit }) => [phase, hit]));
+  t.diagnostic(`invocations that lost an attempt: ${hitsByPhase}`);
   // On a machine under load, the kills of some runs may come after their invocations have ended.
-  assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit an invocation: ${told}`);
-  await noneLeft(platform);
+  assert.ok(runs.filter(({ hit }) => hit > 0).length > RUNS / 2, `most kills hit an invocation: ${hitsByPhase}`);
+  await untilNoneLeft(platform);
 });

@@ -26,9 +26,9 @@ const KNOWN_WITHIN_MS = 3000;
 /** Longest time from a fault to the next success where capacity is left. */
 const NEXT_WITHIN_MS = 5000;
 const runs = Number(values.runs);
-const first = Number(values.seed);
+const firstSeed = Number(values.seed);
 if (!(Number.isInteger(runs) && runs > 0)) refuseArguments(USAGE, `--runs ${values.runs} is not a number of runs.`);
-if (!(Number.isInteger(first) && first >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is not a seed.`);
+if (!(Number.isInteger(firstSeed) && firstSeed >= 0)) refuseArguments(USAGE, `--seed ${values.seed} is not a seed.`);
 // An interrupted run, too, leaves no networks and disks behind: they are removed on exit.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 if (values.machines) await faults();
@@ -37,7 +37,7 @@ else await kills();
 /** Prints one line for each schedule of faults. */
 async function faults(): Promise<void> {
   await using machines = await startMachines();
-  for (let seed = first; seed < first + runs; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
     try {
       const run = await faultRun(machines, seed);
       const isLate = run.leavesCapacity && run.nextSuccessMs.some((ms) => ms > NEXT_WITHIN_MS);
@@ -59,12 +59,12 @@ async function kills(): Promise<void> {
     notTTYSchedule: 10_000,
   });
   bar.start(runs, 0);
-  const done: KillRun[] = [];
+  const finishedRuns: KillRun[] = [];
   const failures: string[] = [];
-  for (let seed = first; seed < first + runs; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
     try {
       const run = await killRun(platform, seed);
-      done.push(run);
+      finishedRuns.push(run);
       for (const ms of run.knownAfterMs)
         if (ms > KNOWN_WITHIN_MS) failures.push(`seed ${seed}: clients learned of the runtime's death after ${ms} ms`);
     } catch (error) {
@@ -73,16 +73,16 @@ async function kills(): Promise<void> {
     bar.increment();
   }
   bar.stop();
-  const known = done.flatMap(({ knownAfterMs }) => knownAfterMs).sort((a, b) => a - b);
+  const detectionMs = finishedRuns.flatMap(({ knownAfterMs }) => knownAfterMs).sort((a, b) => a - b);
   const endings: Record<string, number> = {};
-  for (const ending of done.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
+  for (const ending of finishedRuns.flatMap((run) => run.endings)) endings[ending] = (endings[ending] ?? 0) + 1;
   console.log(
     JSON.stringify(
       {
-        runs: done.length,
-        hits: done.filter(({ hit }) => hit > 0).length,
+        runs: finishedRuns.length,
+        hits: finishedRuns.filter(({ hit }) => hit > 0).length,
         endings,
-        knownAfterMs: { median: known[known.length >> 1], most: known.at(-1) },
+        knownAfterMs: { median: detectionMs[detectionMs.length >> 1], most: detectionMs.at(-1) },
         failures,
       },
       null,

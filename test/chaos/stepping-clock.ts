@@ -1,7 +1,7 @@
 /**
- * Lets the wall clock of a process step: a module that Node imports before the entry point (`--import`). The process `gateway/main.ts` reads its
- * step from the file `gateway` of the folder `PIE_TEST_CLOCKS`, a number and the ms, and repeats the number in its log, because a runtime may
- * write no file. The other processes do the same.
+ * Lets a test step the wall clock of a process. Node imports this module before the entry point (`--import`). A process `NAME/main.ts` polls
+ * the file `NAME` in the folder `PIE_TEST_CLOCKS`: the number of the step, and the offset of the clock in ms. The process logs the number to
+ * acknowledge the step, because a runtime may write no file.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,7 +13,7 @@ const [, name] = /(?:^|\/)([\w-]+)\/main\.ts$/.exec(process.argv[1] ?? '') ?? []
 if (folder !== undefined && name !== undefined) {
   const file = path.join(folder, name);
   const realNow = Date.now.bind(Date);
-  let [heard, stepMs] = ['', 0];
+  let [appliedText, stepMs] = ['', 0];
   globalThis.Date = new Proxy(Date, {
     construct: (target, args, newTarget) =>
       Reflect.construct(target, args.length === 0 ? [realNow() + stepMs] : args, newTarget),
@@ -26,8 +26,8 @@ if (folder !== undefined && name !== undefined) {
     } catch {
       return;
     }
-    if (text === heard) return;
-    heard = text;
+    if (text === appliedText) return;
+    appliedText = text;
     const [number, ms] = text.split(' ');
     stepMs = Number(ms);
     console.error(`clock step ${number}.`);

@@ -5,14 +5,14 @@ import { RUNTIME } from '#infra/runtimes.ts';
 import { modelStats } from '#test/harness/deploy.ts';
 import { say } from '#test/harness/events.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
-import { checkEnded, said, starts, watch } from './invocations.ts';
+import { checkEnded, messageCount, startCount, watch } from './invocations.ts';
 import { startPlatform } from './kill-runs.ts';
 import { platformProcesses, signalAll } from './processes.ts';
 
 /** Longer than a lease, and than the silence that the supervisor allows a runtime. */
 const PAUSE_MS = 5000;
 /** Shorter than a lease; time for several rounds of a reaper and several checks by the supervisor. */
-const WATCHED_LATER_MS = 1000;
+const WATCHERS_AHEAD_MS = 1000;
 
 let platform: Platform;
 before(async () => {
@@ -28,40 +28,40 @@ test('a pause of the whole machine beyond any lease ends no invocation and repla
     watch(platform, { mark: 'paused', ...INPUT }, { restartable: false }),
     watch(platform, { mark: 'paused-again', ...INPUT }, { restartable: true }),
   ]);
-  await until('both invocations run', () => both.every((each) => said(each) === 8));
+  await until('both invocations run', () => both.every((each) => messageCount(each) === 8));
   const before = new Map(platform.processes);
-  const all = platformProcesses(platform.supervisorPid);
-  assert.ok(all.length >= 6, `${all.length} processes`);
-  signalAll(all, 'SIGSTOP');
+  const pids = platformProcesses(platform.supervisorPid);
+  assert.ok(pids.length >= 6, `${pids.length} processes`);
+  signalAll(pids, 'SIGSTOP');
   await sleep(PAUSE_MS);
-  // The watching processes resume first: they find the others silent and the leases expired.
-  const watched = all.filter((pid) => ![RUNTIME, 'gpu-host-1'].some((name) => platform.pid(name) === pid));
-  signalAll(watched, 'SIGCONT');
-  await sleep(WATCHED_LATER_MS);
-  signalAll(all, 'SIGCONT');
+  // The processes that watch others resume first: the runtime and the GPU host are still silent, and the leases have expired.
+  const watchers = pids.filter((pid) => ![RUNTIME, 'gpu-host-1'].some((name) => platform.pid(name) === pid));
+  signalAll(watchers, 'SIGCONT');
+  await sleep(WATCHERS_AHEAD_MS);
+  signalAll(pids, 'SIGCONT');
   for (const { id } of both) await say(platform, id, { text: 'go on' });
   for (const each of both) {
     await each.ended;
     assert.equal(await checkEnded(platform, each), 'result');
-    assert.equal(starts(each), 1);
+    assert.equal(startCount(each), 1);
   }
   assert.deepEqual(new Map(platform.processes), before, 'no process was replaced');
 });
 
 test('a stopped runtime is replaced; its plain invocation ends once, and its restartable one runs again', async () => {
   const plain = await watch(platform, { mark: 'plain', ...INPUT }, { restartable: false });
-  const again = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
-  await until('both invocations run', () => said(plain) === 8 && said(again) === 8);
+  const restartable = await watch(platform, { mark: 'again', ...INPUT }, { restartable: true });
+  await until('both invocations run', () => messageCount(plain) === 8 && messageCount(restartable) === 8);
   const death = platform.event((line) => line.kind === 'died' && line.name === RUNTIME);
   const restarted = platform.restarted(RUNTIME);
   process.kill(platform.pid(RUNTIME), 'SIGSTOP');
   assert.match(String((await death).why), /^its event loop stood still for \d+\.\d s/);
   await restarted;
-  await until('the restartable invocation runs again', () => said(again) === 8 + 8);
-  await say(platform, again.id, { text: 'go on' });
-  await Promise.all([plain.ended, again.ended]);
-  assert.equal(await checkEnded(platform, again), 'result');
-  assert.equal(starts(again), 2);
+  await until('the restartable invocation runs again', () => messageCount(restartable) === 8 + 8);
+  await say(platform, restartable.id, { text: 'go on' });
+  await Promise.all([plain.ended, restartable.ended]);
+  assert.equal(await checkEnded(platform, restartable), 'result');
+  assert.equal(startCount(restartable), 2);
   assert.equal(await checkEnded(platform, plain), 'runtime-lost');
   await until('the pages of the lost runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });

@@ -38,6 +38,6 @@ await writeFile(file, await promisify(brotliCompress)(bytes, { params }));
 await writeFile(path.join(folder, 'contract.wit'), await contractText(), { flag: 'wx' }).catch((error: unknown) => {
   if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
 });
-const recorded = path.join(folder, 'recorded.json');
-const before: Recorded = existsSync(recorded) ? await recordedCalls(version) : {};
-await writeFile(recorded, `${JSON.stringify({ ...before, [name]: calls }, null, 2)}\n`);
+const callsFile = path.join(folder, 'recorded.json');
+const earlierCalls: Recorded = existsSync(callsFile) ? await recordedCalls(version) : {};
+await writeFile(callsFile, `${JSON.stringify({ ...earlierCalls, [name]: calls }, null, 2)}\n`);

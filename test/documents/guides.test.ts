@@ -5,7 +5,7 @@ import { guideIndex, guidePage } from '#gateway/app/docs/guide-page.ts';
 import { pictureOf } from '#gateway/node/pictures.ts';
 import { GUIDES_FILE, renderGuides } from '../../docs/generate.ts';
 
-/** Pictures are in the repository, the package and the images. */
+/** Small, since the repository, the npm package and the container images contain all pictures. */
 const MAX_PICTURE_BYTES = 150_000;
 
 test('the generated guides are those of docs/', async () => {

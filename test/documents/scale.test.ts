@@ -14,19 +14,19 @@ const calculations = (text: string) =>
     unit: 10 ** -digits.length,
   }));
 
-const compute = (sum: string): number => runInNewContext(sum.replaceAll('×', '*'));
+const compute = (expression: string): number => runInNewContext(expression.replaceAll('×', '*'));
 
 test('the calculations of docs/scale.md are right', async () => {
   const text = await readFile(SCALE, 'utf8');
-  const all = calculations(text);
-  assert.ok(all.length >= 20, `${all.length} calculations`);
-  const wrong = all.filter(({ sum, result, unit }) => Math.abs(compute(sum) - result) > 0.51 * unit);
+  const found = calculations(text);
+  assert.ok(found.length >= 20, `${found.length} calculations`);
+  const wrong = found.filter(({ sum, result, unit }) => Math.abs(compute(sum) - result) > 0.51 * unit);
   assert.deepEqual(
     wrong.map(({ sum, result }) => `${sum} = ${compute(sum)}, not ${result}`),
     [],
   );
-  // A code span with an equals sign that is none of them would go unchecked.
-  assert.equal([...text.matchAll(/`[^`]* = [^`]*`/g)].length, all.length);
+  // A code span with an equals sign that `calculations` does not match would go unchecked.
+  assert.equal([...text.matchAll(/`[^`]* = [^`]*`/g)].length, found.length);
 });
 
 test('docs/scale.md names a place for each family of keys', async () => {

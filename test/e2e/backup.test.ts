@@ -25,9 +25,9 @@ after(async () => {
 });
 
 /** The `pie` command in a home, without a platform. */
-const pie = (at: string, ...args: string[]): Promise<ProgramResult> =>
+const pie = (homeDirectory: string, ...args: string[]): Promise<ProgramResult> =>
   runProgram(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), ...args], {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, PIE_HOME: at },
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, PIE_HOME: homeDirectory },
     cwd: ROOT,
   });
 
@@ -107,12 +107,19 @@ test('a backup restores a platform that was destroyed', async () => {
   const [acme, operator] = [acmeKey, operatorKey].map((key) => clientWith(platform.url, key)) as [Client, Client];
   assert.deepEqual(await usageOf(acme), usage, 'the usage');
   assert.deepEqual(await quotaOf(acme), quota, 'the quota and its use');
-  const back = await run(acme, { act: 'read' });
-  assert.deepEqual([back.secret, back.stored, back.nearest], [SECRET, TEXT, 'near']);
-  assert.deepEqual([back.tokens, back.next.tokens], [expected.tokens, expected.next.tokens], 'the saved context');
-  assert.equal(back.next.logProbabilities.length, 3);
-  for (const [i, logProbability] of back.next.logProbabilities.entries())
-    assert.ok(Math.abs(logProbability - expected.next.logProbabilities[i]) < 1e-3, JSON.stringify([back, expected]));
+  const restoredAnswer = await run(acme, { act: 'read' });
+  assert.deepEqual([restoredAnswer.secret, restoredAnswer.stored, restoredAnswer.nearest], [SECRET, TEXT, 'near']);
+  assert.deepEqual(
+    [restoredAnswer.tokens, restoredAnswer.next.tokens],
+    [expected.tokens, expected.next.tokens],
+    'the saved context',
+  );
+  assert.equal(restoredAnswer.next.logProbabilities.length, 3);
+  for (const [i, logProbability] of restoredAnswer.next.logProbabilities.entries())
+    assert.ok(
+      Math.abs(logProbability - expected.next.logProbabilities[i]) < 1e-3,
+      JSON.stringify([restoredAnswer, expected]),
+    );
   await until('the schedule has a next time', async () => {
     const { schedules } = await json(await acme.fetch('/v1/schedules'));
     return schedules?.[0]?.name === 'nightly' && schedules[0].nextAt !== null;

@@ -28,8 +28,8 @@ const REPAIR_FIELDS = ['repairedAt', 'repairedTo', 'repairedTenants', 'countedAt
 async function stored(): Promise<Record<string, unknown>> {
   const redis = connectRedis(loadConfig(platform.environment));
   try {
-    const kept = (await redis.keys('pie:*')).sort().filter((key) => !TICKING.test(key));
-    const entries = await Promise.all(kept.map(async (key) => [key, await contents(redis, key)] as const));
+    const keys = (await redis.keys('pie:*')).sort().filter((key) => !TICKING.test(key));
+    const entries = await Promise.all(keys.map(async (key) => [key, await contents(redis, key)] as const));
     return Object.fromEntries(entries.filter(([, value]) => value !== null));
   } finally {
     redis.disconnect();
@@ -44,7 +44,7 @@ async function contents(redis: Redis, key: string): Promise<unknown> {
   return Object.keys(fields).length === 0 ? null : fields;
 }
 
-interface Bad {
+interface BadRequest {
   readonly what: string;
   readonly method: string;
   readonly route: () => string;
@@ -55,9 +55,9 @@ interface Bad {
 
 const LIVE = () => '/v1/functions/ticker/aliases/live';
 const INVOKE = () => '/v1/functions/ticker/invocations';
-const share = (weight: number, of?: string) => ({ version: of ?? version, weight });
+const share = (weight: number, ofVersion?: string) => ({ version: ofVersion ?? version, weight });
 
-const BAD: readonly Bad[] = [
+const BAD_REQUESTS: readonly BadRequest[] = [
   {
     what: 'weights that do not sum to 100',
     method: 'PUT',
@@ -214,7 +214,7 @@ const BAD: readonly Bad[] = [
   },
 ];
 
-for (const bad of BAD) {
+for (const bad of BAD_REQUESTS) {
   test(`${bad.what} is refused with ${bad.code}, and nothing is stored`, async () => {
     const before = await stored();
     const response = await platform.fetch(bad.route(), {

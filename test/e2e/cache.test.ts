@@ -6,7 +6,7 @@ import { invoke, terminal } from '#test/harness/events.ts';
 import { newHome, Platform, until } from '#test/harness/platform.ts';
 
 const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
-const THEN = ' One day he';
+const CONTINUATION = ' One day he';
 
 const config = (bits: number) => `[[model]]\nname = "story"\nsource = "stories15m"\nbits = ${bits}\n`;
 
@@ -15,9 +15,9 @@ test('a saved context outlives its inferlet, a persistent one also its GPU host;
   try {
     let tokens: number[];
     {
-      await using platform = await keptHome(home, 32);
+      await using platform = await startIn(home, 32);
       await deploy(platform, 'cache');
-      const open = (name: string) => call(platform, 'cache', { action: 'open', name, more: THEN });
+      const open = (name: string) => call(platform, 'cache', { action: 'open', name, more: CONTINUATION });
 
       const { saved } = await call(platform, 'cache', {
         action: 'save',
@@ -56,16 +56,16 @@ test('a saved context outlives its inferlet, a persistent one also its GPU host;
     }
     {
       // The same name, other weights.
-      await using platform = await keptHome(home, 8);
+      await using platform = await startIn(home, 8);
       const refused = await failure(platform, 'cache', { action: 'open', name: 'notes/dog' });
       assert.match(refused.message, /invalid-argument/);
       assert.match(refused.message, /story|stories15m/);
       await until('no page is held', async () => (await modelStats(platform)).pages.owned === 0);
     }
     {
-      await using platform = await keptHome(home, 32);
+      await using platform = await startIn(home, 32);
       assert.deepEqual(
-        (await call(platform, 'cache', { action: 'open', name: 'notes/dog', more: THEN })).tokens,
+        (await call(platform, 'cache', { action: 'open', name: 'notes/dog', more: CONTINUATION })).tokens,
         tokens,
       );
       await call(platform, 'cache', { action: 'remove', name: 'notes/dog' });
@@ -76,6 +76,6 @@ test('a saved context outlives its inferlet, a persistent one also its GPU host;
   }
 });
 
-function keptHome(home: string, bits: number): Promise<Platform> {
+function startIn(home: string, bits: number): Promise<Platform> {
   return Platform.start({ home, functions: false, config: config(bits), keepHome: true });
 }

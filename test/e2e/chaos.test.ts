@@ -20,15 +20,15 @@ after(() => platform?.[Symbol.asyncDispose]());
 
 /** Invokes a long function, calls `act` while it runs, and returns its events. */
 async function during(name: string, input: object, act: () => unknown): Promise<StreamEvent[]> {
-  let acted = false;
+  let hasActed = false;
   const events = await invoke(platform, name, input, {
     onEvent: ({ event }) => {
-      if (event !== 'message' || acted) return;
-      acted = true;
+      if (event !== 'message' || hasActed) return;
+      hasActed = true;
       act();
     },
   });
-  assert.ok(acted, 'the stream had begun');
+  assert.ok(hasActed, 'the stream had begun');
   return events;
 }
 
@@ -52,7 +52,7 @@ function redisServer(): number {
   return server;
 }
 
-async function nextWorks(): Promise<void> {
+async function untilNextWorks(): Promise<void> {
   await until('the next invocation works', async () => {
     const events = await invoke(platform, 'text-completion', { ...LONG, maxTokens: 8 }).catch(() => []);
     return terminal(events)?.event === 'result';
@@ -73,7 +73,7 @@ test('after a SIGKILL of the GPU host, an invocation ends as device-lost unless 
   assert.equal(caught?.data.output?.caught, 'unavailable', JSON.stringify(caught));
   for (const end of ends) assert.deepEqual([end?.event, end?.data.code], ['error', 'device-lost']);
   await restarted;
-  await nextWorks();
+  await untilNextWorks();
 });
 
 test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its pages are freed, the next works', async () => {
@@ -89,7 +89,7 @@ test('after a SIGKILL of the runtime, the invocation ends as runtime-lost, its p
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'runtime-lost');
   await restarted;
-  await nextWorks();
+  await untilNextWorks();
   await until('the pages of the runtime are free', async () => (await modelStats(platform)).pages.owned === 0);
 });
 
@@ -100,7 +100,7 @@ test('after a SIGKILL of Redis, a stream ends whole or with a known code, and th
   const end = terminal(events);
   assert.ok(end, 'one terminal event');
   await restarted;
-  // Redis was away longer than the gateway waits for it, or than the runtime's lease.
+  // These codes mean that Redis was away longer than the gateway waits for Redis, or longer than the runtime's lease.
   if (end.event === 'error') assert.ok(['store-unavailable', 'runtime-lost'].includes(end.data.code), end.data.code);
   else
     assert.equal(
@@ -108,7 +108,7 @@ test('after a SIGKILL of Redis, a stream ends whole or with a known code, and th
       text(await invoke(platform, 'text-completion', LONG)),
       'the text has no gap and no repetition',
     );
-  await nextWorks();
+  await untilNextWorks();
 });
 
 test('after a SIGKILL of the gateway, the client resumes the stream after its last event', async () => {
@@ -141,7 +141,7 @@ test('after a SIGKILL of the gateway, the client resumes the stream after its la
   );
   assert.equal(text([...seen, ...rest]), text(whole));
   assert.equal(terminal(rest)?.event, 'result');
-  await nextWorks();
+  await untilNextWorks();
 });
 
 test('pie invoke reconnects by itself when the gateway is killed', async () => {

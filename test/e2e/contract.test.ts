@@ -52,7 +52,7 @@ function answer(request: http.IncomingMessage, response: http.ServerResponse): v
 }
 
 /** Runs one part of the guest's cases; `onText` receives each of its text messages with the invocation's id. */
-async function part(
+async function runPart(
   name: string,
   options: { function?: string; onText?: (text: string, id: string) => Promise<void> } = {},
 ): Promise<void> {
@@ -98,7 +98,7 @@ describe('every function of the contract, from a guest', () => {
   });
 
   test('runtime, environment and session', () =>
-    part('host', {
+    runPart('host', {
       async onText(text, id) {
         if (text !== 'ready') return;
         await say(platform, id, { text: 'hello' });
@@ -108,7 +108,7 @@ describe('every function of the contract, from a guest', () => {
     }));
 
   test('person', () =>
-    part('person', {
+    runPart('person', {
       async onText(text, id) {
         if (text !== 'asked') return;
         const headers = { 'content-type': 'application/json' };
@@ -118,28 +118,29 @@ describe('every function of the contract, from a guest', () => {
       },
     }));
 
-  test('tokenize', () => part('tokenize'));
+  test('tokenize', () => runPart('tokenize'));
 
-  test('queue, forward, input-text, output-text, fused, penalties and introspect', () => part('compute'));
+  test('queue, forward, input-text, output-text, fused, penalties and introspect', () => runPart('compute'));
 
-  test('allocate and kv-files', () => part('memory'));
+  test('allocate and kv-files', () => runPart('memory'));
 
-  test('grammar', () => part('grammar'));
+  test('grammar', () => runPart('grammar'));
 
-  test('adapter', () => part('adapter'));
+  test('adapter', () => runPart('adapter'));
 
-  test('input-image', () => part('image'));
+  test('input-image', () => runPart('image'));
 
-  test('embedding and rerank', () => part('encoders'));
+  test('embedding and rerank', () => runPart('encoders'));
 
-  test('index', () => part('search'));
+  test('index', () => runPart('search'));
 
-  test('store, messaging, http and children', () => part('platform'));
+  test('store, messaging, http and children', () => runPart('platform'));
 
-  test('store, messaging, http and children, without a grant', () => part('denied', { function: 'contract-denied' }));
+  test('store, messaging, http and children, without a grant', () =>
+    runPart('denied', { function: 'contract-denied' }));
 
   test('file-exchange', () =>
-    part('files', {
+    runPart('files', {
       async onText(text, id) {
         if (text !== 'file') return;
         const put = await platform.fetch(`/v1/invocations/${id}/files/data.bin`, {
@@ -156,11 +157,11 @@ describe('every function of the contract, from a guest', () => {
     }));
 
   test('no function is left uncalled', () => {
-    const all = world.imports.flatMap(({ name, functions, resources }) =>
+    const contractFunctions = world.imports.flatMap(({ name, functions, resources }) =>
       [...functions, ...resources.flatMap((resource) => resource.functions)].map(
         ({ coreName }) => `${name}.${coreName}`,
       ),
     );
-    assert.deepEqual([...called].sort(), all.sort());
+    assert.deepEqual([...called].sort(), contractFunctions.sort());
   });
 });

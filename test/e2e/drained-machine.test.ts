@@ -10,17 +10,17 @@ const SHAPE: Shape = { 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'run-1': 'runti
 const CONFIG = '[gpu_host]\nspread = "invocation"\n';
 const RUNS = 64;
 const TOKENS = 120;
-/** Pause after each token. A run lasts at least `TOKENS` pauses: longer than two commands during which all must run. */
+/** Pause after each token, so long that `TOKENS` pauses outlast the two commands during which all runs must go on. */
 const PAUSE_MS = 150;
 /** Numbers of context tokens: prompts of different lengths give different tokens. */
 const CONTEXTS = [8, 9, 10, 11, 12, 13, 14, 15];
 const contextOf = (i: number) => CONTEXTS[i % CONTEXTS.length] ?? 8;
 
-const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes a minute: npm run test:all');
+const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes a minute: npm run test:all');
 
 interface Stream {
   /** When each token arrived, by the clock of `performance`. */
-  readonly at: number[];
+  readonly arrivalsMs: number[];
   readonly ended: Promise<StreamEvent[]>;
 }
 
@@ -36,9 +36,12 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
   after(() => machines?.[Symbol.asyncDispose]());
 
   const stream = (context: number, pauseMs: number): Stream => {
-    const at: number[] = [];
-    const onEvent = ({ event }: StreamEvent) => event === 'message' && at.push(performance.now());
-    return { at, ended: invoke(front, 'counted', { mark: 'long', context, tokens: TOKENS, pauseMs }, { onEvent }) };
+    const arrivalsMs: number[] = [];
+    const onEvent = ({ event }: StreamEvent) => event === 'message' && arrivalsMs.push(performance.now());
+    return {
+      arrivalsMs,
+      ended: invoke(front, 'counted', { mark: 'long', context, tokens: TOKENS, pauseMs }, { onEvent }),
+    };
   };
   const tokensOf = async ({ ended }: Stream) => {
     const events = await ended;
@@ -59,10 +62,10 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
     for (const context of CONTEXTS) expected.set(context, await tokensOf(stream(context, 0)));
     assert.ok(new Set(expected.values()).size > CONTEXTS.length / 2, 'prompts differ in their tokens');
     assert.equal((await drain('gpu-2', '--wait')).code, 0);
-    const long = Array.from({ length: RUNS }, (_, i) => stream(contextOf(i), PAUSE_MS));
+    const longRuns = Array.from({ length: RUNS }, (_, i) => stream(contextOf(i), PAUSE_MS));
     await until(
       'all run on one machine',
-      async () => (await running())[0] === RUNS && long.every(({ at }) => at.length > 0),
+      async () => (await running())[0] === RUNS && longRuns.every(({ arrivalsMs }) => arrivalsMs.length > 0),
     );
     assert.equal((await front.pie(['machines', 'undrain', 'gpu-2'])).code, 0);
 
@@ -73,17 +76,20 @@ describe('a machine with a GPU host that is drained', { skip }, () => {
         (host: { name: string; drained: boolean }) => host.name.endsWith('@gpu-1') && host.drained,
       ),
     );
-    const late = CONTEXTS.map((context) => stream(context, PAUSE_MS));
-    await until('the new ones run', () => late.every(({ at }) => at.length > 0));
-    assert.deepEqual(await running(), [RUNS, late.length]);
-    for (const [i, run] of long.entries()) assert.equal(await tokensOf(run), expected.get(contextOf(i)), `run ${i}`);
+    const lateRuns = CONTEXTS.map((context) => stream(context, PAUSE_MS));
+    await until('the new ones run', () => lateRuns.every(({ arrivalsMs }) => arrivalsMs.length > 0));
+    assert.deepEqual(await running(), [RUNS, lateRuns.length]);
+    for (const [i, run] of longRuns.entries())
+      assert.equal(await tokensOf(run), expected.get(contextOf(i)), `run ${i}`);
     const { code, stdout } = await drained;
     assert.equal(code, 0);
     t.diagnostic(stdout.trim());
     assert.equal(await machines.platform('gpu-1').stop('SIGTERM'), 0);
-    const gaps = long.map(({ at }) => at.map((ms, i) => (ms > beganMs ? ms - (at[i - 1] ?? ms) : 0)));
+    const gaps = longRuns.map(({ arrivalsMs }) =>
+      arrivalsMs.map((ms, i) => (ms > beganMs ? ms - (arrivalsMs[i - 1] ?? ms) : 0)),
+    );
     t.diagnostic(`longest gap at a client after the drain began: ${Math.round(Math.max(...gaps.flat()))} ms`);
-    for (const [i, run] of late.entries())
+    for (const [i, run] of lateRuns.entries())
       assert.equal(await tokensOf(run), expected.get(contextOf(i)), `late run ${i}`);
     await until('the machine is gone', async () => !(await isThere('gpu-1')));
     assert.equal(await tokensOf(stream(8, 0)), expected.get(8));

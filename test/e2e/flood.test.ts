@@ -62,8 +62,8 @@ for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
       const stopped = platform.pid(RUNTIME);
       const restarted = platform.restarted(RUNTIME);
       process.kill(stopped, signal);
-      // A stopped runtime loses its lease before the supervisor kills it. On a busy machine, its replacement may be there
-      // before the test looks.
+      // A stopped runtime loses its lease before the supervisor kills the runtime. On a busy machine, the replacement may
+      // be alive before the test looks.
       if (signal === 'SIGSTOP') await Promise.race([until('no runtime is alive', noRuntime), restarted]);
       const [response, events] = await Promise.all([
         other.fetch('/v1/functions/late', { method: 'PUT', body: form }),

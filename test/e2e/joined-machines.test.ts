@@ -21,12 +21,17 @@ const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
 const WAIT_MS = 120_000;
 
 /**
- * Machines with homes and loopback addresses of their own, which share no file: one has the gateway, two have runtimes, one has the GPU
- * host. `pie join` alone sets up all but the first.
+ * These tests start four machines that share no file; each has a home and a loopback address of its own. One has the gateway, two have
+ * runtimes, and one has the GPU host. `pie join` alone sets up all but the first.
  */
 const password = randomBytes(16).toString('hex');
-const net = `127.${randomInt(16, 250)}.${randomInt(256)}`;
-const ADDRESSES = { front: `${net}.1`, 'run-1': `${net}.2`, 'run-2': `${net}.3`, 'gpu-1': `${net}.4` } as const;
+const subnet = `127.${randomInt(16, 250)}.${randomInt(256)}`;
+const ADDRESSES = {
+  front: `${subnet}.1`,
+  'run-1': `${subnet}.2`,
+  'run-2': `${subnet}.3`,
+  'gpu-1': `${subnet}.4`,
+} as const;
 const GPU_HOST = { host: ADDRESSES['gpu-1'], port: 7400 };
 const RUNTIMES = {
   'run-1': { host: ADDRESSES['run-1'], port: 7500 },
@@ -92,21 +97,21 @@ const join = (home: string, token: string, ...more: string[]): Promise<ProgramRe
     cwd: ROOT,
   });
 
-/** Joins as a machine with GPU hosts, and leaves the command to serve. Resolves when it does. */
+/** Joins as a machine with GPU hosts. The command `pie join` goes on as the machine's supervisor; resolves when the machine serves. */
 async function joinAndServe(home: string): Promise<void> {
   const flags = ['--name', 'gpu-1', '--role', 'gpu-host', '--address', ADDRESSES['gpu-1']];
   const command = [path.join(ROOT, 'gateway/cli/bin.js'), 'join', front.url, '--token', await newToken(), ...flags];
   // The machine ends with this process, however this process ends.
   const env = { ...environment(home), [LIFELINE_VARIABLE]: 'stdin' };
   gpuHost = spawn(process.execPath, command, { env, cwd: ROOT, stdio: ['pipe', 'pipe', 'pipe'] });
-  let said = '';
+  let output = '';
   for (const stream of [gpuHost.stdout, gpuHost.stderr])
     stream?.setEncoding('utf8').on('data', (chunk: string) => {
-      said += chunk;
+      output += chunk;
     });
   await until('the machine serves', () => {
-    assert.equal(gpuHost?.exitCode, null, said);
-    return said.includes('the machine gpu-1 serves as gpu-host');
+    assert.equal(gpuHost?.exitCode, null, output);
+    return output.includes('the machine gpu-1 serves as gpu-host');
   });
   assert.equal(existsSync(path.join(home, 'master.key')), false, 'a GPU host opens no secret');
 }
@@ -123,8 +128,8 @@ async function start(name: Runner): Promise<void> {
   machines.set(name, await Platform.start({ home, functions: false }));
 }
 
-/** Bytes that a connection to a listening port gets after it sends `bytes`, until the other side ends it or some time has passed. */
-async function answered(socket: Socket, bytes: string): Promise<string> {
+/** Returns what a connection receives after it sends `bytes`, until the peer ends it; begins with `open` if the peer does not. */
+async function answerTo(socket: Socket, bytes: string): Promise<string> {
   let got = '';
   await once(socket, 'connect');
   socket.on('error', () => undefined);
@@ -139,17 +144,17 @@ async function answered(socket: Socket, bytes: string): Promise<string> {
   return isOpen ? `open ${got}` : got;
 }
 
-/** Both protocols answer a peer that they accept: a GPU host to any first frame, a runtime to the name of a submitter. */
-async function assertRefused(where: { host: string; port: number }, certificate?: MachineCertificate): Promise<void> {
-  const own = certificate && { key: certificate.key, cert: certificate.certificate };
+/** Asserts that a port sends no answer. A GPU host would answer any first frame of an accepted peer, a runtime the name of a submitter. */
+async function assertRefused(address: { host: string; port: number }, certificate?: MachineCertificate): Promise<void> {
+  const credentials = certificate && { key: certificate.key, cert: certificate.certificate };
   const submitter = '\x0c\0\0\0submitter\0x';
-  assert.equal(await answered(connectTls({ ...where, ...own, rejectUnauthorized: false }), submitter), '');
+  assert.equal(await answerTo(connectTls({ ...address, ...credentials, rejectUnauthorized: false }), submitter), '');
 }
 
 const ended = (events: Awaited<ReturnType<typeof invoke>>) =>
   events.filter(({ event }) => event === 'result' || event === 'error').map(({ event, data }) => data.code ?? event);
 
-/** True while the gateway's machine has a connection to an address: the kernel lists both ends. */
+/** True while a process has an open connection to an address, by the kernel's table of this computer's sockets. */
 function isConnectedTo({ host, port }: { host: string; port: number }): boolean {
   const hex = Buffer.from(host.split('.').map(Number).reverse()).toString('hex').toUpperCase();
   const remote = `${hex}:${port.toString(16).toUpperCase()}`;
@@ -188,12 +193,12 @@ test('an inferlet streams a story from another machine, over a connection betwee
 test('an outsider can use no port', async () => {
   const outsider = await newCertificate('run-1', Date.now());
   for (const where of [GPU_HOST, ...Object.values(RUNTIMES)]) {
-    assert.equal(await answered(connect(where), 'GET / HTTP/1.1\r\n\r\n'), '', 'plain TCP');
+    assert.equal(await answerTo(connect(where), 'GET / HTTP/1.1\r\n\r\n'), '', 'plain TCP');
     await assertRefused(where);
     await assertRefused(where, outsider);
   }
   const bare = connect({ host: ADDRESSES.front, port: redisPort });
-  assert.match(await answered(bare, 'PING\r\nGET {pie}:machines\r\nQUIT\r\n'), /^-NOAUTH .*\r\n-NOAUTH /);
+  assert.match(await answerTo(bare, 'PING\r\nGET {pie}:machines\r\nQUIT\r\n'), /^-NOAUTH .*\r\n-NOAUTH /);
   assert.equal((await fetch(`${front.url}/v1/load`)).status, 401);
 });
 
@@ -218,13 +223,18 @@ test('kill -9 of a runtime machine gives one terminal event, and the next invoca
 test('a removed machine can use no port, and its supervisor stops', async () => {
   const [name] = (Object.keys(RUNTIMES) as Runner[]).filter((each) => machines.has(each));
   const platform = machines.get(name ?? '') ?? assert.fail('no runtime is left');
-  const own = readCertificate(platform.home) ?? assert.fail('no certificate');
+  const certificate = readCertificate(platform.home) ?? assert.fail('no certificate');
   const { url } =
     /url = "(?<url>[^"]+)"/.exec(readFileSync(path.join(platform.home, 'pie.toml'), 'utf8'))?.groups ?? {};
   const inside = new Redis(url ?? '', { maxRetriesPerRequest: 0, retryStrategy: () => null });
   inside.on('error', () => undefined);
   assert.equal(await inside.ping(), 'PONG');
-  const accepted = connectTls({ ...GPU_HOST, key: own.key, cert: own.certificate, rejectUnauthorized: false });
+  const accepted = connectTls({
+    ...GPU_HOST,
+    key: certificate.key,
+    cert: certificate.certificate,
+    rejectUnauthorized: false,
+  });
   accepted.on('error', () => undefined);
   await once(accepted, 'secureConnect');
   const cut = once(accepted.resume(), 'close');
@@ -233,7 +243,7 @@ test('a removed machine can use no port, and its supervisor stops', async () => 
   assert.equal((await front.pie(['machines', 'remove', name ?? ''])).code, 0);
   await Promise.all([cut, closed]);
   assert.equal(await stopped, 1);
-  await assertRefused(GPU_HOST, own);
+  await assertRefused(GPU_HOST, certificate);
   const users = (await admin.call('ACL', 'USERS')) as string[];
   assert.equal(users.includes(`pie-machine-${name}`), false);
   const again = await runProgram(process.execPath, [path.join(ROOT, 'infra/up.ts'), '--no-functions'], {

@@ -51,7 +51,7 @@ test('a drain lets a running story end, stops every process and is bounded, and 
     const again = await invoke(second, 'hello', { name: 'you' });
     assert.deepEqual(terminal(again)?.data.output, { hello: 'you' });
     assert.equal(second.apiKey, first.apiKey);
-    await t.test('two platforms run side by side, and a home serves one platform only', () => areApart(second));
+    await t.test('two platforms run side by side, and a home serves one platform only', () => assertApart(second));
     const endless = await invoke(
       second,
       'hello',
@@ -77,7 +77,7 @@ for (const [signal, code] of [
   test(`${signal} during the start ends the platform with ${code} and leaves no process`, () =>
     stopDuringStart(signal, code));
 
-async function areApart(one: Platform): Promise<void> {
+async function assertApart(one: Platform): Promise<void> {
   await using two = await Platform.start({ functions: false });
   assert.notEqual(one.apiKey, two.apiKey);
   assert.equal(

@@ -43,7 +43,7 @@ after(async () => {
   await first?.[Symbol.asyncDispose]();
 });
 
-/** Starts held invocations and waits until each has sent a message and each of the runtimes named fills its slots. */
+/** Starts invocations that wait for a message; resolves when each has sent a message and each runtime of `runtimes` fills its slots. */
 async function holdOn(platform: Platform, runtimes: readonly string[]): Promise<string[]> {
   const held = await Promise.all(
     Array.from({ length: SLOTS * runtimes.length }, () => hold(platform, 'counted', HELD)),
@@ -65,7 +65,7 @@ const statuses = async (ids: readonly string[]) => [
 const load = async (platform: Platform) => (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
 
 /** Runs `pie up` until it ends by itself. */
-const up = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
+const runPieUp = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
   const home = await newHome();
   try {
     const own = { PIE_HOME: home, PIE_PORT: String(await freePort()), PIE_MODEL: 'stories15m' };
@@ -80,8 +80,8 @@ const up = async (env: NodeJS.ProcessEnv, ...flags: string[]) => {
 
 test('a supervisor with the name of a running supervisor, or without its master key, is refused with the remedy', async () => {
   const [taken, keyless] = await Promise.all([
-    up(shared),
-    up({ ...shared, PIE_MACHINE: 'keyless' }, '--role', 'gateway'),
+    runPieUp(shared),
+    runPieUp({ ...shared, PIE_MACHINE: 'keyless' }, '--role', 'gateway'),
   ]);
   assert.equal(taken.code, 1);
   const { machine } = loadConfig(first.environment);
@@ -112,15 +112,18 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     const reached = runtimes.map(({ gpuHosts = [] }) => gpuHosts.filter(({ connected }) => connected).length);
     return reached.length === 2 && reached.every((count) => count === 2);
   });
-  const { gpuHosts: here, logsDirectory } = loadConfig(first.environment);
-  await assert.rejects(GpuHostConnection.connect(here[0]?.address ?? '', { deadlineMs: 500 }), /no GPU host answered/);
+  const { gpuHosts: firstGpuHosts, logsDirectory } = loadConfig(first.environment);
+  await assert.rejects(
+    GpuHostConnection.connect(firstGpuHosts[0]?.address ?? '', { deadlineMs: 500 }),
+    /no GPU host answered/,
+  );
   await until('plain TCP is refused', async () =>
     /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/.test(
       await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
     ),
   );
-  // A machine's GPU host has the address of another machine's.
-  const taken = { name: 'gpu-host-1@taken', address: here[0]?.address ?? '' };
+  // Another machine registers a GPU host with the address of the first machine's GPU host.
+  const taken = { name: 'gpu-host-1@taken', address: firstGpuHosts[0]?.address ?? '' };
   const machine = {
     name: 'taken',
     roles: ['gpu-host'],
@@ -166,9 +169,9 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   // Each gateway shows the events of both runtimes; each runtime uses both GPU hosts.
   const expected = `result: ${text(await invoke(first, 'text-completion', STORY))}`;
   const story = async (platform: Platform) => {
-    const told = await invoke(platform, 'text-completion', STORY);
-    const end = terminal(told);
-    return end?.event === 'result' ? `result: ${text(told)}` : JSON.stringify(end);
+    const events = await invoke(platform, 'text-completion', STORY);
+    const end = terminal(events);
+    return end?.event === 'result' ? `result: ${text(events)}` : JSON.stringify(end);
   };
   assert.ok(expected.length > 40, expected);
   for (let i = 0; i < 3; i++)

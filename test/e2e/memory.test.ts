@@ -14,26 +14,26 @@ test('inferlets that exceed the memory together run a few at a time, and an infe
   await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
   const events: StreamEvent[][] = [];
   const ended = Array.from({ length: COUNT }, async () => {
-    const own: StreamEvent[] = [];
-    events.push(own);
+    const received: StreamEvent[] = [];
+    events.push(received);
     const response = await platform.fetch('/v1/functions/memory/invocations', {
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
       body: JSON.stringify({ mb: 12 }),
     });
-    await readEvents(response, (event) => own.push(event));
+    await readEvents(response, (event) => received.push(event));
   });
-  const told = new Set<string>();
+  const released = new Set<string>();
   for (let i = 0; i < COUNT; i++) {
     // Tell the next inferlet that holds its memory to go on; it then frees the memory.
     const holding = () =>
       events
         .filter((each) => each.some(({ event }) => event === 'message'))
         .map(([start]) => String(start?.data.invocation))
-        .find((id) => !told.has(id));
+        .find((id) => !released.has(id));
     await until('another inferlet holds memory', () => holding() !== undefined);
     const id = holding() ?? '';
-    told.add(id);
+    released.add(id);
     await say(platform, id, { text: 'go on' });
   }
   await Promise.all(ended);
@@ -41,11 +41,13 @@ test('inferlets that exceed the memory together run a few at a time, and an infe
     events.map((each) => each.at(-1)?.event),
     events.map(() => 'result'),
   );
-  const records = await Promise.all([...told].map(async (id) => json(await platform.fetch(`/v1/invocations/${id}`))));
+  const records = await Promise.all(
+    [...released].map(async (id) => json(await platform.fetch(`/v1/invocations/${id}`))),
+  );
   const eachMb = records[0].usage.memoryBytes / 2 ** 20;
-  const most = mostAtOnce(records);
+  const maxRunning = mostAtOnce(records);
   assert.ok(eachMb > 12 && COUNT * eachMb > TOTAL_MB, `${eachMb} MiB each`);
-  assert.ok(most >= 2 && most * eachMb <= TOTAL_MB, `${most} at once of ${eachMb} MiB each`);
+  assert.ok(maxRunning >= 2 && maxRunning * eachMb <= TOTAL_MB, `${maxRunning} at once of ${eachMb} MiB each`);
 
   await deployWith(platform, 'memory.ts', { name: 'large', limits: { memoryMb: TOTAL_MB + 1 } });
   const refused = await platform.fetch('/v1/functions/large/invocations', {

@@ -24,7 +24,7 @@ const ends = (events: readonly StreamEvent[]) =>
   events.filter(({ event }) => event === 'result' || event === 'error').map(({ event, data }) => data.code ?? event);
 
 /** Each machine has a network of its own, joined by a switch, and a home of its own. */
-describe('machines on a network', { skip: Network.missing() }, () => {
+describe('machines on a network', { skip: Network.missingReason() }, () => {
   let machines: Machines;
   let network: Network;
   let front: Platform;

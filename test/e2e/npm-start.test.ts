@@ -22,7 +22,7 @@ const CHAT = 'minimind2-small';
 const QUESTION = 'What is the capital of France?';
 const ANSWER = /The capital of France is Paris\./;
 
-/** Patterns in the output of the README's commands, by the first words of each. Only `npm test` has none: it runs this file. */
+/** Patterns in the output of the README's commands, by their first words. `before` runs `npm start`, and `npm test` runs this file. */
 const PRINTED: Readonly<Record<string, readonly RegExp[]>> = {
   'npx pie invoke text-completion': [/(\w+\W+){30}/],
   'npx pie demo': [/Both texts are equal\./, /HTTP requests +1 /],
@@ -163,12 +163,12 @@ describe('npm start without configuration', { concurrency: false }, () => {
       const { output: city } = await generateText({ ...request, output: Output.object({ schema }) });
       assert.deepEqual(schema.parse(city), city);
 
-      const asked: string[] = [];
+      const askedCities: string[] = [];
       const weather = tool({
         description: 'The weather in a city',
         inputSchema: z.object({ city: z.enum(['Paris', 'Rome']) }),
         execute: async ({ city }) => {
-          asked.push(city);
+          askedCities.push(city);
           return `It is sunny in ${city}.`;
         },
       });
@@ -178,17 +178,17 @@ describe('npm start without configuration', { concurrency: false }, () => {
         prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? 'required' : 'none' }),
       });
       const [call, after] = turns;
-      assert.deepEqual([turns.length, call?.finishReason, asked.length], [2, 'tool-calls', 1]);
-      assert.deepEqual(call?.toolResults[0]?.output, `It is sunny in ${asked[0]}.`);
+      assert.deepEqual([turns.length, call?.finishReason, askedCities.length], [2, 'tool-calls', 1]);
+      assert.deepEqual(call?.toolResults[0]?.output, `It is sunny in ${askedCities[0]}.`);
       const [before = 0, later = 0] = [whole.usage.inputTokens, after?.usage.inputTokens];
       assert.ok(later > before, `the prompt has the call and its result: ${later} tokens, ${before} before`);
 
-      const leave = new AbortController();
-      const story = streamText({ ...request, maxOutputTokens: 300, abortSignal: leave.signal });
+      const departure = new AbortController();
+      const story = streamText({ ...request, maxOutputTokens: 300, abortSignal: departure.signal });
       const kinds: string[] = [];
       for await (const { type } of story.fullStream) {
         kinds.push(type);
-        if (type === 'text-delta') leave.abort();
+        if (type === 'text-delta') departure.abort();
       }
       assert.equal(kinds.at(-1), 'abort');
     });

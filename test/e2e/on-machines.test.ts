@@ -6,18 +6,18 @@ import { PLAIN } from '#infra/bootstrap/steps.js';
 import { Network } from '#test/harness/network.ts';
 import { ROOT, runProgram } from '#test/harness/platform.ts';
 
-const skip = Network.missing() || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
+const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
 /** Limit for one test, on machines that share two cores. */
 const TEST_MS = 300_000;
 
-/** Runs the tests that share a platform again, against machines that were each set up by `pie join` alone. */
+/** Runs the tests that share a platform again, on machines that `pie join` set up. */
 test('a gateway, two runtimes and three GPU hosts on machines of their own pass the tests of one platform', {
   skip,
 }, async (t) => {
   const files = globSync(`test/e2e/@(${PLAIN}).test.ts`, { cwd: ROOT }).sort();
   assert.equal(files.length, PLAIN.split('|').length);
   const flags = ['--test', '--test-isolation=none', '--test-concurrency=1', `--test-timeout=${TEST_MS}`];
-  // The runner takes a process with this variable for one of its own files.
+  // With this variable, the new test runner would act as one test file of this runner.
   const { NODE_TEST_CONTEXT: _, ...environment } = process.env;
   const { code, stdout, stderr } = await runProgram(process.execPath, [...flags, '--test-reporter=spec', ...files], {
     env: { ...environment, PIE_TEST_MACHINES: '1' },

@@ -85,16 +85,16 @@ describe('the installed packages, outside the clone,', () => {
   for (const template of ['completion', 'chat', 'agent']) {
     const skip = template !== 'completion' && !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL';
     it(`create a project from the template ${template} whose types and test pass`, { skip }, async () => {
-      const made = await ok(
+      const created = await ok(
         'node',
         [pie, 'new', template, '--template', template, '--json'],
         path.join(directory, 'user'),
       );
-      const { folder, files } = JSON.parse(made) as { folder: string; files: string[] };
+      const { folder, files } = JSON.parse(created) as { folder: string; files: string[] };
       for (const file of files) assert.ok(existsSync(path.join(folder, file)), file);
       const manifest = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8'));
-      for (const at of [manifest.dependencies['@pie/inferlet'], manifest.devDependencies.pie]) {
-        assert.ok(existsSync(path.join(folder, String(at).replace(/^file:/, ''))), at);
+      for (const reference of [manifest.dependencies['@pie/inferlet'], manifest.devDependencies.pie]) {
+        assert.ok(existsSync(path.join(folder, String(reference).replace(/^file:/, ''))), reference);
       }
       await install(folder, path.join(folder, 'vendor'));
       await ok('node', [path.join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', folder], folder);
@@ -105,23 +105,23 @@ describe('the installed packages, outside the clone,', () => {
 
   it('deploy the project and a bundled function to their own platform, and invoke both', async () => {
     const project = path.join(directory, 'user/completion');
-    const own = command(project);
+    const projectPie = command(project);
     const bundled = path.join(directory, 'user/node_modules/pie/functions/text-completion');
     const input = JSON.stringify({ prompt: 'Once upon a time', maxTokens: 5, temperature: 0 });
-    await whileServing(own, async () => {
-      assert.match(await ok('node', [own, 'deploy'], project), /^completion@[0-9a-f]+ {2}new version/);
+    await whileServing(projectPie, async () => {
+      assert.match(await ok('node', [projectPie, 'deploy'], project), /^completion@[0-9a-f]+ {2}new version/);
       assert.equal(
-        await ok('node', [own, 'invoke', 'completion', '--input', input], project),
+        await ok('node', [projectPie, 'invoke', 'completion', '--input', input], project),
         ', there was a little\n',
       );
-      await ok('node', [own, 'deploy', bundled], directory);
+      await ok('node', [projectPie, 'deploy', bundled], directory);
       // A long prompt goes to a worker thread, which imports packages through the link to the clone's.
       const long = JSON.stringify({ prompt: 'Once upon a time '.repeat(16), maxTokens: 5, temperature: 0 });
-      assert.match(await ok('node', [own, 'invoke', 'text-completion', '--input', long], directory), /\w/);
-      const { healthy, findings } = JSON.parse(await ok('node', [own, 'doctor', '--json'], project));
+      assert.match(await ok('node', [projectPie, 'invoke', 'text-completion', '--input', long], directory), /\w/);
+      const { healthy, findings } = JSON.parse(await ok('node', [projectPie, 'doctor', '--json'], project));
       assert.ok(healthy, JSON.stringify(findings));
     });
-    // The next start loads the code that this one compiled. Runtimes have a folder of their own.
+    // The next start loads the code that this start compiled. Runtimes have a cache folder of their own.
     const compiled = readdirSync(path.join(caches, 'pie/compile/runtime'));
     assert.ok(
       compiled.some((name) => name.startsWith(process.version)),

@@ -94,11 +94,14 @@ describe('each quota', () => {
       assert.match(response.headers.get('ratelimit') ?? '', new RegExp(`"requests-per-day";r=${3 - i};t=\\d+`));
       assert.match(response.headers.get('ratelimit-policy') ?? '', /"requests-per-day";q=3;w=86400/);
     }
-    const most = leftOfDayMs() / 1000;
+    const longestSeconds = leftOfDayMs() / 1000;
     const refused = await post(tenant, 'ticker', { ticks: 0 });
-    const least = leftOfDayMs() / 1000;
+    const shortestSeconds = leftOfDayMs() / 1000;
     const retryAfter = Number(refused.headers.get('retry-after'));
-    assert.ok(retryAfter >= least - 1 && retryAfter <= most + 1, `${retryAfter} s, between ${least} and ${most}`);
+    assert.ok(
+      retryAfter >= shortestSeconds - 1 && retryAfter <= longestSeconds + 1,
+      `${retryAfter} s, between ${shortestSeconds} and ${longestSeconds}`,
+    );
     await assertRefused(refused, 'quota-requests');
     assert.equal(await used(tenant, 'requests-per-day'), 3);
     const { stdout } = await platform.pie(['quota', '--json'], { apiKey: tenant.apiKey });
@@ -142,18 +145,20 @@ describe('each quota', () => {
     const whole = few.usage.total_tokens + ranked.usage.total_tokens;
     assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [whole, whole]);
     const input = new Array<string>(2048).fill('king '.repeat(60));
-    const all = 2048 * 62;
+    const allTokens = 2048 * 62;
     let billed = whole;
-    let part = 0;
+    let billedNow = 0;
     // Vary the delay until a client leaves after the first batch and before the last one.
     let [early, late] = [0, 1600];
-    for (let tries = 0; tries < 40 && (part === 0 || part === all); tries++) {
+    for (let tries = 0; tries < 40 && (billedNow === 0 || billedNow === allTokens); tries++) {
       const waitMs = (early + late) / 2;
       const leaving = new AbortController();
-      const left = ask('/v1/embeddings', { model: ENCODER, input }, leaving.signal).catch((error: Error) => error.name);
+      const abandoned = ask('/v1/embeddings', { model: ENCODER, input }, leaving.signal).catch(
+        (error: Error) => error.name,
+      );
       await sleep(waitMs);
       leaving.abort();
-      await left;
+      await abandoned;
       await until('it has ended', async () => {
         const { invocations } = await json(await tenant.fetch('/v1/invocations'));
         return invocations.every(({ status }: { status: string }) => status !== 'running' && status !== 'queued');
@@ -162,14 +167,14 @@ describe('each quota', () => {
         return (await used(tenant, 'tokens-per-day')) === (await encoded()) - before;
       });
       const now = await used(tenant, 'tokens-per-day');
-      part = now - billed;
+      billedNow = now - billed;
       billed = now;
-      if (part === 0) early = waitMs;
+      if (billedNow === 0) early = waitMs;
       else late = waitMs;
       // The time of the first batch differs from one try to the next.
       if (late - early < 10) [early, late] = [early / 2, 2 * late];
     }
-    assert.ok(part > 0 && part < all, `${part} of ${all} tokens`);
+    assert.ok(billedNow > 0 && billedNow < allTokens, `${billedNow} of ${allTokens} tokens`);
     assert.equal(await usageOf(tenant, ({ inputTokens = 0 }) => inputTokens), billed);
   });
 

@@ -28,12 +28,12 @@ describe('a Redis over TCP with TLS and a password', () => {
     const { key, certificate } = await newCertificate('localhost', Date.now());
     ca = path.join(directory, 'ca.pem');
     await writeFile(ca, certificate);
-    // Builds of redis-server differ in TLS, so this server ends it.
+    // Not every build of redis-server has TLS, so this server terminates TLS.
     server = tls.createServer({ key, cert: certificate }, (socket) => {
-      const behind = connect(redis.socket);
-      socket.pipe(behind).pipe(socket);
-      socket.on('error', () => behind.destroy());
-      behind.on('error', () => socket.destroy());
+      const redisSocket = connect(redis.socket);
+      socket.pipe(redisSocket).pipe(socket);
+      socket.on('error', () => redisSocket.destroy());
+      redisSocket.on('error', () => socket.destroy());
     });
     await new Promise<void>((resolve) => {
       server.listen(0, 'localhost', resolve);

@@ -11,7 +11,7 @@ const TICKS = 12;
 const EVERY_MS = 120;
 /** Draws from a 90/10 split. */
 const DRAWS = process.env.PIE_TEST_ALL ? 1000 : 400;
-/** Standard deviations of a binomial count that a fair split stays within, all but once in 30,000 runs. */
+/** Permitted deviation of a binomial count, in standard deviations: a fair split exceeds it in less than 1 of 10,000 runs. */
 const SIGMAS = 4;
 
 let platform: Platform;
@@ -27,7 +27,7 @@ function load(name: string) {
   let stopped = false;
   let live = 0;
   const done: StreamEvent[][] = [];
-  const one = async (offset: number) => {
+  const streamAgain = async (offset: number) => {
     await sleep(offset);
     while (!stopped) {
       live++;
@@ -38,7 +38,7 @@ function load(name: string) {
       }
     }
   };
-  const all = Promise.all(Array.from({ length: STREAMS }, (_, i) => one((i / STREAMS) * TICKS * EVERY_MS)));
+  const all = Promise.all(Array.from({ length: STREAMS }, (_, i) => streamAgain((i / STREAMS) * TICKS * EVERY_MS)));
   return {
     live: () => live,
     done,
@@ -67,7 +67,7 @@ function versionsOf(streams: readonly StreamEvent[][]): Map<string, number> {
 test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lose no stream`, async () => {
   const first = await deployWith(platform, 'ticker', {});
   const streams = load('ticker');
-  /** Waits until streams of a version have ended, while all clients have one. */
+  /** Waits until a stream of a version has ended and all clients have an open stream. */
   const ended = (version: string) =>
     until(
       `streams of ${version} have ended`,
@@ -93,14 +93,14 @@ test(`deploy, split 90/10, rollback and removal under ${STREAMS} live streams lo
   };
   for (let i = 0; i < DRAWS; i += 20) await Promise.all(Array.from({ length: 20 }, draw));
   const bound = SIGMAS * Math.sqrt(DRAWS * 0.9 * 0.1);
-  const nine = drawn.get(second) ?? 0;
-  assert.ok(Math.abs(nine - DRAWS * 0.9) <= bound, `${nine} of ${DRAWS}`);
-  assert.equal(nine + (drawn.get(first) ?? 0), DRAWS);
+  const secondCount = drawn.get(second) ?? 0;
+  assert.ok(Math.abs(secondCount - DRAWS * 0.9) <= bound, `${secondCount} of ${DRAWS}`);
+  assert.equal(secondCount + (drawn.get(first) ?? 0), DRAWS);
 
-  const back = await client.rollback('ticker', {});
-  assert.deepEqual(back.to, [{ version: second, weight: 100 }], 'one step back: the version before the split');
-  const before = await client.rollback('ticker', {});
-  assert.deepEqual(before.to, [{ version: first, weight: 100 }], 'two steps back');
+  const firstRollback = await client.rollback('ticker', {});
+  assert.deepEqual(firstRollback.to, [{ version: second, weight: 100 }], 'one step back: the version before the split');
+  const secondRollback = await client.rollback('ticker', {});
+  assert.deepEqual(secondRollback.to, [{ version: first, weight: 100 }], 'two steps back');
 
   const seen = versionsOf(await streams.stop());
   assert.deepEqual([...seen.keys()].sort(), [first, second].sort());

@@ -54,15 +54,15 @@ async function joined(name: string): Promise<Config> {
 
 test('the supervisor of a removed machine stops, although its Redis user ends; the others refuse its certificate', async () => {
   const [east, west] = [await joined('east'), await joined('west')];
-  const told = Promise.withResolvers<Error>();
+  const removal = Promise.withResolvers<Error>();
   const { signal } = new AbortController();
   const release = await claimMachine(east, { onTaken: () => assert.fail('east was not removed'), signal });
-  const leave = await claimMachine(west, { onTaken: told.resolve, signal });
+  const leave = await claimMachine(west, { onTaken: removal.resolve, signal });
   const { fingerprint } = readCertificate(west.home) ?? assert.fail('no certificate');
   await until('east accepts the certificate of west', () => readPeers(east)[fingerprint] === 'west');
   assert.equal(await scheduler.machines.remove('west'), true);
-  await scheduler.redisUsers.compare();
-  assert.match((await told.promise).message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
+  await scheduler.redisUsers.reconcile();
+  assert.match((await removal.promise).message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
   await until('east refuses it', () => !(fingerprint in readPeers(east)));
   await leave?.();
   await release?.();

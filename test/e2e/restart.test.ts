@@ -22,12 +22,12 @@ test('an inferlet ended for want of memory is terminated, or restarts after othe
   assert.match(refused.cause, /memory pressure/);
   assert.ok(refused.retryAfterMs >= 1000, JSON.stringify(refused));
 
-  let given: Promise<unknown> | undefined;
+  let released: Promise<unknown> | undefined;
   const onEvent = ({ data }: StreamEvent) => {
-    if (data.level === 'warn') given ??= Promise.all(holders.map((holder) => holder.goOn()));
+    if (data.level === 'warn') released ??= Promise.all(holders.map((holder) => holder.goOn()));
   };
   const events = await invoke(platform, 'pressure-again', { pages: 30, tokens: 1 }, { onEvent });
-  await given;
+  await released;
   const ends = events.filter(({ event }) => event === 'result' || event === 'error');
   assert.deepEqual(ends, events.slice(-1));
   assert.equal(ends[0]?.event, 'result', JSON.stringify(events));

@@ -33,7 +33,7 @@ async function pie(args: readonly string[], options: { input?: string; apiKey?: 
   return result;
 }
 
-const length = async () => {
+const secretLength = async () => {
   const { stdout } = await pie(['invoke', 'secrets', '--input', '{}', '--json']);
   const output = /"output":(\{[^}]*\})/.exec(stdout)?.[1] ?? '{}';
   return (JSON.parse(output) as { length?: number }).length;
@@ -45,14 +45,14 @@ test('a function has the secret values of its deploy, and a rollback restores th
   assert.match(unknown.stderr, /TOKEN[\s\S]*pie secrets set TOKEN[\s\S]*unknown-secret/);
   assert.match((await pie(['secrets', 'set', 'TOKEN'], { input: `${first}\n` })).stdout, /Stored TOKEN, revision \d+/);
   await pie(['deploy', FUNCTION]);
-  assert.equal(await length(), first.length);
+  assert.equal(await secretLength(), first.length);
   const { stderr } = await pie(['secrets', 'set', 'TOKEN'], { input: second });
   assert.match(stderr, /secrets still has an older value.*pie deploy/);
-  assert.equal(await length(), first.length);
+  assert.equal(await secretLength(), first.length);
   await pie(['deploy', FUNCTION]);
-  assert.equal(await length(), second.length);
+  assert.equal(await secretLength(), second.length);
   await pie(['rollback', 'secrets', '--yes']);
-  assert.equal(await length(), first.length);
+  assert.equal(await secretLength(), first.length);
   const shown = [
     await pie(['deploy', FUNCTION, '--dry-run', '--json']),
     await pie(['list', '--json']),
@@ -62,8 +62,8 @@ test('a function has the secret values of its deploy, and a rollback restores th
     assert.match(stdout, /"ZONE":\s*"\(sealed\)"/);
     assert.ok(!stdout.includes(environment.ZONE));
   }
-  const kept = await platform.pie(['secrets', 'remove', 'TOKEN']);
-  assert.match(kept.stderr, /used by secrets@/);
+  const removal = await platform.pie(['secrets', 'remove', 'TOKEN']);
+  assert.match(removal.stderr, /used by secrets@/);
 });
 
 test('log lines and errors show the name of a secret instead of its value', async () => {
@@ -77,7 +77,7 @@ test('log lines and errors show the name of a secret instead of its value', asyn
 });
 
 test('keys are created and rotated, a tenant is suspended and resumed, and the audit log has each act', async () => {
-  const made = async (...args: string[]) => {
+  const createKey = async (...args: string[]) => {
     const key = JSON.parse((await pie(['keys', 'create', ...args, '--json'])).stdout) as { id: string; apiKey: string };
     hidden.push(key.apiKey);
     return key;
@@ -85,7 +85,7 @@ test('keys are created and rotated, a tenant is suspended and resumed, and the a
   const status = async (apiKey: string) =>
     (await platform.fetch('/v1/functions', { headers: { authorization: `Bearer ${apiKey}` } })).status;
   await pie(['tenants', 'create', 'acme', '--weight', '20']);
-  const admin = await made('first', '--tenant', 'acme', '--scopes', 'admin');
+  const admin = await createKey('first', '--tenant', 'acme', '--scopes', 'admin');
   const printed = (await pie(['keys', 'create', 'ci', '--expires', '30d'], { apiKey: admin.apiKey })).stdout;
   assert.match(printed, /^pie_\w{32}\n$/, 'the key alone, for a script');
   hidden.push(printed.trim());
@@ -123,10 +123,10 @@ test('no secret, variable or key is in Redis, in a log or in any other file of t
   } finally {
     redis.disconnect();
   }
-  const own = ['credentials.json', 'master.key'];
+  const keyFiles = ['credentials.json', 'master.key'];
   const folders = new Map<string, number>();
   for (const entry of await readdir(platform.home, { recursive: true, withFileTypes: true })) {
-    if (!entry.isFile() || own.includes(entry.name)) continue;
+    if (!entry.isFile() || keyFiles.includes(entry.name)) continue;
     const file = path.join(entry.parentPath, entry.name);
     const [folder = ''] = path.relative(platform.home, file).split(path.sep);
     folders.set(folder, (folders.get(folder) ?? 0) + 1);

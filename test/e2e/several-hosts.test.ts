@@ -20,7 +20,7 @@ before(async () => {
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
-const models = () => statsOfEachHost(platform);
+const statsByHost = () => statsOfEachHost(platform);
 
 /** Input of an invocation that waits for a message. */
 const HELD = { tokens: 4, listenAt: 2 };
@@ -57,11 +57,11 @@ function assertResult(events: readonly StreamEvent[]): void {
 }
 
 test('invocations spread over two GPU hosts with equal texts, and capacity is the sum of both hosts', async () => {
-  const told = await Promise.all(Array.from({ length: 24 }, story));
-  const texts = new Set(told.map(text));
+  const stories = await Promise.all(Array.from({ length: 24 }, story));
+  const texts = new Set(stories.map(text));
   assert.equal(texts.size, 1);
   assert.ok(([...texts][0] ?? '').length > 40);
-  const hosts = await models();
+  const hosts = await statsByHost();
   const computed = hosts.map(({ tokens }) => tokens);
   // 24 invocations of about 30 tokens: the chance that one host gets fewer than three is 1 in 28,000.
   for (const tokens of computed) assert.ok(tokens > 3 * STORY.maxTokens, `${computed}`);
@@ -72,11 +72,16 @@ test('invocations spread over two GPU hosts with equal texts, and capacity is th
   );
 });
 
-/** True when `ids` run, and nothing else: the invocations of the test before may take a moment to end. */
-function allRun(ids: readonly string[], there: readonly number[], listed: InvocationPage['invocations']): boolean {
+/** True when `ids` run, and nothing else: the invocations of the previous test may take a moment to end. */
+function allRun(
+  ids: readonly string[],
+  inferletCounts: readonly number[],
+  listed: InvocationPage['invocations'],
+): boolean {
   const running = listed.map(({ id }) => id);
   return (
-    there.reduce((sum, count) => sum + count, 0) === ids.length && isDeepStrictEqual(running.sort(), ids.toSorted())
+    inferletCounts.reduce((sum, count) => sum + count, 0) === ids.length &&
+    isDeepStrictEqual(running.sort(), ids.toSorted())
   );
 }
 
@@ -86,7 +91,7 @@ async function placesOf(ids: readonly string[]): Promise<{ there: readonly numbe
   let running: InvocationPage['invocations'] = [];
   await until('all invocations run', async () => {
     // Each host counts its own inferlets.
-    there = (await models()).map(({ inferlets }) => inferlets);
+    there = (await statsByHost()).map(({ inferlets }) => inferlets);
     running = ((await (await platform.fetch('/v1/invocations?status=running')).json()) as InvocationPage).invocations;
     return allRun(ids, there, running);
   });
@@ -149,7 +154,7 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   assert.deepEqual(await hostOf([...before, ...after]), [...places, ...after.map(() => 'gpu-host-1')]);
   await cancel(after);
   // Invocations on the drained host go on, including children that they launch now.
-  const computed = (await models())[1]?.tokens ?? 0;
+  const computed = (await statsByHost())[1]?.tokens ?? 0;
   const waiting = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
   for (const id of before)
     await platform.fetch(`/v1/invocations/${id}/messages`, {
@@ -158,8 +163,8 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   await until('all have succeeded', async () =>
     (await Promise.all(before.map(stateOf))).every((status) => status === 'succeeded'),
   );
-  // A prompt of 8 and 3 of the 4 tokens, twice.
-  assert.equal(((await models())[1]?.tokens ?? 0) - computed, countOn('gpu-host-2') * 2 * (8 + 3));
+  // An invocation and its child each compute the 8 tokens of the prompt and 3 of 4 generated tokens: no step takes the last one.
+  assert.equal(((await statsByHost())[1]?.tokens ?? 0) - computed, countOn('gpu-host-2') * 2 * (8 + 3));
   assert.match((await waiting).stdout, /^Drained gpu-host-2. Nothing runs there.\n$/);
 
   const restarted = [RUNTIME, 'gateway'].map((name) => platform.restarted(name));
@@ -173,27 +178,27 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   const health = await fetch(`${platform.url}/readyz`);
   const { checks } = (await health.json()) as Health;
   assert.deepEqual([health.status, checks.at(-1)?.detail], [503, 'none of 2 there, 2 drained']);
-  const [waits = ''] = await start('waits', 1, HELD);
+  const [waitingId = ''] = await start('waits', 1, HELD);
   const late = story();
   await until('both invocations wait', async () => {
     const { tenants } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return tenants.find(({ tenant }) => tenant === 'default')?.waiting === 2;
   });
-  assert.equal(await stateOf(waits), 'queued');
+  assert.equal(await stateOf(waitingId), 'queued');
   assert.deepEqual(await running(), [0, 0]);
   assert.equal((await change('gpu-host-1', { drained: false })).host.drained, false);
   assertResult(await late);
-  await until('the waiting invocation runs', async () => (await hostOf([waits]))[0] === 'gpu-host-1');
-  await cancel([waits]);
+  await until('the waiting invocation runs', async () => (await hostOf([waitingId]))[0] === 'gpu-host-1');
+  await cancel([waitingId]);
   assert.equal((await change('gpu-host-2', { drained: false })).status, 200);
   assert.deepEqual(
     (await states()).map(([is]) => is),
     [false, false],
   );
   await until('both hosts compute again', async () => {
-    const earlier = (await models())[1]?.tokens ?? 0;
+    const earlier = (await statsByHost())[1]?.tokens ?? 0;
     await Promise.all(Array.from({ length: 8 }, story));
-    return ((await models())[1]?.tokens ?? 0) > earlier;
+    return ((await statsByHost())[1]?.tokens ?? 0) > earlier;
   });
 });
 
@@ -206,7 +211,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
     const response = await platform.fetch('/v1/invocations?status=running&limit=200');
     const { invocations } = (await response.json()) as InvocationPage;
     for (const { id, gpuHost } of invocations) if (held.includes(id)) placed.set(id, gpuHost);
-    const there = (await models()).map(({ inferlets }) => inferlets);
+    const there = (await statsByHost()).map(({ inferlets }) => inferlets);
     return placed.size === held.length && HOSTS.every((name, i) => there[i] === countOn(name));
   });
   assert.ok(countOn('gpu-host-1') > 0 && countOn('gpu-host-2') > 0, JSON.stringify([...placed.values()]));
@@ -214,13 +219,13 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
   // The supervisor is stopped until the platform has noticed the loss, so that it does not restart the host too early.
   process.kill(platform.supervisorPid, 'SIGSTOP');
   process.kill(platform.pid('gpu-host-2'), 'SIGKILL');
-  const seen = async () => {
+  const shownHosts = async () => {
     const { gpuHosts } = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
     return gpuHosts.map(({ name, connected, models }) => `${name} ${connected} ${models[0]?.device}`).join(', ');
   };
   const away = until(
     '/v1/load shows the host as away',
-    async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU',
+    async () => (await shownHosts()) === 'gpu-host-1 true CPU, gpu-host-2 false CPU',
   );
   const stories = Promise.all(Array.from({ length: 12 }, story));
   await away.finally(() => process.kill(platform.supervisorPid, 'SIGCONT'));
@@ -232,7 +237,7 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
   const after = await Promise.all(Array.from({ length: 12 }, story));
   after.forEach(assertResult);
   for (const [id, host] of placed) {
-    // An inferlet that waits for its client learns of the loss at its next call; one in a call has ended, and takes no message.
+    // An inferlet that waits for its client learns of the loss at its next call; an inferlet in a call has ended and takes no message.
     await say(platform, id, { text: 'go on' }).catch((error) => assert.match(String(error), /has ended/));
     const end = terminal(await readEvents(await platform.fetch(`/v1/invocations/${id}/events`)));
     const expected = host === 'gpu-host-1' ? undefined : 'device-lost';
@@ -241,12 +246,12 @@ test('after a SIGKILL of one GPU host, its invocations end as device-lost, and t
   await restarted;
   await until(
     '/v1/load shows the host as connected',
-    async () => (await seen()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU',
+    async () => (await shownHosts()) === 'gpu-host-1 true CPU, gpu-host-2 true CPU',
   );
   await until('both hosts compute again', async () => {
-    const earlier = (await models())[1]?.tokens ?? 0;
+    const earlier = (await statsByHost())[1]?.tokens ?? 0;
     await Promise.all(Array.from({ length: 8 }, story));
-    return ((await models())[1]?.tokens ?? 0) > earlier;
+    return ((await statsByHost())[1]?.tokens ?? 0) > earlier;
   });
 });
 

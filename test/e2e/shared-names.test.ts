@@ -10,7 +10,7 @@ import { Platform, until } from '#test/harness/platform.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2'] as const;
 const PROMPT = 'Once upon a time there was a little dog who wanted to learn how to swim in the big blue lake.';
-const THEN = ' One day he';
+const CONTINUATION = ' One day he';
 
 /** A session affinity whose invocations run on the host of that index. */
 function affinityOf(host: number): string {
@@ -40,20 +40,20 @@ describe('saved contexts and KV files of two GPU hosts', () => {
   const call = (host: number, name: string, input: object) => callOf(platform, name, input, on(host));
   const failure = async (host: number, name: string, input: object) =>
     String((await failureOf(platform, name, input, on(host))).message);
-  const models = () => statsOfEachHost(platform);
+  const statsByHost = () => statsOfEachHost(platform);
 
   test('a context that one invocation saves continues alike in an invocation on the other GPU host', async () => {
     for (const persistent of [true, false]) {
       const name = `dog/${persistent}`;
       const { saved } = await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent });
       const [one, other] = [
-        await call(0, 'cache', { action: 'open', name, more: THEN }),
-        await call(1, 'cache', { action: 'open', name, more: THEN }),
+        await call(0, 'cache', { action: 'open', name, more: CONTINUATION }),
+        await call(1, 'cache', { action: 'open', name, more: CONTINUATION }),
       ];
       assert.equal(other.opened, saved.length);
       assert.deepEqual(other, one);
     }
-    const [first, second] = await models();
+    const [first, second] = await statsByHost();
     assert.ok(first && second && first.tokens > 0 && second.tokens > 0, 'both hosts computed');
     assert.deepEqual([first.exports, second.exports], [2, 0], 'the contexts stay where they were saved');
     assert.match(await failure(1, 'cache', { action: 'save', name: 'dog/true', prompt: PROMPT }), /taken/);
@@ -68,26 +68,26 @@ describe('saved contexts and KV files of two GPU hosts', () => {
   test('a KV file is read, locked, saved anew and removed from the other GPU host', async () => {
     const name = 'lake';
     await call(0, 'files', { action: 'create', name, prompt: PROMPT, persistent: true });
-    const read = (host: number) => call(host, 'files', { action: 'read', name, more: THEN });
+    const read = (host: number) => call(host, 'files', { action: 'read', name, more: CONTINUATION });
     assert.deepEqual(await read(1), await read(0));
-    const { tokens } = await call(1, 'files', { action: 'append', name, more: THEN, persistent: true });
+    const { tokens } = await call(1, 'files', { action: 'append', name, more: CONTINUATION, persistent: true });
     const [here, there] = [await read(0), await read(1)];
     assert.equal(here.tokens, tokens);
     assert.deepEqual(there, here);
     await call(1, 'files', { action: 'remove', name });
-    assert.match(await failure(0, 'files', { action: 'read', name, more: THEN }), /not-found/);
+    assert.match(await failure(0, 'files', { action: 'read', name, more: CONTINUATION }), /not-found/);
   });
 
   test('while the owner of a name is away, the other GPU host says so; afterwards it finds the name again', async () => {
     const name = 'kept';
     await call(0, 'cache', { action: 'save', name, prompt: PROMPT, persistent: true });
-    const { tokens } = await call(1, 'cache', { action: 'open', name, more: THEN });
+    const { tokens } = await call(1, 'cache', { action: 'open', name, more: CONTINUATION });
     const restarted = platform.restarted(HOSTS[0]);
     process.kill(platform.supervisorPid, 'SIGSTOP');
     process.kill(platform.pid(HOSTS[0]), 'SIGKILL');
     try {
       await until('the runtime has noticed', async () => {
-        const why = await failure(1, 'cache', { action: 'open', name, more: THEN });
+        const why = await failure(1, 'cache', { action: 'open', name, more: CONTINUATION });
         return /unavailable/.test(why) && /kept by GPU host gpu-host-1/.test(why);
       });
     } finally {
@@ -95,7 +95,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     }
     await restarted;
     await until('the name is found', async () => {
-      const end = await ends(1, 'cache', { action: 'open', name, more: THEN });
+      const end = await ends(1, 'cache', { action: 'open', name, more: CONTINUATION });
       if (end?.event !== 'result') return false;
       assert.deepEqual((end.data.output as { tokens: number[] }).tokens, tokens);
       return true;
@@ -108,8 +108,8 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     await call(0, 'cache', { action: 'save', name, prompt: PROMPT, durable: true });
     await call(0, 'files', { action: 'create', name, prompt: PROMPT, durable: true });
     const results = async (host: number) => [
-      await call(host, 'cache', { action: 'open', name, more: THEN }),
-      await call(host, 'files', { action: 'read', name, more: THEN }),
+      await call(host, 'cache', { action: 'open', name, more: CONTINUATION }),
+      await call(host, 'files', { action: 'read', name, more: CONTINUATION }),
     ];
     const expected = await results(0);
     const restarted = platform.restarted(HOSTS[0]);
@@ -128,13 +128,13 @@ describe('saved contexts and KV files of two GPU hosts', () => {
     await call(1, 'files', { action: 'remove', name });
     for (const host of [0, 1]) {
       assert.match(await failure(host, 'cache', { action: 'open', name }), /not-found/);
-      assert.match(await failure(host, 'files', { action: 'read', name, more: THEN }), /not-found/);
+      assert.match(await failure(host, 'files', { action: 'read', name, more: CONTINUATION }), /not-found/);
     }
     const left = await readdir(shared, { recursive: true, withFileTypes: true });
     assert.deepEqual(
       left.filter((entry) => entry.isFile()),
       [],
     );
-    await until('no page is held', async () => (await models()).every(({ pages }) => pages.owned === 0));
+    await until('no page is held', async () => (await statsByHost()).every(({ pages }) => pages.owned === 0));
   });
 });

@@ -26,8 +26,8 @@ function open(platform: Platform, id: string): Promise<http.IncomingMessage> {
 const numbersOf = (events: readonly StreamEvent[]) =>
   events.filter(({ event }) => event === 'message').map(({ data }) => Number.parseInt(data.text, 10));
 
-/** Events of the invocation; a gateway that ends a stream early adds one of its own, after which the client may resume. */
-const own = (events: readonly StreamEvent[]) => events.filter(({ data }) => data.resumable !== true);
+/** Events of the invocation, without the event by which a gateway ends a stream early and asks the client to resume. */
+const ofInvocation = (events: readonly StreamEvent[]) => events.filter(({ data }) => data.resumable !== true);
 
 test('a client that stops reading delays no invocation and reads every event later', async () => {
   const platform = await functionsPlatform();
@@ -54,16 +54,16 @@ test('a client that stops reading delays no invocation and reads every event lat
   const events: StreamEvent[] = [];
   await readEvents(new Response(ReadableStream.from(stalled)), (event) => events.push(event)).catch(() => undefined);
   // The gateway may have ended the stream: the client then resumes it, as any client does.
-  while (terminal(own(events)) === undefined) {
-    const { length } = own(events);
-    const headers = { 'last-event-id': own(events).at(-1)?.id ?? '0' };
+  while (terminal(ofInvocation(events)) === undefined) {
+    const { length } = ofInvocation(events);
+    const headers = { 'last-event-id': ofInvocation(events).at(-1)?.id ?? '0' };
     await readEvents(await platform.fetch(`/v1/invocations/${id}/events`, { headers }), (event) => events.push(event));
-    assert.ok(own(events).length > length, 'the resumed stream has events');
+    assert.ok(ofInvocation(events).length > length, 'the resumed stream has events');
   }
-  assert.deepEqual(numbersOf(own(events)), numbers);
+  assert.deepEqual(numbersOf(ofInvocation(events)), numbers);
   assert.deepEqual(
-    own(events).map(numberOf),
-    own(events).map((_, i) => i + 1),
+    ofInvocation(events).map(numberOf),
+    ofInvocation(events).map((_, i) => i + 1),
   );
-  assert.equal(terminal(own(events))?.event, 'result');
+  assert.equal(terminal(ofInvocation(events))?.event, 'result');
 });

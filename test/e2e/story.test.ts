@@ -21,7 +21,7 @@ backend = "reference"
 
 /** Far beyond every wait of a client: a test that reaches the deadline fails at the hanging call instead of waiting forever. */
 const DEADLINE_MS = 120_000;
-const inTime = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
+const withDeadline = () => ({ signal: AbortSignal.timeout(DEADLINE_MS) });
 
 let platform: Platform;
 before(async () => {
@@ -33,10 +33,10 @@ before(async () => {
 after(() => platform?.[Symbol.asyncDispose]());
 
 test('a text completion streams the greedy tokens of llama2.c and ends with a result', async () => {
-  const events = await invoke(platform, 'text-completion', INPUT, inTime());
+  const events = await invoke(platform, 'text-completion', INPUT, withDeadline());
   assert.equal(events[0]?.event, 'start');
   assert.ok(text(events).trimStart().startsWith(STORY), text(events));
-  // The first token comes at once. A slice of the others takes 25 ms, in which a fast machine may decode all of them.
+  // The first token comes at once. The others come in slices of 25 ms, and a fast machine may decode all of them in one slice.
   const messages = events.filter((event) => event.event === 'message');
   assert.ok(messages.length > 1, 'the text arrives in several messages');
   assert.deepEqual(terminal(events)?.data.output.tokens.slice(0, GREEDY_IDS.length), GREEDY_IDS);
@@ -49,11 +49,13 @@ test('a text completion streams the greedy tokens of llama2.c and ends with a re
 });
 
 test('the reference backend returns the same text', async () => {
-  const [mine, oracle] = await Promise.all(
-    [{}, { model: 'reference' }].map((more) => invoke(platform, 'text-completion', { ...INPUT, ...more }, inTime())),
+  const [served, oracle] = await Promise.all(
+    [{}, { model: 'reference' }].map((more) =>
+      invoke(platform, 'text-completion', { ...INPUT, ...more }, withDeadline()),
+    ),
   );
   assert.equal(terminal(oracle ?? [])?.event, 'result');
-  assert.deepEqual(terminal(mine ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
+  assert.deepEqual(terminal(served ?? [])?.data.output, terminal(oracle ?? [])?.data.output);
 });
 
 test('pie invoke prints the text, and events with --json', async () => {
@@ -75,7 +77,7 @@ test('a JSON client gets one answer, and respond-async returns a location to pol
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
       body: JSON.stringify({ ...INPUT, maxTokens: 8 }),
-      ...inTime(),
+      ...withDeadline(),
     });
   const waited = await json(await post({ accept: 'application/json' }));
   assert.equal(waited.status, 'succeeded');
@@ -85,15 +87,15 @@ test('a JSON client gets one answer, and respond-async returns a location to pol
   assert.equal(accepted.status, 202);
   const location = accepted.headers.get('location') ?? '';
   const events = await readEvents(
-    await platform.fetch(`${location}/events`, { headers: { accept: 'text/event-stream' }, ...inTime() }),
+    await platform.fetch(`${location}/events`, { headers: { accept: 'text/event-stream' }, ...withDeadline() }),
   );
   assert.deepEqual(terminal(events)?.data.output.tokens, GREEDY_IDS.slice(0, 8));
-  const status = await json(await platform.fetch(location, inTime()));
+  const status = await json(await platform.fetch(location, withDeadline()));
   assert.equal(status.status, 'succeeded');
 
   const middle = events[1]?.id ?? '';
   const rest = await readEvents(
-    await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle }, ...inTime() }),
+    await platform.fetch(`${location}/events`, { headers: { 'last-event-id': middle }, ...withDeadline() }),
   );
   assert.deepEqual(rest, events.slice(2), 'a reader resumes after its last event');
 });
@@ -101,7 +103,12 @@ test('a JSON client gets one answer, and respond-async returns a location to pol
 test('an equal seed repeats the text, and another seed changes it', async () => {
   const run = async (seed: number) =>
     terminal(
-      await invoke(platform, 'text-completion', { prompt: 'The cat', maxTokens: 24, temperature: 1, seed }, inTime()),
+      await invoke(
+        platform,
+        'text-completion',
+        { prompt: 'The cat', maxTokens: 24, temperature: 1, seed },
+        withDeadline(),
+      ),
     )?.data.output.text;
   const [a, again, b] = await Promise.all([run(7), run(7), run(8)]);
   assert.equal(a, again);
@@ -112,7 +119,7 @@ test('an equal seed repeats the text, and another seed changes it', async () => 
 
 test('parallel generation returns one branch per fork', async () => {
   const input = { prompt: 'Once upon a time', branches: 4, maxTokens: 12, temperature: 1, seed: 3 };
-  const events = await invoke(platform, 'parallel-generation', input, inTime());
+  const events = await invoke(platform, 'parallel-generation', input, withDeadline());
   assert.equal(terminal(events)?.event, 'result');
   assert.equal(terminal(events)?.data.output.branches.length, 4);
 });
@@ -122,7 +129,7 @@ test('a session exchanges messages in both directions', async () => {
     method: 'POST',
     headers: { 'content-type': 'application/json', prefer: 'respond-async' },
     body: '{}',
-    ...inTime(),
+    ...withDeadline(),
   });
   assert.equal(accepted.status, 202);
   const location = accepted.headers.get('location') ?? '';
@@ -131,17 +138,17 @@ test('a session exchanges messages in both directions', async () => {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({ text: line }),
-      ...inTime(),
+      ...withDeadline(),
     });
   const talking = async () => {
     for (const line of ['hello', 'how are you', 'bye']) assert.equal((await say(line)).status, 202, line);
   };
   const heard: string[] = [];
-  const reading = readEvents(await platform.fetch(`${location}/events`, inTime()), ({ id, event }) =>
+  const reading = readEvents(await platform.fetch(`${location}/events`, withDeadline()), ({ id, event }) =>
     heard.push(`${id} ${event}`),
   );
   const [events] = await Promise.all([reading, talking()]).catch(async (cause) => {
-    const state = await (await platform.fetch(location, inTime())).text();
+    const state = await (await platform.fetch(location, withDeadline())).text();
     throw new Error(`the session broke off after [${heard}]: ${state}`, { cause });
   });
   assert.equal(terminal(events)?.event, 'result');
@@ -152,7 +159,7 @@ test('a cancelled invocation ends with one event and frees its pages', async () 
   // The invocation holds its pages and waits for a message that never comes.
   const { id, ended } = await hold(platform, 'counted', { mark: 'held', tokens: 8, listenAt: 4 });
   assert.ok((await modelStats(platform)).pages.owned > 0);
-  await platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...inTime() });
+  await platform.fetch(`/v1/invocations/${id}`, { method: 'DELETE', ...withDeadline() });
   const events = await ended;
   assert.equal(terminal(events)?.event, 'error');
   assert.equal(terminal(events)?.data.code, 'cancelled');

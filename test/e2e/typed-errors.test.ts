@@ -18,7 +18,7 @@ describe('an inferlet that meets a limit', () => {
     await deployWith(platform, 'limits', { name: 'short', limits: { wallMs: WALL_MS } });
   });
 
-  for (const [what, code, said] of [
+  for (const [what, code, messagePattern] of [
     ['pages', 'limit-exceeded', /pages/],
     ['host', 'unsupported', /example\.com.*"grants": \{"hosts"/],
   ] as const) {
@@ -26,12 +26,12 @@ describe('an inferlet that meets a limit', () => {
       const caught = await ending(what, true);
       assert.equal(caught?.event, 'result', JSON.stringify(caught?.data));
       assert.equal(caught?.data.output.caught, code);
-      assert.match(caught?.data.output.message, said);
+      assert.match(caught?.data.output.message, messagePattern);
       const failed = await ending(what, false);
       assert.equal(failed?.event, 'error');
       assert.equal(failed?.data.code, 'inferlet-error');
       assert.match(failed?.data.message, new RegExp(`^${code}: `));
-      assert.match(failed?.data.message, said);
+      assert.match(failed?.data.message, messagePattern);
     });
   }
 

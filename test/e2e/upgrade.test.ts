@@ -26,7 +26,7 @@ const LONG_CLIENTS = 4;
 /** Takes 5 s at least. */
 const LONG = { mark: 'long', tokens: 80, pauseMs: 60 };
 
-interface Told {
+interface Outcome {
   readonly asked: string;
   /** End of the invocation: `result`, or its error. */
   readonly end: string;
@@ -35,11 +35,11 @@ interface Told {
   readonly text: string;
 }
 
-const missing = Network.missing() || EarlierRelease.missing();
+const missing = Network.missingReason() || EarlierRelease.missingReason();
 const skip = missing || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
 
 describe('machines of an earlier release that are upgraded one after another', { skip }, () => {
-  const releases = missing ? [] : EarlierRelease.all();
+  const releases = missing ? [] : EarlierRelease.candidates();
   for (const release of releases)
     test(`from ${release} fail no invocation of clients that stream`, async (t) => {
       using earlier = EarlierRelease.open(release);
@@ -50,26 +50,26 @@ describe('machines of an earlier release that are upgraded one after another', {
       await Promise.all(['run-1', 'run-2'].map((name) => machines.join(name)));
       const deployed = await machines.front.pie(['deploy', 'test/inferlets/counted']);
       assert.equal(deployed.code, 0, deployed.stderr);
-      await reached(machines);
+      await untilReached(machines);
       const { front } = machines;
       const { url, apiKey } = front;
       await until('the story can be invoked', async () => (await front.fetch('/v1/functions/text-completion')).ok);
 
       const client = new PieClient({ url, apiKey });
-      const ask = async (name: string, input: object, separator: string): Promise<Told> => {
-        const told: string[] = [];
-        const how = (end: string, output: unknown = null): Told => {
-          return { asked: `${name} ${JSON.stringify(input)}`, end, output, text: told.join(separator) };
+      const ask = async (name: string, input: object, separator: string): Promise<Outcome> => {
+        const messages: string[] = [];
+        const outcomeOf = (end: string, output: unknown = null): Outcome => {
+          return { asked: `${name} ${JSON.stringify(input)}`, end, output, text: messages.join(separator) };
         };
         try {
           for await (const { event, data } of await client.invoke(name, input)) {
-            if (event === 'message' && 'text' in data) told.push(data.text);
-            if (event === 'result') return how(event, data.output);
-            if (event === 'error') return how(JSON.stringify(data));
+            if (event === 'message' && 'text' in data) messages.push(data.text);
+            if (event === 'result') return outcomeOf(event, data.output);
+            if (event === 'error') return outcomeOf(JSON.stringify(data));
           }
-          return how('none');
+          return outcomeOf('none');
         } catch (error) {
-          return how(`the client gave up: ${error}`);
+          return outcomeOf(`the client gave up: ${error}`);
         }
       };
       const story = (i: number) =>
@@ -82,34 +82,34 @@ describe('machines of an earlier release that are upgraded one after another', {
         alone.map(() => 'result'),
       );
       const expected = new Map(alone.map((each) => [each.asked, each]));
-      const ended: Told[] = [];
-      const over = new AbortController();
-      const streaming = async (next: (i: number) => Promise<Told>) => {
-        for (let i = 0; !over.signal.aborted; i++) ended.push(await next(i));
+      const ended: Outcome[] = [];
+      const clientsEnd = new AbortController();
+      const streaming = async (next: (i: number) => Promise<Outcome>) => {
+        for (let i = 0; !clientsEnd.signal.aborted; i++) ended.push(await next(i));
       };
       const clients = Promise.all([
         ...Array.from({ length: STORY_CLIENTS }, () => streaming(story)),
         ...Array.from({ length: LONG_CLIENTS }, () => streaming(long)),
       ]);
-      const more = async () => {
+      const untilMoreEnd = async () => {
         const before = ended.length;
         await until('invocations end', () => ended.length >= before + STORY_CLIENTS + LONG_CLIENTS);
       };
       try {
         for (const name of ORDER) {
-          await more();
-          // Before the last earlier runtime is upgraded: from then on functions that need the new release are deployed.
+          await untilMoreEnd();
+          // Join `LATE` before the last upgrade of an earlier runtime, after which functions that need the new release are deployed.
           if (name === ORDER.at(-1)) {
             await machines.join(LATE);
-            await reached(machines);
-            await more();
+            await untilReached(machines);
+            await untilMoreEnd();
           }
           await machines.upgrade(name, ROOT);
-          await reached(machines);
+          await untilReached(machines);
         }
-        await more();
+        await untilMoreEnd();
       } finally {
-        over.abort();
+        clientsEnd.abort();
         await clients;
       }
       assert.deepEqual(
@@ -122,8 +122,8 @@ describe('machines of an earlier release that are upgraded one after another', {
     });
 });
 
-/** Waits until each runtime of the platform is linked to each GPU host: they have a version of the protocol in common. */
-async function reached(machines: Machines): Promise<void> {
+/** Waits until each runtime is linked to each GPU host, as both sides of each link have a version of the protocol in common. */
+async function untilReached(machines: Machines): Promise<void> {
   await until('each runtime reaches each GPU host', async () => {
     const described = Object.values(await machines.redis.hgetall('pie:runtimes'));
     const runtimes = described.map((text) => JSON.parse(text) as RuntimeDescription);

@@ -58,9 +58,9 @@ describe('the waterfall of an invocation', () => {
         ...['story/loop/next user-defined', 'story/loop/done user-defined'],
       ].sort(),
     );
-    const told = spans.find(({ kind }) => kind === 'decoding');
+    const decoding = spans.find(({ kind }) => kind === 'decoding');
     const tool = spans.find(({ name }) => name.includes('tool'));
-    assert.ok(told && tool && told.fromMs <= tool.fromMs);
+    assert.ok(decoding && tool && decoding.fromMs <= tool.fromMs);
     assert.equal(moreSpans, 0);
     assert.equal(rows.length, spans.length);
     assert.deepEqual(

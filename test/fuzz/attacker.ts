@@ -49,16 +49,16 @@ export async function attack(
 
 /** One connection, from its hello to its end. */
 async function converse(peer: HostilePeer, session: HostileSession, random: Random, budget: Budget): Promise<void> {
-  // A low value ends the connection soon with an unreadable frame; a high value lets it get further.
-  const spoilt = random.pick([1, 3, 8, 40]);
+  // With a low value, an unreadable frame soon ends the connection; a high value lets the connection get further.
+  const spoiltOneIn = random.pick([1, 3, 8, 40]);
   let frames = greeting(random);
   for (let bursts = 1 + random.below(MAX_BURSTS); bursts > 0 && budget.left > 0 && !peer.closed; bursts--) {
-    frames.push(...burst(session, random, spoilt));
-    const read = await peer.send(
+    frames.push(...burst(session, random, spoiltOneIn));
+    const readCount = await peer.send(
       frames.map(({ bytes }) => bytes),
       random,
     );
-    for (const { name } of frames.slice(0, read)) spend(budget, name);
+    for (const { name } of frames.slice(0, readCount)) spend(budget, name);
     frames = [];
   }
   await peer.cut();
@@ -70,28 +70,28 @@ function spend(budget: Budget, name: string): void {
   budget.sent.set(name, (budget.sent.get(name) ?? 0) + 1);
 }
 
-interface Sent {
+interface NamedFrame {
   readonly bytes: Uint8Array;
   /** Name of the mutation. */
   readonly name: string;
 }
 
-/** Frames of absurd calls. One in `spoilt` has spoilt bytes; one in three of the others is mutated and still readable. */
-function burst(session: HostileSession, random: Random, spoilt: number): Sent[] {
-  const frames: Sent[] = [];
+/** Frames of absurd calls. One in `spoiltOneIn` has spoilt bytes; one in three of the others is mutated and still readable. */
+function burst(session: HostileSession, random: Random, spoiltOneIn: number): NamedFrame[] {
+  const frames: NamedFrame[] = [];
   for (let left = 1 + random.below(MAX_BURST); left > 0; left--) {
     const writer = new FrameWriter();
     session.write(writer);
     const frame = writer.take();
     if (frame.length === 0) continue;
-    if (random.once(spoilt)) frames.push(mutate(frame, random));
+    if (random.once(spoiltOneIn)) frames.push(mutate(frame, random));
     else frames.push(random.once(3) ? mutateReadably(frame, random) : { bytes: frame, name: 'hostile values' });
   }
   return frames;
 }
 
 /** One hello; sometimes none, two, or a spoilt one. */
-function greeting(random: Random): Sent[] {
+function greeting(random: Random): NamedFrame[] {
   const writer = new FrameWriter();
   writer.begin(FRAME.hello);
   writer.putText('{"processId":1}');

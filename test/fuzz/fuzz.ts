@@ -59,7 +59,7 @@ export interface FuzzReport {
 const ATTACKERS = 8;
 const NEIGHBOURS_A_MODEL = 2;
 const SCRIPTS = 12;
-/** So few that neighbours that wait are swapped out. */
+/** So few pages that the host swaps out neighbours that wait. */
 const PAGES = 24;
 const SETTLE_MS = 60_000;
 /** Permitted growth of the process: V8 keeps free heap, and buffer pools fill. */
@@ -102,7 +102,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
       neighbour: new Neighbour(connections[model]!, name, SHAPE.vocabularySize, `${name}-${i}`),
     })),
   );
-  for (const { neighbour } of neighbours) await neighbour.keep();
+  for (const { neighbour } of neighbours) await neighbour.exportContext();
   const expected = await rehearse(models, neighbours);
   const reader = connections[0]!.openInferlet({ id: 'reader', tenant: 'reader', maxPages: 0, arrival: 0 });
   const vectors = await encodeSome(reader);
@@ -116,25 +116,27 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
     vocabularySize: SHAPE.vocabularySize,
   };
 
-  let attacking = true;
+  let isAttacking = true;
   const watch = setInterval(() => {
-    memory.look();
+    memory.samplePeak();
     options.onProgress?.(options.frames - Math.max(0, budget.left));
   }, 200);
-  const living = neighbours.map(async ({ model, neighbour }, i) => {
-    for (let round = i; attacking || round < i + SCRIPTS; round++) {
-      const heard = await inTime(neighbour.round(round % SCRIPTS)).catch(
+  const neighbourRuns = neighbours.map(async ({ model, neighbour }, i) => {
+    for (let round = i; isAttacking || round < i + SCRIPTS; round++) {
+      const actual = await inTime(neighbour.round(round % SCRIPTS)).catch(
         (error: Error) => `an error: ${error.message}`,
       );
       rounds++;
-      const wanted = expected[model]?.[round % SCRIPTS];
-      if (heard === wanted) continue;
-      problems.push(`neighbour ${i} heard ${heard} in round ${round % SCRIPTS}, and ${wanted} without attackers`);
+      const expectedHash = expected[model]?.[round % SCRIPTS];
+      if (actual === expectedHash) continue;
+      problems.push(
+        `neighbour ${i} heard ${actual} in round ${round % SCRIPTS}, and ${expectedHash} without attackers`,
+      );
       break;
     }
   });
-  const reading = (async () => {
-    while (attacking) {
+  const encoding = (async () => {
+    while (isAttacking) {
       const found = await inTime(encodeSome(reader));
       const error = Math.max(...vectors.map((value, i) => Math.abs(value - (found[i] ?? Number.NaN))));
       if (error < MAX_VECTOR_ERROR && found.length === vectors.length) continue;
@@ -149,16 +151,16 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
     }),
   );
   await Promise.all(attacks);
-  attacking = false;
-  await Promise.all([...living, reading]);
+  isAttacking = false;
+  await Promise.all([...neighbourRuns, encoding]);
   clearInterval(watch);
   stalls.disable();
   const swapsOut = host.stats().models.reduce((sum, model) => sum + model.swapsOut, 0);
 
-  const tidying = Promise.all([...neighbours.map(({ neighbour }) => neighbour.close()), reader.close()]).then(() =>
+  const cleanup = Promise.all([...neighbours.map(({ neighbour }) => neighbour.close()), reader.close()]).then(() =>
     removeNames(connections[0]!, models, observations),
   );
-  await inTime(tidying).catch((error: Error) =>
+  await inTime(cleanup).catch((error: Error) =>
     problems.push(`the exports and files of the attackers could not be removed: ${error.message}`),
   );
   for (const connection of connections) connection.close();
@@ -171,8 +173,8 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
   rmSync(directory, { recursive: true, force: true });
   for (const text of observations.internal) problems.push(`the host blamed itself: ${text}`);
   problems.push(...memory.growth());
-  const settled = performance.now() + SETTLE_MS;
-  while (openHandles() > handlesBefore && performance.now() < settled) await sleep(10);
+  const settleDeadline = performance.now() + SETTLE_MS;
+  while (openHandles() > handlesBefore && performance.now() < settleDeadline) await sleep(10);
   const handlesLeft = openHandles() - handlesBefore;
   if (handlesLeft > 0) problems.push(`${handlesLeft} file handles were left open`);
 
@@ -205,7 +207,7 @@ async function hostedModel(
     ['one', await randomAdapter(join(directory, `${name}-one`), model.config, seed + 100, { rank: 2 })],
     ['two', await randomAdapter(join(directory, `${name}-two`), model.config, seed + 200, { targets: ['v_proj'] })],
   ]);
-  const made = fingerprint(model, { backend: 'reference', bits: 32, headBits: 32, pageSize: 8 });
+  const kvFingerprint = fingerprint(model, { backend: 'reference', bits: 32, headBits: 32, pageSize: 8 });
   return {
     name,
     backend: await createReferenceBackend(model, { pageSize: 8, pageCount: PAGES }),
@@ -215,7 +217,7 @@ async function hostedModel(
     adapters,
     // Room for one of the two adapters.
     adapterMemoryBytes: adapters.get('one')?.bytes ?? 0,
-    kv: { directory: join(directory, 'kv', name), fingerprint: made },
+    kv: { directory: join(directory, 'kv', name), fingerprint: kvFingerprint },
     ...memory,
   };
 }
@@ -248,9 +250,9 @@ async function rehearse(
   const expected: string[][] = [];
   for (const model of models.keys()) {
     const { neighbour } = neighbours.find((one) => one.model === model)!;
-    const heard: string[] = [];
-    for (let round = 0; round < SCRIPTS; round++) heard.push(await neighbour.round(round));
-    expected.push(heard);
+    const hashes: string[] = [];
+    for (let round = 0; round < SCRIPTS; round++) hashes.push(await neighbour.round(round));
+    expected.push(hashes);
   }
   return expected;
 }
@@ -329,7 +331,7 @@ class MemoryWatch {
     this.#peak = this.#before.rss;
   }
 
-  look(): void {
+  samplePeak(): void {
     this.#peak = Math.max(this.#peak, process.memoryUsage.rss());
   }
 

@@ -8,9 +8,9 @@ import type { Random } from './random.ts';
 const VERSIONS = ['v1', 'v2', 'v3'];
 
 /**
- * Calls that move pages between hosts: mostly a whole correct copy, else reads of a sending or wrong names, counts, lengths and checksums.
+ * Calls that move pages between hosts: mostly all calls of a correct copy, else single calls, or wrong names, counts, lengths and checksums.
  * @param given.name may be in use
- * @param given.number of a sending or copy that may be open
+ * @param given.number names a send or a copy that may be open
  * @param given.first an address for mapped pages
  */
 export function hostileCopies(
@@ -54,8 +54,8 @@ function wholeCopy(
   const { pageSize, pageBytes } = maker;
   const count = random.below(3);
   const records = Array.from({ length: count }, () => recordOf(random, maker));
-  const sent = Buffer.concat(records);
-  const bytes = random.once(8) ? sent.subarray(random.below(sent.length + 1)) : sent;
+  const allBytes = Buffer.concat(records);
+  const bytes = random.once(8) ? allBytes.subarray(random.below(allBytes.length + 1)) : allBytes;
   const checksum = random.once(8) ? text(random, 'no checksum') : createHash('sha256').update(bytes).digest('hex');
   const begin: Operation = {
     op: 'copy-begin',

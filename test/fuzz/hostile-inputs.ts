@@ -4,7 +4,7 @@ import { MAX_ENCODED_TEXTS } from '#gpu-host/protocol/wire.ts';
 import { list, word } from './hostile.ts';
 import type { Random } from './random.ts';
 
-/** Calls about one image, with one id: its place in the queue, then its pixels or an error; sometimes reversed, or only one of the two. */
+/** The two calls of one image, under one id: `embed-image`, then the pixels or an error. Sometimes in reverse order, or one call alone. */
 export function hostileImage(random: Random, embed: () => number): Operation[] {
   const embeds = list(random, 4, embed);
   const calls: Operation[] = [
@@ -17,20 +17,20 @@ export function hostileImage(random: Random, embed: () => number): Operation[] {
   return random.once(12) ? calls.slice(1) : calls;
 }
 
-/** Mostly texts that the encoder takes; now and then as many as a call may have, and one more. */
+/** Mostly texts that the encoder accepts; one call in 20 has the maximum number of texts, or one more. */
 export function hostileTexts(random: Random, vocabularySize: number): Operation {
   const count = random.once(20) ? MAX_ENCODED_TEXTS + random.below(2) : random.below(5);
   const sane = Uint32Array.from({ length: count }, () => 1 + random.below(12));
   const tokens = Uint32Array.from({ length: sane.reduce((sum, length) => sum + length, 0) }, () =>
     random.below(vocabularySize),
   );
-  const some = (values: Uint32Array) =>
+  const maybeHostile = (values: Uint32Array) =>
     random.once(12) ? list(random, values.length, () => word(random, random.below(13))) : values;
   return {
     op: 'encode',
     encoder: word(random, random.below(2)),
-    tokens: some(tokens),
-    lengths: some(sane),
-    firsts: some(sane.map((length) => random.below(length + 1))),
+    tokens: maybeHostile(tokens),
+    lengths: maybeHostile(sane),
+    firsts: maybeHostile(sane.map((length) => random.below(length + 1))),
   };
 }

@@ -36,9 +36,9 @@ export function text(random: Random, sane: string): string {
 }
 
 /** A list of `sane()` values of random length, sometimes with duplicates or a hostile word, rarely far too long. */
-export function list(random: Random, most: number, sane: () => number): Uint32Array {
-  const length = random.once(5000) ? random.pick([10_000, 262_144, 262_145]) : random.below(most + 1);
-  const values = Uint32Array.from({ length }, length > most ? () => hostileWord(random) : sane);
+export function list(random: Random, maxLength: number, sane: () => number): Uint32Array {
+  const length = random.once(5000) ? random.pick([10_000, 262_144, 262_145]) : random.below(maxLength + 1);
+  const values = Uint32Array.from({ length }, length > maxLength ? () => hostileWord(random) : sane);
   if (length > 0 && random.once(12)) values[random.below(length)] = hostileWord(random);
   if (length > 1 && random.once(12)) values[0] = values[length - 1] as number;
   return values;
@@ -76,7 +76,7 @@ export function stepOutput(random: Random): StepOutput {
   }
 }
 
-/** No limit half of the time, else mostly a small one; with a random time of reading. */
+/** No limit half of the time, else mostly a small limit; `readAt` is mostly a random small number. */
 export function limit(random: Random): TenantLimit {
   return { pages: random.once(2) ? null : word(random, 24), readAt: word(random, random.below(100)) };
 }

@@ -24,19 +24,19 @@ export interface Served {
  */
 export class Mirror {
   readonly #frames = new FrameReader();
-  readonly #serves: Served;
-  readonly #noted: (call: DecodedCall) => void;
+  readonly #served: Served;
+  readonly #onCall: (call: DecodedCall) => void;
   /** Open queues of each open inferlet. */
   readonly #inferlets = new Map<number, Set<number>>();
   readonly #pageLists = new PageLists();
-  #greeted = false;
+  #hasGreeted = false;
   #end: MirrorEnd | undefined;
   /** Id of the last stats request that the mirror read. */
   lastPing = 0;
 
-  constructor(serves: Served, noted: (call: DecodedCall) => void) {
-    this.#serves = serves;
-    this.#noted = noted;
+  constructor(served: Served, onCall: (call: DecodedCall) => void) {
+    this.#served = served;
+    this.#onCall = onCall;
   }
 
   /** Reason why the host stops reading at the last pushed bytes; undefined when it reads on. */
@@ -55,10 +55,10 @@ export class Mirror {
   }
 
   #frame(kind: FrameKind, reader: WordReader, end: number): void {
-    if (kind === FRAME.hello && !this.#greeted) {
+    if (kind === FRAME.hello && !this.#hasGreeted) {
       reader.enter(end);
-      this.#greeted = true;
-    } else if (!this.#greeted) throw new ProtocolFault('unexpected', 'no hello');
+      this.#hasGreeted = true;
+    } else if (!this.#hasGreeted) throw new ProtocolFault('unexpected', 'no hello');
     else if (kind === FRAME.calls) decodeCalls(reader, end, this.#pageLists, (call) => this.#call(call));
     else if (kind === FRAME.statsRequest) {
       while (!reader.done) {
@@ -72,7 +72,7 @@ export class Mirror {
   }
 
   #call(call: DecodedCall): void {
-    this.#noted(call);
+    this.#onCall(call);
     const queues = this.#inferlets.get(call.inferlet);
     if (call.op === 'open-inferlet') {
       this.#require(!queues);
@@ -85,7 +85,7 @@ export class Mirror {
         this.#inferlets.delete(call.inferlet);
         break;
       case 'create-queue':
-        this.#require(!queues.has(call.queue) && call.model < this.#serves.models);
+        this.#require(!queues.has(call.queue) && call.model < this.#served.models);
         queues.add(call.queue);
         break;
       case 'set-waiting':
@@ -99,7 +99,7 @@ export class Mirror {
       case 'image-failed':
         break;
       case 'encode':
-        this.#require(call.encoder < this.#serves.encoders);
+        this.#require(call.encoder < this.#served.encoders);
         break;
       case 'close-queue':
         this.#require(queues.delete(call.queue));

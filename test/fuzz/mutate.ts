@@ -82,8 +82,8 @@ const ATTEMPTS = 4;
 export function mutateReadably(frame: Uint8Array, random: Random): Mutation {
   const [, , entryWords = 0, op] = new Uint32Array(frame.buffer, frame.byteOffset, 4);
   const fields = entryWords * 4 - (HEAD_WORDS - FRAME_HEADER_WORDS) * 4;
-  const opens = op === OPERATIONS['open-inferlet'].code || op === OPERATIONS['create-queue'].code;
-  for (let attempt = 0; fields > 0 && !opens && attempt < ATTEMPTS; attempt++) {
+  const isOpening = op === OPERATIONS['open-inferlet'].code || op === OPERATIONS['create-queue'].code;
+  for (let attempt = 0; fields > 0 && !isOpening && attempt < ATTEMPTS; attempt++) {
     const bytes = Uint8Array.from(frame);
     for (let flips = 1 + random.below(4); flips > 0; flips--) {
       const at = HEAD_WORDS * 4 + random.below(fields);

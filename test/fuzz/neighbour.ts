@@ -6,8 +6,8 @@ import { Random } from './random.ts';
 const NONE = new Uint32Array();
 const PAGE_SIZE = 8;
 const CHOICES = 5;
-/** Fewer tokens than two pages hold, so that rounds can append. */
-const KEPT_TOKENS = 11;
+/** Tokens of the exported context: fewer than its two pages can hold, so that rounds can append. */
+const EXPORTED_TOKENS = 11;
 /** Pause of a round that holds its pages, so that the host may swap them out. */
 const PAUSE_MS = 30;
 
@@ -29,11 +29,11 @@ export class Neighbour {
   }
 
   /** Exports two pages before the attackers connect; each round imports them. */
-  async keep(): Promise<void> {
+  async exportContext(): Promise<void> {
     const inferlet = this.#inferlet;
     const queue = inferlet.createQueue(this.#model);
     const pages = must(inferlet.allocatePages(queue, 2));
-    const tokens = Uint32Array.from({ length: KEPT_TOKENS }, (_, i) => 3 + i);
+    const tokens = Uint32Array.from({ length: EXPORTED_TOKENS }, (_, i) => 3 + i);
     const positions = tokens.map((_, i) => i);
     const request = { tokens, positions, inPages: NONE, outPages: pages, mask: undefined, rows: 0 };
     void inferlet.ask(queue, { op: 'step', request: { ...request, output: { tag: 'none' } } });
@@ -43,35 +43,40 @@ export class Neighbour {
   }
 
   /**
-   * One round: prefill, decode, fork, an import, a pause in which the host may swap pages out, a run, the three calls one by one. Returns a
-   * hash of all answers.
+   * One round: prefill, decode, fork, an import, a pause in which the host may swap pages out, a run, and a step by the separate calls
+   * `embed-text`, `forward` and `next-distribution`. Returns a hash of all answers.
    * @throws Error when the host answers a call with an error
    */
   async round(number: number): Promise<string> {
     const random = Random.of(0xbeef, number);
-    const heard = createHash('sha256');
+    const answers = createHash('sha256');
     const inferlet = this.#inferlet;
     const queue = inferlet.createQueue(this.#model);
     const prompt = random.list(4 + random.below(16), () => 1 + random.below(this.#vocabularySize - 1));
     const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + 8) / PAGE_SIZE)));
-    const hear = (distribution: Distribution): number => {
-      heard.update(distribution.tokens).update(distribution.logProbabilities);
+    const record = (distribution: Distribution): number => {
+      answers.update(distribution.tokens).update(distribution.logProbabilities);
       return distribution.tokens[0] as number;
     };
-    const step = async (own: Uint32Array, tokens: readonly number[], position: number, keep = own): Promise<number> => {
+    const step = async (
+      inPages: Uint32Array,
+      tokens: readonly number[],
+      position: number,
+      outPages = inPages,
+    ): Promise<number> => {
       const outcome = await inferlet.ask(queue, {
         op: 'step',
         request: {
           tokens: Uint32Array.from(tokens),
           positions: Uint32Array.from(tokens, (_, i) => position + i),
-          inPages: own,
-          outPages: keep,
+          inPages,
+          outPages,
           mask: undefined,
           rows: 1,
           output: { tag: 'distributions', val: CHOICES },
         },
       });
-      return hear(must(outcome).distributions[0] as Distribution);
+      return record(must(outcome).distributions[0] as Distribution);
     };
 
     let position = prompt.length;
@@ -83,23 +88,23 @@ export class Neighbour {
     position++;
 
     inferlet.freePages(queue, fork);
-    const kept = must(await inferlet.importPages(queue, this.#name));
-    heard.update(`${kept.tokens} ${kept.nextPosition}`);
+    const imported = must(await inferlet.importPages(queue, this.#name));
+    answers.update(`${imported.tokens} ${imported.nextPosition}`);
     inferlet.setWaiting(true);
     await sleep(PAUSE_MS);
-    await step(kept.pages, [7], KEPT_TOKENS, NONE);
+    await step(imported.pages, [7], EXPORTED_TOKENS, NONE);
 
     const run = inferlet.run(queue, {
       token,
-      position: KEPT_TOKENS,
-      pages: kept.pages,
+      position: EXPORTED_TOKENS,
+      pages: imported.pages,
       maxTokens: 3,
       sampler: { temperature: 1.1, topK: 20, topP: 0.95, minP: 0, seed: number },
       stopTokens: NONE,
     });
     for (let finished: string | undefined; finished === undefined; ) {
       const chunk = must(await run.next());
-      heard.update(chunk.tokens);
+      answers.update(chunk.tokens);
       finished = chunk.finished;
     }
     const embeds = must(inferlet.allocateEmbeds(queue, 2));
@@ -117,18 +122,18 @@ export class Neighbour {
       outEmbeds: embeds.subarray(1),
     });
     const state = embeds[1] as number;
-    hear(must(await inferlet.ask(queue, { op: 'next-distribution', embed: state, topK: CHOICES })));
-    heard.update(
+    record(must(await inferlet.ask(queue, { op: 'next-distribution', embed: state, topK: CHOICES })));
+    answers.update(
       must(await inferlet.ask(queue, { op: 'log-probabilities', embed: state, tokens: Uint32Array.of(1, 2, token) })),
     );
-    heard.update(must(await inferlet.ask(queue, { op: 'read-embed', embed: state })));
-    heard.update(`${must(await inferlet.ask(queue, { op: 'entropy', embed: state }))}`);
+    answers.update(must(await inferlet.ask(queue, { op: 'read-embed', embed: state })));
+    answers.update(`${must(await inferlet.ask(queue, { op: 'entropy', embed: state }))}`);
     inferlet.freeEmbeds(queue, embeds);
-    inferlet.freePages(queue, kept.pages);
+    inferlet.freePages(queue, imported.pages);
     inferlet.freePages(queue, pages);
     must(await inferlet.synchronize(queue));
     inferlet.closeQueue(queue);
-    return heard.digest('hex');
+    return answers.digest('hex');
   }
 
   async close(): Promise<void> {

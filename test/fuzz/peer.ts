@@ -55,9 +55,9 @@ export class HostilePeer {
   readonly #closed = Promise.withResolvers<void>();
   #fault: unknown;
   #error: { code: string; message: string } | undefined;
-  #pinged = 0;
-  #answered = 0;
-  #waiting: (() => void) | undefined;
+  #lastPing = 0;
+  #lastAnsweredPing = 0;
+  #wake: (() => void) | undefined;
 
   constructor(address: string, serves: Served, observations: Observations) {
     this.#observations = observations;
@@ -68,7 +68,7 @@ export class HostilePeer {
     this.#socket.on('close', () => {
       observations.ended(this.#error?.code ?? 'none', this.#error?.message ?? '');
       this.#closed.resolve();
-      this.#waiting?.();
+      this.#wake?.();
     });
   }
 
@@ -82,15 +82,15 @@ export class HostilePeer {
    * @throws Error when the host does neither, or sends unreadable bytes
    */
   async send(frames: readonly Uint8Array[], random: Random): Promise<number> {
-    const read = this.#foresee(frames);
+    const readCount = this.#foresee(frames);
     const bytes = Buffer.concat([...frames, this.#ping()]);
     await this.#write(bytes, random.once(4) ? 1 + random.below(6) : 1, random);
     const { end, lastPing } = this.#mirror;
-    const certain = end === 'unreadable' || (end === undefined && lastPing === this.#pinged);
-    if (certain) await this.#answer();
+    const isReadOrEnded = end === 'unreadable' || (end === undefined && lastPing === this.#lastPing);
+    if (isReadOrEnded) await this.#waitForAnswer();
     if (end === 'unreadable' && !this.closed) throw new Error('the host kept reading after an unreadable frame');
-    if (end || !certain || this.#fault) await this.cut();
-    return read;
+    if (end || !isReadOrEnded || this.#fault) await this.cut();
+    return readCount;
   }
 
   /**
@@ -123,7 +123,7 @@ export class HostilePeer {
   #ping(): Buffer {
     const writer = new FrameWriter();
     writer.begin(FRAME.statsRequest);
-    writer.put(++this.#pinged);
+    writer.put(++this.#lastPing);
     writer.put(0);
     writer.end();
     const ping = writer.take();
@@ -140,14 +140,14 @@ export class HostilePeer {
     }
   }
 
-  async #answer(): Promise<void> {
+  async #waitForAnswer(): Promise<void> {
     const deadline = setTimeout(() => {
       this.#fault ??= new Error(`the host neither answered nor ended a connection within ${ANSWER_DEADLINE_MS} ms`);
-      this.#waiting?.();
+      this.#wake?.();
     }, ANSWER_DEADLINE_MS);
-    while (!this.closed && !this.#fault && this.#answered !== this.#pinged) {
+    while (!this.closed && !this.#fault && this.#lastAnsweredPing !== this.#lastPing) {
       await new Promise<void>((resolve) => {
-        this.#waiting = resolve;
+        this.#wake = resolve;
       });
     }
     clearTimeout(deadline);
@@ -167,7 +167,7 @@ export class HostilePeer {
         else if (kind === FRAME.held) decodeHeld(reader, end, () => undefined);
         else if (kind === FRAME.stats) {
           reader.enter(end);
-          this.#answered = reader.u32();
+          this.#lastAnsweredPing = reader.u32();
           JSON.parse(reader.text(MAX_JSON_BYTES));
         } else if (kind === FRAME.error) {
           reader.enter(end);
@@ -178,6 +178,6 @@ export class HostilePeer {
       this.#fault ??= error;
       this.#socket.destroy();
     }
-    this.#waiting?.();
+    this.#wake?.();
   }
 }

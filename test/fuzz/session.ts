@@ -79,8 +79,8 @@ export class HostileSession {
     const queue = ++this.#lastQueue;
     const model = this.#random.below(this.#makers.length);
     this.#put(writer, inferlet, queue, 0, { op: 'create-queue', model });
-    const known = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
-    const space = known?.space ?? emptySpace(inferlet, model);
+    const sibling = this.#queues.find(({ space }) => space.inferlet === inferlet && space.model === model);
+    const space = sibling?.space ?? emptySpace(inferlet, model);
     this.#queues.push({ queue, space });
     if (this.#random.once(2)) return;
     for (const [op, addresses] of [
@@ -417,13 +417,13 @@ export class HostileSession {
   #embed = (): number => this.#address(this.#space.embeds);
 
   /** Mostly an address allocated in this space; else a page of another inferlet or model, or any word. */
-  #address({ known }: Addresses): number {
+  #address({ allocated }: Addresses): number {
     const random = this.#random;
     if (random.once(10)) {
-      const others = random.pick(this.#queues).space.pages.known;
+      const others = random.pick(this.#queues).space.pages.allocated;
       if (others.length > 0) return random.pick(others);
     }
-    return known.length === 0 ? hostileWord(random) : word(random, random.pick(known));
+    return allocated.length === 0 ? hostileWord(random) : word(random, random.pick(allocated));
   }
 
   #token = (): number => word(this.#random, this.#random.below(this.#vocabularySize));

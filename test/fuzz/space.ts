@@ -1,7 +1,7 @@
-/** Addresses that this session allocated, including freed ones. */
+/** Addresses that the session allocated recently, including freed addresses. */
 export interface Addresses {
   next: number;
-  readonly known: number[];
+  readonly allocated: number[];
 }
 
 /** Resources of an inferlet on one model. */
@@ -10,15 +10,15 @@ export interface Space {
   readonly model: number;
   readonly pages: Addresses;
   readonly embeds: Addresses;
-  /** Copies that the inferlet has begun and the host has allowed. */
+  /** Number of `copy-begin` calls that the session sent; the host may have refused some. */
   copies: number;
 }
 
 export function emptySpace(inferlet: number, model: number): Space {
-  return { inferlet, model, pages: { next: 1, known: [] }, embeds: { next: 1, known: [] }, copies: 0 };
+  return { inferlet, model, pages: { next: 1, allocated: [] }, embeds: { next: 1, allocated: [] }, copies: 0 };
 }
 
 export function grow(addresses: Addresses, count: number): void {
-  for (let i = 0; i < count; i++) addresses.known.push(addresses.next++);
-  if (addresses.known.length > 40) addresses.known.splice(0, 20);
+  for (let i = 0; i < count; i++) addresses.allocated.push(addresses.next++);
+  if (addresses.allocated.length > 40) addresses.allocated.splice(0, 20);
 }

@@ -12,24 +12,24 @@ import { ROOT } from './platform.ts';
 /** Folders whose bundles contain only files of these folders and locked packages. */
 const FOLDERS = ['functions', 'test/inferlets'];
 
-let inputs: string | undefined;
+let inputsHash: string | undefined;
 
 /**
- * The component of a source. A build of known content takes half a second of processor time, as a process bundles the source to recognise
- * it. A source of `FOLDERS` is recognised by the content of all of them, and needs no process.
+ * Returns the component built from a source. Even a cached `buildComponent` takes half a second of processor time, since it bundles the
+ * source in a process. For a source in `FOLDERS`, a hash of all files in these folders finds the component without a process.
  */
 export async function builtComponent(entry: string): Promise<Uint8Array> {
   const source = path.relative(ROOT, entry);
   if (!FOLDERS.some((folder) => source.startsWith(folder + path.sep))) return build(entry);
-  inputs ??= hashOfInputs();
-  const note = path.join(TEST_COMPONENTS, `${sha256(`${source} ${inputs}`)}.built`);
-  const known = await readFile(note, 'utf8').catch(() => null);
-  const kept = known === null ? null : await readFile(fileOf(known)).catch(() => null);
-  if (kept !== null) return kept;
+  inputsHash ??= hashOfInputs();
+  const hashFile = path.join(TEST_COMPONENTS, `${sha256(`${source} ${inputsHash}`)}.built`);
+  const knownHash = await readFile(hashFile, 'utf8').catch(() => null);
+  const cached = knownHash === null ? null : await readFile(fileOf(knownHash)).catch(() => null);
+  if (cached !== null) return cached;
   const component = await build(entry);
   const hash = sha256(component);
   await keepFile(fileOf(hash), component);
-  await keepFile(note, Buffer.from(hash));
+  await keepFile(hashFile, Buffer.from(hash));
   return component;
 }
 
@@ -39,12 +39,12 @@ async function build(entry: string): Promise<Uint8Array> {
   return outcome.component;
 }
 
-/** Components are kept by content: a change of one function adds one. */
+/** Components are named by content: a change of one function stores only that function's component anew. */
 const fileOf = (hash: string): string => path.join(TEST_COMPONENTS, `${hash}.wasm`);
 
 function hashOfInputs(): string {
   const exclude = (file: string) => /(^|\/)(node_modules|dist)(\/|$)|\.test\.ts$|\.md$/.test(file);
   const files = FOLDERS.flatMap((folder) => globSync(`${folder}/**/*.*`, { cwd: ROOT, exclude })).sort();
-  const read = (file: string): string => `${file} ${sha256(readFileSync(path.join(ROOT, file)))}`;
-  return sha256(['package-lock.json', ...files].map(read).join('\n'));
+  const pathAndHash = (file: string): string => `${file} ${sha256(readFileSync(path.join(ROOT, file)))}`;
+  return sha256(['package-lock.json', ...files].map(pathAndHash).join('\n'));
 }

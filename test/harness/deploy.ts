@@ -71,15 +71,15 @@ export async function failure(
 }
 
 /**
- * The counters of a model (the first by default) since the last reset. Of several GPU hosts, those of the one that has computed most: a
- * tenant's invocations run on one host.
+ * The counters of a model (the first by default) since the last reset. With several GPU hosts, the counters come from the host that computed
+ * the most tokens, since all invocations of a tenant run on one host.
  */
 export async function modelStats(
   platform: Platform,
   options: { reset?: boolean; model?: string } = {},
 ): Promise<ModelStats> {
-  const read = await Promise.all(platform.hosting.map((machine) => statsOn(machine, options)));
-  return read.reduce((most, stats) => (stats.tokens > most.tokens ? stats : most));
+  const statsByMachine = await Promise.all(platform.gpuMachines.map((machine) => statsOn(machine, options)));
+  return statsByMachine.reduce((most, stats) => (stats.tokens > most.tokens ? stats : most));
 }
 
 /** The counters of a model on the GPU host of a machine. */
@@ -106,9 +106,9 @@ export function statsOfEachHost(machine: Platform): Promise<ModelStats[]> {
 
 /** Tokens that an encoder has computed, on all GPU hosts. */
 export async function tokensEncoded(platform: Platform, encoder: string): Promise<number> {
-  const read = await Promise.all(platform.hosting.map((machine) => hostStats(machine)));
-  const all = read.flatMap(({ encoders }) => encoders.filter(({ name }) => name === encoder));
-  return all.reduce((sum, { tokens }) => sum + tokens, 0);
+  const hosts = await Promise.all(platform.gpuMachines.map((machine) => hostStats(machine)));
+  const matching = hosts.flatMap(({ encoders }) => encoders.filter(({ name }) => name === encoder));
+  return matching.reduce((sum, { tokens }) => sum + tokens, 0);
 }
 
 /** The counters of a GPU host of a machine, the first one by default. */
@@ -131,9 +131,9 @@ async function hostStats(
 
 const securities = new WeakMap<Platform, ReturnType<typeof openLinkSecurity>>();
 
-/** The certificates of a machine. They are opened once: this process reads them again until it ends. */
+/** The certificates of a machine, opened once: `openLinkSecurity` starts a timer that re-reads them until this process ends. */
 function securityOf(machine: Platform): ReturnType<typeof openLinkSecurity> {
-  const known = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment));
-  securities.set(machine, known);
-  return known;
+  const security = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment));
+  securities.set(machine, security);
+  return security;
 }

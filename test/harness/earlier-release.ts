@@ -22,9 +22,9 @@ export class EarlierRelease implements Disposable {
   }
 
   /** Commits, or folders, of the releases from which machines are upgraded. Empty without a history. */
-  static all(): string[] {
-    const named = process.env[VARIABLE];
-    if (named) return [named];
+  static candidates(): string[] {
+    const configured = process.env[VARIABLE];
+    if (configured) return [configured];
     const head = git('rev-parse', 'HEAD');
     // The last release, the last commit that this branch shares with main, and the last commit with other versions of the GPU protocol.
     const protocol = git('log', '-1', '--format=%h', '-G', 'newest: [0-9]', '--', PROTOCOL);
@@ -38,8 +38,10 @@ export class EarlierRelease implements Disposable {
   }
 
   /** The reason why no release can be upgraded from; false if one can. */
-  static missing(): string | false {
-    return EarlierRelease.all().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`;
+  static missingReason(): string | false {
+    return (
+      EarlierRelease.candidates().length === 0 && `no history of commits here, and ${VARIABLE} names no earlier release`
+    );
   }
 
   static open(commit: string): EarlierRelease {
@@ -56,12 +58,12 @@ export class EarlierRelease implements Disposable {
   }
 
   #unpack(commit: string, archive: string): void {
-    const own = path.join(this.root, 'node_modules/@pie');
-    mkdirSync(own, { recursive: true });
+    const pieScope = path.join(this.root, 'node_modules/@pie');
+    mkdirSync(pieScope, { recursive: true });
     execFileSync('git', ['archive', '--output', archive, commit], { cwd: ROOT });
     execFileSync('tar', ['-xf', archive, '-C', this.root]);
     // Node looks first in the release's own node_modules, which has only the release's library, and then in the folder above it.
-    symlinkSync(path.join(this.root, 'functions/sdk'), path.join(own, 'inferlet'));
+    symlinkSync(path.join(this.root, 'functions/sdk'), path.join(pieScope, 'inferlet'));
     symlinkSync(path.join(ROOT, 'node_modules'), path.join(this.root, '../node_modules'));
   }
 
@@ -70,7 +72,7 @@ export class EarlierRelease implements Disposable {
   }
 }
 
-/** Output of a command of Git; empty when it fails, as it does outside a clone. */
+/** Output of a Git command; empty when the command fails, for example outside a clone. */
 function git(...words: string[]): string {
   try {
     return execFileSync('git', words, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();

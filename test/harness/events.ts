@@ -53,23 +53,23 @@ export async function invoke(
 }
 
 /** An invocation that waits for a message of its client. */
-export interface Held {
+export interface HeldInvocation {
   readonly id: string;
   readonly ended: Promise<StreamEvent[]>;
   goOn(): Promise<void>;
 }
 
-/** Invokes a function that sends a message and then waits for one. Resolves once its message arrived, or the invocation ended. */
-export async function hold(client: Client, name: string, input: unknown): Promise<Held> {
-  const said = Promise.withResolvers<void>();
+/** Invokes a function that sends a message, then waits for an answer. Resolves when the function's message arrives or the invocation ends. */
+export async function hold(client: Client, name: string, input: unknown): Promise<HeldInvocation> {
+  const messageArrived = Promise.withResolvers<void>();
   let id = '';
   const ended = invoke(client, name, input, {
     onEvent: ({ event, data }) => {
       if (event === 'start') id = data.invocation;
-      else if (event === 'message') said.resolve();
+      else if (event === 'message') messageArrived.resolve();
     },
   });
-  await Promise.race([said.promise, ended]);
+  await Promise.race([messageArrived.promise, ended]);
   return { id, ended, goOn: () => say(client, id, { text: 'go on' }) };
 }
 

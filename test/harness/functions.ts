@@ -14,8 +14,8 @@ import { Machines, type Shape } from './machines.ts';
 import { newHome, Platform, ROOT } from './platform.ts';
 
 /**
- * Models of the shared platform: stories (the default), chat, and the stories' model with 8-bit weights. The head is most of the stories' model:
- * with 8 bits, a token takes two thirds of the processor time.
+ * Models of the shared platform: stories (the default), chat, and the stories' model with 8-bit weights. The default has an output head of 8
+ * bits: the head is most of the model, and a token then takes two thirds of the processor time.
  */
 export const STORIES = 'stories15m';
 export const CHAT = 'minimind2-small';
@@ -83,7 +83,7 @@ kind = "reranker"
 source = "file:${tiny}-ranker"
 `;
 
-/** Runs these tests against machines in network namespaces, which `pie join` sets up, instead of one. */
+/** Runs these tests on several machines in network namespaces, set up by `pie join`, instead of on this machine. */
 const ON_MACHINES = process.env.PIE_TEST_MACHINES === '1';
 const SHAPE: Shape = {
   ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
@@ -132,7 +132,7 @@ after(async () => {
 });
 
 /** Results of one invocation of a function. */
-export interface Called {
+export interface CallResult {
   // biome-ignore lint/suspicious/noExplicitAny: the tests read what the wire says
   readonly output: any;
   /** Text messages, in order. */
@@ -142,7 +142,7 @@ export interface Called {
 }
 
 /** Invokes a function of `functions/`, which must succeed; deploys the function on its first call. */
-export async function callFunction(name: string, input: unknown = {}): Promise<Called> {
+export async function callFunction(name: string, input: unknown = {}): Promise<CallResult> {
   await deployFunction(name);
   const events = await invoke(await functionsPlatform(), name, input);
   const end = terminal(events);
@@ -179,18 +179,18 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 
 /** Most invocations of a function until one shares batches, or sends several messages. */
-const RUNS = 10;
+const MAX_RUNS = 10;
 
 /**
- * Asserts that a function's concurrent calls share batches: at least a tenth of the sequences is computed beside others, and none is when a
- * function waits for each call. The share depends on the machine's load, since an interrupted inferlet issues its calls in several turns. On a
- * busy machine the calls of an invocation may come so far apart that none shares a batch: `again` then makes further invocations.
+ * Asserts that a function's concurrent calls share batches: a batch of several sequences computes at least a tenth of all sequences. A function
+ * that waits for each call shares no batch. On a busy machine the calls of an inferlet may come so far apart that none shares a batch:
+ * `invokeAgain` then makes further invocations.
  */
-export async function assertBatched(stats: BatchSizes, again?: () => Promise<unknown>): Promise<void> {
+export async function assertBatched(stats: BatchSizes, invokeAgain?: () => Promise<unknown>): Promise<void> {
   let last = stats;
-  for (let runs = 1; again && runs < RUNS && !isBatched(last); runs++) {
+  for (let runs = 1; invokeAgain && runs < MAX_RUNS && !isBatched(last); runs++) {
     await countersOf(STORIES, { reset: true });
-    await again();
+    await invokeAgain();
     last = await countersOf();
   }
   assert.ok(
@@ -199,13 +199,13 @@ export async function assertBatched(stats: BatchSizes, again?: () => Promise<unk
   );
 }
 
-/** Asserts that the output of a function comes in several messages. Tokens decoded while the function waits for a core come in one. */
+/** Asserts that a function sends its output in several messages. Tokens decoded while the function waits for a core share a message. */
 export async function assertStreams(name: string, input: object): Promise<void> {
-  let most = 0;
-  for (let runs = 0; runs < RUNS && most <= 2; runs++) {
-    most = Math.max(most, (await callFunction(name, input)).messages.length);
+  let mostMessages = 0;
+  for (let runs = 0; runs < MAX_RUNS && mostMessages <= 2; runs++) {
+    mostMessages = Math.max(mostMessages, (await callFunction(name, input)).messages.length);
   }
-  assert.ok(most > 2, `${name} sent at most ${most} messages`);
+  assert.ok(mostMessages > 2, `${name} sent at most ${mostMessages} messages`);
 }
 
 function isBatched({ batchSizes }: BatchSizes): boolean {
@@ -213,26 +213,29 @@ function isBatched({ batchSizes }: BatchSizes): boolean {
   return sequences > 0 && (batchSizes[1] ?? 0) <= 0.9 * sequences;
 }
 
-/** Runs of a program, the best of which must share device steps: on a busy machine its calls may come so far apart that they share none. */
-const SHARING_RUNS = 10;
+/** Maximum comparisons until the trace saves device steps: on a busy machine the calls of a program may come too far apart to share a step. */
+const MAX_COMPARISONS = 10;
 
 /**
- * Invokes a program by its trace and interpreted, and returns the result, which must be the same. The trace must take less than `share` of the
- * device steps, which vary by the tokens that the device decodes ahead and no program takes; the tests of the library count calls exactly.
+ * Invokes a program interpreted and traced, asserts equal outputs, and returns the output. The traced run must take less than `share` of the
+ * interpreted run's device steps. The steps vary with tokens decoded ahead and discarded; the library's tests count calls exactly.
  */
-export async function tracedAsInterpreted(name: string, input: object, share?: number): Promise<Called['output']> {
+export async function tracedAsInterpreted(name: string, input: object, share?: number): Promise<CallResult['output']> {
   const invoked = async (interpret: boolean) => {
     await countersOf(STORIES, { reset: true });
     const { output } = await callFunction(name, { ...input, interpret });
     return { output, steps: (await countersOf()).batches };
   };
-  const shares: number[] = [];
+  const stepRatios: number[] = [];
   for (;;) {
     const [interpreted, traced] = [await invoked(true), await invoked(false)];
     assert.deepEqual(traced.output, interpreted.output);
-    shares.push(traced.steps / interpreted.steps);
-    if (share === undefined || Math.min(...shares) < share) return traced.output;
-    assert.ok(shares.length < SHARING_RUNS, `${name} takes ${shares} of the steps; less than ${share} are expected`);
+    stepRatios.push(traced.steps / interpreted.steps);
+    if (share === undefined || Math.min(...stepRatios) < share) return traced.output;
+    assert.ok(
+      stepRatios.length < MAX_COMPARISONS,
+      `${name} takes ${stepRatios} of the steps; less than ${share} are expected`,
+    );
   }
 }
 

@@ -13,7 +13,7 @@ import { freePort, newHome, Platform, ROOT, runProgram, type StartOptions } from
 const REDIS_PORT = 6379;
 /** The machine with the gateway and Redis. */
 export const FRONT = 'front';
-/** Room on the disk of a machine that has one of its own, MiB. */
+/** Size of a machine's own disk, MiB. */
 const DISK_MIB = 64;
 const FILLER = 'filler';
 
@@ -21,7 +21,7 @@ export type Shape = Readonly<Record<string, 'runtime' | 'gpu-host'>>;
 
 export interface MachinesOptions {
   readonly shape: Shape;
-  /** Text of the first machine's pie.toml, which all machines take over. A function gets the address of this process on their network. */
+  /** Text of the first machine's pie.toml, which the others take over; or a function that makes it from this process's address `outside`. */
   readonly config?: string | ((outside: string) => string);
   /** The first machine's home, a new one by default. */
   readonly home?: string;
@@ -33,7 +33,7 @@ export interface MachinesOptions {
   readonly disks?: boolean;
 }
 
-/** A platform of machines with networks and homes of their own, each set up by `pie join` alone. Needs root and `ip`. */
+/** A platform of machines with network namespaces and homes of their own. `pie join` sets up all but the first. Needs root and `ip`. */
 export class Machines implements AsyncDisposable {
   readonly network: Network;
   readonly shape: Shape;
@@ -41,7 +41,7 @@ export class Machines implements AsyncDisposable {
   readonly #root: string;
   readonly #homes = new Map<string, string>();
   /** Options with which each machine starts, also after an upgrade. */
-  readonly #starts = new Map<string, StartOptions>();
+  readonly #startOptions = new Map<string, StartOptions>();
   readonly #platforms = new Map<string, Platform>();
   #directory = '';
   #server: ChildProcess | undefined;
@@ -84,41 +84,41 @@ export class Machines implements AsyncDisposable {
     const { network } = this;
     const password = randomBytes(16).toString('hex');
     this.#directory = await mkdtemp(path.join(os.tmpdir(), 'pie-n-'));
-    const at = network.address(FRONT);
+    const frontAddress = network.address(FRONT);
     const [command = '', ...words] = network.on(FRONT);
-    const server = ['redis-server', '--port', String(REDIS_PORT), '--bind', at, '--requirepass', password];
+    const server = ['redis-server', '--port', String(REDIS_PORT), '--bind', frontAddress, '--requirepass', password];
     this.#server = spawn(command, [...words, ...server, '--dir', this.#directory, '--save', ''], { stdio: 'ignore' });
-    this.#redis = new Redis({ host: at, port: REDIS_PORT, password });
+    this.#redis = new Redis({ host: frontAddress, port: REDIS_PORT, password });
     this.#redis.on('error', () => undefined);
     await this.#redis.ping();
     this.#homes.set(FRONT, home ?? (await newHome()));
-    this.#starts.set(FRONT, {
+    this.#startOptions.set(FRONT, {
       functions,
       port: await freePort(),
       ...(config !== undefined && { config: typeof config === 'string' ? config : config(network.outside) }),
       env: {
-        REDIS_URL: `redis://default:${password}@${at}:${REDIS_PORT}`,
-        ...{ PIE_MACHINE: FRONT, PIE_ROLES: 'gateway', PIE_ADDRESS: at, PIE_HOST: at },
+        REDIS_URL: `redis://default:${password}@${frontAddress}:${REDIS_PORT}`,
+        ...{ PIE_MACHINE: FRONT, PIE_ROLES: 'gateway', PIE_ADDRESS: frontAddress, PIE_HOST: frontAddress },
       },
     });
     await this.up(FRONT);
   }
 
-  /** All machines join: first the GPU hosts, since a runtime serves once it reaches one. */
+  /** Joins all machines: first the GPU hosts, since a runtime serves only once it reaches a GPU host. */
   async joinAll(): Promise<void> {
     for (const role of ['gpu-host', 'runtime'])
       await Promise.all(Object.keys(this.shape).map((name) => this.shape[name] === role && this.join(name)));
   }
 
-  /** Joins with a token alone, and starts. @param root the folder of the machine's code */
+  /** Joins a machine with only a token, and starts it. @param root the folder of the machine's code */
   async join(name: string, root = this.#root): Promise<void> {
     const { network, front } = this;
     const role = this.shape[name] ?? assert.fail(`no machine ${name}`);
     const home = await newHome();
     this.#homes.set(name, home);
     if (this.#disks) await onOwnDisk(home);
-    const made = await front.pie(['machines', 'token', '--role', role, '--json']);
-    const { token } = JSON.parse(made.stdout) as { token: string };
+    const created = await front.pie(['machines', 'token', '--role', role, '--json']);
+    const { token } = JSON.parse(created.stdout) as { token: string };
     const [command = '', ...words] = network.on(name);
     const flags = ['--token', token, '--name', name, '--role', role, '--no-start'];
     const bin = path.join(root, 'gateway/cli/bin.js');
@@ -129,29 +129,35 @@ export class Machines implements AsyncDisposable {
     assert.equal(code, 0, stderr);
     const settings = readFileSync(path.join(home, 'pie.toml'), 'utf8');
     assert.ok(settings.includes(network.address(name)), 'the machine finds its own address');
-    this.#starts.set(name, { functions: false, root });
+    this.#startOptions.set(name, { functions: false, root });
     await this.up(name);
   }
 
   /** Starts the first machine, or one that has joined. */
   async up(name: string): Promise<void> {
     const home = this.#homes.get(name) ?? assert.fail(`${name} has not joined`);
-    const start = { root: this.#root, ...this.#starts.get(name), home, keepHome: true, on: this.network.on(name) };
+    const start = {
+      root: this.#root,
+      ...this.#startOptions.get(name),
+      home,
+      keepHome: true,
+      on: this.network.on(name),
+    };
     this.#platforms.set(name, await Platform.start(start));
-    for (const platform of this.#platforms.values()) platform.hosting = this.#hosting();
+    for (const platform of this.#platforms.values()) platform.gpuMachines = this.#gpuMachines();
   }
 
   /** Gives a machine other code, as operators do: drains it, stops it, starts the new code and ends the drain. */
   async upgrade(name: string, root: string): Promise<void> {
-    const isDrained = name !== FRONT;
-    if (isDrained) await this.#told('drain', name, '--wait');
+    const needsDrain = name !== FRONT;
+    if (needsDrain) await this.#runMachinesCommand('drain', name, '--wait');
     assert.equal(await this.platform(name).stop('SIGTERM'), 0, `${name} stops`);
-    this.#starts.set(name, { ...this.#starts.get(name), root });
+    this.#startOptions.set(name, { ...this.#startOptions.get(name), root });
     await this.up(name);
-    if (isDrained) await this.#told('undrain', name);
+    if (needsDrain) await this.#runMachinesCommand('undrain', name);
   }
 
-  async #told(...words: string[]): Promise<void> {
+  async #runMachinesCommand(...words: string[]): Promise<void> {
     const { code, stderr } = await this.front.pie(['machines', ...words]);
     assert.equal(code, 0, stderr);
   }
@@ -161,7 +167,7 @@ export class Machines implements AsyncDisposable {
     return [...this.#platforms.keys()];
   }
 
-  #hosting(): Platform[] {
+  #gpuMachines(): Platform[] {
     return [...this.#platforms].flatMap(([name, platform]) => (this.shape[name] === 'gpu-host' ? [platform] : []));
   }
 
@@ -228,7 +234,7 @@ export class Machines implements AsyncDisposable {
   }
 }
 
-/** Puts a new home onto a small disk of its own. */
+/** Mounts a small disk at a new home and restores the home's link to the artifacts. */
 async function onOwnDisk(home: string): Promise<void> {
   const artifacts = path.join(home, 'artifacts');
   const target = readlinkSync(artifacts);

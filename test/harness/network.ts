@@ -2,14 +2,14 @@ import { execFileSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import os from 'node:os';
 
-/** The range for tests of networks (RFC 2544), which no real network uses. Test files that run at once have parts of it. */
+/** The range for network tests (RFC 2544), which no real network uses. Each concurrent test file uses one /24 network in the range. */
 const RANGE = '198.18';
 /** An address of no machine: frames to it arrive nowhere. */
 const NOWHERE = '02:00:00:00:00:ff';
 
 /**
- * Machines as network namespaces of this one, each with an address and a cable to a common switch, which is a namespace, too. This process
- * has a cable of its own. Needs root and `ip`.
+ * Simulates machines by network namespaces. Each namespace has an address and a cable (a veth pair) to a common switch (a bridge in a namespace
+ * of its own). Another cable links this process to the switch. Needs root and `ip`.
  */
 export class Network implements Disposable {
   readonly #id = `pie${process.pid}`;
@@ -37,8 +37,8 @@ export class Network implements Disposable {
     }
   }
 
-  /** The reason for which this machine has no network namespaces; false where it has them. */
-  static missing(): string | false {
+  /** The reason why this machine cannot make network namespaces; false if it can. */
+  static missingReason(): string | false {
     if (process.getuid?.() !== 0) return 'network namespaces need root';
     const probe = `pie${process.pid}probe`;
     try {
@@ -82,10 +82,10 @@ export class Network implements Disposable {
     ip('-n', this.#space('switch'), 'link', 'set', 'dev', name, 'up');
   }
 
-  /** Loses the frames from one machine to another; frames in the other direction arrive. */
+  /** Drops the frames from one machine to another; frames in the opposite direction arrive. */
   mute(from: string, to: string): void {
-    const where = [this.address(to), 'lladdr', NOWHERE, 'nud', 'permanent', 'dev', 'cable'];
-    ip('-n', this.#space(from), 'neigh', 'replace', ...where);
+    const deadNeighbour = [this.address(to), 'lladdr', NOWHERE, 'nud', 'permanent', 'dev', 'cable'];
+    ip('-n', this.#space(from), 'neigh', 'replace', ...deadNeighbour);
   }
 
   unmute(from: string, to: string): void {
@@ -107,9 +107,11 @@ export class Network implements Disposable {
   }
 }
 
-/** A part of the range in which this machine has no address: test files beside this one have networks, too. */
+/** A /24 network of the range in which this machine has no address: concurrent test files use networks of the range, too. */
 function unusedNet(): string {
-  const taken = Object.values(os.networkInterfaces()).flatMap((all = []) => all.map(({ address }) => address));
+  const taken = Object.values(os.networkInterfaces()).flatMap((addresses = []) =>
+    addresses.map(({ address }) => address),
+  );
   for (;;) {
     const net = `${RANGE}.${randomInt(256)}`;
     if (!taken.some((address) => address.startsWith(`${net}.`))) return net;

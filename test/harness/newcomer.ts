@@ -29,7 +29,7 @@ export function stepsOf(document: string): Steps {
   };
 }
 
-/** A folder in which a newcomer's commands do what they do in the checkout, and which takes the newcomer's files. */
+/** A folder with links to the checkout's entries, so that a newcomer's commands work in it, and with the newcomer's own files. */
 export class NewcomerFolder implements AsyncDisposable {
   readonly path: string;
 

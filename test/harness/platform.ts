@@ -22,7 +22,14 @@ const WAIT_MS = 120_000;
 const PORTS = { first: 20_000, end: 32_768 } as const;
 
 /** One line that `infra/up.ts --json` prints. */
-type Line = { kind: string; name?: string; pid?: number; url?: string; restarted?: boolean; [key: string]: unknown };
+type SupervisorLine = {
+  kind: string;
+  name?: string;
+  pid?: number;
+  url?: string;
+  restarted?: boolean;
+  [key: string]: unknown;
+};
 
 export interface ProgramResult {
   readonly code: number | null;
@@ -39,12 +46,12 @@ export class Platform implements AsyncDisposable {
   readonly #supervisor: ChildProcess;
   readonly #keepHome: boolean;
   readonly #pids = new Map<string, number>();
-  readonly #waiting = new Set<(line: Line) => void>();
+  readonly #lineListeners = new Set<(line: SupervisorLine) => void>();
   readonly #exited: Promise<number | null>;
   #stderr = '';
   apiKey = '';
   /** The machines with this platform's GPU hosts; this one alone unless it is a part of `Machines`. */
-  hosting: readonly Platform[] = [this];
+  gpuMachines: readonly Platform[] = [this];
 
   private constructor(home: string, port: number, options: StartOptions) {
     this.home = home;
@@ -64,8 +71,8 @@ export class Platform implements AsyncDisposable {
       if (!(name in (options.env ?? {}))) delete this.environment[name];
     const functions = options.functions ?? FIRST_FUNCTIONS;
     const flags = functions === false ? ['--no-functions'] : ['--functions', functions.join(',')];
-    const [command = '', ...before] = [...(options.on ?? []), process.execPath];
-    this.#supervisor = spawn(command, [...before, 'infra/up.ts', '--json', ...flags], {
+    const [command = '', ...leadingWords] = [...(options.on ?? []), process.execPath];
+    this.#supervisor = spawn(command, [...leadingWords, 'infra/up.ts', '--json', ...flags], {
       cwd: this.#root,
       // The platform ends with this process, however this process ends.
       env: { ...this.environment, [LIFELINE_VARIABLE]: 'stdin' },
@@ -78,10 +85,10 @@ export class Platform implements AsyncDisposable {
     });
     if (this.#supervisor.stdout === null) throw new Error('no output');
     readline.createInterface({ input: this.#supervisor.stdout }).on('line', (text) => {
-      const line = JSON.parse(text) as Line;
+      const line = JSON.parse(text) as SupervisorLine;
       if (line.kind === 'ready' && line.name !== undefined && line.pid !== undefined)
         this.#pids.set(line.name, line.pid);
-      for (const take of this.#waiting) take(line);
+      for (const take of this.#lineListeners) take(line);
     });
   }
 
@@ -128,15 +135,15 @@ export class Platform implements AsyncDisposable {
     return this.#pids;
   }
 
-  /** The supervisor's next line for which `fits` returns true. */
-  event(fits: (line: Line) => boolean, timeoutMs = WAIT_MS): Promise<Line> {
+  /** The supervisor's next line for which `matches` returns true. */
+  event(matches: (line: SupervisorLine) => boolean, timeoutMs = WAIT_MS): Promise<SupervisorLine> {
     return new Promise((resolve, reject) => {
       const end = () => {
         clearTimeout(timer);
-        this.#waiting.delete(take);
+        this.#lineListeners.delete(take);
       };
-      const take = (line: Line) => {
-        if (!fits(line)) return;
+      const take = (line: SupervisorLine) => {
+        if (!matches(line)) return;
         end();
         resolve(line);
       };
@@ -148,11 +155,11 @@ export class Platform implements AsyncDisposable {
         end();
         reject(new Error(`the supervisor ended with ${code}. ${this.#stderr}`));
       });
-      this.#waiting.add(take);
+      this.#lineListeners.add(take);
     });
   }
 
-  restarted(name: string): Promise<Line> {
+  restarted(name: string): Promise<SupervisorLine> {
     return this.event((line) => line.kind === 'ready' && line.name === name && line.restarted === true);
   }
 
@@ -175,7 +182,7 @@ export class Platform implements AsyncDisposable {
     });
   }
 
-  /** Sends Ctrl-C and returns the exit code. */
+  /** Sends a signal, that of Ctrl-C by default, and returns the exit code. */
   async stop(signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
     this.#supervisor.kill(signal);
     return await this.#exited;
@@ -270,10 +277,14 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Polls `holds` until it returns true. @throws Error after `timeoutMs` */
-export async function until(what: string, holds: () => boolean | Promise<boolean>, timeoutMs = WAIT_MS): Promise<void> {
+/** Polls `isTrue` until it returns true. @throws Error after `timeoutMs` */
+export async function until(
+  what: string,
+  isTrue: () => boolean | Promise<boolean>,
+  timeoutMs = WAIT_MS,
+): Promise<void> {
   const end = performance.now() + timeoutMs;
-  while (!(await holds())) {
+  while (!(await isTrue())) {
     if (performance.now() > end) throw new Error(`${what}: not within ${timeoutMs} ms`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

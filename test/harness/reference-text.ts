@@ -6,12 +6,12 @@ import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { range, run, sequence, wholeVocabulary } from '#gpu-host/backends/testing/scenario.ts';
 import { tinyModel } from './functions.ts';
 
-/** Ids of the tiny model before those of the bytes. */
-const BYTES_FROM = 3;
+/** The tiny model's token id for byte 0; each byte has a token. */
+const FIRST_BYTE_ID = 3;
 const BEGIN = 1;
 
-/** Tokens of a text of the tiny model, after the token that begins it. */
-export const tinyTokens = (text: string): number[] => [BEGIN, ...Buffer.from(text).map((byte) => byte + BYTES_FROM)];
+/** The tiny model's tokens of a text, with the begin-of-text token in front. */
+export const tinyTokens = (text: string): number[] => [BEGIN, ...Buffer.from(text).map((byte) => byte + FIRST_BYTE_ID)];
 
 /** Logarithm of each token's probability. */
 export type Row = Float32Array;
@@ -42,23 +42,23 @@ export class ReferenceText implements AsyncDisposable {
     );
   }
 
-  /** Number of tokens held. */
+  /** Number of tokens whose keys and values are present. */
   get length(): number {
     return this.#length;
   }
 
-  /** Computes tokens after those held; returns a row of log-probabilities for each. */
+  /** Computes tokens after the present ones; returns a row of log-probabilities for each new token. */
   async add(tokens: readonly number[]): Promise<Row[]> {
     const { config } = this.#backend;
     const context = range(0, this.#length);
     const writes = range(this.#length, this.#length + tokens.length);
     const output = wholeVocabulary(config, tokens.length);
-    const [found] = await run(this.#backend, sequence(config, Uint32Array.from(tokens), { context, writes, output }));
+    const [rows] = await run(this.#backend, sequence(config, Uint32Array.from(tokens), { context, writes, output }));
     this.#length += tokens.length;
-    return tokens.map((_, i) => found!.subarray(i * config.vocabularySize, (i + 1) * config.vocabularySize));
+    return tokens.map((_, i) => rows!.subarray(i * config.vocabularySize, (i + 1) * config.vocabularySize));
   }
 
-  /** Keeps only the held tokens at `indices`. They move up to close the gaps, and their keys are rotated to the new positions. */
+  /** Keeps only the tokens at `indices`. These tokens move up to close the gaps, and their keys are rotated to the new positions. */
   keep(indices: readonly number[]): void {
     const shifts = Int32Array.from(indices, (index, i) => i - index);
     this.#backend.copySlots(Uint32Array.from(indices), range(0, indices.length), shifts);
@@ -71,22 +71,22 @@ export class ReferenceText implements AsyncDisposable {
   }
 }
 
-export interface Read {
+export interface WindowedRead {
   readonly perplexity: number;
   readonly written: readonly number[];
   /** Visible tokens at the end, including the last one, which is not computed. */
-  readonly held: readonly number[];
+  readonly visible: readonly number[];
 }
 
-/** Reads a text with its first and last tokens in sight, and continues it greedily. The window moves after `slack` tokens past it. */
+/** Reads a text, then continues it greedily. Above `sink + window + slack` visible tokens, drops all between the sink and the window. */
 export async function readWindowed(
   text: string,
   bounds: { readonly sink: number; readonly window: number; readonly slack: number; readonly maxTokens: number },
-): Promise<Read> {
+): Promise<WindowedRead> {
   const { sink, window, slack, maxTokens } = bounds;
   await using reference = await ReferenceText.open();
   const tokens = tinyTokens(text);
-  let held: number[] = [];
+  let visible: number[] = [];
   let surprise = 0;
   let row: Row | undefined;
   const written: number[] = [];
@@ -94,15 +94,15 @@ export async function readWindowed(
     const token = tokens[i] ?? likeliest(row!);
     if (i >= tokens.length) written.push(token);
     else if (row) surprise -= row[token]!;
-    held.push(token);
+    visible.push(token);
     if (written.length === maxTokens) break;
-    if (held.length > sink + window + slack) {
-      const isKept = (at: number) => at < sink || at >= held.length - window;
+    if (visible.length > sink + window + slack) {
+      const isKept = (at: number) => at < sink || at >= visible.length - window;
       // The last token is not computed yet.
-      reference.keep([...Array(held.length - 1).keys()].filter(isKept));
-      held = held.filter((_, at) => isKept(at));
+      reference.keep([...Array(visible.length - 1).keys()].filter(isKept));
+      visible = visible.filter((_, at) => isKept(at));
     }
     [row] = await reference.add([token]);
   }
-  return { perplexity: Math.exp(surprise / (tokens.length - 1)), written, held };
+  return { perplexity: Math.exp(surprise / (tokens.length - 1)), written, visible };
 }

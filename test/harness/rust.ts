@@ -15,9 +15,9 @@ export async function noRustc(): Promise<string | false> {
 }
 
 /**
- * Lets this process run a shell script in place of rustc, which lies in a new folder `bin` of `folder`.
+ * Makes this process find a shell script in place of rustc. The script lies in a new folder `bin` of `folder`.
  * @param scriptOf makes the script from the path of rustc
- * @returns a function that lets it run rustc again
+ * @returns a function that restores the search path
  */
 export async function replaceRustc(folder: string, scriptOf: (rustc: string) => string): Promise<() => void> {
   const { PATH } = process.env;

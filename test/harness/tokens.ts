@@ -5,8 +5,8 @@ import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 export interface TokenCounter {
   /** Tokens of a text at the beginning of a context, the begin-of-text token included. */
   begin(text: string): number;
-  /** Tokens of texts that continue a context, each filled in or forced separately. */
-  more(...texts: readonly string[]): number;
+  /** Tokens of texts that continue a context; the guest encodes each text separately, to fill it in or to force it. */
+  continuing(...texts: readonly string[]): number;
 }
 
 /** Counts tokens independently of the platform, so that a test knows how many tokens the platform had to compute. */
@@ -16,6 +16,6 @@ export async function tokenCounter(model: string): Promise<TokenCounter> {
   const line = encode('\n').length;
   return {
     begin: (text) => encode(text).length + (special.bos === null ? 0 : 1),
-    more: (...texts) => texts.reduce((sum, text) => sum + encode(`\n${text}`).length - line, 0),
+    continuing: (...texts) => texts.reduce((sum, text) => sum + encode(`\n${text}`).length - line, 0),
   };
 }

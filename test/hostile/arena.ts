@@ -4,7 +4,7 @@ import { readEvents, terminal } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
 import type { Attack, End } from './attack.ts';
-import { Canary, type CanaryOptions, type Heard } from './canary.ts';
+import { Canary, type CanaryOptions, type StoryTimes } from './canary.ts';
 import { attackBytes } from './guest.ts';
 import { type Holdings, holdings, leftBehind } from './left-behind.ts';
 
@@ -16,7 +16,7 @@ const CONFIG = '[[model]]\nname = "stories15m"\n\n[[model]]\nname = "minimind2-s
 const DEADLINE_MS = 75_000;
 
 /** The members of an attack that the arena uses. */
-export type Deed = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'wallMs' | 'invocations'>;
+export type RunnableAttack = Pick<Attack, 'name' | 'source' | 'manifest' | 'input' | 'wallMs' | 'invocations'>;
 
 /** Outcome of an attack. */
 export interface Report {
@@ -25,7 +25,7 @@ export interface Report {
   /** The text of the first error, for people. */
   readonly message: string;
   /** Times of the canary's stories, from the deploy of the attack to the end of the first whole story after it. */
-  readonly canary: Heard;
+  readonly canary: StoryTimes;
 }
 
 /** A whole platform, a canary that streams on it, and an attacking tenant with a key to deploy and invoke. */
@@ -34,13 +34,13 @@ export class Arena implements AsyncDisposable {
   readonly #canary: Canary;
   readonly #attacker: TenantClient;
   readonly #pids: string;
-  readonly #before: Holdings;
+  readonly #holdingsBefore: Holdings;
 
   private constructor(platform: Platform, canary: Canary, attacker: TenantClient, before: Holdings) {
     this.platform = platform;
     this.#canary = canary;
     this.#attacker = attacker;
-    this.#before = before;
+    this.#holdingsBefore = before;
     this.#pids = String(platform.pids());
   }
 
@@ -62,16 +62,16 @@ export class Arena implements AsyncDisposable {
    *
    * @throws Error that describes the harm to the canary or the platform; the arena is unusable afterwards
    */
-  async attack({ name, source, manifest, input, wallMs, invocations = 1 }: Deed): Promise<Report> {
-    const from = performance.now();
+  async attack({ name, source, manifest, input, wallMs, invocations = 1 }: RunnableAttack): Promise<Report> {
+    const startedAt = performance.now();
     const bytes = await attackBytes(source());
     const client = new PieClient({ url: this.platform.url, apiKey: this.#attacker.apiKey });
     const ends = new Set<End>();
     let message = '';
     const limits = { ...LIMITS, ...manifest?.limits, ...(wallMs !== undefined && { wallMs }) };
     try {
-      const wanted = { name, ...manifest, limits };
-      await client.deploy(wanted, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
+      const deployed = { name, ...manifest, limits };
+      await client.deploy(deployed, new Uint8Array(bytes), { signal: AbortSignal.timeout(DEADLINE_MS) });
     } catch (error) {
       if (!(error instanceof PieError)) throw error;
       ends.add(`refused ${error.code}`);
@@ -86,21 +86,21 @@ export class Arena implements AsyncDisposable {
       }
       await client.removeFunction(name, { now: true });
     }
-    const canary = await this.#canary.listen(1, from);
+    const canary = await this.#canary.listen(1, startedAt);
     const pids = String(this.platform.pids());
     if (pids !== this.#pids) throw new Error(`a process of the platform was started again: ${this.#pids} to ${pids}`);
     return { ends: [...ends], message, canary };
   }
 
   /** Measures the canary's next stories, without an attack. */
-  alone(stories: number): Promise<Heard> {
+  measureAlone(stories: number): Promise<StoryTimes> {
     return this.#canary.listen(stories);
   }
 
   /** Describes what the attacks left behind. Stops the canary first. */
   async leftBehind(): Promise<string[]> {
     await this.#canary.stop();
-    return leftBehind(this.platform, this.#before);
+    return leftBehind(this.platform, this.#holdingsBefore);
   }
 
   async #invoke(name: string, input: unknown): Promise<{ code: string; message: string }> {

@@ -19,7 +19,7 @@ export interface CanaryOptions {
 }
 
 /** Times of some stories, in milliseconds. */
-export interface Heard {
+export interface StoryTimes {
   /** From the request to the first token: the median. */
   readonly startMs: number;
   /** From the first token to the result, divided by the tokens after the first: the median, and that of the slowest story. */
@@ -27,28 +27,28 @@ export interface Heard {
   readonly slowestTokenMs: number;
 }
 
-/** One invocation of the canary. */
-interface Telling {
+/** Times of one story, in milliseconds. */
+interface StoryTiming {
   readonly startedAt: number;
   readonly endedAt: number;
   readonly startMs: number;
   readonly tokenMs: number;
 }
 
-/** A tenant that streams the same story again and again and compares each one with the story that it received alone. */
+/** A tenant that streams the same story again and again, and compares each with the story that it received before any attack. */
 export class Canary {
   readonly #client: TenantClient;
   readonly #expected: string;
-  readonly #tellings: Telling[] = [];
+  readonly #timings: StoryTiming[] = [];
   readonly #listeners: (() => void)[] = [];
   readonly #tokens: number;
   readonly #restMs: number;
-  #resting = new AbortController();
+  #restEnd = new AbortController();
   /** Number of calls of `listen` under way; a canary that is listened to does not rest. */
   #listening = 0;
   #problem: Error | null = null;
-  #stopped = false;
-  #singing: Promise<void> = Promise.resolve();
+  #isStopped = false;
+  #streaming: Promise<void> = Promise.resolve();
 
   private constructor(client: TenantClient, expected: string, { tokens, restMs }: Required<CanaryOptions>) {
     this.#client = client;
@@ -65,9 +65,9 @@ export class Canary {
   ): Promise<Canary> {
     const { apiKey } = client;
     await deploySource(platform, path.join(ROOT, 'functions', FUNCTION), { apiKey });
-    const { story: expected } = await tell(client, tokens);
+    const { story: expected } = await streamStory(client, tokens);
     const canary = new Canary(client, expected, { tokens, restMs });
-    canary.#singing = canary.#sing();
+    canary.#streaming = canary.#streamStories();
     return canary;
   }
 
@@ -77,19 +77,19 @@ export class Canary {
    * @param from a time of `performance.now()`; the result covers the stories that ended after it
    * @throws Error when a story differed, failed, or missed its deadline
    */
-  async listen(stories: number, from = performance.now()): Promise<Heard> {
+  async listen(stories: number, from = performance.now()): Promise<StoryTimes> {
     const now = performance.now();
     this.#listening++;
     this.wake();
-    while (!this.#problem && this.#tellings.filter(({ startedAt }) => startedAt >= now).length < stories) {
+    while (!this.#problem && this.#timings.filter(({ startedAt }) => startedAt >= now).length < stories) {
       await new Promise<void>((resolve) => this.#listeners.push(resolve));
     }
     this.#listening--;
     if (this.#problem) throw this.#problem;
-    const heard = this.#tellings.filter(({ endedAt }) => endedAt >= from);
-    const times = heard.map(({ tokenMs }) => tokenMs);
+    const covered = this.#timings.filter(({ endedAt }) => endedAt >= from);
+    const times = covered.map(({ tokenMs }) => tokenMs);
     return {
-      startMs: median(heard.map(({ startMs }) => startMs)),
+      startMs: median(covered.map(({ startMs }) => startMs)),
       tokenMs: median(times),
       slowestTokenMs: Math.max(...times),
     };
@@ -97,27 +97,27 @@ export class Canary {
 
   /** Ends a rest under way: the next story begins now. */
   wake(): void {
-    this.#resting.abort();
-    this.#resting = new AbortController();
+    this.#restEnd.abort();
+    this.#restEnd = new AbortController();
   }
 
   /** Stops after the story under way. */
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#isStopped = true;
     this.wake();
-    await this.#singing;
+    await this.#streaming;
   }
 
-  async #sing(): Promise<void> {
+  async #streamStories(): Promise<void> {
     try {
-      while (!this.#stopped) {
-        const { story, ...telling } = await tell(this.#client, this.#tokens);
+      while (!this.#isStopped) {
+        const { story, ...timing } = await streamStory(this.#client, this.#tokens);
         if (story !== this.#expected) throw new Error(`the canary told ${story}; alone it tells ${this.#expected}`);
-        this.#tellings.push(telling);
+        this.#timings.push(timing);
         for (const listener of this.#listeners.splice(0)) listener();
         // The sleep rejects only when `wake` ends it.
         if (this.#restMs > 0 && this.#listening === 0)
-          await sleep(this.#restMs, undefined, { signal: this.#resting.signal }).catch(() => undefined);
+          await sleep(this.#restMs, undefined, { signal: this.#restEnd.signal }).catch(() => undefined);
       }
     } catch (cause) {
       this.#problem = cause instanceof Error ? cause : new Error(String(cause));
@@ -126,7 +126,7 @@ export class Canary {
   }
 }
 
-async function tell(client: TenantClient, tokens: number): Promise<Telling & { readonly story: string }> {
+async function streamStory(client: TenantClient, tokens: number): Promise<StoryTiming & { readonly story: string }> {
   const startedAt = performance.now();
   let firstAt = 0;
   const onEvent = ({ event }: StreamEvent) => {

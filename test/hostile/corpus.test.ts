@@ -20,7 +20,7 @@ test('each class has attacks in the quick part', () => {
 });
 
 test('each attack is valid WebAssembly', async () => {
-  // `hostile.test.ts` assembles the others.
+  // `hostile.test.ts` assembles the quick attacks.
   for (const { name, source } of CORPUS.filter((attack) => !QUICK.some(({ name }) => name === attack.name))) {
     await attackBytes(source()).catch((error) => assert.fail(`${name}: ${error.message}`));
   }

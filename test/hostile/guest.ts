@@ -35,7 +35,7 @@ export const AT = {
   chatModel: 96,
   /** Host functions may write their results here. */
   scratch: 256,
-  /** Ends the guest's own part; allocations begin here. */
+  /** `cabi_realloc` allocates from here on. */
   heap: 65_536,
 } as const;
 const MODEL = 'stories15m';
@@ -51,7 +51,7 @@ export const RETURN = `(call $return (i32.const 0) (i32.const ${AT.answer}) (i32
 export const DONE = `${RETURN} (i32.const 0)`;
 /** Never ends. */
 export const forever = (body = ''): string => `(loop $forever ${body} (br $forever)) (unreachable)`;
-/** Counts $i to `count`. */
+/** Runs `body` with $i from 0 to `count - 1`. */
 export const times = (count: number, body: string): string =>
   `(local.set $i (i32.const 0)) (loop $times ${body}
     (br_if $times (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const ${count}))))`;
@@ -83,10 +83,10 @@ function guestText(guest: GuestText): string {
     (local $i i32) ${guest.realloc ?? BUMP})
   ${guest.fields ?? ''}
   ${guest.start === undefined ? '' : `(func $start (local $i i32) (local $j i32) ${guest.start}) (start $start)`}
-  ${guest.entry ?? ENTRY(guest)})`;
+  ${guest.entry ?? entryText(guest)})`;
 }
 
-const ENTRY = ({ run, callback }: GuestText): string => `
+const entryText = ({ run, callback }: GuestText): string => `
   (func $run (export "[async-lift]run") (param $at i32) (param $length i32) (result i32) (local $i i32) (local $j i32) ${run})
   (func $callback (export "[callback][async-lift]run") (param $event i32) (param $handle i32) (param $value i32) (result i32)
     (local $i i32) ${callback ?? DONE})`;

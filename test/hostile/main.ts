@@ -4,7 +4,7 @@ import cliProgress from 'cli-progress';
 import { readArguments, refuseArguments } from '#infra/arguments.ts';
 import { Arena, type Report } from './arena.ts';
 import { type Attack, CLASSES } from './attack.ts';
-import type { Heard } from './canary.ts';
+import type { StoryTimes } from './canary.ts';
 import { CORPUS } from './corpus/index.ts';
 
 const USAGE = `Usage: npm run hostile -- [options]
@@ -22,7 +22,7 @@ To show the machine's own share of that, it begins with the canary beside one an
 It exits with 1 when an attack harmed the platform or another tenant, ended in another way than expected, or left something behind.
 `;
 
-/** Stories of the canary alone before each attack, with which those beside the attack are compared: a machine's speed changes within a run. */
+/** Stories that the canary streams alone before each attack, for comparison with those beside it: a machine's speed changes within a run. */
 const STORIES_ALONE = 8;
 /** The report lists an attack from this ratio on: the canary's median time per token beside the attack, over that alone. */
 const SLOWED = 1.1;
@@ -54,8 +54,8 @@ async function run(chosen: readonly Attack[]): Promise<number> {
     notTTYSchedule: 10_000,
   });
   const failures: string[] = [];
-  const held: Record<string, number> = {};
-  /** Times beside an attack over those alone. */
+  const endCounts: Record<string, number> = {};
+  /** Ratios of the canary's times beside an attack to its times alone. */
   const canaries: { name: string; overAlone: number; slowestOverAlone: number; startOverAlone: number }[] = [];
   let arena = await Arena.start();
   const besideProcesses = [await besideSpinning(arena, 1), await besideSpinning(arena, 2)];
@@ -63,12 +63,12 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   for (const attack of chosen) {
     bar.update({ name: attack.name });
     try {
-      const alone = await arena.alone(STORIES_ALONE);
+      const alone = await arena.measureAlone(STORIES_ALONE);
       const from = performance.now();
       const report = await arena.attack(attack);
-      const wrong = report.ends.filter((end) => !attack.ends.includes(end));
-      if (wrong.length > 0) failures.push(`${attack.name}: ${wrong.join(', ')} (${report.message})`);
-      for (const end of report.ends) held[end] = (held[end] ?? 0) + 1;
+      const unexpectedEnds = report.ends.filter((end) => !attack.ends.includes(end));
+      if (unexpectedEnds.length > 0) failures.push(`${attack.name}: ${unexpectedEnds.join(', ')} (${report.message})`);
+      for (const end of report.ends) endCounts[end] = (endCounts[end] ?? 0) + 1;
       const { tokenMs, slowestTokenMs, startMs } = report.canary;
       canaries.push({
         name: attack.name,
@@ -76,7 +76,8 @@ async function run(chosen: readonly Attack[]): Promise<number> {
         slowestOverAlone: slowestTokenMs / alone.tokenMs,
         startOverAlone: startMs / alone.startMs,
       });
-      if (values.verbose) console.log(lineOf(attack, report, alone, wrong.length > 0, performance.now() - from));
+      if (values.verbose)
+        console.log(lineOf(attack, report, alone, unexpectedEnds.length > 0, performance.now() - from));
     } catch (error) {
       failures.push(`${attack.name}: ${error instanceof Error ? error.message : String(error)}`);
       if (values.verbose) console.log(`HARM ${failures.at(-1)}`);
@@ -91,26 +92,26 @@ async function run(chosen: readonly Attack[]): Promise<number> {
   const slowed = canaries.filter(({ overAlone }) => overAlone > SLOWED).sort((a, b) => b.overAlone - a.overAlone);
   const longest = canaries.toSorted((a, b) => b.slowestOverAlone - a.slowestOverAlone).slice(0, 5);
   console.log(
-    JSON.stringify({ attacks: chosen.length, ends: held, besideProcesses, slowed, longest, failures }, null, 2),
+    JSON.stringify({ attacks: chosen.length, ends: endCounts, besideProcesses, slowed, longest, failures }, null, 2),
   );
   return failures.length === 0 ? 0 : 1;
 }
 
-/** The canary's median time per token beside `count` processes that compute, each in its own session like the platform's, over that alone. */
+/** Ratio of the canary's median time per token beside `count` spinning processes, each in its own session like the platform's, to that alone. */
 async function besideSpinning(arena: Arena, count: number): Promise<number> {
-  const alone = await arena.alone(STORIES_ALONE * 2);
+  const alone = await arena.measureAlone(STORIES_ALONE * 2);
   const spinning = Array.from({ length: count }, () =>
     spawn(process.execPath, ['-e', 'for (;;);'], { detached: true, stdio: 'ignore' }),
   );
   try {
-    return (await arena.alone(STORIES_ALONE * 2)).tokenMs / alone.tokenMs;
+    return (await arena.measureAlone(STORIES_ALONE * 2)).tokenMs / alone.tokenMs;
   } finally {
     for (const child of spinning) child.kill('SIGKILL');
   }
 }
 
-function lineOf(attack: Attack, { ends, message, canary }: Report, alone: Heard, wrong: boolean, ms: number) {
+function lineOf(attack: Attack, { ends, message, canary }: Report, alone: StoryTimes, isWrong: boolean, ms: number) {
   const tokens = `${alone.tokenMs.toFixed(2)} → ${canary.tokenMs.toFixed(2)}, at most ${canary.slowestTokenMs.toFixed(2)} ms a token`;
   const times = `${tokens}, first ${alone.startMs.toFixed(0)} → ${canary.startMs.toFixed(0)} ms`;
-  return `${wrong ? 'WRONG' : 'held '} ${attack.name}: ${ends.join(', ')} [${Math.round(ms)} ms; canary ${times}] ${message.slice(0, 160)}`;
+  return `${isWrong ? 'WRONG' : 'held '} ${attack.name}: ${ends.join(', ')} [${Math.round(ms)} ms; canary ${times}] ${message.slice(0, 160)}`;
 }

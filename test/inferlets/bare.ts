@@ -1,4 +1,4 @@
-/** For guests that use the bare WIT imports. */
+/** Helpers of guests that use the bare WIT imports. */
 
 export const GREEDY = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 

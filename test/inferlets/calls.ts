@@ -1,4 +1,4 @@
-/** One handler call many times, for `pie bench calls`: sends a message when ready, waits for the client's message, and reports its clock. */
+/** Makes one handler call many times for `pie bench calls`. Sends a message when ready, waits for the client's, and reports start and duration. */
 import { allocateEmbeds, freeEmbeds } from 'pie:inferlet/allocate@0.1.0';
 import { forward } from 'pie:inferlet/forward@0.1.0';
 import { step } from 'pie:inferlet/fused@0.1.0';
@@ -20,7 +20,7 @@ interface Input {
 const PAIRS = 32;
 
 /** Model and memory that the calls use. */
-interface Held {
+interface CallContext {
   readonly model: string;
   readonly queue: Queue;
   readonly embeds: readonly number[];
@@ -28,18 +28,18 @@ interface Held {
 
 const CALLS = {
   random: () => void random(),
-  tokenize: ({ model }: Held) => void tokenize(model, 'bird', false),
-  async allocate({ queue }: Held, index: number) {
+  tokenize: ({ model }: CallContext) => void tokenize(model, 'bird', false),
+  async allocate({ queue }: CallContext, index: number) {
     freeEmbeds(queue, allocateEmbeds(queue, 1));
     if (index % PAIRS === 0) unwrap(await queue.synchronize().read());
   },
   store: async () => void unwrap(await get('absent').read()),
-  synchronize: async ({ queue }: Held) => void unwrap(await queue.synchronize().read()),
-  async step({ queue }: Held) {
+  synchronize: async ({ queue }: CallContext) => void unwrap(await queue.synchronize().read()),
+  async step({ queue }: CallContext) {
     const request = { tokens: [5], positions: [0], inPages: [], outPages: [], mask: undefined, rows: 1 };
     unwrap(await step(queue, { ...request, output: { tag: 'sample', val: GREEDY } }).read());
   },
-  async split({ queue, embeds: [input = 0, output = 0] }: Held) {
+  async split({ queue, embeds: [input = 0, output = 0] }: CallContext) {
     embedText(queue, [5], [0], [input]);
     forward(queue, [], [input], [], [output], undefined);
     unwrap(await nextDistribution(queue, output, 1).read());
@@ -50,17 +50,17 @@ export async function run(input: string): Promise<string> {
   const { call, times } = JSON.parse(input) as Input;
   const model = models()[0]?.name ?? '';
   const queue = new Queue(model);
-  const held = { model, queue, embeds: [...allocateEmbeds(queue, 2)] };
+  const context = { model, queue, embeds: [...allocateEmbeds(queue, 2)] };
   unwrap(await queue.synchronize().read());
-  const once = CALLS[call];
-  await once(held, 0);
+  const makeCall = CALLS[call];
+  await makeCall(context, 0);
   send({ tag: 'text', val: 'ready' });
   unwrap(await receive().read());
   const startedAt = Number(now());
   for (let i = 1; i <= times; i++) {
     // A call that returns at once must not pay for a wait.
-    const done = once(held, i);
-    if (done) await done;
+    const pending = makeCall(context, i);
+    if (pending) await pending;
   }
   return JSON.stringify({ startedAt, elapsedMs: Number(now()) - startedAt });
 }

@@ -19,8 +19,8 @@ export async function run(input: string): Promise<string> {
   const { way, context, steps } = JSON.parse(input) as { way: Way; context: number; steps: number };
   const queue = new Queue(models()[0]?.name ?? '');
   // A typed array crosses the boundary in one copy.
-  const most = way === 'paged' ? context : context + steps + 1;
-  const pages = Uint32Array.from(allocatePages(queue, Math.ceil(most / pageSize(queue))));
+  const tokenCapacity = way === 'paged' ? context : context + steps + 1;
+  const pages = Uint32Array.from(allocatePages(queue, Math.ceil(tokenCapacity / pageSize(queue))));
   const prompt = Array.from({ length: context }, (_, i) => (i === 0 ? 1 : 300 + ((i * 37) % 20_000)));
   const filled = await step(queue, {
     tokens: prompt,
@@ -80,20 +80,20 @@ const decode: Record<Way, Decode> = {
     return tokens;
   },
 
-  /** As `fused`, but with page after page, as the library does: the filled ones to read, and the one to write. */
+  /** As `fused`, but allocates page by page as the library does, and passes only the filled pages to read and one page to write. */
   async paged(queue, pages, first, context, steps) {
     const size = pageSize(queue);
-    const held = [...pages];
+    const allPages = [...pages];
     const tokens: number[] = [];
     let token = first;
     for (let position = context; position < context + steps; position++) {
       const at = Math.floor(position / size);
-      if (at === held.length) held.push(...allocatePages(queue, 1));
+      if (at === allPages.length) allPages.push(...allocatePages(queue, 1));
       const result = await step(queue, {
         tokens: [token],
         positions: [position],
-        inPages: Uint32Array.from(held.slice(0, Math.ceil(position / size))),
-        outPages: Uint32Array.from(held.slice(at, at + 1)),
+        inPages: Uint32Array.from(allPages.slice(0, Math.ceil(position / size))),
+        outPages: Uint32Array.from(allPages.slice(at, at + 1)),
         mask: undefined,
         rows: 1,
         output: { tag: 'sample', val: GREEDY },

@@ -22,30 +22,30 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
     tokens.map((_, i) => i),
     embeds,
   );
-  const used = pages.slice(0, Math.ceil(split / pageSize));
-  if (split > 0) forward.forward(queue, [], embeds.slice(0, split), used, [], undefined);
+  const cachedPages = pages.slice(0, Math.ceil(split / pageSize));
+  if (split > 0) forward.forward(queue, [], embeds.slice(0, split), cachedPages, [], undefined);
   const rest = embeds.slice(split);
-  const scores = await settle(introspect.forwardScores(queue, used, rest, pages, [], undefined));
+  const scores = await settle(introspect.forwardScores(queue, cachedPages, rest, pages, [], undefined));
 
   using context = new Context();
   context.fill(tokens);
   const best = await context.nextDistribution(5);
-  const every = await logProbabilities(
+  const allLogProbabilities = await logProbabilities(
     context,
     Array.from({ length: vocabularySize }, (_, token) => token),
   );
   return {
     traits,
     inputs: rest.length,
-    slots: used.length * pageSize,
+    slots: cachedPages.length * pageSize,
     scores,
     best: { tokens: Array.from(best.tokens), logProbabilities: Array.from(best.logProbabilities) },
     same: await logProbabilities(context, best.tokens),
     /** 1 when the values are log-probabilities. */
-    mass: every.reduce((sum, value) => sum + Math.exp(value), 0),
+    mass: allLogProbabilities.reduce((sum, value) => sum + Math.exp(value), 0),
     entropy: await entropy(context),
     /** Expected entropy. */
-    entropyByHand: every.reduce((sum, value) => sum - value * Math.exp(value), 0),
+    entropyByHand: allLogProbabilities.reduce((sum, value) => sum - value * Math.exp(value), 0),
     stateLength: (await state(context)).length,
   };
 });

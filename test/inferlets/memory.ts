@@ -4,8 +4,8 @@ import { defineInferlet, receive, send } from '@pie/inferlet';
 const MIB = 1024 * 1024;
 
 export const run = defineInferlet(async ({ mb }: { mb: number }) => {
-  const held = new Uint8Array(mb * MIB).fill(1);
+  const block = new Uint8Array(mb * MIB).fill(1);
   await send('holding');
   await receive();
-  return held[held.length - 1];
+  return block[block.length - 1];
 });

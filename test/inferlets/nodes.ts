@@ -1,4 +1,4 @@
-/** A workflow whose nodes the waterfall shows, and spans of its own; for the end-to-end test of the waterfall. */
+/** Runs a workflow or a program, or records spans without either; for the end-to-end test of the waterfall, which shows nodes and spans. */
 import { defineInferlet, recordSpan, send, sleep } from '@pie/inferlet';
 import { program, workflow } from '@pie/inferlet/workflow';
 

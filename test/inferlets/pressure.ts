@@ -18,11 +18,11 @@ const CHUNK = 256;
 export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt = 'Once upon a time' }: Input) => {
   const { name, pageSize, vocabularySize, contextLength } = model();
   using queue = new Queue(name);
-  const held = pages > 0 ? allocate.allocatePages(queue, pages) : [];
+  const filledPages = pages > 0 ? allocate.allocatePages(queue, pages) : [];
   // Each group of pages is a separate text, so that no text exceeds the model's context.
   const pagesOfText = Math.max(1, Math.floor(Math.min(CHUNK, contextLength) / pageSize));
   for (let first = 0; first < pages; first += pagesOfText) {
-    const outPages = held.slice(first, first + pagesOfText);
+    const outPages = filledPages.slice(first, first + pagesOfText);
     const positions = Array.from({ length: outPages.length * pageSize }, (_, i) => i);
     const filler = positions.map((i) => (i * 31 + first * 7 + 5) % vocabularySize);
     const request = { tokens: filler, positions, inPages: [], outPages, rows: 0, output: { tag: 'none' } } as const;
@@ -31,20 +31,20 @@ export const run = defineInferlet(async ({ pages, tokens, hold = false, prompt =
   using context = new Context();
   context.fill(prompt);
   const before = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
-  const probe = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
+  const probe = filledPages.length > 0 ? await probePage(queue, filledPages.slice(0, 1), pageSize) : [];
   if (hold) {
     await send('holding');
     await receive();
   }
   const after = await context.generate({ maxTokens: tokens, ignoreEos: true }).collect();
   // The pages must hold the same content as before the wait; other sequences in a batch change only the rounding.
-  const again = held.length > 0 ? await look(queue, held.slice(0, 1), pageSize) : [];
-  const change = Math.max(0, ...probe.map((value, i) => Math.abs(value - (again[i] ?? Number.POSITIVE_INFINITY))));
-  return { tokens: [...before.tokens, ...after.tokens], change, pages: held.length };
+  const probeAfter = filledPages.length > 0 ? await probePage(queue, filledPages.slice(0, 1), pageSize) : [];
+  const change = Math.max(0, ...probe.map((value, i) => Math.abs(value - (probeAfter[i] ?? Number.POSITIVE_INFINITY))));
+  return { tokens: [...before.tokens, ...after.tokens], change, pages: filledPages.length };
 });
 
 /** Probes a page: log-probabilities after a token that attends to it. */
-async function look(queue: Queue, inPages: readonly number[], pageSize: number): Promise<number[]> {
+async function probePage(queue: Queue, inPages: readonly number[], pageSize: number): Promise<number[]> {
   const output = { tag: 'distributions', val: 8 } as const;
   const request = { tokens: [1], positions: [pageSize], inPages, outPages: [], rows: 1, output };
   const { distributions } = await settle(fused.step(queue, request));

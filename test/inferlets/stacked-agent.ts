@@ -17,25 +17,25 @@ import { observed } from '../bench/agents/task.ts';
 const SAVED = 'stacked-agent/system';
 
 export const run = defineInferlet(async ({ question, turns, model, tool, on }: StackedInput) => {
-  const does = (step: StackedInput['on'][number]) => on.includes(step);
+  const isOn = (step: StackedInput['on'][number]) => on.includes(step);
   const callTool = async (step: number): Promise<string> => {
     using response = await fetch(tool, { json: { step } });
     return await response.text();
   };
   const formatTokens = [OPEN, CLOSE].reduce((sum, text) => sum + tokenizeContinuation(text, { model }).length, 0);
-  let ctx = does('shared') ? await openSystem(model) : new Context({ model }).fill(SYSTEM);
+  let ctx = isOn('shared') ? await openSystem(model) : new Context({ model }).fill(SYSTEM);
   ctx.fill(question);
   for (let turn = 0; turn < turns; turn++) {
     const calls: Promise<string>[] = [];
     const begin = (call: number) => calls.push(callTool(turn * CALLS + call));
-    if (does('forced')) await writeForced(ctx, begin);
-    else await writeFreely(ctx, formatTokens, does('early') ? begin : undefined);
+    if (isOn('forced')) await writeForced(ctx, begin);
+    else await writeFreely(ctx, formatTokens, isOn('early') ? begin : undefined);
     for (let call = calls.length; call < CALLS; call++) {
       begin(call);
-      if (!does('concurrent')) await calls[call];
+      if (!isOn('concurrent')) await calls[call];
     }
     for (const answer of await Promise.all(calls)) ctx.fill(observed(answer));
-    if (!does('keep')) ctx = anew(ctx);
+    if (!isOn('keep')) ctx = withoutCache(ctx);
   }
   await ctx.generate({ maxTokens: THOUGHT_TOKENS, ignoreEos: true }).collect();
   return { tokens: ctx.tokens };
@@ -63,7 +63,7 @@ async function writeForced(ctx: Context, begin: (call: number) => void): Promise
 }
 
 /** A context that has computed nothing of its tokens, as the next request of a client without a cache. */
-function anew(ctx: Context): Context {
+function withoutCache(ctx: Context): Context {
   const fresh = new Context({ model: ctx.model.name, bos: false }).fill(ctx.tokens);
   ctx.release();
   return fresh;

@@ -43,20 +43,22 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
   }
   graph.node = nodes.filter((node) => !dropped.has(node)).map((node) => replaced.get(node) ?? node);
   // Drop products of scales whose inputs are gone; no other node reads their results.
-  const made = new Set(graph.node.flatMap((node) => node.output));
-  graph.node = inOrder(graph.node.filter((node) => !node.input.some((name) => producers.has(name) && !made.has(name))));
-  const read = new Set(graph.node.flatMap((node) => node.input));
-  graph.initializer = weights.all.filter((initializer) => read.has(initializer.name ?? ''));
+  const outputs = new Set(graph.node.flatMap((node) => node.output));
+  graph.node = inOrder(
+    graph.node.filter((node) => !node.input.some((name) => producers.has(name) && !outputs.has(name))),
+  );
+  const usedInputs = new Set(graph.node.flatMap((node) => node.input));
+  graph.initializer = weights.initializers.filter((initializer) => usedInputs.has(initializer.name ?? ''));
   return onnx.ModelProto.encode(model).finish();
 }
 
 /** Per-tensor quantised weights by name, converted to floats on request. */
 class Weights {
-  readonly all: Initializer[];
+  readonly initializers: Initializer[];
   readonly #byName: Map<string, Initializer>;
 
   constructor(initializers: readonly Initializer[]) {
-    this.all = [...initializers];
+    this.initializers = [...initializers];
     this.#byName = new Map(initializers.map((each) => [each.name ?? '', each]));
   }
 
@@ -80,7 +82,7 @@ class Weights {
       const rawData = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
       const tensor = onnx.TensorProto.create({ name, dataType: FLOAT, dims, rawData }) as Initializer;
       this.#byName.set(name, tensor);
-      this.all.push(tensor);
+      this.initializers.push(tensor);
     }
     return name;
   }
@@ -97,8 +99,8 @@ class Weights {
     const zero = this.#raw(`${name}_zero_point`).int32Data?.[0];
     if (scale === undefined || zero === undefined)
       throw new Error(`${name}: one scale and one zero point are expected`);
-    const of = (byte: number) => (signed ? (byte << 24) >> 24 : byte);
-    return Float32Array.from(bytes, (byte) => (of(byte) - zero) * scale);
+    const toInteger = (byte: number) => (signed ? (byte << 24) >> 24 : byte);
+    return Float32Array.from(bytes, (byte) => (toInteger(byte) - zero) * scale);
   }
 
   #raw(name: string): Initializer {

@@ -42,8 +42,8 @@ const TEXTS = [
 ];
 const STEPS = 24;
 const PROMPT = [1, 40, 77, 41, 99, 250, 3];
-/** Probabilities from which the logarithms are compared: those of rare tokens say most about rounding. */
-const COMPARED = 0.01;
+/** Least probability whose logarithm is compared: the logarithms of rarer tokens mostly show rounding. */
+const MIN_PROBABILITY = 0.01;
 /**
  * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits, the inputs of products with bfloat16
  * weights to bfloat16, and those of products with blocks to at most 8 bits. Pie rounds the inputs of products with
@@ -89,7 +89,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       await model.dispose();
     }
   };
-  /** Natural logarithms of probabilities after the prompt and after each of their tokens: token by token, most probable first. */
+  /** For the prompt and each of `tokens` but the last: natural logarithms of the next token's probabilities, most probable first. */
   const ours = async (file: string, tokens: readonly number[]) => {
     const { directory: converted } = await pullModel(`file:${file}`, { cacheDirectory: path.join(directory, 'cache') });
     const model = await loadModel(converted);
@@ -98,14 +98,14 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       const steps: Map<number, number>[] = [];
       let slots = 0;
       for (const input of [PROMPT, ...tokens.slice(0, -1).map((token) => [token])]) {
-        const places = Uint32Array.from(input, (_, i) => slots + i);
+        const slotNumbers = Uint32Array.from(input, (_, i) => slots + i);
         const [output] = await backend.forward([
           {
             inputs: { kind: 'tokens', tokens: Uint32Array.from(input) },
-            positions: places,
+            positions: slotNumbers,
             context: Uint32Array.from({ length: slots }, (_, i) => i),
             mask: 'causal',
-            writes: places,
+            writes: slotNumbers,
             output: { kind: 'top', rows: 1, topK: model.config.vocabularySize },
           },
         ]);
@@ -131,7 +131,8 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
       const logarithms = found[i]!;
       if (sameTokens) assert.equal(logarithms.keys().next().value, token, `step ${i}`);
       for (const [id, probability] of probabilities)
-        if (probability > COMPARED) worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
+        if (probability > MIN_PROBABILITY)
+          worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
     }
     context.diagnostic(`largest difference of a logarithm: ${worst.toFixed(4)}`);
     assert.ok(worst < tolerance, `a logarithm differs by ${worst}`);
@@ -205,7 +206,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   }
 });
 
-/** Places of the 16-bit scales in a block, and the values' spread at a scale of one; the second scale places the least value. */
+/** Offsets of the 16-bit scales in a block, and the spread of the values at a scale of one. The second scale sets the least value. */
 const SCALES: Readonly<Record<string, readonly [places: readonly number[], spread: number, least?: number]>> = {
   Q4_0: [[0], 4.6],
   Q4_1: [[0, 2], 4.6, -7.5],

@@ -22,14 +22,14 @@ interface Golden {
   readonly special: readonly number[];
   /** Tokens when special tokens are read as plain text, where these differ. */
   readonly literal?: readonly number[];
-  /** Text of the literal tokens, where it differs from the text. */
+  /** Decoded text of the literal tokens, where this differs from the original text. */
   readonly decoded?: string;
 }
 /** Tokens of the texts, by model, from the Rust library (`fixtures/tokenizers-golden.py`). */
 const GOLDEN: Readonly<Record<string, readonly Golden[]>> = fixture('tokenizers-golden.json');
 
 const PULLED = ['stories15m', 'minimind2-small'] as const;
-/** Rules of the families for cutting words, over the vocabulary of minimind2. */
+/** Pre-tokenizers of model families, which split text into words; tested with the vocabulary of minimind2. */
 const WORD_RULES = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
 /** Merges for tokens of several digits, which minimind2 lacks. */
 const DIGITS = ['1 2', '3 4', '12 3', '123 4', '12 34'];

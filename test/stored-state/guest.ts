@@ -1,7 +1,7 @@
 import { watComponent } from '#runtime/testing/wat.ts';
 
 const STORE = 'pie:inferlet/store@0.1.0';
-/** The guest's first argument that makes it store its input. */
+/** An input that the guest stores, because it begins with `k`. */
 export const KEEP = 'keep: a value of acme';
 export const READ = 'read';
 

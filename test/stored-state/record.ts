@@ -47,7 +47,7 @@ try {
   await put('/v1/schedules/nightly', { function: 'keeper', cron: '0 3 1 1 *', input: 'read' });
   await json(await acme.fetch('/v1/webhooks/secret'));
   await invoke(acme, 'keeper', KEEP);
-  // The counts of an earlier minute lie elsewhere than those of the last one.
+  // Redis keeps the counts of earlier minutes apart from those of the latest minute; the state must have both.
   const minute = spanNumber('minute', Date.now());
   await until('another minute begins', () => spanNumber('minute', Date.now()) !== minute, 70_000);
   const [start] = await invoke(acme, 'keeper', KEEP);

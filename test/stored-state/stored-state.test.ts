@@ -26,7 +26,7 @@ for (const version of versions)
       await rm(home, { recursive: true, force: true, maxRetries: 10 });
     });
 
-    const as = (apiKey: string): Client => ({
+    const clientOf = (apiKey: string): Client => ({
       fetch: (route, init = {}) =>
         fetch(`${platform.url}${route}`, {
           ...init,
@@ -37,13 +37,13 @@ for (const version of versions)
     it('is shown by the public API', async () => {
       const { tenantKey, operatorKey, invocation, answers } = expected;
       // Later versions may show more.
-      assert.partialDeepStrictEqual(await answersOf(as(tenantKey), invocation), answers);
-      const { tenants } = await json(await as(operatorKey).fetch('/v1/tenants'));
+      assert.partialDeepStrictEqual(await answersOf(clientOf(tenantKey), invocation), answers);
+      const { tenants } = await json(await clientOf(operatorKey).fetch('/v1/tenants'));
       assert.ok(tenants.some(({ name }: { name: string }) => name === 'acme'));
-      const audit = await json(await as(operatorKey).fetch('/v1/audit?tenant=acme'));
+      const audit = await json(await clientOf(operatorKey).fetch('/v1/audit?tenant=acme'));
       assert.match(JSON.stringify(audit), /requests-per-month/);
       await until('the schedule has a next time', async () => {
-        const { schedules } = await json(await as(tenantKey).fetch('/v1/schedules'));
+        const { schedules } = await json(await clientOf(tenantKey).fetch('/v1/schedules'));
         return schedules[0].nextAt !== null;
       });
     });
@@ -51,13 +51,13 @@ for (const version of versions)
     it('replays the events of an invocation that had ended', async () => {
       const { tenantKey, invocation, events } = expected;
       const route = `/v1/invocations/${invocation}/events`;
-      assert.deepEqual(await readEvents(await as(tenantKey).fetch(route)), events);
-      const rest = await as(tenantKey).fetch(route, { headers: { 'last-event-id': events[1]?.id ?? '' } });
+      assert.deepEqual(await readEvents(await clientOf(tenantKey).fetch(route)), events);
+      const rest = await clientOf(tenantKey).fetch(route, { headers: { 'last-event-id': events[1]?.id ?? '' } });
       assert.deepEqual(await readEvents(rest), events.slice(2));
     });
 
     it('runs: both versions of the function read the secret and the stored value, and usage continues from the stored counters', async () => {
-      const client = as(expected.tenantKey);
+      const client = clientOf(expected.tenantKey);
       const used = async (): Promise<number[]> => {
         const [row] = (await json(await client.fetch('/v1/usage?by=month'))).usage;
         const { quotas } = await json(await client.fetch('/v1/quotas'));

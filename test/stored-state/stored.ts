@@ -40,18 +40,18 @@ export const ROUTES = [
   ...['/v1/invocations/{invocation}', '/v1/invocations/{invocation}/input', '/v1/invocations'],
 ] as const;
 
-/** Members that depend on the time of the question. */
+/** Members that depend on the time of the request. */
 const CHANGING = ['nextAt', 'resetsAt', 'lastUsedAt', 'at'];
 
 /** The answers to `ROUTES`, without members that change and without limits that are the platform's defaults. */
 export async function answersOf(client: Client, invocation: string): Promise<Record<string, unknown>> {
   const answers: Record<string, unknown> = {};
   for (const route of ROUTES)
-    answers[route] = lasting(await json(await client.fetch(route.replace('{invocation}', invocation))));
+    answers[route] = withoutChangingMembers(await json(await client.fetch(route.replace('{invocation}', invocation))));
   return answers;
 }
 
-function lasting(answer: unknown): unknown {
+function withoutChangingMembers(answer: unknown): unknown {
   const text = JSON.stringify(answer, (name, member) => {
     if (name === 'quotas') return (member as { source: string }[]).filter(({ source }) => source !== 'default');
     return CHANGING.includes(name) ? undefined : member;
@@ -83,7 +83,7 @@ export async function restoreState(version: string, home: string): Promise<void>
   );
 }
 
-/** Copies a backup. Moves times of expiry and the windows of counters by the age of the backup, since a restore drops expired ones. */
+/** Copies a backup. Moves expiry times and counter windows forward by the backup's age, since a restore drops expired records. */
 async function renew(from: string, to: string, now: number): Promise<void> {
   const [source, target] = [await open(from, 'r'), await open(to, 'wx')];
   try {
@@ -107,15 +107,15 @@ function renewed(header: Header & { kind: 'entry' }, body: Buffer, writtenAt: nu
   const moved = { ...header, ...(expiresAt !== undefined && { expiresAt: expiresAt + now - writtenAt }) };
   const [name, ...items] = listOf(body);
   const key = String(name);
-  const [, before = '', window = '', number = ''] = /^(account:.+:usage:)(\w+)(?::(\d+))?$/s.exec(key) ?? [];
-  const later = (span: Span): number => spanNumber(span, now) - spanNumber(span, writtenAt);
+  const [, keyPrefix = '', window = '', number = ''] = /^(account:.+:usage:)(\w+)(?::(\d+))?$/s.exec(key) ?? [];
+  const shiftOf = (span: Span): number => spanNumber(span, now) - spanNumber(span, writtenAt);
   if (window === 'latest') {
-    const minutes = items.map((item, i) => (i % 2 === 0 ? item : laterMinute(item, later('minute'))));
+    const minutes = items.map((item, i) => (i % 2 === 0 ? item : laterMinute(item, shiftOf('minute'))));
     return [moved, listBody([Buffer.from(key), ...minutes])];
   }
   const span = SPANS.find((each) => each === window);
   if (span === undefined) return [moved, body];
-  return [moved, listBody([Buffer.from(`${before}${span}:${Number(number) + later(span)}`), ...items])];
+  return [moved, listBody([Buffer.from(`${keyPrefix}${span}:${Number(number) + shiftOf(span)}`), ...items])];
 }
 
 /** Moves the minute of counts: the last element of a MessagePack array, an unsigned number of 32 bits. */
@@ -127,7 +127,7 @@ function laterMinute(packed: Buffer, minutes: number): Buffer {
   return copy;
 }
 
-/** All records of ended invocations, which must be of one tenant, and its lists. A backup leaves them out; an upgrade in place finds them. */
+/** The records of all invocations, which must be the tenant's, and its lists. A backup leaves these out; an upgrade in place finds them. */
 export async function readRecords(redis: Redis, tenant: string): Promise<StoredRecord[]> {
   const keys = [...(await redis.keys('pie:invocation:*')), ...(await redis.keys(`pie:listing:${tenant}*`))];
   return Promise.all(keys.sort().map((key) => readRecord(redis, key)));

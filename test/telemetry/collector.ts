@@ -12,7 +12,7 @@ export interface CollectedSpan {
   readonly endMs: number;
   readonly attributes: Readonly<Record<string, unknown>>;
   readonly links: readonly { readonly traceId: string; readonly spanId: string }[];
-  readonly error: boolean;
+  readonly hasFailed: boolean;
   /** `service.name` of the process that made the span. */
   readonly service: string;
 }
@@ -98,7 +98,7 @@ export class Collector implements AsyncDisposable {
           endMs: Number(span.endTimeUnixNano) / 1e6,
           attributes: valuesOf(span.attributes ?? []),
           links: links.map((link) => ({ traceId: link.traceId, spanId: link.spanId })),
-          error: status?.code === 2,
+          hasFailed: status?.code === 2,
         });
       }
     }
@@ -119,8 +119,8 @@ export class Collector implements AsyncDisposable {
 function valuesOf(attributes: readonly KeyValue[]): Record<string, unknown> {
   return Object.fromEntries(
     attributes.map(({ key, value }) => {
-      const [type, held] = Object.entries(value)[0] ?? [];
-      return [key, type === 'intValue' ? Number(held) : held];
+      const [type, encoded] = Object.entries(value)[0] ?? [];
+      return [key, type === 'intValue' ? Number(encoded) : encoded];
     }),
   );
 }

@@ -44,21 +44,24 @@ async function invokeTraced(name: string, input: unknown, traceparent: string): 
 }
 
 /** Waits for the spans of all processes in a trace and returns them. */
-async function traceOf(traceId: string, holds: (spans: readonly CollectedSpan[]) => boolean): Promise<CollectedSpan[]> {
-  const there = () => {
+async function traceOf(
+  traceId: string,
+  hasAll: (spans: readonly CollectedSpan[]) => boolean,
+): Promise<CollectedSpan[]> {
+  const isComplete = () => {
     const spans = collector.trace(traceId);
     const ids = new Set(spans.map(({ spanId }) => spanId).concat(CLIENT_SPAN));
-    return spans.every(({ parentSpanId }) => ids.has(parentSpanId)) && holds(spans);
+    return spans.every(({ parentSpanId }) => ids.has(parentSpanId)) && hasAll(spans);
   };
-  await until(`the spans of trace ${traceId}`, there).catch((cause) => {
+  await until(`the spans of trace ${traceId}`, isComplete).catch((cause) => {
     throw new Error(`the trace has ${collector.trace(traceId).map(({ name }) => name)}`, { cause });
   });
   return collector.trace(traceId);
 }
 
-const named = (spans: readonly CollectedSpan[], name: string) => spans.filter((span) => span.name === name);
-const only = (spans: readonly CollectedSpan[], name: string): CollectedSpan => {
-  const [found, ...more] = named(spans, name);
+const spansNamed = (spans: readonly CollectedSpan[], name: string) => spans.filter((span) => span.name === name);
+const onlySpan = (spans: readonly CollectedSpan[], name: string): CollectedSpan => {
+  const [found, ...more] = spansNamed(spans, name);
   assert.ok(found && more.length === 0, `${more.length + (found ? 1 : 0)} spans ${name}`);
   return found;
 };
@@ -68,34 +71,34 @@ test('an invocation is one trace of nested spans from the request to the batch',
   const traceId = newTraceId();
   const tokens = 6;
   const input = { mark: 'nested', tokens };
-  const answered = await invokeTraced('counted', input, `00-${traceId}-${CLIENT_SPAN}-01`);
+  const returnedContext = await invokeTraced('counted', input, `00-${traceId}-${CLIENT_SPAN}-01`);
   const spans = await traceOf(
     traceId,
-    (all) => named(all, 'batch_decode').length >= tokens - 1 && named(all, 'sample').length >= tokens,
+    (all) => spansNamed(all, 'batch_decode').length >= tokens - 1 && spansNamed(all, 'sample').length >= tokens,
   );
 
-  const server = only(spans, SERVER_SPAN);
+  const server = onlySpan(spans, SERVER_SPAN);
   assert.equal(server.parentSpanId, CLIENT_SPAN);
-  assert.equal(answered, `00-${traceId}-${server.spanId}-01`);
-  const invocation = only(spans, 'invocation');
-  const inferlet = only(spans, 'inferlet');
-  const fill = only(spans, 'fill');
-  const generate = only(spans, 'generate');
+  assert.equal(returnedContext, `00-${traceId}-${server.spanId}-01`);
+  const invocation = onlySpan(spans, 'invocation');
+  const inferlet = onlySpan(spans, 'inferlet');
+  const fill = onlySpan(spans, 'fill');
+  const generate = onlySpan(spans, 'generate');
   assert.equal(invocation.parentSpanId, server.spanId);
   for (const name of ['admission wait', 'instance', 'inferlet'])
-    assert.equal(only(spans, name).parentSpanId, invocation.spanId, name);
+    assert.equal(onlySpan(spans, name).parentSpanId, invocation.spanId, name);
   for (const span of [fill, generate]) assert.equal(span.parentSpanId, inferlet.spanId);
-  for (const span of named(spans, 'batch_prefill')) assert.equal(span.parentSpanId, fill.spanId);
-  const forwards = named(spans, 'forward');
+  for (const span of spansNamed(spans, 'batch_prefill')) assert.equal(span.parentSpanId, fill.spanId);
+  const forwards = spansNamed(spans, 'forward');
   assert.equal(forwards.length, tokens - 1);
   for (const forward of forwards) assert.equal(forward.parentSpanId, generate.spanId);
   const steps = new Set(forwards.map(({ spanId }) => spanId));
-  for (const span of named(spans, 'batch_decode')) assert.ok(steps.has(span.parentSpanId));
-  assert.equal(named(spans, 'batch_prefill').length, 1);
-  assert.equal(named(spans, 'batch_decode').length, forwards.length);
-  for (const sample of named(spans, 'sample'))
+  for (const span of spansNamed(spans, 'batch_decode')) assert.ok(steps.has(span.parentSpanId));
+  assert.equal(spansNamed(spans, 'batch_prefill').length, 1);
+  assert.equal(spansNamed(spans, 'batch_decode').length, forwards.length);
+  for (const sample of spansNamed(spans, 'sample'))
     assert.ok(steps.has(sample.parentSpanId) || sample.parentSpanId === fill.spanId);
-  assert.equal(named(spans, 'sample').length, tokens);
+  assert.equal(spansNamed(spans, 'sample').length, tokens);
 
   // Spans also nest in time.
   const byId = new Map(spans.map((span) => [span.spanId, span]));
@@ -107,7 +110,7 @@ test('an invocation is one trace of nested spans from the request to the batch',
     // The client has its answer before the runtime learns that Redis has stored the end.
     if (span !== invocation) assert.ok(span.endMs <= parent.endMs + CLOCK_MS, `${span.name} in ${parent.name}`);
   }
-  const service = (name: string) => named(spans, name)[0]?.service;
+  const service = (name: string) => spansNamed(spans, name)[0]?.service;
   assert.deepEqual([SERVER_SPAN, 'invocation', 'batch_decode'].map(service), [
     'pie-gateway',
     'pie-runtime',
@@ -119,7 +122,7 @@ test('an invocation is one trace of nested spans from the request to the batch',
     ['counted', 'default', 'stories15m', 'gpu-host-1', tokens],
   );
   assert.equal(typeof invocation.attributes['faas.coldstart'], 'boolean');
-  const [decode] = named(spans, 'batch_decode');
+  const [decode] = spansNamed(spans, 'batch_decode');
   assert.equal(decode?.attributes['pie.device'], 'CPU');
   assert.deepEqual([decode?.attributes['pie.batch.size'], decode?.attributes['pie.batch.tokens']], [1, 1]);
   assert.ok(Number(decode?.attributes['pie.call.wait_ms']) >= 0);
@@ -129,11 +132,11 @@ test('tokens generated ahead on the device are one forward span of the generate 
   const traceId = newTraceId();
   const input = { prompt: 'Once upon a time', maxTokens: 6, temperature: 0 };
   await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-01`);
-  const spans = await traceOf(traceId, (all) => named(all, 'sample').length === 6);
-  const forward = only(spans, 'forward');
-  assert.equal(forward.parentSpanId, only(spans, 'generate').spanId);
+  const spans = await traceOf(traceId, (all) => spansNamed(all, 'sample').length === 6);
+  const forward = onlySpan(spans, 'forward');
+  assert.equal(forward.parentSpanId, onlySpan(spans, 'generate').spanId);
   assert.equal(forward.attributes['pie.tokens'], 5);
-  const decodes = named(spans, 'batch_decode');
+  const decodes = spansNamed(spans, 'batch_decode');
   assert.equal(decodes.length, 5);
   for (const span of decodes) assert.equal(span.parentSpanId, forward.spanId);
 });
@@ -141,10 +144,10 @@ test('tokens generated ahead on the device are one forward span of the generate 
 test('spans of a child are below the inferlet span of its parent', async () => {
   const traceId = newTraceId();
   await invokeTraced('counted', { mark: 'traced', tokens: 2, child: true }, `00-${traceId}-${CLIENT_SPAN}-01`);
-  const spans = await traceOf(traceId, (all) => named(all, 'invocation').length === 2);
+  const spans = await traceOf(traceId, (all) => spansNamed(all, 'invocation').length === 2);
   const [child] = spans.filter(({ attributes }) => attributes['pie.parent'] !== undefined);
-  const parent = named(spans, 'invocation').find((span) => span !== child);
-  const inferlet = named(spans, 'inferlet').find((span) => span.parentSpanId === parent?.spanId);
+  const parent = spansNamed(spans, 'invocation').find((span) => span !== child);
+  const inferlet = spansNamed(spans, 'inferlet').find((span) => span.parentSpanId === parent?.spanId);
   assert.ok(child && parent && inferlet);
   assert.equal(child.parentSpanId, inferlet.spanId);
   assert.equal(child.attributes['pie.parent'], parent.attributes['faas.invocation_id']);
@@ -159,8 +162,9 @@ test('decode spans of one batch link to each other', async () => {
     const traceIds = [newTraceId(), newTraceId(), newTraceId(), newTraceId()];
     await Promise.all(traceIds.map((id) => invokeTraced('text-completion', input, `00-${id}-${CLIENT_SPAN}-01`)));
     all = [];
-    for (const id of traceIds) all.push(...(await traceOf(id, (spans) => named(spans, 'batch_decode').length === 47)));
-    linked = named(all, 'batch_decode').filter(({ links }) => links.length > 0);
+    for (const id of traceIds)
+      all.push(...(await traceOf(id, (spans) => spansNamed(spans, 'batch_decode').length === 47)));
+    linked = spansNamed(all, 'batch_decode').filter(({ links }) => links.length > 0);
     const traceOfSpan = new Map(all.map(({ spanId, traceId }) => [spanId, traceId]));
     return linked.some(({ traceId, links }) => links.some(({ spanId }) => traceOfSpan.get(spanId) !== traceId));
   });
@@ -179,12 +183,12 @@ test('decode spans of one batch link to each other', async () => {
 test('an unsampled client trace is not recorded, and its context is passed on', async () => {
   const traceId = newTraceId();
   const input = { prompt: 'Once', maxTokens: 2, temperature: 0 };
-  const answered = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
-  assert.match(answered, new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
+  const returnedContext = await invokeTraced('text-completion', input, `00-${traceId}-${CLIENT_SPAN}-00`);
+  assert.match(returnedContext, new RegExp(`^00-${traceId}-[0-9a-f]{16}-00$`));
   // Once the spans of a later trace have arrived, spans of the first trace would have arrived as well.
   const recorded = newTraceId();
   await invokeTraced('text-completion', input, `00-${recorded}-${CLIENT_SPAN}-01`);
-  await traceOf(recorded, (spans) => named(spans, 'batch_decode').length === 1);
+  await traceOf(recorded, (spans) => spansNamed(spans, 'batch_decode').length === 1);
   assert.deepEqual(collector.trace(traceId), []);
 });
 
@@ -249,7 +253,7 @@ test('/metrics shows all processes on one page and refuses keys that are not of 
 /** Metrics that only hosts with a card have; `host-metrics.test.ts` checks their labels. */
 const OF_CARDS = new Set(['pie_device_memory_bytes']);
 
-/** Labels whose values all appear at any time. */
+/** Labels with a fixed set of values, all of which are on the page at any time. */
 const CLOSED = new Set(['state', 'outcome']);
 
 /** Checks an expression's metrics, labels and values of closed labels against the page. Returns the labels that its result may have. */
@@ -332,15 +336,15 @@ function checkDashboard(dashboard: any, names: Names): void {
 }
 
 function checkAlerts(rules: Alerts['groups'][number]['rules'], names: Names): void {
-  for (const { alert, expr, labels: own, annotations, for: lasting = '0m' } of rules) {
+  for (const { alert, expr, labels: alertLabels, annotations, for: duration = '0m' } of rules) {
     const labels = checkExpression(expr, names);
     // Neither `requeued` nor `waiting` ends its invocation.
     for (const { matchers } of readExpression(expr).selectors)
       for (const { label, values } of matchers)
         if (label === 'code') assert.equal(values.includes('requeued'), values.includes('waiting'), alert);
     assert.match(alert, /^Pie[A-Za-z]+$/);
-    assert.match(lasting, /^\d+m$/, alert);
-    assert.ok(['warning', 'critical'].includes(own.severity ?? ''), alert);
+    assert.match(duration, /^\d+m$/, alert);
+    assert.ok(['warning', 'critical'].includes(alertLabels.severity ?? ''), alert);
     assert.ok(annotations.summary && annotations.description, alert);
     for (const [, label] of Object.values(annotations)
       .join(' ')

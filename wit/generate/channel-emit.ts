@@ -14,19 +14,19 @@ import { HEADER } from './names.ts';
  */
 export function emitChannel(contract: WitWorld, internal: WitWorld): string {
   checkPlacement(contract);
-  const known = new Map([...hostNames(contract)].map(([type, name]) => [codecName(type), name]));
+  const hostNameOf = new Map([...hostNames(contract)].map(([type, name]) => [codecName(type), name]));
   const names = new Map<NamedType, string>();
-  const unique = new Map<string, NamedType>();
-  const own: NamedType[] = [];
+  const typeOfCodec = new Map<string, NamedType>();
+  const channelOnlyTypes: NamedType[] = [];
   const declare = (type: WitType | null): void => {
     if (!type || ('name' in type && names.has(type))) return;
     for (const part of parts(type)) declare(part);
     if (!('name' in type)) return;
     const key = codecName(type);
-    names.set(type, known.get(key) ?? key);
-    if (unique.has(key)) return;
-    unique.set(key, type);
-    if (!known.has(key)) own.push(type);
+    names.set(type, hostNameOf.get(key) ?? key);
+    if (typeOfCodec.has(key)) return;
+    typeOfCodec.set(key, type);
+    if (!hostNameOf.has(key)) channelOnlyTypes.push(type);
   };
   const interfaces = [...contract.imports, ...internal.imports];
   for (const entry of interfaces) {
@@ -52,14 +52,14 @@ export function emitChannel(contract: WitWorld, internal: WitWorld): string {
       .filter((resource) => resources.includes(resource))
       .map(({ name }) => dropText(entry, name, numberOf(entry.name, name))),
   ]);
-  const used = [...new Set([...unique.keys()].flatMap((key) => known.get(key) ?? []))].sort();
+  const importedNames = [...new Set([...typeOfCodec.keys()].flatMap((key) => hostNameOf.get(key) ?? []))].sort();
   return [
     HEADER,
     "import type { ChannelCall, ValueReader, ValueWriter } from '../generate/channel-io.ts';",
-    `import type { Outcome, ${used.join(', ')} } from './host.ts';`,
+    `import type { Outcome, ${importedNames.join(', ')} } from './host.ts';`,
     '',
-    ...own.flatMap((type) => [...declaration(type, names), '']),
-    ...[...unique.values()].flatMap((type) => namedCodec(type, names.get(type) ?? type.js, numberOf)),
+    ...channelOnlyTypes.flatMap((type) => [...declaration(type, names), '']),
+    ...[...typeOfCodec.values()].flatMap((type) => namedCodec(type, names.get(type) ?? type.js, numberOf)),
     '',
     '/** Resources that live in the runtime, by their number. */',
     `export const CHANNEL_RESOURCES: readonly string[] = [${resources.map(({ interface: of, name }) => `'${of}/${name}'`).join(', ')}];`,
@@ -86,19 +86,19 @@ function callText(
   const self: WitType[] =
     fn.kind === 'method' ? [{ kind: 'borrow', interface: entry.name, resource: fn.resource ?? '' }] : [];
   const params = [...self, ...fn.params.map((param) => param.type)];
-  const made = fn.result?.kind === 'own' ? numberOf(fn.result.interface, fn.result.resource) : -1;
-  const value = fn.result?.kind === 'future' ? fn.result.value : made >= 0 ? null : fn.result;
+  const madeResource = fn.result?.kind === 'own' ? numberOf(fn.result.interface, fn.result.resource) : -1;
+  const value = fn.result?.kind === 'future' ? fn.result.value : madeResource >= 0 ? null : fn.result;
   const types = params.map((type) => (type.kind === 'borrow' ? 'unknown' : typeText(type, names)));
   const answering = answeringOf(entry, fn);
-  const answered = answering === 'future' || answering === 'waits';
-  const write = answered && value ? writeText(value, 'v', numberOf) : '';
+  const hasAnswer = answering === 'future' || answering === 'waits';
+  const write = hasAnswer && value ? writeText(value, 'v', numberOf) : '';
   return [
     '  {',
-    `    interface: '${entry.name}', name: '${fn.coreName}', answering: '${answering}', resource: ${made}, fallible: ${answered && isFallible(value)},`,
+    `    interface: '${entry.name}', name: '${fn.coreName}', answering: '${answering}', resource: ${madeResource}, fallible: ${hasAnswer && isFallible(value)},`,
     `    writeArguments(${params.length > 0 ? `w, [${params.map((_, i) => `a${i}`).join(', ')}]: readonly [${types.join(', ')}]` : ''}) { ${params.map((type, i) => writeText(type, `a${i}`, numberOf)).join(' ')} },`,
     `    readArguments(${params.length > 0 ? 'r' : ''}) { return [${params.map((type) => readText(type, numberOf)).join(', ')}]; },`,
     write === '' ? '    writeResult() {},' : `    writeResult(w, v: ${typeText(value, names)}) { ${write} },`,
-    `    readResult(${write === '' ? '' : 'r'})${value && answered ? `: ${typeText(value, names)}` : ''} { return ${value && answered ? readText(value, numberOf) : 'undefined'}; },`,
+    `    readResult(${write === '' ? '' : 'r'})${value && hasAnswer ? `: ${typeText(value, names)}` : ''} { return ${value && hasAnswer ? readText(value, numberOf) : 'undefined'}; },`,
     '  },',
   ].join('\n');
 }

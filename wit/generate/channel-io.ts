@@ -67,7 +67,7 @@ export interface ValueReader {
   list<T>(bytes: number, element: () => T): T[];
   /** Index of one of `cases` cases. */
   case(cases: number): number;
-  /** One of these, by its index. */
+  /** One of `values`, by its index. */
   pick<T>(values: readonly T[]): T;
   handle(resource: number): unknown;
   /** Takes the resource from the other side. */

@@ -51,8 +51,8 @@ function prototype(fn: WitFunction): string {
 
 /** The core export of a function that takes texts and gives one, as the contract's `run` does. */
 function exportLines(fn: WitFunction): string[] {
-  const texts = fn.params.every(({ type }) => type.kind === 'string');
-  if (!texts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);
+  const takesTexts = fn.params.every(({ type }) => type.kind === 'string');
+  if (!takesTexts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);
   const params = fn.params.map(({ name }) => identifier(name));
   const name = functionName(null, fn);
   return [

@@ -109,8 +109,8 @@ function isDirected(type: WitType | null): boolean {
 
 /** Name of a declared type in one direction: `MessageInput` beside `Message` when the guest both sends and receives it. */
 function nameOf(type: NamedType, direction: Direction, uses: Uses): string {
-  const both = uses.get(type)?.size === 2 && isDirected(type);
-  return both && direction === 'out' ? `${type.js}Input` : type.js;
+  const needsTwoNames = uses.get(type)?.size === 2 && isDirected(type);
+  return needsTwoNames && direction === 'out' ? `${type.js}Input` : type.js;
 }
 
 function typeText(type: WitType | null, direction: Direction, uses: Uses): string {
@@ -157,8 +157,8 @@ function listText(element: WitType, direction: Direction, uses: Uses): string {
 
 function declarations(type: NamedType, uses: Uses): string[] {
   const ways = [...(uses.get(type) ?? (['in'] as const))];
-  const named = new Map(ways.map((way) => [nameOf(type, way, uses), way]));
-  return [...named].flatMap(([name, way]) => declaration(type, name, way, uses));
+  const directionByName = new Map(ways.map((way) => [nameOf(type, way, uses), way]));
+  return [...directionByName].flatMap(([name, way]) => declaration(type, name, way, uses));
 }
 
 function declaration(type: NamedType, name: string, direction: Direction, uses: Uses): string[] {

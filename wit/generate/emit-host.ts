@@ -129,7 +129,7 @@ export function declaration(type: NamedType, names: TypeNames): string[] {
   }
 }
 
-/** Cases that all carry the same are one member, so that a tag known only at run time still fits. */
+/** Cases that all carry the same type become one member, so that a tag known only at run time still fits. */
 function variantLines(type: VariantType, name: string, names: TypeNames): string[] {
   const values = new Set(type.cases.map((entry) => (entry.type ? typeText(entry.type, names) : '')));
   const [only = ''] = values;

@@ -8,11 +8,11 @@ export function emitQueueCalls(world: WitWorld): string {
   const interfaces = world.imports
     .map((entry) => ({ name: entry.name, functions: entry.functions.filter(takesQueue) }))
     .filter(({ functions }) => functions.length > 0);
-  const all = interfaces.flatMap(({ functions }) => functions);
+  const queueFunctions = interfaces.flatMap(({ functions }) => functions);
   const text = [
     '/** A call on a queue: the name of its function, and its arguments by name. */',
     'export type QueueCall =',
-    `${all.map((item) => `  | { readonly op: '${item.name}'${members(item, names)} }`).join('\n')};`,
+    `${queueFunctions.map((item) => `  | { readonly op: '${item.name}'${members(item, names)} }`).join('\n')};`,
     '',
     '/** Host functions that each make the record of their call and give it to `pass`, by interface and core name. */',
     'export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({',
@@ -43,7 +43,9 @@ const members = (item: WitFunction, names: TypeNames): string =>
     .join('');
 
 function maker(item: WitFunction, names: TypeNames): string {
-  const taken = argumentsOf(item, names);
-  const parameters = ['_: unknown', 'queue: Queue', ...taken.map(([name, type]) => `${name}: ${type}`)].join(', ');
-  return `(${parameters}) => pass(queue, { ${[`op: '${item.name}'`, ...taken.map(([name]) => name)].join(', ')} })`;
+  const otherArguments = argumentsOf(item, names);
+  const parameters = ['_: unknown', 'queue: Queue', ...otherArguments.map(([name, type]) => `${name}: ${type}`)].join(
+    ', ',
+  );
+  return `(${parameters}) => pass(queue, { ${[`op: '${item.name}'`, ...otherArguments.map(([name]) => name)].join(', ')} })`;
 }

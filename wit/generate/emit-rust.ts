@@ -6,7 +6,7 @@ import { callLines, indented, resourceLines } from './rust/calls.ts';
 import { comment, identifier } from './rust/names.ts';
 import { type Directions, directionsOf, typeLines } from './rust/types.ts';
 
-/** Parts of the crate that no contract changes. */
+/** Reads a part of the crate that is the same for every contract. */
 const part = (name: string): string => readFileSync(new URL(`rust/${name}`, import.meta.url), 'utf8');
 
 /**
@@ -50,7 +50,7 @@ function moduleLines(entry: WitInterface, directions: Directions): string[] {
   return [...comment(entry.docs), `pub mod ${identifier(entry.name)} {`, ...indented(body), '}', ''];
 }
 
-/** The text of a variant whose cases all carry one: the platform's error. */
+/** The method `message` of a variant whose cases all carry a text, such as the platform's error. */
 function messageLines(type: WitInterface['types'][number]): string[] {
   if (type.kind !== 'variant' || !type.cases.every((entry) => entry.type?.kind === 'string')) return [];
   return [

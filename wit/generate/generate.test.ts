@@ -85,10 +85,10 @@ test('the reference leaves errors of a call without a result to later calls, and
   assert.equal(call('runtime/log')?.cost, 'Issued without waiting.');
 });
 
-const read = (text: string) => resolve([parse('test.wit', text)], 'w');
+const worldOf = (text: string) => resolve([parse('test.wit', text)], 'w');
 
 suite('types', () => {
-  const parsed = read(`package a:b@1.2.3;
+  const parsed = worldOf(`package a:b@1.2.3;
     /// About x.
     interface x {
       /// A pair.
@@ -163,7 +163,7 @@ suite('mistakes are found at their place', () => {
   for (const [text, message] of wrong) {
     test(message, () => {
       assert.throws(
-        () => read(text),
+        () => worldOf(text),
         (error) => error instanceof WitError && error.message.includes(message),
       );
     });

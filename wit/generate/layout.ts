@@ -175,9 +175,9 @@ export interface Signature {
 
 /** Types of a function's arguments, the borrowed resource of a method first. */
 export function paramTypes(fn: WitFunction, interfaceName: string): readonly WitType[] {
-  const own = fn.params.map((param) => param.type);
-  if (fn.kind !== 'method' || fn.resource === null) return own;
-  return [{ kind: 'borrow', interface: interfaceName, resource: fn.resource }, ...own];
+  const declaredTypes = fn.params.map((param) => param.type);
+  if (fn.kind !== 'method' || fn.resource === null) return declaredTypes;
+  return [{ kind: 'borrow', interface: interfaceName, resource: fn.resource }, ...declaredTypes];
 }
 
 export function signatureOf(fn: WitFunction, interfaceName: string): Signature {

@@ -1,6 +1,6 @@
 import { camelCase, type NamedType, pascalCase } from './model.ts';
 
-/** First lines of every generated file. */
+/** First line of the generated sources. */
 export const HEADER =
   '// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.';
 

@@ -124,13 +124,13 @@ function typeOf(type: NamedType): TypeReference {
 
 function callOf(entry: WitInterface | null, fn: WitFunction, errors: ReadonlySet<string>): CallReference {
   const { docs = '' } = fn;
-  const named = [...docs.matchAll(/`([a-z-]+)`/g)].flatMap(([, word = '']) => (errors.has(word) ? [word] : []));
+  const namedErrors = [...docs.matchAll(/`([a-z-]+)`/g)].flatMap(([, word = '']) => (errors.has(word) ? [word] : []));
   return {
     name: fn.resource === null ? fn.name : `${fn.resource}.${fn.name}`,
     signature: signatureText(fn),
     docs,
     cost: costOf(fn),
-    errors: [...new Set(named)],
+    errors: [...new Set(namedErrors)],
     errorsTitle: hasResult(fn) ? 'Errors' : 'Later calls report',
     c: functionName(entry, fn),
   };

@@ -51,7 +51,7 @@ export function resolve(files: readonly ParsedFile[], worldName: string): WitWor
     resolver.interface(find(parsed, name, at), `${pkg.name}/${name}@${pkg.version}`),
   );
   const exports = world.exports.map((entry) => resolver.function(entry, '', null));
-  return { package: pkg.name, version: pkg.version, name: worldName, imports, exports, ...documented(world.docs) };
+  return { package: pkg.name, version: pkg.version, name: worldName, imports, exports, ...docsMember(world.docs) };
 }
 
 class Resolver {
@@ -69,7 +69,7 @@ class Resolver {
     for (const declaration of parsed.declarations) {
       if (declaration.kind === 'resource') {
         const functions = declaration.functions.map((entry) => this.function(entry, parsed.name, declaration.name));
-        resources.push({ ...named(parsed.name, declaration), functions });
+        resources.push({ ...namedMembers(parsed.name, declaration), functions });
       } else if (declaration.kind !== 'alias') {
         types.push(this.#declared(declaration, parsed.name, parsed.at) as NamedType);
       }
@@ -82,12 +82,12 @@ class Resolver {
       types,
       resources,
       functions,
-      ...documented(parsed.docs),
+      ...docsMember(parsed.docs),
     };
   }
 
   function(parsed: ParsedFunction, scope: string, resource: string | null): WitFunction {
-    const own: WitType | null =
+    const constructed: WitType | null =
       parsed.kind === 'constructor' && resource !== null ? { kind: 'own', interface: scope, resource } : null;
     return {
       name: parsed.name,
@@ -96,14 +96,14 @@ class Resolver {
       resource,
       coreName: coreName(parsed, resource),
       params: parsed.params.map((param) => this.#field(param, scope)),
-      result: own ?? (parsed.result ? this.#type(parsed.result, scope) : null),
+      result: constructed ?? (parsed.result ? this.#type(parsed.result, scope) : null),
       async: parsed.async,
-      ...documented(parsed.docs),
+      ...docsMember(parsed.docs),
     };
   }
 
   #field({ name, type, docs }: ParsedField, scope: string): Field {
-    return { name, js: camelCase(name), type: this.#type(type, scope), ...documented(docs) };
+    return { name, js: camelCase(name), type: this.#type(type, scope), ...docsMember(docs) };
   }
 
   #type(expression: TypeExpression, scope: string): WitType {
@@ -159,24 +159,24 @@ class Resolver {
       case 'record':
         return {
           kind: 'record',
-          ...named(scope, declaration),
+          ...namedMembers(scope, declaration),
           fields: declaration.fields.map((field) => this.#field(field, scope)),
         };
       case 'variant':
         return {
           kind: 'variant',
-          ...named(scope, declaration),
+          ...namedMembers(scope, declaration),
           cases: declaration.cases.map(({ name, type, docs }) => ({
             name,
             type: type && this.#type(type, scope),
-            ...documented(docs),
+            ...docsMember(docs),
           })),
         };
       case 'enum':
         return {
           kind: 'enum',
-          ...named(scope, declaration),
-          cases: declaration.cases.map(({ name, docs }) => ({ name, ...documented(docs) })),
+          ...namedMembers(scope, declaration),
+          cases: declaration.cases.map(({ name, docs }) => ({ name, ...docsMember(docs) })),
         };
       case 'resource':
         return { kind: 'own', interface: scope, resource: declaration.name };
@@ -197,11 +197,11 @@ function find(interfaces: ReadonlyMap<string, ParsedInterface>, name: string, at
   return found;
 }
 
-const named = (scope: string, { name, docs }: { name: string; docs: string }) => ({
+const namedMembers = (scope: string, { name, docs }: { name: string; docs: string }) => ({
   interface: scope,
   name,
   js: pascalCase(name),
-  ...documented(docs),
+  ...docsMember(docs),
 });
 
-const documented = (docs: string): { docs?: string } => (docs ? { docs } : {});
+const docsMember = (docs: string): { docs?: string } => (docs ? { docs } : {});

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type Called, callFunction, ENCODER, RANKER } from '#test/harness/functions.ts';
+import { type CallResult, callFunction, ENCODER, RANKER } from '#test/harness/functions.ts';
 
 /** A document with more passages than an answer uses. */
 export const DOCUMENT = [
@@ -14,7 +14,7 @@ export const DOCUMENT = [
 export const ENCODERS = { encoder: ENCODER, ranker: RANKER };
 
 /** Invokes an application with all passes and with none: its results must be the same. */
-export async function samePasses(name: string, input: object): Promise<Called['output']> {
+export async function samePasses(name: string, input: object): Promise<CallResult['output']> {
   const { output } = await callFunction(name, input);
   const { output: plain } = await callFunction(name, { ...input, passes: [] });
   assert.deepEqual(output, plain);

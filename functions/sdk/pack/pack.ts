@@ -1,6 +1,6 @@
 /**
- * `npm pack` and `npm publish` run this program first. It compiles the source and adds the contract. An argument names another folder for the
- * output.
+ * `npm pack` and `npm publish` run this program first. It compiles the source and adds the WIT contract and its types. The
+ * optional argument is the output folder.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

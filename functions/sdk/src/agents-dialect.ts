@@ -17,7 +17,7 @@ export interface Dialect {
 /** The task of an agent. */
 export interface AgentTask {
   readonly question: string;
-  /** Text before the question; the system turn of chat models. */
+  /** Instructions before the question. A chat model gets them as its system turn. */
   readonly system?: string;
 }
 
@@ -71,15 +71,15 @@ export function beginTask(
 ): void {
   const { turns, format } = dialect;
   if (turns === 'text') {
-    const told = [system, format === 'code' ? '' : toolList(tools)].filter(Boolean).join('\n\n');
-    ctx.fill(`${told}\n\nQuestion: ${question}\nThought:`);
+    const preamble = [system, format === 'code' ? '' : toolList(tools)].filter(Boolean).join('\n\n');
+    ctx.fill(`${preamble}\n\nQuestion: ${question}\nThought:`);
     return;
   }
-  const told = format === 'signature' ? [system, toolList(tools)].filter(Boolean).join('\n\n') : system;
-  const offered = format === 'hermes' || format === 'json' ? { tools: tools.map(toolSpec) } : {};
-  const first = told === undefined || told === '' ? [] : [{ role: 'system', content: told }];
+  const systemText = format === 'signature' ? [system, toolList(tools)].filter(Boolean).join('\n\n') : system;
+  const chatOptions = format === 'hermes' || format === 'json' ? { tools: tools.map(toolSpec) } : {};
+  const first = systemText === undefined || systemText === '' ? [] : [{ role: 'system', content: systemText }];
   const messages = [...first, { role: 'user', content: question }];
-  ctx.chat(messages, offered);
+  ctx.chat(messages, chatOptions);
 }
 
 const toolList = (tools: readonly Tool[]): string =>

@@ -51,13 +51,13 @@ export async function* react(ctx: Context, options: ReactOptions): AsyncGenerato
   const { tools, question, system, maxSteps = 8, maxTokens = 256, sampler, concurrency } = options;
   const dialect = options.dialect ?? dialectOf(ctx.model.name);
   if (question !== undefined) beginTask(ctx, { question, system }, tools, dialect);
-  using all = aborter(options.signal);
-  const { signal } = all;
+  using agentAborter = aborter(options.signal);
+  const { signal } = agentAborter;
   try {
     for (let index = 0; index < maxSteps; index++) {
       const runner = new ToolRunner(tools, { format: dialect.format, concurrency, signal });
-      const picked = typeof sampler === 'function' ? sampler() : sampler;
-      await turn(ctx, runner, dialect, { maxTokens, sampler: picked, signal });
+      const stepSampler = typeof sampler === 'function' ? sampler() : sampler;
+      await turn(ctx, runner, dialect, { maxTokens, sampler: stepSampler, signal });
       const calls = await runner.outcomes();
       const step = { index, thought: runner.plain, calls };
       if (calls.length === 0) {
@@ -69,7 +69,7 @@ export async function* react(ctx: Context, options: ReactOptions): AsyncGenerato
     }
   } finally {
     // Cancel the calls still under way when a turn fails or the caller leaves: their results are no longer needed.
-    all.abort(new InferletError('cancelled', 'The agent has ended.'));
+    agentAborter.abort(new InferletError('cancelled', 'The agent has ended.'));
   }
   throw new InferletError('limit-exceeded', `There is no answer after ${maxSteps} steps: allow more (maxSteps).`);
 }

@@ -91,9 +91,15 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
     const rest = live.map(({ tokens, logProbability }) => ({ tokens, logProbability, ended: false }));
     return [...ended.map((hypothesis) => ({ ...hypothesis, ended: true })), ...rest]
       .map(({ tokens, logProbability, ended }) => {
-        const said = ended ? tokens.slice(0, -1) : tokens;
-        const text = textAfter(context, said);
-        return { tokens: said, text, logProbability, score: score({ tokens, logProbability }, tokens.length), ended };
+        const textTokens = ended ? tokens.slice(0, -1) : tokens;
+        const text = textAfter(context, textTokens);
+        return {
+          tokens: textTokens,
+          text,
+          logProbability,
+          score: score({ tokens, logProbability }, tokens.length),
+          ended,
+        };
       })
       .sort((a, b) => b.score - a.score)
       .slice(0, beams);
@@ -113,7 +119,7 @@ async function extend(parent: Live, topK: number): Promise<Candidate[]> {
   }));
 }
 
-/** The next beams: a parent's first child takes over its context, other children fork it. Releases parents without children. */
+/** The next beams: a parent's first child takes over the parent's context, the others fork that context. Releases parents without children. */
 async function advance(live: readonly Live[], kept: readonly Candidate[]): Promise<Live[]> {
   const taken = new Set<Live>();
   const pending = kept.map(async ({ parent, tokens, logProbability }) => {

@@ -105,7 +105,7 @@ export class Cache {
     return this.#pages.slice(0, pagesFor(this.#cached + this.#skew, this.#pageSize));
   }
 
-  /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone, and where that is unknown. */
+  /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone or may be gone. */
   slotOf(token: number): number {
     if (token >= this.#floor) return token + this.#skew;
     // Forgotten tokens follow a kept beginning, whose tokens keep their slots. With `base`, opened slots of unknown number precede them.
@@ -169,8 +169,8 @@ export class Cache {
 
   /** Hides tokens `[from, to)` from all later computation, or shows them again. All of them must be cached. */
   mask(from: number, to: number, hidden: boolean): void {
-    const known = this.#foreign * this.#pageSize - this.#skew;
-    if (from < to && from < known) throw new InferletError('invalid-argument', OPENED_MASKS);
+    const firstMaskable = this.#foreign * this.#pageSize - this.#skew;
+    if (from < to && from < firstMaskable) throw new InferletError('invalid-argument', OPENED_MASKS);
     if (!(from >= this.#floor && from <= to && to <= this.#cached)) {
       const positions = `[${this.#base + this.#floor}, ${this.#base + this.#cached})`;
       throw new InferletError('invalid-argument', `Only tokens at positions ${positions} can be hidden or shown.`);
@@ -286,8 +286,8 @@ export class Cache {
   }
 
   /**
-   * Fills an empty cache with pages under its own addresses, whose `slots` filled slots hold tokens with unknown ids. The first new token
-   * gets position `nextPosition`.
+   * Makes `pages`, whose addresses belong to this cache alone, its whole content. Their `slots` filled slots hold tokens with unknown ids.
+   * The first new token gets position `nextPosition`.
    */
   adopt(pages: readonly number[], slots: number, nextPosition: number): void {
     // New tokens begin in a new page, so that they can be hidden. A write to a shared page would copy that page anyway.

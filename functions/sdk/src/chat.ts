@@ -30,7 +30,7 @@ export interface ChatOptions {
   readonly addGenerationPrompt?: boolean;
   /** Functions that the model may call, in the template's form: `{type: 'function', function: {name, description, parameters}}`. */
   readonly tools?: readonly object[];
-  /** Further variables of the template, such as `enable_thinking`. Special tokens in them are parsed: put no user's text here. */
+  /** Further variables of the template, such as `enable_thinking`. Special tokens in them are parsed: never put a user's text here. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
@@ -49,7 +49,7 @@ export function chatVariables(messages: readonly ChatMessage[], options: ChatOpt
  * The tokens of a chat. Special tokens are parsed where the template writes them, but not inside messages and tools or in the names of their
  * members: otherwise, a user could end a turn and begin another. This function replaces special tokens inside messages and tools by
  * unguessable marks before rendering, and tokenizes each mark's text separately. A chat without special tokens, the common case, is tokenized
- * in one piece. `variables` are not covered: put no user's text there.
+ * in one piece. `variables` are not covered: never put a user's text there.
  */
 export function chatTokens(model: string, messages: readonly ChatMessage[], options: ChatOptions): number[] {
   const render = (turns: readonly ChatMessage[], tools: ChatOptions['tools']): string =>

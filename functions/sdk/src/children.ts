@@ -34,7 +34,7 @@ export async function launch<Result = unknown>(
   const wire = attempt(() => new WireChild(name, toJson(input ?? null)));
   try {
     const id = await abortable(settle(wire.started()), signal);
-    // Other tasks may have run since the child started, and have aborted the signal, before the child listens to it.
+    // Other tasks may have aborted the signal since the start, and the new `Child` listens only to later aborts.
     throwIfAborted(signal);
     return new Child<Result>(wire, name, id, signal);
   } catch (error) {
@@ -129,9 +129,9 @@ export class Child<Result = unknown> implements AsyncIterable<Message>, Disposab
   }
 
   #check(): void {
-    if (this.#dropped) throw new InferletError('closed', GIVEN_BACK);
+    if (this.#dropped) throw new InferletError('closed', CANCELLED_WITH_SCOPE);
   }
 }
 
-const GIVEN_BACK =
+const CANCELLED_WITH_SCOPE =
   'This child was cancelled with the scope of its `using`. Await what you need of it (`return await child.result()`) before the scope ends.';

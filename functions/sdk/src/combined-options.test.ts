@@ -8,7 +8,7 @@ import { ROOT } from '../../../test/harness/platform.ts';
 describe('a constraint with other options', () => {
   before(() => deployFrom(path.join(ROOT, 'functions/sdk/fixtures/combined-options.ts'), 'sdk-held'));
 
-  // Draws do not depend on the model; what a constraint forces depends on its tokens. The larger model takes twice as long.
+  // Draws do not depend on the model; what a constraint forces depends on the model's tokens. The larger model takes twice as long.
   const temperatures = process.env.PIE_TEST_ALL ? [0, 1] : [0];
   for (const input of [{ model: STORIES }, { model: CHAT, temperatures }, { model: TINY, adapter: 'other' }]) {
     it(`keeps the tokens of stepwise decoding on ${JSON.stringify(input)}`, async () => {

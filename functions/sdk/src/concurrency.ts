@@ -4,7 +4,7 @@ import { MAX_SLEEP_MS, sleep } from './inferlet.ts';
 import { checkCount } from './option-checks.ts';
 import { runtime, settle } from './raw.ts';
 
-/** An asynchronous task that ends early when the signal is aborted: it passes the signal to `generate`, `fetch` and other calls. */
+/** An asynchronous task that passes the signal to `generate`, `fetch` and other calls, so that an abort of the signal ends the task early. */
 export type Task<T> = (signal: AbortSignalLike) => Promise<T>;
 
 /**
@@ -25,27 +25,27 @@ export async function withTimeout<T>(
     );
   throwIfAborted(options.signal);
   using own = aborter(options.signal);
-  const timer = aborter();
+  const timerAborter = aborter();
   const expiry = runtime.sleep(Math.min(Math.ceil(milliseconds), MAX_SLEEP_MS));
   const answer = (async () => {
     try {
       return await task(own.signal);
     } finally {
       // Otherwise the host's timer would later abort the task's signal, on which the result, such as a response, may still depend.
-      timer.abort();
+      timerAborter.abort();
     }
   })();
   const abort = (reason: unknown) => {
-    if (!timer.signal.aborted) own.abort(reason);
+    if (!timerAborter.signal.aborted) own.abort(reason);
   };
   const text = `It took longer than ${milliseconds} ms.`;
   // Read the timer after the task's start: a task that ends at once succeeds even if the guest was suspended for longer than the limit.
   // The host's timer fails only when the invocation itself is over: abort the task with that error.
-  void settle(expiry, timer.signal).then(() => abort(new InferletError('deadline-exceeded', text)), abort);
+  void settle(expiry, timerAborter.signal).then(() => abort(new InferletError('deadline-exceeded', text)), abort);
   try {
     return await abortable(answer, own.signal);
   } finally {
-    timer.abort();
+    timerAborter.abort();
     await ended([answer]);
   }
 }
@@ -107,22 +107,22 @@ export async function map<T, R>(
   const { concurrency = 8, signal } = options;
   checkCount('concurrency', concurrency);
   throwIfAborted(signal);
-  using all = aborter(signal);
+  using tasksAborter = aborter(signal);
   const list = [...items];
   const entries = list.entries();
   const results: R[] = [];
   const worker = async () => {
     // Workers share the iterator.
     for (const [index, item] of entries) {
-      throwIfAborted(all.signal);
-      results[index] = await task(item, all.signal, index);
+      throwIfAborted(tasksAborter.signal);
+      results[index] = await task(item, tasksAborter.signal, index);
     }
   };
   const workers = Array.from({ length: Math.min(concurrency, list.length) }, worker);
   try {
     await abortable(Promise.all(workers), signal);
   } catch (error) {
-    all.abort(new InferletError('cancelled', 'Another task failed.'));
+    tasksAborter.abort(new InferletError('cancelled', 'Another task failed.'));
     await ended(workers);
     throw error;
   }

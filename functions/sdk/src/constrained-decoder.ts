@@ -133,7 +133,7 @@ class ConstrainedDecoder implements Decoder {
     this.#source.stop(rollBack);
   }
 
-  /** Takes the tokens of a run, which the matcher has accepted and the device computed but for the last one. */
+  /** Takes the tokens of a run. The matcher has accepted all of them; the device has computed all but the last. */
   async #takeRun(
     matcher: Matcher,
     { source, piped }: AheadDecoder,
@@ -146,7 +146,7 @@ class ConstrainedDecoder implements Decoder {
   }
 
   /**
-   * Accepts decoded tokens, at most `most` including the forced ones after them. The device has computed all decoded tokens but the last. Stops
+   * Accepts decoded tokens and the forced tokens after them, at most `most` in all. The device has computed all decoded tokens but the last. Stops
    * after the first decoded token that no token may follow, or that forced tokens follow: later decoded tokens are then wrong.
    */
   async #accept(matcher: Matcher, decoded: readonly number[], most: number): Promise<void> {
@@ -177,7 +177,7 @@ class ConstrainedDecoder implements Decoder {
   }
 }
 
-/** One masked call per token. */
+/** Decodes with one call per token, in which the grammar masks the logits. */
 class MaskedSource implements Decoder {
   readonly #sequence: Sequence;
   readonly #sampler: Sampler;

@@ -26,8 +26,8 @@ export function jsonSchema<T = unknown>(
   schema: object | boolean | string,
   { compact = false }: JsonOptions = {},
 ): Constraint<T> {
-  const chosen = compact ? compacted(schema) : schema;
-  const val = typeof chosen === 'string' ? chosen : JSON.stringify(chosen);
+  const finalSchema = compact ? compacted(schema) : schema;
+  const val = typeof finalSchema === 'string' ? finalSchema : JSON.stringify(finalSchema);
   return new GrammarConstraint({ tag: 'json-schema', val }, (text) => JSON.parse(text) as T);
 }
 
@@ -55,23 +55,23 @@ export function regex(pattern: string | RegExp): Constraint<string> {
       `The flags "${pattern.flags}" of a regular expression are not supported.`,
     );
   }
-  return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source }, itself);
+  return new GrammarConstraint({ tag: 'regex', val: typeof pattern === 'string' ? pattern : pattern.source }, identity);
 }
 
 /** Constrains the text to a grammar in EBNF (llama.cpp's GBNF) that starts at `root`. */
-export const ebnf = (text: string): Constraint<string> => new GrammarConstraint({ tag: 'ebnf', val: text }, itself);
+export const ebnf = (text: string): Constraint<string> => new GrammarConstraint({ tag: 'ebnf', val: text }, identity);
 
 /** Constrains the text to any JSON. */
 export const json = (options?: JsonOptions): Constraint => jsonSchema(true, options);
 
-const itself = (text: string): string => text;
+const identity = (text: string): string => text;
 
 /** Compiles the grammar at the first generation on a model and reuses it. Each generation starts at the grammar's beginning. */
 class GrammarConstraint<T> implements Constraint<T> {
   readonly parse: (text: string) => T;
   readonly #source: Source;
   /** Grammars by model. */
-  readonly #known = new Map<string, ModelGrammar>();
+  readonly #grammars = new Map<string, ModelGrammar>();
 
   constructor(source: Source, parse: (text: string) => T) {
     this.#source = source;
@@ -86,7 +86,7 @@ class GrammarConstraint<T> implements Constraint<T> {
         `${name} supports no constraints (it lacks the traits grammar and fused).`,
       );
     }
-    return constrainedDecoder(sequence, sampler, seed, this.#known.get(name) ?? this.#make(name), options);
+    return constrainedDecoder(sequence, sampler, seed, this.#grammars.get(name) ?? this.#make(name), options);
   }
 
   #make(model: string): ModelGrammar {
@@ -96,7 +96,7 @@ class GrammarConstraint<T> implements Constraint<T> {
       outcome ??= settle(compiled.ready()).catch((error: unknown) => {
         // A later attempt may succeed, unless the source is at fault.
         if (!(error instanceof InferletError && error.code === 'invalid-argument')) {
-          this.#known.delete(model);
+          this.#grammars.delete(model);
           compiled.drop();
         }
         throw error;
@@ -104,7 +104,7 @@ class GrammarConstraint<T> implements Constraint<T> {
       return outcome;
     };
     const made = { compiled, ready };
-    this.#known.set(model, made);
+    this.#grammars.set(model, made);
     return made;
   }
 }

@@ -172,8 +172,8 @@ export class Context implements Disposable {
       return this;
     }
     const tokens = tokenize(content, how);
-    const begins = this.length > 0 || bos === null || tokens[0] === bos || this.#options.bos === false;
-    this.#sequence.append(begins ? tokens : [bos, ...tokens]);
+    const needsNoBos = this.length > 0 || bos === null || tokens[0] === bos || this.#options.bos === false;
+    this.#sequence.append(needsNoBos ? tokens : [bos, ...tokens]);
     return this;
   }
 
@@ -300,7 +300,7 @@ export class Context implements Disposable {
   }
 
   /**
-   * Captures the context's present state. {@link restore} returns to it any number of times. Both share pages, copy-on-write.
+   * Captures the context's state. {@link restore} returns to that state any number of times. Context and snapshot share pages copy-on-write.
    *
    * @example
    * using before = await ctx.snapshot();

@@ -28,7 +28,7 @@ export interface Decoder {
   next(left: number, pipe?: PipeRequest): Promise<readonly number[]>;
   /** The part of the last tokens' text that the platform has sent to the client. */
   readonly piped?: string;
-  /** With the last tokens, the number of tokens at the sequence's end that the device has not computed; by default 1. */
+  /** After the last tokens are appended, the number of tokens at the sequence's end that the device has not computed; by default 1. */
   readonly uncomputed?: number;
   /** True when no token may follow. */
   readonly over?: boolean;
@@ -67,7 +67,7 @@ export interface ConstraintOptions {
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
 const RUN_TOKENS = 128;
-/** Most tokens that the text of a run with changed logits may have chosen before. */
+/** Most tokens that a generation may have chosen before a run with changed logits. */
 const MAX_CHOSEN = 8192;
 /** Most runs of one inferlet that the platform pipes at once. */
 const MAX_PIPES = 256;
@@ -77,8 +77,8 @@ let pipes = 0;
 const DEFAULT_CANDIDATES = 256;
 
 /**
- * The decoder for a sampler on a sequence's model. `seed` applies if the sampler has none. Decoders of runs alone read `stopTokens`. With
- * `tells`, the decoder reports each token's log-probability.
+ * The decoder for a sampler on a sequence's model. `seed` applies if the sampler has none. Only decoders of runs read `stopTokens`. With
+ * `withLogProbs`, the decoder reports each token's log-probability.
  */
 export function decoderFor(
   sequence: Sequence,
@@ -86,27 +86,27 @@ export function decoderFor(
   mode: DecodeMode | undefined,
   seed: number,
   stopTokens: () => readonly number[],
-  tells = false,
+  withLogProbs = false,
 ): Decoder {
   const { fused } = sequence;
   if (sampler.kind === 'guest') {
     const { ahead } = sampler;
     const isWhole = ahead?.choose === sampler.choose && sampler.candidates === DEFAULT_CANDIDATES;
-    if (ahead && isWhole && !tells && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
+    if (ahead && isWhole && !withLogProbs && (mode ?? 'ahead') === 'ahead' && offersPenalties(sequence))
       return new PenalizedDecoder(sequence, sampler, ahead, seed, stopTokens());
     if (mode === 'ahead') {
       throw new InferletError('invalid-argument', 'A custom sampler cannot decode ahead: it has to see every token.');
     }
-    const own = sampler.seed ?? seed;
-    if (tells || mode === 'calls' || !fused || sampler.also?.length)
-      return scoringDecoder(sequence, sampler, seed, tells);
-    return new GuestDecoder(sequence, sampler, own);
+    const ownSeed = sampler.seed ?? seed;
+    if (withLogProbs || mode === 'calls' || !fused || sampler.also?.length)
+      return scoringDecoder(sequence, sampler, seed, withLogProbs);
+    return new GuestDecoder(sequence, sampler, ownSeed);
   }
-  if (tells && mode !== undefined && mode !== 'calls') {
+  if (withLogProbs && mode !== undefined && mode !== 'calls') {
     throw new InferletError('invalid-argument', `Log-probabilities come with tokens one by one, not with "${mode}".`);
   }
-  if (tells || !fused || mode === 'calls') {
-    return scoringDecoder(sequence, sampler, seed, tells);
+  if (withLogProbs || !fused || mode === 'calls') {
+    return scoringDecoder(sequence, sampler, seed, withLogProbs);
   }
   if (mode === 'ahead' && sequence.adapter !== undefined) {
     const text = 'Runs do not support adapters: leave `decode` out, or set it to "step" or "calls".';
@@ -121,21 +121,21 @@ export function decoderFor(
 const offersPenalties = ({ model, adapter }: Sequence): boolean =>
   model.traits.includes('penalties') && adapter === undefined;
 
-/** A decoder that samples in the inferlet. With `tells`, it reports log-probabilities; with `matcher`, it samples under its masks. */
+/** A decoder that samples in the inferlet: with `withLogProbs`, it reports log-probabilities; with `matcher`, it obeys the matcher's masks. */
 export function scoringDecoder(
   sequence: Sequence,
   sampler: Sampler,
   seed: number,
-  tells: boolean,
+  withLogProbs: boolean,
   matcher?: Matcher,
 ): ScoringDecoder {
-  const own = sampler.seed ?? seed;
-  if (sampler.kind === 'guest') return new ScoringDecoder(sequence, sampler, own, tells, matcher);
+  const ownSeed = sampler.seed ?? seed;
+  if (sampler.kind === 'guest') return new ScoringDecoder(sequence, sampler, ownSeed, withLogProbs, matcher);
   const { temperature, topK } = sampler;
   const candidates = temperature === 0 ? 1 : Math.min(topK || DEFAULT_CANDIDATES, DEFAULT_CANDIDATES);
-  const drawn = (distribution: Distribution, state: { random: number }): number =>
+  const drawToken = (distribution: Distribution, state: { random: number }): number =>
     draw(distribution, sampler, state.random);
-  return new ScoringDecoder(sequence, { candidates, choose: drawn }, own, tells, matcher);
+  return new ScoringDecoder(sequence, { candidates, choose: drawToken }, ownSeed, withLogProbs, matcher);
 }
 
 /** A built-in sampler in the device's form, for the present state of a sequence. `seed` applies if the sampler has none. */

@@ -7,7 +7,7 @@ import { partsOf, type TextPart } from './text-parts.ts';
 export interface EncoderModel {
   readonly name: string;
   readonly kind: 'embedding' | 'reranker';
-  /** Values of a vector; 1 for a reranker. */
+  /** Number of values in a vector; 1 for a reranker. */
   readonly size: number;
   /** Most tokens of a text, or of a query with a document. */
   readonly contextLength: number;
@@ -17,7 +17,7 @@ export interface EncoderModel {
 export interface EncodeOptions {
   /** Name of the encoder; the first of the needed kind by default. */
   readonly model?: string | undefined;
-  /** Ends the call with the reason's error, or `cancelled`: texts that were not computed yet are not computed. */
+  /** An abort ends the call with the signal's reason if that is an InferletError, else with `cancelled`. No further text is computed. */
   readonly signal?: AbortSignalLike | undefined;
 }
 
@@ -70,7 +70,7 @@ export async function embed(texts: readonly string[], { model = '', signal }: En
 
 /**
  * Scores how well each document answers the query. The model reads both together, which costs a pass for each document: rank the best hundred
- * of a search, not a library.
+ * of a search, not all documents.
  *
  * @throws InferletError `not-found` when the function was granted no reranker
  * @example const { ranking } = await rerank('Who is the king?', documents);

@@ -104,14 +104,14 @@ export class Response implements AsyncIterable<Uint8Array>, Disposable {
   /** Lines of text, without line ends, as they arrive. */
   async *lines(): AsyncGenerator<string, void, void> {
     const text = textStream();
-    let held = '';
+    let incompleteLine = '';
     for await (const piece of this) {
-      const lines = (held + text.push(piece)).split(/\r\n|\n/);
-      held = lines.pop() ?? '';
+      const lines = (incompleteLine + text.push(piece)).split(/\r\n|\n/);
+      incompleteLine = lines.pop() ?? '';
       yield* lines;
     }
-    held += text.finish();
-    if (held !== '') yield held;
+    incompleteLine += text.finish();
+    if (incompleteLine !== '') yield incompleteLine;
   }
 
   async bytes(): Promise<Uint8Array> {

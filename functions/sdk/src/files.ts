@@ -25,10 +25,10 @@ export interface FileOptions {
  * await file.save('facts', { rights: 'readable' });
  */
 export class KvFile implements Disposable {
-  /** The contract's file, for calls that this class omits: `pages`, `reserve` and `filled`. */
+  /** The WIT file, for calls that this class omits: `pages`, `reserve` and `filled`. */
   readonly raw: File;
   readonly #model: string;
-  /** True when the first token is the one that begins a text, as far as this object has computed it. */
+  /** True when this object has computed the first token, and that is the begin-of-text token. */
   #hasBos = false;
 
   private constructor(raw: File, model: string) {
@@ -95,7 +95,7 @@ export class KvFile implements Disposable {
   }
 
   /**
-   * Computes and appends text or tokens. A text continues that of the file, as in `Context.fill`.
+   * Computes and appends text or tokens. A text continues the file's text, as in `Context.fill`.
    * @returns one distribution per token: the candidates that may follow it
    */
   predict(

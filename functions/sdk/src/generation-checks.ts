@@ -43,7 +43,7 @@ export function checkOptions(options: GenerateOptions): void {
   if (maxTokens !== undefined) checkCount('maxTokens', maxTokens, 0);
 }
 
-/** True if a constraint's decoder decodes in runs: they hand over several tokens at once, and take forced tokens without sampling. */
+/** True if a constraint's decoder decodes in runs. A run hands over several tokens at once and takes forced tokens without sampling. */
 export function isConstrainedAhead(options: GenerateOptions): boolean {
   const { decode, sampler, speculator } = options;
   return decode === 'ahead' && sampler?.kind !== 'guest' && !speculator && jumpOf(options) === 'at-once';

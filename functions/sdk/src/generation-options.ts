@@ -24,15 +24,15 @@ export interface GenerateOptions<T = unknown> {
   readonly constraint?: Constraint<T>;
   /**
    * Append forced tokens, about which the constraint leaves no choice, without sampling: one pass computes them together with the token before
-   * them. They are the model's own tokens of the forced text. By default true, except with a custom sampler, a
-   * window or `logProbabilities`; not possible with the latter two.
+   * them. They are the model's own tokens of the forced text. True by default, except with a custom sampler, a window or `logProbabilities`.
+   * Cannot be combined with a window or `logProbabilities`.
    */
   readonly jumpForward?: boolean;
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Let the first generated token replace the prompt's last token, if its text begins with that token's text: a prompt may end in the middle of
-   * a word, or with a space, where the model expects a longer token. `text` holds only what follows the prompt; `tokens` begins with the
+   * Take back the prompt's last token, and choose the first token among those whose text begins with its text: a prompt may end in the middle
+   * of a word, or with a space, where the model expects a longer token. `text` holds only what follows the prompt; `tokens` begins with the
    * replacement. Not with a constraint or a window.
    */
   readonly healing?: boolean;

@@ -66,12 +66,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #detokenizer: Detokenizer | undefined;
   #scanner = new StopScanner([]);
   #stopTokens: ReadonlySet<number> = new Set();
-  #stops: readonly string[] = [];
+  #stopStrings: readonly string[] = [];
   #piping = false;
-  /** Length of the text of the last piece that the platform has sent. */
-  #piped = 0;
+  /** Number of characters of the last piece that the platform itself has sent to the client. */
+  #pipedLength = 0;
   /** The piece that the device handed over after the generation was stopped. */
-  #last: Piece = { text: '', tokens: [] };
+  #lastPiece: Piece = { text: '', tokens: [] };
   #frame: Pick<MessageFrame, 'before' | 'after'> | undefined;
   /** Messages to send before the next piece. */
   #opening: readonly string[] = [];
@@ -84,12 +84,12 @@ export class Generation<T = string> implements AsyncIterable<string> {
   #waiting: Promise<readonly number[]> | undefined;
   #finishing: Promise<void> | undefined;
   #forwardCalls = 0;
-  #left = 0;
-  #full = false;
+  #tokensLeft = 0;
+  #isContextLimited = false;
   /** Tokens held back because they may belong to a stop string. */
   #undecided: Undecided[] = [];
   /** Length of the text of all decoded tokens. */
-  #decoded = 0;
+  #decodedLength = 0;
   /** Number of tokens given to the sequence. */
   #accepted = 0;
 
@@ -162,7 +162,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
     // Messages still waiting in this inferlet must precede the text that the platform sends.
     await handedOver();
     for await (const { text } of this.pieces()) {
-      const rest = text.slice(this.#piped);
+      const rest = text.slice(this.#pipedLength);
       if (rest !== '') await this.#send(rest);
       if (text !== '') this.#opening = [];
     }
@@ -172,7 +172,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   async #send(piece: string): Promise<void> {
     if (!this.#frame) return send(piece);
     const { before, after } = this.#frame;
-    for (const message of this.#piped === 0 ? this.#opening : []) await send(message);
+    for (const message of this.#pipedLength === 0 ? this.#opening : []) await send(message);
     await send(`${before}${JSON.stringify(piece)}${after}`);
   }
 
@@ -183,8 +183,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
       while (!(await pieces.next()).done);
     }
     const { text, tokens, promptTokens, finishReason = 'stopped' } = this;
-    const told = this.#options.logProbabilities ? { logProbabilities: this.logProbabilities } : {};
-    return { text, tokens, promptTokens, finishReason, ...told };
+    const reported = this.#options.logProbabilities ? { logProbabilities: this.logProbabilities } : {};
+    return { text, tokens, promptTokens, finishReason, ...reported };
   }
 
   /**
@@ -203,10 +203,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
       return constraint.parse(text);
     } catch (error) {
       if (finishReason === 'constraint' || finishReason === 'stop-token') throw error;
-      const most = finishReason === 'max-tokens' ? ` of ${maxTokens}` : '';
+      const limit = finishReason === 'max-tokens' ? ` of ${maxTokens}` : '';
       throw new InferletError(
         'limit-exceeded',
-        `The text ended (${finishReason}${most}) before it was complete: "${text}".`,
+        `The text ended (${finishReason}${limit}) before it was complete: "${text}".`,
       );
     }
   }
@@ -245,33 +245,33 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (!this.#begun) return;
     this.#forwardCalls = this.#sequence.forwardCalls - this.#forwardCalls;
     const decoder = this.#decoder;
-    const gone = this.#abandoned !== undefined;
+    const isReleased = this.#abandoned !== undefined;
     const finish = () => {
       this.#decoder = undefined;
       this.#detokenizer?.drop();
       this.#detokenizer = undefined;
       try {
         try {
-          if (!gone) this.#sequence.drop(this.#accepted - this.tokens.length);
+          if (!isReleased) this.#sequence.drop(this.#accepted - this.tokens.length);
         } finally {
-          decoder?.stop(!gone);
+          decoder?.stop(!isReleased);
         }
         // No token took the place of the removed one.
-        if (!gone && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
+        if (!isReleased && this.#healing && this.tokens.length === 0) this.#sequence.append([this.#healing.removed]);
       } finally {
         this.#claim(undefined);
       }
     };
-    if (gone || !decoder?.late || !this.#waiting) {
+    if (isReleased || !decoder?.late || !this.#waiting) {
       finish();
       return;
     }
     decoder.halt?.();
     // The platform has already sent this text to the client, so the generation and its context keep it.
-    const last = (decoded: readonly number[]) => {
-      if (decoder.piped) this.#last = this.#piece(decoded, decoder);
+    const keepPipedText = (decoded: readonly number[]) => {
+      if (decoder.piped) this.#lastPiece = this.#piece(decoded, decoder);
     };
-    this.#finishing = this.#waiting.then(last).then(finish, finish);
+    this.#finishing = this.#waiting.then(keepPipedText).then(finish, finish);
   }
 
   #begin(): void {
@@ -285,58 +285,71 @@ export class Generation<T = string> implements AsyncIterable<string> {
     if (this.#options.healing) this.#healing = heal(this.#sequence);
     this.#unhealed = this.#healing?.text.length ?? 0;
     // Some models end a text with the begin-of-text token of the next one.
-    const own = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
-    this.#stopTokens = new Set([...own, ...stopTokens]);
+    const modelStops = ignoreEos ? [] : bos === null ? eos : [...eos, bos];
+    this.#stopTokens = new Set([...modelStops, ...stopTokens]);
     // The platform accepts well-formed strings only.
-    this.#stops = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
-    this.#scanner = new StopScanner(this.#stops);
+    this.#stopStrings = (typeof stop === 'string' ? [stop] : stop).map((text) => text.toWellFormed());
+    this.#scanner = new StopScanner(this.#stopStrings);
     this.promptTokens = this.#sequence.length;
     const room = window?.endless ? Number.POSITIVE_INFINITY : model.contextLength - this.promptTokens;
-    this.#full = maxTokens === undefined || room < maxTokens;
-    this.#left = this.#full ? room : (maxTokens ?? 0);
+    this.#isContextLimited = maxTokens === undefined || room < maxTokens;
+    this.#tokensLeft = this.#isContextLimited ? room : (maxTokens ?? 0);
     this.#detokenizer = new Detokenizer(model.name);
     const primer = this.#detokenizer;
     attempt(() => primer.push(withIds(tokens.slice(-PRIMING_TOKENS))));
     const seed = runtime.random();
-    const asked = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
-    if (asked.kind === 'guest' && asked.also?.length && speculator) {
+    const begunSampler = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
+    if (begunSampler.kind === 'guest' && begunSampler.also?.length && speculator) {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
     const jump = jumpOf(this.#options);
-    const held = { jump, ahead: isConstrainedAhead(this.#options), speculator, stopTokens: stops, logProbabilities };
-    if (constraint) this.#decoder = constraint.decoder(this.#sequence, asked, seed, held);
-    else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, asked, speculator, seed, stops);
+    const constraintOptions = {
+      jump,
+      ahead: isConstrainedAhead(this.#options),
+      speculator,
+      stopTokens: stops,
+      logProbabilities,
+    };
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, begunSampler, seed, constraintOptions);
+    else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, begunSampler, speculator, seed, stops);
     else {
-      const ends = () => withStopStrings(stops, this.#stops, model.name);
-      this.#decoder = decoderFor(this.#sequence, asked, decode, seed, ends, logProbabilities);
+      const ends = () => withStopStrings(stops, this.#stopStrings, model.name);
+      this.#decoder = decoderFor(this.#sequence, begunSampler, decode, seed, ends, logProbabilities);
     }
     if (this.#healing && this.#decoder) {
-      this.#decoder = new HealingDecoder(this.#sequence, asked, seed, this.#healing, this.#decoder, logProbabilities);
+      this.#decoder = new HealingDecoder(
+        this.#sequence,
+        begunSampler,
+        seed,
+        this.#healing,
+        this.#decoder,
+        logProbabilities,
+      );
     }
-    if (this.#left <= 0) this.finishReason = this.#full ? 'context-length' : 'max-tokens';
+    if (this.#tokensLeft <= 0) this.finishReason = this.#isContextLimited ? 'context-length' : 'max-tokens';
   }
 
   async #next(): Promise<Piece> {
     this.#options.window?.slide(this.#sequence);
     const { signal } = this.#options;
     if (signal?.aborted) throw abortError(signal);
-    this.#waiting = this.#decoder?.next(this.#left, this.#pipeRequest());
+    this.#waiting = this.#decoder?.next(this.#tokensLeft, this.#pipeRequest());
     const decoded = this.#waiting ? await abortable(this.#waiting, this.#decoder?.late ? undefined : signal) : [];
     this.#waiting = undefined;
     await this.#finishing;
     if (this.#abandoned) throw this.#abandoned;
     if (signal?.aborted) throw abortError(signal);
     // The generation was stopped during the wait.
-    if (this.#ended) return this.#last;
+    if (this.#ended) return this.#lastPiece;
     return this.#piece(decoded, this.#decoder);
   }
 
   #piece(decoded: readonly number[], decoder: Decoder | undefined): Piece {
-    const told = decoder?.logProbabilities ?? [];
-    this.#piped = decoder?.piped?.length ?? 0;
+    const logProbabilities = decoder?.logProbabilities ?? [];
+    this.#pipedLength = decoder?.piped?.length ?? 0;
     const plain = this.#scanner.idle && !decoded.some((token) => this.#stopTokens.has(token));
-    const text = plain ? this.#take(decoded, told) : this.#search(decoded, told);
+    const text = plain ? this.#take(decoded, logProbabilities) : this.#search(decoded, logProbabilities);
     const rest = this.finishReason === undefined && decoder?.over ? this.#finish('constraint') : '';
     this.text += text + rest;
     return { text: text + rest, tokens: this.#handOver() };
@@ -344,41 +357,41 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Asks the platform to send the next run's text; undefined when the inferlet must send it. */
   #pipeRequest(): PipeRequest | undefined {
-    const characters = this.#stops.reduce((sum, stop) => sum + stop.length, 0);
+    const characters = this.#stopStrings.reduce((sum, stop) => sum + stop.length, 0);
     const [opening = '', ...more] = this.#opening;
     const frame: Frame | null = this.#frame ? { opening, ...this.#frame } : null;
     // The platform sends one opening message at most, in a frame of limited size. This inferlet sends a longer opening with the first piece.
     if (more.length > 0 || (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS)) return undefined;
-    if (!this.#piping || this.#stops.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
+    if (!this.#piping || this.#stopStrings.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
     const { tokens, base } = this.#sequence;
     const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
-    return { before: withIds(tokens.slice(from)), held: this.#scanner.held, stops: this.#stops, frame };
+    return { before: withIds(tokens.slice(from)), held: this.#scanner.held, stops: this.#stopStrings, frame };
   }
 
   /** Takes tokens that cannot end the generation except by reaching the token limit. */
-  #take(decoded: readonly number[], told: readonly number[]): string {
+  #take(decoded: readonly number[], logProbabilities: readonly number[]): string {
     this.#accept(decoded, decoded.length);
-    this.#left -= decoded.length;
+    this.#tokensLeft -= decoded.length;
     for (const [i, token] of decoded.entries()) {
-      this.#undecided.push({ token, after: this.#decoded, logProbability: told[i] });
+      this.#undecided.push({ token, after: this.#decodedLength, logProbability: logProbabilities[i] });
     }
     const text = this.#push(decoded);
-    return this.#left > 0 ? text : text + this.#finish(this.#full ? 'context-length' : 'max-tokens');
+    return this.#tokensLeft > 0 ? text : text + this.#finish(this.#isContextLimited ? 'context-length' : 'max-tokens');
   }
 
   /** Takes tokens one by one up to a stop. */
-  #search(decoded: readonly number[], told: readonly number[]): string {
+  #search(decoded: readonly number[], logProbabilities: readonly number[]): string {
     let taken = 0;
     let text = '';
     for (const token of decoded) {
-      const logProbability = told[taken++];
-      this.#left--;
+      const logProbability = logProbabilities[taken++];
+      this.#tokensLeft--;
       if (this.#stopTokens.has(token)) {
         this.stoppedBy = token;
         text += this.#finish('stop-token');
         break;
       }
-      this.#undecided.push({ token, after: this.#decoded, logProbability });
+      this.#undecided.push({ token, after: this.#decodedLength, logProbability });
       const scanned = this.#scanner.push(this.#push([token]));
       text += scanned.text;
       if (scanned.stop !== undefined) {
@@ -386,8 +399,8 @@ export class Generation<T = string> implements AsyncIterable<string> {
         this.stoppedBy = scanned.stop;
         break;
       }
-      if (this.#left <= 0) {
-        text += this.#finish(this.#full ? 'context-length' : 'max-tokens');
+      if (this.#tokensLeft <= 0) {
+        text += this.#finish(this.#isContextLimited ? 'context-length' : 'max-tokens');
         break;
       }
     }
@@ -423,11 +436,11 @@ export class Generation<T = string> implements AsyncIterable<string> {
     // The first token repeats text of the prompt.
     const text = whole.slice(this.#unhealed);
     this.#unhealed -= whole.length - text.length;
-    this.#decoded += text.length;
+    this.#decodedLength += text.length;
     return text;
   }
 
-  /** Ends with `reason` and returns the held-back text, cut at a stop string if the text's end completes one. A complete text is not cut short. */
+  /** Ends with `reason`, or `constraint` for a complete text. Returns the held-back text, cut at a stop string if its end completes one. */
   #finish(reason: FinishReason): string {
     this.finishReason = this.#decoder?.over && reason !== 'stop-token' ? 'constraint' : reason;
     const { text, stop } = this.#scanner.push(this.#detokenizer?.finish() ?? '');

@@ -25,7 +25,7 @@ export interface Healing {
 export function heal(sequence: Sequence): Healing | undefined {
   const { name } = sequence.model;
   const [before = NO_TOKEN, removed = NO_TOKEN] = sequence.tokens.slice(-2);
-  // The first token is chosen by the state of the token before it, and the last part of an image cannot be computed again.
+  // Choosing the first token needs the state of the token before it, and the last part of an image cannot be computed again.
   if (before === NO_TOKEN || removed === NO_TOKEN) return undefined;
   const detokenizer = new Detokenizer(name);
   try {
@@ -42,22 +42,22 @@ export function heal(sequence: Sequence): Healing | undefined {
 }
 
 /** Known lists of {@link successors}, because making a list reads the whole vocabulary. */
-const known = new Map<string, readonly number[]>();
-const MAX_KNOWN = 16;
+const successorLists = new Map<string, readonly number[]>();
+const MAX_LISTS = 16;
 
 /** The tokens whose bytes begin with those of a token, itself included; none for a special token. */
 function successors(name: string, token: number): readonly number[] {
   const key = `${token} ${name}`;
-  const before = known.get(key);
-  if (before) return before;
+  const cached = successorLists.get(key);
+  if (cached) return cached;
   const vocabulary = attempt(() => tokenize.vocabulary(name));
   const found = withText(extensions(vocabulary, vocabulary[token] ?? []), name);
-  if (known.size >= MAX_KNOWN) known.clear();
-  known.set(key, found);
+  if (successorLists.size >= MAX_LISTS) successorLists.clear();
+  successorLists.set(key, found);
   return found;
 }
 
-/** The tokens that are not special; special ones have no text. Most lists have no special token, as two calls for the whole list show. */
+/** Leaves out special tokens, which have no text. Two calls for the whole list show that it has none, the common case. */
 function withText(tokens: readonly number[], name: string): readonly number[] {
   const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
   if (write(tokens, false) === write(tokens, true)) return tokens;
@@ -81,9 +81,16 @@ export class HealingDecoder implements Decoder {
   /** The decoder of the last tokens. */
   #decoder: Decoder | undefined;
 
-  constructor(sequence: Sequence, sampler: Sampler, seed: number, healing: Healing, rest: Decoder, tells: boolean) {
+  constructor(
+    sequence: Sequence,
+    sampler: Sampler,
+    seed: number,
+    healing: Healing,
+    rest: Decoder,
+    withLogProbs: boolean,
+  ) {
     const allowed = new Set(healing.tokens);
-    const among = ({ tokens, logProbabilities }: Distribution): Distribution => {
+    const restrict = ({ tokens, logProbabilities }: Distribution): Distribution => {
       const kept = Array.from(tokens).flatMap((token, i) => (allowed.has(token) ? [i] : []));
       return {
         tokens: kept.map((i) => tokens[i] as number),
@@ -96,11 +103,11 @@ export class HealingDecoder implements Decoder {
         ...{ kind: 'guest', candidates: 1, also: healing.tokens, seed: sampler.seed },
         choose: (distribution, state) =>
           sampler.kind === 'guest'
-            ? sampler.choose(among(distribution), state)
-            : draw(among(distribution), sampler, state.random),
+            ? sampler.choose(restrict(distribution), state)
+            : draw(restrict(distribution), sampler, state.random),
       },
       seed,
-      tells,
+      withLogProbs,
     );
     this.#rest = rest;
   }

@@ -29,11 +29,11 @@ export async function* untilClosed<T extends object | string>(next: () => Promis
  */
 export class Inbox<T> {
   readonly #take: (signal: AbortSignalLike) => Promise<T>;
-  readonly #unwanted: ((value: T) => Promise<void>) | undefined;
+  readonly #disposeUnwanted: ((value: T) => Promise<void>) | undefined;
   readonly #readers: Reader<T>[] = [];
-  #kept: Outcome<T> | undefined;
+  #keptOutcome: Outcome<T> | undefined;
   /** Ends the read that is under way; undefined without one. */
-  #taking: Aborter | undefined;
+  #readAborter: Aborter | undefined;
 
   /**
    * @param take reads the source; may end, with the signal's error, when the last reader has left
@@ -41,12 +41,12 @@ export class Inbox<T> {
    */
   constructor(take: (signal: AbortSignalLike) => Promise<T>, unwanted?: (value: T) => Promise<void>) {
     this.#take = take;
-    this.#unwanted = unwanted;
+    this.#disposeUnwanted = unwanted;
   }
 
   /** True when no reader waits, no value is kept and no read is under way. */
   get idle(): boolean {
-    return !this.#taking && this.#readers.length === 0 && this.#kept === undefined;
+    return !this.#readAborter && this.#readers.length === 0 && this.#keptOutcome === undefined;
   }
 
   next({ signal }: ReceiveOptions = {}): Promise<T> {
@@ -54,7 +54,7 @@ export class Inbox<T> {
       if (signal?.aborted) throw abortError(signal);
       const leave = () => {
         this.#readers.splice(this.#readers.indexOf(reader), 1);
-        if (this.#readers.length === 0) this.#taking?.abort(NO_READER);
+        if (this.#readers.length === 0) this.#readAborter?.abort(NO_READER);
         if (signal) reject(abortError(signal));
       };
       const served =
@@ -71,15 +71,15 @@ export class Inbox<T> {
   }
 
   #pump(): void {
-    if (this.#taking || this.#readers.length === 0) return;
-    const kept = this.#kept;
+    if (this.#readAborter || this.#readers.length === 0) return;
+    const kept = this.#keptOutcome;
     if (kept) {
-      this.#kept = undefined;
+      this.#keptOutcome = undefined;
       this.#arrived(kept);
       return;
     }
-    this.#taking = aborter();
-    void this.#read(this.#taking.signal);
+    this.#readAborter = aborter();
+    void this.#read(this.#readAborter.signal);
   }
 
   async #read(signal: AbortSignalLike): Promise<void> {
@@ -90,18 +90,18 @@ export class Inbox<T> {
       outcome = { ok: false, error };
     }
     try {
-      if (outcome.ok && this.#unwanted && this.#readers.length === 0) await this.#unwanted(outcome.value);
+      if (outcome.ok && this.#disposeUnwanted && this.#readers.length === 0) await this.#disposeUnwanted(outcome.value);
       else if (outcome.ok || outcome.error !== NO_READER) this.#arrived(outcome);
     } catch {
       this.#arrived(outcome);
     }
-    this.#taking = undefined;
+    this.#readAborter = undefined;
     this.#pump();
   }
 
   #arrived(outcome: Outcome<T>): void {
     const reader = this.#readers.shift();
-    if (!reader) this.#kept = outcome;
+    if (!reader) this.#keptOutcome = outcome;
     else if (outcome.ok) reader.resolve(outcome.value);
     else reader.reject(outcome.error);
     this.#pump();

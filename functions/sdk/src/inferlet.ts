@@ -85,7 +85,7 @@ export function recordSpan(name: string, { began, ended = Date.now(), kind = '',
   runtime.recordSpan(name, kind, carriedTime(began), carriedTime(ended), failed);
 }
 
-/** A time that the contract can carry. */
+/** A time as a whole number in the range of the WIT contract; 0 for NaN. */
 const carriedTime = (time: number): number => Math.min(Number.MAX_SAFE_INTEGER, Math.max(0, Math.round(time) || 0));
 
 /** True when the client, the parent or the platform has asked this inferlet to stop. Waiting calls then fail with `cancelled`. */

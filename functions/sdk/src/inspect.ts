@@ -42,9 +42,9 @@ export async function scores(context: Context): Promise<number[]> {
     sequence.forwardCalls++;
     const answer = sequence.settle(introspect.forwardScores(queue, inPages, inputs, outPages, [], undefined), start);
     allocate.freeEmbeds(queue, inputs);
-    const all = await answer;
-    for (const [token, slot] of slots.entries()) add(token, all[slot]);
-    for (let i = 0; i < count; i++) add(start + i, all[inPages.length * model.pageSize + i]);
+    const slotScores = await answer;
+    for (const [token, slot] of slots.entries()) add(token, slotScores[slot]);
+    for (let i = 0; i < count; i++) add(start + i, slotScores[inPages.length * model.pageSize + i]);
   };
   const { pending } = sequence;
   // Issue both calls before awaiting either.

@@ -45,7 +45,7 @@ interface Text {
   readonly forwardCalls: number;
   /** Tokens of the context afterwards. */
   readonly length: number;
-  /** Tokens behind the text. */
+  /** Tokens of a second generation after the text; empty unless the input asks to `follow`. */
   readonly next: readonly number[];
 }
 
@@ -61,7 +61,7 @@ describe('jump-forward decoding', () => {
     return { ...texts[0], steps: (await modelStats(platform, { model })).batches };
   }
 
-  // Draws do not depend on the model, and the larger one takes twice as long.
+  // Draws do not depend on the model, and the larger model takes twice as long.
   const temperaturesOf = (model: string) => (model === CHAT && !process.env.PIE_TEST_ALL ? [0] : [0, 1]);
   for (const model of [STORIES, CHAT]) {
     it(`computes half the steps or fewer for JSON of a fixed schema on ${model}, and the text of stepwise decoding`, async () => {

@@ -36,11 +36,11 @@ export async function subscribe(topic: string): Promise<Subscription> {
   return new Subscription(subscription);
 }
 
-/** A subscription; end it with `using` or {@link unsubscribe}. It outlives a loop over it: messages that arrive later wait. */
+/** A subscription; end it with `using` or {@link unsubscribe}. It stays open when a loop over it ends: later messages wait. */
 export class Subscription implements AsyncIterable<Envelope>, Disposable {
   readonly #wire: WireSubscription;
   readonly #inbox = new Inbox(async () => envelope(await settle(this.#wire.next())));
-  #left = false;
+  #hasEnded = false;
 
   /** @internal Constructed by {@link subscribe}. */
   constructor(wire: WireSubscription) {
@@ -52,7 +52,7 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
    * `closed` after {@link unsubscribe}. If `signal` ends the wait, the next caller gets the message.
    */
   async next(options?: ReceiveOptions): Promise<Envelope> {
-    if (this.#left) throw new InferletError('closed', ENDED);
+    if (this.#hasEnded) throw new InferletError('closed', ENDED);
     return this.#inbox.next(options);
   }
 
@@ -63,8 +63,8 @@ export class Subscription implements AsyncIterable<Envelope>, Disposable {
 
   /** Ends the subscription. Pending waits throw `closed`. */
   unsubscribe(): void {
-    if (this.#left) return;
-    this.#left = true;
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.#wire.unsubscribe();
   }
 
@@ -91,7 +91,7 @@ const queues = new Map<string, Inbox<Envelope>>();
  * const job = await unless('deadline-exceeded', withTimeout(5000, (signal) => pull('jobs', { signal })));
  */
 export async function pull(queue: string, options?: ReceiveOptions): Promise<Envelope> {
-  const inbox = queues.get(queue) ?? queueOf(queue);
+  const inbox = queues.get(queue) ?? openInbox(queue);
   try {
     return await inbox.next(options);
   } finally {
@@ -99,7 +99,7 @@ export async function pull(queue: string, options?: ReceiveOptions): Promise<Env
   }
 }
 
-function queueOf(queue: string): Inbox<Envelope> {
+function openInbox(queue: string): Inbox<Envelope> {
   const inbox = new Inbox(
     async () => envelope(await settle(wire.pull(queue))),
     ({ message }) => push(queue, message),

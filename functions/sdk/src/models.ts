@@ -7,15 +7,15 @@ import { attempt, runtime, tokenize as wire } from './raw.ts';
 export type { ModelInfo } from 'pie:inferlet/runtime@0.1.0';
 export type { SpecialTokenIds } from 'pie:inferlet/tokenize@0.1.0';
 
-let granted: readonly ModelInfo[] | undefined;
-const special = new Map<string, SpecialTokenIds>();
+let grantedModels: readonly ModelInfo[] | undefined;
+const specialIds = new Map<string, SpecialTokenIds>();
 /** Tokens of a line break, for models whose tokenizer puts a space before a text; empty for other models. */
 const markers = new Map<string, readonly number[]>();
 
 /** The models granted to this function; the first is its default. */
 export function models(): readonly ModelInfo[] {
-  granted ??= runtime.models();
-  return granted;
+  grantedModels ??= runtime.models();
+  return grantedModels;
 }
 
 /** One granted model by name, or the default model. Throws `not-found` with the names of the granted models. */
@@ -56,10 +56,10 @@ export const efficientTokens = (name: string): number | undefined =>
 /** Ids of a model's special tokens. */
 export function specialTokens(name?: string): SpecialTokenIds {
   const key = model(name).name;
-  let ids = special.get(key);
+  let ids = specialIds.get(key);
   if (!ids) {
     ids = attempt(() => wire.specialTokens(key));
-    special.set(key, ids);
+    specialIds.set(key, ids);
   }
   return ids;
 }

@@ -20,13 +20,13 @@ export interface TruncatePlan {
 export const pagesFor = (slots: number, pageSize: number): number => Math.ceil(slots / pageSize);
 
 /**
- * Plans the write of `count` slots after `cached` filled ones into a sequence that holds `held` pages. Slot i of the sequence is slot
+ * Plans the write of `count` slots after `cached` filled ones into a sequence of `pageCount` pages. Slot i of the sequence is slot
  * `i % pageSize` of page `floor(i / pageSize)`: pages are filled without gaps.
  */
-export function planWrite(cached: number, count: number, held: number, pageSize: number): WritePlan {
+export function planWrite(cached: number, count: number, pageCount: number, pageSize: number): WritePlan {
   const writeEnd = pagesFor(cached + count, pageSize);
   return {
-    allocate: Math.max(0, writeEnd - held),
+    allocate: Math.max(0, writeEnd - pageCount),
     readEnd: pagesFor(cached, pageSize),
     writeStart: Math.min(Math.floor(cached / pageSize), writeEnd),
     writeEnd,
@@ -72,14 +72,14 @@ export interface ForgetPlan {
 /** Hides slots `[from, to)` in the pages' masks and plans to free the pages that are hidden entirely. */
 export function planForget(masks: number[], from: number, to: number, pageSize: number): ForgetPlan {
   const touched = maskSlots(masks, from, to, true, pageSize);
-  const gone = touched.filter((page) => masks[page] === allSlots(pageSize));
+  const hiddenPages = touched.filter((page) => masks[page] === allSlots(pageSize));
   // All touched pages but the first and the last lie entirely in the range, so the freed pages are contiguous.
-  const [first = 0] = gone;
+  const [first = 0] = hiddenPages;
   return {
     first,
-    count: gone.length,
+    count: hiddenPages.length,
     masked: touched.filter((page) => masks[page] !== allSlots(pageSize)),
-    end: Math.max(to, gone.length > 0 ? (first + gone.length) * pageSize : 0),
+    end: Math.max(to, hiddenPages.length > 0 ? (first + hiddenPages.length) * pageSize : 0),
   };
 }
 

@@ -54,13 +54,13 @@ export function askPerson({
   return { waiting: true };
 }
 
-/** The end of the last wait for a person; null in an invocation that has not asked. */
+/** The state and the answer of the last question to a person; null in an invocation that has not asked. */
 export function resumed<State = unknown, Answer = unknown>(): Resumption<State, Answer> | null {
-  const told = host.resumed();
-  if (told === null || told === undefined) return null;
-  const { answer } = told;
+  const resumption = host.resumed();
+  if (resumption === null || resumption === undefined) return null;
+  const { answer } = resumption;
   return {
-    state: JSON.parse(told.state),
+    state: JSON.parse(resumption.state),
     answer: answer.tag === 'answered' ? { status: 'answered', value: JSON.parse(answer.val) } : { status: 'expired' },
   };
 }

@@ -34,7 +34,7 @@ export interface Processor {
   readonly change?: Change;
 }
 
-/** A processor that only adds to the logits of single tokens, by what the generation has chosen. */
+/** Additions to the logits of single tokens, which depend only on the tokens that the generation has chosen. */
 interface Change {
   readonly frequency?: number;
   readonly presence?: number;
@@ -43,7 +43,7 @@ interface Change {
 
 /** Most biases of a run, and the largest value of a bias or a penalty. */
 const MAX_BIASES = 1024;
-const LARGEST = 1e6;
+const MAX_MAGNITUDE = 1e6;
 
 /**
  * A sampler that lets processors change the distribution, one after the other, and then draws as {@link draw} does (`temperature` 1 by
@@ -63,16 +63,16 @@ export function processors(
   const device = sampler(options);
   const also = [...new Set(chain.flatMap(({ tokens = [] }) => tokens))];
   const begin = (model: ModelInfo): GuestSampler => {
-    const own = custom(
+    const chainSampler = custom(
       ({ tokens, logProbabilities }, state) => {
         const changed = { tokens, logProbabilities: Array.from(logProbabilities) };
-        const known = { ...state, model };
-        for (const process of chain) process(changed, known);
+        const processorState = { ...state, model };
+        for (const process of chain) process(changed, processorState);
         return draw(ordered(changed), options, state.random);
       },
       { candidates, seed },
     );
-    return { ...own, also, ahead: runSampler(chain, device, own.choose, model) };
+    return { ...chainSampler, also, ahead: runSampler(chain, device, chainSampler.choose, model) };
   };
   const choose = () => {
     throw new InferletError('invalid-argument', 'Processors work only as the sampler of generate().');
@@ -98,7 +98,7 @@ function runSampler(
       if (Number.isInteger(token) && token >= 0 && token < vocabularySize)
         biases.set(token, (biases.get(token) ?? 0) + value);
   }
-  const fits = (value: number) => Math.abs(value) <= LARGEST || value === Number.NEGATIVE_INFINITY;
+  const fits = (value: number) => Math.abs(value) <= MAX_MAGNITUDE || value === Number.NEGATIVE_INFINITY;
   if (biases.size > MAX_BIASES || ![...biases.values()].every(fits)) return undefined;
   if (!fits(frequency) || !fits(presence) || (device.topP > 0 && Math.fround(device.topP) === 0)) return undefined;
   const changes = { frequency, presence, biasTokens: [...biases.keys()], biasValues: [...biases.values()] };
@@ -121,8 +121,10 @@ export function repetitionDivisor(penalty: number, options: { readonly last?: nu
   check(last >= 0, 'last', '0 or more', last);
   const cost = Math.log(penalty);
   return (candidates, { tokens }) => {
-    const said = new Set(Number.isFinite(last) ? tokens.slice(tokens.length - Math.min(last, tokens.length)) : tokens);
-    adjust(candidates, (token) => (said.has(token) ? -cost : 0));
+    const earlierTokens = new Set(
+      Number.isFinite(last) ? tokens.slice(tokens.length - Math.min(last, tokens.length)) : tokens,
+    );
+    adjust(candidates, (token) => (earlierTokens.has(token) ? -cost : 0));
   };
 }
 

@@ -4,12 +4,12 @@ import { type Queue, settle } from './raw.ts';
 
 /**
  * The value of a call on a queue. If the call fails, this also takes the queue's error, so that no later call reports it again, and calls
- * `failed`. Its argument is the error of an earlier call that has no result of its own, if that call failed first and was not carried out.
+ * `failed`: with the error of an earlier call that has no result of its own, if such a call failed first, else with undefined.
  */
 export async function settleOn<T>(
   queue: Queue,
   future: Future<Outcome<T>>,
-  failed: (unheard: InferletError | undefined) => void,
+  failed: (unreported: InferletError | undefined) => void,
 ): Promise<T> {
   try {
     return await settle(future);

@@ -10,7 +10,7 @@ export interface Distribution {
   readonly logProbabilities: ArrayLike<number>;
 }
 
-/** The cuts of a built-in sampler, in the order in which they apply. */
+/** The temperature and the cuts of a built-in sampler, in the order in which they apply, and its seed. */
 export interface SamplerOptions {
   /** 0 is greedy; 1 (the default) leaves the probabilities as they are. */
   readonly temperature?: number;
@@ -74,7 +74,7 @@ export type Sampler = DeviceSampler | GuestSampler;
 /** Most candidates that a host returns (the tenant's cap may be lower). */
 const MAX_CANDIDATES = 256;
 
-/** A built-in sampler from its cuts. Throws `invalid-argument` for a value out of range. */
+/** A built-in sampler. Throws `invalid-argument` for a value out of range. */
 export function sampler(options: SamplerOptions = {}): DeviceSampler {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, seed } = options;
   check(temperature >= 0 && Number.isFinite(temperature), 'temperature', '0 or more', temperature);

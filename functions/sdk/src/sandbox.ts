@@ -21,7 +21,7 @@ const MAX_OUTPUT = 4000;
 
 /**
  * A JavaScript interpreter for generated code, like a notebook (compare CodeAct, Wang et al., ICML 2024): blocks share `state`, print with
- * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. From the first call on,
+ * `console.log`, may `await`, and call the `given` functions. Other globals are shadowed and `import` is refused. After this call,
  * no code of this inferlet can make a function from text, so that well-meaning code finds only its tools. This is not a security boundary: the
  * Wasm component around the inferlet confines malicious code to the inferlet's grants and its limits of CPU time and memory.
  * @returns a function that runs a block and returns its output and result, or its error, in at most 4,000 characters
@@ -32,7 +32,7 @@ const MAX_OUTPUT = 4000;
  */
 export function sandbox(given: Readonly<Record<string, Given>>): (code: string) => Promise<string> {
   const state = {};
-  const hidden = Object.getOwnPropertyNames(globalThis).filter((name) => !PURE.has(name) && !(name in given));
+  const hiddenGlobals = Object.getOwnPropertyNames(globalThis).filter((name) => !PURE.has(name) && !(name in given));
   // Otherwise `(() => 0).constructor('…')` makes a function that sees all globals.
   for (const kind of [() => 0, async () => 0, function* () {}, async function* () {}]) {
     Object.defineProperty(Object.getPrototypeOf(kind), 'constructor', { value: undefined });
@@ -47,7 +47,7 @@ export function sandbox(given: Readonly<Record<string, Given>>): (code: string) 
       lines.push(line);
       length += line.length + 1;
     };
-    const names = ['console', 'state', ...Object.keys(given), ...hidden.filter((name) => name !== 'console')];
+    const names = ['console', 'state', ...Object.keys(given), ...hiddenGlobals.filter((name) => name !== 'console')];
     try {
       if (/\bimport\b/.test(code)) throw new SyntaxError('import is not available here');
       const block = new AsyncFunction(...names, `return (async function () { "use strict"; ${code}\n})()`);

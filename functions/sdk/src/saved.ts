@@ -12,8 +12,8 @@ export interface Residency extends Omit<WireResidency, 'bytes'> {
 }
 
 /**
- * A context that `Context.save` stored under a name, for control of where its pages are. Each call returns the place of the pages after it.
- * None of them changes the tokens of a context that opens the name, or makes another inferlet wait for memory. Each throws `not-found` when
+ * A context that `Context.save` stored under a name, for control of where its pages are. Most calls return the place of the pages afterwards.
+ * No call changes the tokens of a context that opens the name, or makes another inferlet wait for memory. Each throws `not-found` when
  * no context has this name, and `unsupported` for a name of operators (`system/…`).
  *
  * @example
@@ -62,7 +62,7 @@ export class SavedContext {
     return this.#ask((queue) => allocate.unpinExport(queue, this.name));
   }
 
-  /** Tells the platform when the context will be opened next: the tenant's other saved contexts then leave the device first. 0 takes this back. */
+  /** Hints in how many milliseconds the context will be opened next: contexts without a hint leave the device first. 0 removes the hint. */
   retain(nextUseMs: number): Promise<Residency> {
     return this.#ask((queue) => allocate.retainExport(queue, this.name, nextUseMs));
   }

@@ -15,21 +15,21 @@ export class ScoringDecoder implements Decoder {
   logProbabilities: readonly number[] = [];
   readonly #sequence: Sequence;
   readonly #chooser: Chooser;
-  readonly #also: Uint32Array;
-  readonly #tells: boolean;
+  readonly #askedTokens: Uint32Array;
+  readonly #withLogProbs: boolean;
   readonly #matcher: Matcher | undefined;
 
   constructor(
     sequence: Sequence,
     sampler: Pick<GuestSampler, 'candidates' | 'choose' | 'also'>,
     seed: number,
-    tells: boolean,
+    withLogProbs: boolean,
     matcher?: Matcher,
   ) {
     this.#sequence = sequence;
     this.#chooser = new Chooser(sampler, seed);
-    this.#also = Uint32Array.from(sampler.also ?? []);
-    this.#tells = tells;
+    this.#askedTokens = Uint32Array.from(sampler.also ?? []);
+    this.#withLogProbs = withLogProbs;
     this.#matcher = matcher;
   }
 
@@ -45,18 +45,18 @@ export class ScoringDecoder implements Decoder {
     const state = embeds.at(-1) as number;
     const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), start);
     try {
-      const candidates = this.#matcher ? MOST_CANDIDATES : this.#chooser.candidates;
+      const candidates = this.#matcher ? MAX_CANDIDATES : this.#chooser.candidates;
       const [distribution, also, mask] = await Promise.all([
         sequence.settle(outputText.nextDistribution(queue, state, candidates), start),
-        this.#also.length > 0 ? ask(this.#also) : [],
+        this.#askedTokens.length > 0 ? ask(this.#askedTokens) : [],
         this.#matcher && settle(this.#matcher.mask()),
       ]);
-      let seen = merge(distribution, this.#also, also);
-      if (mask) seen = await this.#allowed(seen, mask, ask);
-      const token = this.#chooser.choose(seen, sequence);
-      if (this.#tells) {
-        const at = Array.prototype.indexOf.call(seen.tokens, token);
-        const known = at < 0 ? undefined : seen.logProbabilities[at];
+      let candidateRows = merge(distribution, this.#askedTokens, also);
+      if (mask) candidateRows = await this.#allowed(candidateRows, mask, ask);
+      const token = this.#chooser.choose(candidateRows, sequence);
+      if (this.#withLogProbs) {
+        const at = Array.prototype.indexOf.call(candidateRows.tokens, token);
+        const known = at < 0 ? undefined : candidateRows.logProbabilities[at];
         this.logProbabilities = known === undefined ? await ask(Uint32Array.of(token)) : [known];
       }
       return [token];
@@ -75,12 +75,12 @@ export class ScoringDecoder implements Decoder {
   ): Promise<Distribution> {
     const { candidates } = this.#chooser;
     const allows = (token: number) => (((mask[token >>> 5] ?? 0) >>> (token & 31)) & 1) === 1;
-    const all = idsOf(mask, this.#sequence.model.vocabularySize);
+    const allowedIds = idsOf(mask, this.#sequence.model.vocabularySize);
     const fitting = cut({ tokens, logProbabilities }, (token) => allows(token));
     // The device lists the most probable tokens. When too few of them are allowed, ask for all allowed ones.
-    const enough = fitting.tokens.length >= Math.min(candidates + this.#also.length, all.length);
-    const seen = enough ? fitting : merge({ tokens: [], logProbabilities: [] }, all, await ask(all));
-    const also = new Set(this.#also);
+    const enough = fitting.tokens.length >= Math.min(candidates + this.#askedTokens.length, allowedIds.length);
+    const seen = enough ? fitting : merge({ tokens: [], logProbabilities: [] }, allowedIds, await ask(allowedIds));
+    const also = new Set(this.#askedTokens);
     return cut(seen, (token, i) => i < candidates || also.has(token));
   }
 }
@@ -94,7 +94,7 @@ function cut({ tokens, logProbabilities }: Distribution, keeps: (token: number, 
 }
 
 /** Candidates to look at under a mask: most of the probable tokens may be forbidden. */
-const MOST_CANDIDATES = 256;
+const MAX_CANDIDATES = 256;
 
 /** The ids of the tokens whose bits are set. */
 function idsOf(mask: ArrayLike<number>, vocabularySize: number): Uint32Array {

@@ -34,9 +34,9 @@ export function scripts(
   replies: readonly (string | readonly number[])[] = [],
   otherwise: () => Sampler = greedy,
 ): () => Sampler {
-  let given = 0;
+  let usedReplies = 0;
   return () => {
-    const reply = replies[given++];
+    const reply = replies[usedReplies++];
     return reply === undefined ? otherwise() : script(reply);
   };
 }

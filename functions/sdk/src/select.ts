@@ -16,7 +16,7 @@ export interface Selection {
   /** The most probable choice. */
   readonly choice: string;
   readonly index: number;
-  /** Natural logarithm of each choice's probability (of its average token's with `normalize`), in the order of the choices. */
+  /** Natural logarithm of each choice's probability, in the order of the choices; with `normalize`, the average over the choice's tokens. */
   readonly logProbabilities: readonly number[];
 }
 
@@ -41,9 +41,9 @@ export async function selectOn(
   const empty = lists.findIndex((tokens) => tokens.length === 0);
   if (empty >= 0) throw new InferletError('invalid-argument', `Choice ${empty} is empty.`);
   const trie = trieOf(lists);
-  const each = await tokenScores(sequence, trie);
+  const nodeScores = await tokenScores(sequence, trie);
   const logProbabilities = trie.paths.map((path) => {
-    const sum = path.reduce((total, node) => total + (each[node] as number), 0);
+    const sum = path.reduce((total, node) => total + (nodeScores[node] as number), 0);
     return normalize ? sum / path.length : sum;
   });
   const index = logProbabilities.indexOf(Math.max(...logProbabilities));
@@ -59,7 +59,7 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
   const inner = [...children.keys()].slice(1);
   const rows = new Map([...children.keys()].map((node, row) => [node, row]));
   const rowOf = (node: number): number => rows.get(node) as number;
-  const inPass = inner.map((node) => rowOf(parents[node] as number) - 1);
+  const parentRows = inner.map((node) => rowOf(parents[node] as number) - 1);
 
   const prefill = sequence.prefill();
   const start = sequence.next(true);
@@ -74,9 +74,9 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
     [last, ...inner.map((node) => last + (depths[node] as number))],
     inputs,
   );
-  sequence.pass(cache.access(0).inPages, inputs, [], states, treeMask(cache.filled, inPass));
+  sequence.pass(cache.access(0).inPages, inputs, [], states, treeMask(cache.filled, parentRows));
   const scores: number[] = [];
-  const asked = [...children].map(async ([parent, nodes]) => {
+  const requests = [...children].map(async ([parent, nodes]) => {
     const candidates = Uint32Array.from(nodes, (node) => tokens[node] as number);
     const answers = await sequence.settle(
       outputText.logProbabilities(queue, states[rowOf(parent)] as number, candidates),
@@ -84,6 +84,6 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
     for (const [i, node] of nodes.entries()) scores[node] = answers[i] as number;
   });
   allocate.freeEmbeds(queue, embeds);
-  await Promise.all([prefill, ...asked]);
+  await Promise.all([prefill, ...requests]);
   return scores;
 }

@@ -14,7 +14,7 @@ import type { Saved } from './snapshot.ts';
 /** Starts a fused call on a queue: `fused.step`, or a call of the same shape. */
 export type StepCall = (queue: Queue, request: StepRequest) => Future<Outcome<StepResult>>;
 
-/** Starts a run on a queue: `fused.run`, or one of the same shape. */
+/** Starts a run on a queue: the constructor of `fused.Run`, or a call of the same shape. */
 export type StartRun = (queue: Queue, request: RunRequest) => Run;
 
 /** Options of a sequence besides its model. */
@@ -225,10 +225,10 @@ export class Sequence {
    * pending again. This also takes the error from the queue, so that no later call reports it a second time.
    */
   settle<T>(future: Future<Outcome<T>>, start?: number): Promise<T> {
-    return settleOn(this.queue, future, (unheard) => {
+    return settleOn(this.queue, future, (unreported) => {
       if (this.#released) return;
       try {
-        if (unheard) this.#lose(unheard);
+        if (unreported) this.#lose(unreported);
         else if (start !== undefined) this.cut(start);
       } catch (thrown) {
         this.#lose(InferletError.from(thrown));
@@ -281,8 +281,8 @@ export class Sequence {
     this.tokens.length = 0;
     for (const token of saved.tokens) this.tokens.push(token);
     // Share the snapshot's pages under new addresses, so that it keeps its own.
-    const own = new Cache(this.queue, this.model.pageSize, saved.cache).share();
-    this.cache = new Cache(this.queue, this.model.pageSize, own);
+    const ownState = new Cache(this.queue, this.model.pageSize, saved.cache).share();
+    this.cache = new Cache(this.queue, this.model.pageSize, ownState);
     this.#lost = undefined;
   }
 
@@ -300,11 +300,11 @@ export class Sequence {
     const computing = this.pending > 0 ? this.compute(this.pending) : undefined;
     const [computed, shared] = await Promise.allSettled([computing, other.#shared()]);
     if (shared.status === 'rejected') throw shared.reason;
-    const { cache, tokens: all } = shared.value;
+    const { cache, tokens: sharedTokens } = shared.value;
     try {
       if (computed.status === 'rejected') throw computed.reason;
       if (this.#released) throw new InferletError('closed', 'The context was released while it was appended to.');
-      this.cache.join(cache, from, Math.min(cache.cached, all.length - 1));
+      this.cache.join(cache, from, Math.min(cache.cached, sharedTokens.length - 1));
       for (const token of tokens) this.tokens.push(token);
     } finally {
       if (cache.pages.length > 0) allocate.freePages(this.queue, cache.pages);
@@ -406,11 +406,11 @@ export class Sequence {
     return this.settle(answer, start);
   }
 
-  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free; with `state`, the last one is the state. */
-  #forward(count: number, write: boolean, state = false): number[] {
-    const start = this.next(state);
+  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free; with `withState`, the last one is the state. */
+  #forward(count: number, write: boolean, withState = false): number[] {
+    const start = this.next(withState);
     const { inPages, outPages } = this.cache.access(write ? count : 0);
-    const embeds = this.embed(start, count, count + (state ? 1 : 0));
+    const embeds = this.embed(start, count, count + (withState ? 1 : 0));
     this.pass(inPages, embeds.slice(0, count), outPages, embeds.slice(count));
     if (write) this.cache.advance(count);
     return embeds;
@@ -432,10 +432,10 @@ export class Sequence {
     else adapter.forwardWithAdapter(queue, name, inPages, inputs, outPages, outputs, mask);
   }
 
-  /** Index of the first pending token. With `state`, makes sure that one is pending. */
-  next(state: boolean): number {
+  /** Index of the first pending token. With `withState`, makes sure that a token is pending. */
+  next(withState: boolean): number {
     this.#checkLost();
-    if (state) this.#due();
+    if (withState) this.#due();
     return this.cached;
   }
 

@@ -7,7 +7,7 @@ import { attempt, session as host, settle } from './raw.ts';
 const DONE = Promise.resolve();
 /** Ends when the messages that wait for buffer space are sent; undefined while none waits. */
 let backlog: Promise<void> | undefined;
-let lost: InferletError | undefined;
+let sendError: InferletError | undefined;
 
 /**
  * Sends one message to the client that invoked this function. The message leaves at once. Awaiting matters only to an inferlet that sends
@@ -15,7 +15,7 @@ let lost: InferletError | undefined;
  * Throws `limit-exceeded` for a message of more than 1 MiB, which is not sent; later messages are.
  */
 export function send(message: Message): Promise<void> {
-  if (lost) return Promise.reject(lost);
+  if (sendError) return Promise.reject(sendError);
   if (backlog && fits(message)) return enqueue(message);
   try {
     hand(message);
@@ -32,7 +32,7 @@ export const sendJson = async (value: unknown): Promise<void> => send(toJson(val
 /** Completes when the platform has received all messages so far. The platform writes them before the invocation ends. */
 export async function handedOver(): Promise<void> {
   while (backlog) await backlog;
-  if (lost) throw lost;
+  if (sendError) throw sendError;
 }
 
 /** Completes when all messages sent so far are in the invocation's event log, where a later failure cannot lose them. */
@@ -73,7 +73,7 @@ const hand = (message: Message): void => attempt(() => host.send(toWire(message)
 
 function enqueue(message: Message): Promise<void> {
   const before = backlog ?? DONE;
-  const mine = before.then(async () => {
+  const sent = before.then(async () => {
     for (;;) {
       await settle(host.flush());
       try {
@@ -85,17 +85,17 @@ function enqueue(message: Message): Promise<void> {
       }
     }
   });
-  const settled = mine.then(
+  const settled = sent.then(
     () => undefined,
     (thrown) => {
-      lost ??= InferletError.from(thrown);
+      sendError ??= InferletError.from(thrown);
     },
   );
   backlog = settled;
   void settled.then(() => {
     if (backlog === settled) backlog = undefined;
   });
-  return mine;
+  return sent;
 }
 
 /** The platform's bound on one message. */

@@ -34,7 +34,7 @@ export interface Speculator {
   begin(start: SpeculationStart): Speculation;
 }
 
-/** @internal A decoder that verifies all guesses of a speculator in one call: `call`, or a fused one. */
+/** @internal A decoder that verifies all guesses of a speculator in one call: `call`, by default `fused.step`. */
 export function speculativeDecoder(
   sequence: Sequence,
   sampler: Sampler,
@@ -49,13 +49,13 @@ export function speculativeDecoder(
       `${sequence.model.name} cannot verify several tokens at once (trait fused).`,
     );
   }
-  const own = sampler.seed ?? seed;
+  const ownSeed = sampler.seed ?? seed;
   const { vocabularySize } = sequence.model;
   const speculation =
     typeof speculator === 'function'
       ? { propose: speculator }
-      : speculator.begin({ sampler, seed: own, vocabularySize, stopTokens });
-  return new SpeculativeDecoder(sequence, sampler, own, speculation, call && { call, stopTokens });
+      : speculator.begin({ sampler, seed: ownSeed, vocabularySize, stopTokens });
+  return new SpeculativeDecoder(sequence, sampler, ownSeed, speculation, call && { call, stopTokens });
 }
 
 /** Most guesses under a constraint: `grammar.verify` takes 64 rows. */
@@ -70,7 +70,7 @@ interface Constrained {
 /**
  * Every token is the sampler's choice at its position from the model's own distribution, regardless of the guesses. A guess equal to this
  * choice is accepted with its keys and values; the first other guess ends the step. Draws depend on seed and position only, so the text
- * equals the text without a speculator, at any temperature. For a guess that was not drawn, this is speculative rejection sampling.
+ * equals the text without a speculator, at any temperature. For guesses without randomness, this equals speculative rejection sampling.
  */
 class SpeculativeDecoder implements Decoder {
   readonly #sequence: Sequence;
@@ -104,12 +104,12 @@ class SpeculativeDecoder implements Decoder {
 
   async next(left: number): Promise<readonly number[]> {
     const sequence = this.#sequence;
-    this.#takeBack();
+    this.#dropRejected();
     // The verifying pass adds one token of its own, so guess one less than `left`.
     const proposal = left > 1 ? await this.#speculation.propose(sequence.tokens, left - 1) : [];
     if (this.#stopped) return [];
-    const most = this.#constrained ? Math.min(left - 1, MAX_CONSTRAINED) : left - 1;
-    const drafts = this.#usable(proposal.slice(0, most));
+    const maxDrafts = this.#constrained ? Math.min(left - 1, MAX_CONSTRAINED) : left - 1;
+    const drafts = this.#usable(proposal.slice(0, maxDrafts));
     const output: Output =
       this.#sampler.kind === 'guest'
         ? { tag: 'distributions', val: this.#sampler.candidates }
@@ -127,7 +127,7 @@ class SpeculativeDecoder implements Decoder {
 
   stop(rollBack: boolean): void {
     this.#stopped = true;
-    if (rollBack) this.#takeBack();
+    if (rollBack) this.#dropRejected();
     this.#speculation.stop?.();
   }
 
@@ -144,17 +144,17 @@ class SpeculativeDecoder implements Decoder {
   /** Asks the sampler row by row while the guesses are right. For later rows, takes the model's most probable token. */
   #choose(chooser: Chooser, distributions: readonly Distribution[], drafts: readonly number[]): number[] {
     const choices: number[] = [];
-    let right = true;
+    let allRight = true;
     for (const [row, distribution] of distributions.entries()) {
       choices.push(
-        right ? chooser.choose(distribution, this.#sequence, drafts.slice(0, row)) : (distribution.tokens[0] ?? 0),
+        allRight ? chooser.choose(distribution, this.#sequence, drafts.slice(0, row)) : (distribution.tokens[0] ?? 0),
       );
-      right &&= choices[row] === drafts[row];
+      allRight &&= choices[row] === drafts[row];
     }
     return choices;
   }
 
-  #takeBack(): void {
+  #dropRejected(): void {
     if (this.#written > this.#sequence.cached) this.#sequence.cut(this.#sequence.cached);
     this.#written = 0;
   }

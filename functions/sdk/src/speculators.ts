@@ -77,13 +77,13 @@ class Drafting implements Speculation {
   }
 
   readonly propose: Proposal = (tokens, most) => {
-    const before = proposals.get(this.#sequence);
-    const mine = (before ?? Promise.resolve()).then(() => this.#propose(tokens, most));
+    const previous = proposals.get(this.#sequence);
+    const proposal = (previous ?? Promise.resolve()).then(() => this.#propose(tokens, most));
     proposals.set(
       this.#sequence,
-      mine.catch(() => undefined),
+      proposal.catch(() => undefined),
     );
-    return mine;
+    return proposal;
   };
 
   /** Ends the speculation. The draft context is then free for other use. */
@@ -123,8 +123,8 @@ class Drafting implements Speculation {
 
 /**
  * Guesses a block of tokens and lets the model correct the whole block in each pass until it no longer changes (Santilli et al.,
- * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). The first guess after the last two tokens, or after the
- * last one, is the token that the model chose after them in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference
+ * Accelerating Transformer Inference for Translation via Parallel Decoding, ACL 2023). A guess is, if possible, the token that the model
+ * chose after the same two tokens, or the same one, in an earlier block (Fu et al., Break the Sequential Dependency of LLM Inference
  * Using Lookahead Decoding, ICML 2024). Needs neither another model nor a text that repeats itself.
  * @param options.tokens size of the block (16 by default)
  */
@@ -133,7 +133,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
   checkCount('tokens', count);
   return {
     begin() {
-      const said = new Map<string, number>();
+      const chosenAfter = new Map<string, number>();
       let corrected: readonly number[] = [];
       /** The last two tokens of the text, and the block after them. */
       let line: number[] = [];
@@ -142,7 +142,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
           line = [tokens.at(-2) ?? -1, tokens.at(-1) ?? -1];
           for (let i = 0; i < Math.min(count, most); i++) {
             const last = line[i + 1] as number;
-            line.push(said.get(`${line[i]} ${last}`) ?? said.get(`${last}`) ?? corrected[i] ?? last);
+            line.push(chosenAfter.get(`${line[i]} ${last}`) ?? chosenAfter.get(`${last}`) ?? corrected[i] ?? last);
           }
           return line.slice(2);
         },
@@ -150,7 +150,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
           for (const [i, choice] of choices.entries()) {
             for (const before of [`${line[i]} ${line[i + 1]}`, `${line[i + 1]}`]) {
               // Tokens that follow accepted text replace tokens that followed a wrong guess.
-              if (i <= accepted || !said.has(before)) said.set(before, choice);
+              if (i <= accepted || !chosenAfter.has(before)) chosenAfter.set(before, choice);
             }
           }
           corrected = choices.slice(accepted + 1);

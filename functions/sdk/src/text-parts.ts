@@ -10,13 +10,13 @@ export interface TextPart {
   readonly cut: number;
 }
 
-/** Parts that fit one call each, with `more` characters for each text. A text that fills a call loses its end: no model reads that far. */
-export function partsOf(all: readonly string[], more: number): TextPart[] {
-  const most = Math.max(0, CALL_CHARACTERS - more);
-  const batches = batchesOf(all, ({ length }) => Math.min(length, most) + more, CALL_TEXTS, CALL_CHARACTERS);
+/** Parts that fit one call each; `extra` characters go with each text. Cuts a text that is longer than a call: no model reads that far. */
+export function partsOf(all: readonly string[], extra: number): TextPart[] {
+  const maxLength = Math.max(0, CALL_CHARACTERS - extra);
+  const batches = batchesOf(all, ({ length }) => Math.min(length, maxLength) + extra, CALL_TEXTS, CALL_CHARACTERS);
   // A call without texts checks the name of the model.
   return (batches.length === 0 ? [[]] : batches).map((batch) => ({
-    texts: batch.map((text) => text.slice(0, most)),
-    cut: batch.filter(({ length }) => length > most).length,
+    texts: batch.map((text) => text.slice(0, maxLength)),
+    cut: batch.filter(({ length }) => length > maxLength).length,
   }));
 }

@@ -10,7 +10,7 @@ class Reader {
     this.#text = text;
   }
 
-  get over(): boolean {
+  get isAtEnd(): boolean {
     this.space();
     return this.at >= this.#text.length;
   }
@@ -115,7 +115,7 @@ function intoObject(object: Record<string, unknown>, [key, value]: [string, unkn
 export function parseLiteral(text: string): unknown {
   const reader = new Reader(text);
   const value = reader.value();
-  if (!reader.over)
+  if (!reader.isAtEnd)
     throw new SyntaxError(`it goes on after its end: ${JSON.stringify(text.slice(reader.at).slice(0, 20))}`);
   return value;
 }
@@ -128,13 +128,13 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
   const reader = new Reader(text);
   if (/^\s*\{/.test(text)) {
     const value = reader.value() as Record<string, unknown>;
-    if (reader.over) return value;
+    if (reader.isAtEnd) return value;
     reader.at = 0;
   }
   const entries: [string, unknown][] = [];
-  while (!reader.over) {
+  while (!reader.isAtEnd) {
     if (entries.length > 0 && !reader.take(',')) throw new SyntaxError('a "," between arguments is missing');
-    if (reader.over) break;
+    if (reader.isAtEnd) break;
     const keyword = reader.match(KEYWORD);
     const key = keyword?.replace(/\s*[=:]$/, '') ?? names[entries.length];
     if (key === undefined) throw new SyntaxError(`there are more than ${names.length} arguments`);
@@ -146,7 +146,7 @@ export function parseArguments(text: string, names: readonly string[]): Record<s
 /** Matches text after which a single quote opens a string, also behind a prefix of Python. After other text, the quote is an apostrophe. */
 const BEFORE_STRING = /[([{,:=+]\s*[rbfu]{0,2}$/i;
 /** Number of characters before the quote that the pattern may see. */
-const SEEN = 100;
+const MAX_LOOKBEHIND = 100;
 
 /**
  * Looks for the end of the bracket at `start` in a text that grows from call to call: the index after the closing bracket, or −1 while the
@@ -164,7 +164,10 @@ export function closingBracket(start: number): (text: string) => number {
         else if (character === quote) quote = '';
         continue;
       }
-      if (character === '"' || (character === "'" && BEFORE_STRING.test(text.slice(Math.max(start, at - SEEN), at))))
+      if (
+        character === '"' ||
+        (character === "'" && BEFORE_STRING.test(text.slice(Math.max(start, at - MAX_LOOKBEHIND), at)))
+      )
         quote = character;
       else if ('([{'.includes(character)) depth++;
       else if (')]}'.includes(character) && --depth === 0) return at + 1;

@@ -62,7 +62,7 @@ export class ToolCallParser {
   /** The whole text so far. */
   text = '';
   readonly #format: ToolFormat;
-  readonly #first: string;
+  readonly #firstToolName: string;
   readonly #parameters: ReadonlyMap<string, readonly string[]>;
   readonly #opening: RegExp;
   /** The text up to `#from`, without its calls. */
@@ -74,7 +74,7 @@ export class ToolCallParser {
 
   constructor(tools: readonly Tool[], format: ToolFormat) {
     this.#format = format;
-    this.#first = tools[0]?.name ?? '';
+    this.#firstToolName = tools[0]?.name ?? '';
     this.#parameters = new Map(tools.map((tool) => [tool.name, parameterNames(tool)]));
     const names = tools.map(({ name }) => name.replaceAll('-', '\\-')).join('|');
     this.#opening = {
@@ -129,7 +129,7 @@ export class ToolCallParser {
   /** The call between `opening` and `end`; undefined when that text is not a call. */
   #read(opening: string, body: string, source: string, end: number): ParsedCall | undefined {
     if (this.#format === 'code') {
-      return { name: this.#first, arguments: { code: body.slice(1, -FENCE.length) }, source, end };
+      return { name: this.#firstToolName, arguments: { code: body.slice(1, -FENCE.length) }, source, end };
     }
     try {
       if (this.#format === 'signature') {

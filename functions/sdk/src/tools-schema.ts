@@ -23,15 +23,15 @@ export function parametersOf<Arguments>(schema: StandardSchema<Arguments> | Json
       },
     };
   }
-  const own = jsonSchemaOf<StandardSchema<unknown>>(schema);
-  if (!own) {
+  const converted = jsonSchemaOf<StandardSchema<unknown>>(schema);
+  if (!converted) {
     throw new InferletError(
       'invalid-argument',
       'This schema cannot convert itself to a JSON schema: use zod (not zod/mini), or give a JSON schema.',
     );
   }
   return {
-    schema: own,
+    schema: converted,
     async check(value) {
       const outcome = await schema['~standard'].validate(value);
       if (outcome.issues === undefined) return outcome.value;
@@ -53,7 +53,7 @@ function faultsOf(schema: unknown, value: unknown, path: string): string[] {
   const { type, enum: choices, properties, required, additionalProperties, items } = schema as JsonSchema;
   const name = path === '' ? 'arguments' : path;
   const types = type === undefined ? [] : Array.isArray(type) ? type : [type];
-  if (types.length > 0 && !types.some((one) => isOf(one, value))) {
+  if (types.length > 0 && !types.some((one) => hasType(one, value))) {
     return [`${name} must be ${types.join(' or ')}, not ${shown(value)}`];
   }
   if (Array.isArray(choices) && !choices.some((choice) => JSON.stringify(choice) === JSON.stringify(value))) {
@@ -76,7 +76,7 @@ function faultsOf(schema: unknown, value: unknown, path: string): string[] {
 /** A value as JSON, shortened for an error message. */
 const shown = (value: unknown): string => excerpt(JSON.stringify(value) ?? String(value), 80);
 
-function isOf(type: unknown, value: unknown): boolean {
+function hasType(type: unknown, value: unknown): boolean {
   switch (type) {
     case 'string':
     case 'boolean':

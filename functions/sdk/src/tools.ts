@@ -36,7 +36,7 @@ interface Definition<Parameters, Arguments> {
 const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 
 /**
- * Makes a tool from a function. Its parameters are a zod schema, which also types the arguments of `call`, or a JSON schema.
+ * Makes a tool from a function. `parameters` is a zod schema, which also types the arguments of `call`, or a JSON schema.
  *
  * @example
  * const weather = tool({

@@ -14,17 +14,17 @@ export function trieOf(lists: readonly (readonly number[])[]): Trie {
   const tokens: number[] = [];
   const parents: number[] = [];
   const depths: number[] = [];
-  const known = new Map<string, number>();
+  const nodesByEdge = new Map<string, number>();
   const paths = lists.map((list) => {
     let parent = -1;
     return list.map((token, depth) => {
       const key = `${parent} ${token}`;
-      let node = known.get(key);
+      let node = nodesByEdge.get(key);
       if (node === undefined) {
         node = tokens.push(token) - 1;
         parents.push(parent);
         depths.push(depth + 1);
-        known.set(key, node);
+        nodesByEdge.set(key, node);
       }
       parent = node;
       return node;
@@ -52,16 +52,16 @@ export function treeMask(filled: number, parents: readonly number[]): { runs: Ui
   const width = parents.length + 1;
   const runs: number[] = [];
   const rowLengths: number[] = [];
-  const seen: boolean[] = new Array(width);
+  const visibleInputs: boolean[] = new Array(width);
   for (let row = 0; row < width; row++) {
-    seen.fill(false);
-    for (let input = row; input > 0; input = (parents[input - 1] as number) + 1) seen[input] = true;
-    seen[0] = true;
+    visibleInputs.fill(false);
+    for (let input = row; input > 0; input = (parents[input - 1] as number) + 1) visibleInputs[input] = true;
+    visibleInputs[0] = true;
     const first = runs.length;
     let visible = true;
     let run = filled;
     runs.push(0);
-    for (const sees of seen) {
+    for (const sees of visibleInputs) {
       if (sees !== visible) {
         runs.push(run);
         run = 0;

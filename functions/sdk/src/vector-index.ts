@@ -6,7 +6,7 @@ import { settle, index as wire } from './raw.ts';
 const CALL_ENTRIES = 256;
 const CALL_BYTES = 3 * 2 ** 20;
 const DELETED_AT_ONCE = 256;
-/** Bytes of a character at most, and of a value of a vector. */
+/** Bytes of a character at most, of a value of a vector, and of the rest of an entry. */
 const CHARACTER_BYTES = 3;
 const FLOAT_BYTES = 4;
 const OTHER_BYTES = 256;
@@ -42,7 +42,7 @@ export type FieldCondition =
 /** Conditions by the field's name; all must hold. */
 export type Filter = Readonly<Record<string, FieldCondition>>;
 
-/** A vector, a text, or both: then the rankings by either are joined. */
+/** A vector, a text, or both. A query with both joins the ranking by vector and the ranking by text. */
 export interface IndexQuery {
   readonly vector?: ArrayLike<number> | undefined;
   readonly text?: string | undefined;
@@ -71,7 +71,7 @@ export interface IndexStats {
 
 /** The shape of an index. */
 export interface IndexOptions {
-  /** Values of a vector, 1 to 4,096. */
+  /** Number of values in a vector, 1 to 4,096. */
   readonly dimensions: number;
   /** `cosine` by default. */
   readonly metric?: Metric;
@@ -140,8 +140,8 @@ export class VectorIndex {
 
   /** The best matches, the best one first. */
   async query({ vector, text, filter = {}, limit = 10 }: IndexQuery): Promise<IndexMatch[]> {
-    const own = vector && Float32Array.from(vector);
-    const found = await settle(wire.query(this.name, own, text, conditionsOf(filter), limit));
+    const queryVector = vector && Float32Array.from(vector);
+    const found = await settle(wire.query(this.name, queryVector, text, conditionsOf(filter), limit));
     return found.map(({ entry, score }) => ({
       ...{ id: entry.id, score, text: entry.text ?? undefined },
       fields: Object.fromEntries(entry.fields.map(({ name, value }) => [name, value.val])),
@@ -186,7 +186,7 @@ function comparisonOf(field: string, name: string): WireCondition['comparison'] 
   throw new InferletError('invalid-argument', `The filter of "${field}" takes not, ${known}, but no "${name}".`);
 }
 
-/** Throws for a value of another type, for the same reason. */
+/** Throws for a value of another type, for which the engine would also end the inferlet. */
 function wireValue(field: string, val: unknown): WireValue {
   if (typeof val === 'string') return { tag: 'text', val };
   if (typeof val === 'number') return { tag: 'number', val };

@@ -14,20 +14,20 @@ export function wellFormed<T extends object>(host: T): T {
 
 type Callable = ((...args: unknown[]) => unknown) & { readonly prototype?: object };
 
-const seen = new WeakMap<Callable, Callable>();
+const wrappers = new WeakMap<Callable, Callable>();
 
 /** Wraps each function once, so that a resource's class is identical wherever code names it. */
 function wrapped(call: Callable): Callable {
-  let own = seen.get(call);
-  if (!own) {
-    own = new Proxy(call, {
+  let wrapper = wrappers.get(call);
+  if (!wrapper) {
+    wrapper = new Proxy(call, {
       apply: (target, self, args) => Reflect.apply(target, self, args.map(repaired)),
       construct: (target, args) => Reflect.construct(target, args.map(repaired)) as object,
     });
-    seen.set(call, own);
+    wrappers.set(call, wrapper);
     wrapMethods(call.prototype ?? {});
   }
-  return own;
+  return wrapper;
 }
 
 function wrapMethods(prototype: object): void {

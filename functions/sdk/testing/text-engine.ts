@@ -12,7 +12,7 @@ interface TextContext {
 const WORDS = ['the', 'cat', 'sat', 'on', 'a', 'mat', 'and.', 'dog!', 'ran', 'home?', 'so', 'far'];
 
 /**
- * An engine over plain texts, whose model continues a text by its hash: the meaning of a graph without a device. Waits random times, so
+ * An engine over plain texts, whose model continues a text by its hash, so that graphs run without a device. Waits random times, so
  * that nodes end in another order with each seed, and fails when a context is used after its release.
  */
 export class TextEngine implements Engine {

@@ -74,35 +74,39 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     });
 
     it('accepts forms from its own pages only', async () => {
-      const mine = await signedIn();
-      const token = await mine.token();
-      const other = await (await signedIn()).token();
+      const browser = await signedIn();
+      const token = await browser.token();
+      const otherToken = await (await signedIn()).token();
       const path = '/dashboard/sign-out';
-      assert.equal((await mine.post(path, {})).status, 403, 'a form without a token');
-      assert.equal((await mine.post(path, { token: other })).status, 403, "a form with another session's token");
-      assert.equal((await mine.post(path, { token }, { origin: 'https://evil.example' })).status, 403);
-      assert.equal((await mine.post(path, { token }, { 'sec-fetch-site': 'cross-site' })).status, 403);
-      assert.equal((await mine.post(path, { token }, { 'content-type': 'text/plain' })).status, 415);
-      assert.equal((await mine.post(path, { token, x: 'x'.repeat(20_000) })).status, 413);
+      assert.equal((await browser.post(path, {})).status, 403, 'a form without a token');
+      assert.equal(
+        (await browser.post(path, { token: otherToken })).status,
+        403,
+        "a form with another session's token",
+      );
+      assert.equal((await browser.post(path, { token }, { origin: 'https://evil.example' })).status, 403);
+      assert.equal((await browser.post(path, { token }, { 'sec-fetch-site': 'cross-site' })).status, 403);
+      assert.equal((await browser.post(path, { token }, { 'content-type': 'text/plain' })).status, 415);
+      assert.equal((await browser.post(path, { token, x: 'x'.repeat(20_000) })).status, 413);
       const stranger = await visitor().post('/dashboard/sign-in', { key: platform.apiKey }, { origin: 'null' });
       assert.equal(stranger.status, 403, 'a sign-in form from another origin');
-      const out = await mine.post(path, { token });
-      assert.equal(out.status, 303);
-      assert.match(out.headers.get('set-cookie') ?? '', /^pie_session=;.*Max-Age=0/);
-      assert.equal((await mine.get('/dashboard')).status, 303, 'the cookie is void after signing out');
+      const signedOut = await browser.post(path, { token });
+      assert.equal(signedOut.status, 303);
+      assert.match(signedOut.headers.get('set-cookie') ?? '', /^pie_session=;.*Max-Age=0/);
+      assert.equal((await browser.get('/dashboard')).status, 303, 'the cookie is void after signing out');
     });
 
     it('signs out a session whose key is removed, also in open pages', async () => {
       const key = await platform.key(['admin']);
       const browser = await signedIn(key);
       const self = await platform.client(key).self();
-      let told = false;
+      let wasSignedOut = false;
       for await (const frame of browser.follow('/dashboard/functions')) {
         if (frame.event === 'fragment')
           assert.equal(await platform.scheduler.apiKeys.remove(self.tenant, self.keyId), 'removed');
-        if (frame.event === 'end') told = JSON.parse(frame.data).why === 'signed-out';
+        if (frame.event === 'end') wasSignedOut = JSON.parse(frame.data).why === 'signed-out';
       }
-      assert.ok(told);
+      assert.ok(wasSignedOut);
       assert.equal((await browser.get('/dashboard')).status, 303);
     });
 
@@ -123,8 +127,12 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
       const deployer = await signedIn(await platform.key(['deploy']));
       const rollback = '/dashboard/functions/story/rollback';
       assert.equal((await invoker.get(rollback)).status, 403);
-      const back = await invoker.post(rollback, { token: await invoker.token(), alias: 'live', revision: '1' });
-      assert.equal(back.status, 403);
+      const rollbackAnswer = await invoker.post(rollback, {
+        token: await invoker.token(),
+        alias: 'live',
+        revision: '1',
+      });
+      assert.equal(rollbackAnswer.status, 403);
       assert.match(await invoker.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
       assert.doesNotMatch(await deployer.page(`/dashboard/invocations/${id}`), /Cancel this invocation/);
       const cancel = `/dashboard/invocations/${id}/cancel`;
@@ -205,7 +213,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
 
       let text = '';
       const states: string[] = [];
-      let asked = false;
+      let hasSaidMore = false;
       for await (const frame of browser.follow(live)) {
         const data = JSON.parse(frame.data);
         if (frame.event === 'fragment' && data.id === 'state')
@@ -213,14 +221,14 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         if (frame.event === 'events') {
           text += data.text;
           if (data.text !== '' && text === 'a time') {
-            const { asked: told } = await platform.cancelOf(id);
+            const { asked: cancelReached } = await platform.cancelOf(id);
             const answer = await browser.post(`/dashboard/invocations/${id}/cancel`, { token: await browser.token() });
             assert.equal(answer.headers.get('location'), `/dashboard/invocations/${id}?done=cancelled`);
-            await told;
+            await cancelReached;
             await attempt.fail('cancelled', 'The client cancelled it.');
           }
-        } else if (!asked) {
-          asked = true;
+        } else if (!hasSaidMore) {
+          hasSaidMore = true;
           await attempt.say('a ', 'time');
         }
         if (frame.event === 'end') assert.equal(data.why, 'complete');

@@ -122,16 +122,16 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const browser = await signedIn();
       const fields = { mode: 'form', 'field.prompt': 'x' };
       const addressOf = async () => (await run(browser, fields)).headers.get('location')?.replace('#run', '') ?? '';
-      const told = await addressOf();
-      assert.doesNotMatch(told, /messages=/);
-      assert.doesNotMatch(await browser.page(told), /could not be told/);
+      const toldAddress = await addressOf();
+      assert.doesNotMatch(toldAddress, /messages=/);
+      assert.doesNotMatch(await browser.page(toldAddress), /could not be told/);
       const broken = t.mock.method(platform.scheduler.inbox, 'close', () => Promise.reject(new Error('broken')));
-      const untold = await addressOf();
+      const untoldAddress = await addressOf();
       broken.mock.restore();
-      assert.match(await browser.page(untold), /could not be told that no messages follow/);
-      const id = /invocation=([\w-]+)/.exec(untold)?.[1] ?? '';
+      assert.match(await browser.page(untoldAddress), /could not be told that no messages follow/);
+      const id = /invocation=([\w-]+)/.exec(untoldAddress)?.[1] ?? '';
       await (await platform.attempt(id)).succeed(null);
-      assert.doesNotMatch(await browser.page(untold), /could not be told/);
+      assert.doesNotMatch(await browser.page(untoldAddress), /could not be told/);
     });
 
     it('the playground shows a fault beside its field, with all that was entered', async () => {
@@ -159,7 +159,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await browser.get('/dashboard/playground?function=story&version=%2F')).status, 422);
     });
 
-    /** An invocation that asks a person question 2. */
+    /** Submits an invocation and asks a person a question for it, with the number 2. */
     const asking = async (schema: Readonly<Record<string, unknown>>) => {
       const { id } = await platform.client().submit('story', { prompt: 'x' });
       const attempt = await platform.attempt(id);
@@ -214,10 +214,12 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const after = await browser.page(`${page}?done=answered`);
       assert.ok(after.includes('The answer was taken.') && !after.includes('data-key'));
       const late = await answer(browser, { 'field.decision': '"reject"', 'field.text': HOSTILE });
-      const told = await late.text();
-      assert.equal(late.status, 409, told);
+      const refusalPage = await late.text();
+      assert.equal(late.status, 409, refusalPage);
       assert.ok(
-        /Question 2 is over/.test(told) && told.includes('&lt;/textarea&gt;') && !told.includes('<script>alert'),
+        /Question 2 is over/.test(refusalPage) &&
+          refusalPage.includes('&lt;/textarea&gt;') &&
+          !refusalPage.includes('<script>alert'),
       );
     });
 
@@ -342,12 +344,12 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
     it('an operator changes a limit with an end and a reason, and takes it back', async () => {
       const browser = await signedIn();
       const token = await browser.token();
-      const change = (more: Record<string, string>) =>
+      const changeLimit = (more: Record<string, string>) =>
         browser.post('/dashboard/administration/limits?tenant=acme', {
           ...{ token, quota: 'requests-per-minute', limit: '60', function: '', lasts: '1d', reason: 'launch' },
           ...more,
         });
-      const done = await change({});
+      const done = await changeLimit({});
       assert.equal(done.headers.get('location'), '/dashboard/administration?tenant=acme&done=limit', await done.text());
       const page = await browser.page('/dashboard/administration?tenant=acme&done=limit');
       for (const text of ['The limit has changed.', '0 of 60', 'launch', 'Tenant acme'])
@@ -355,7 +357,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const status = () => platform.scheduler.quotas.status('acme');
       const found = (await status()).find(({ quota }) => quota === 'requests-per-minute');
       assert.deepEqual([found?.limit, found?.source, found?.override?.reason], [60, 'override', 'launch']);
-      assert.equal((await change({ limit: '', lasts: '' })).status, 303);
+      assert.equal((await changeLimit({ limit: '', lasts: '' })).status, 303);
       assert.equal(
         (await status()).some(({ quota }) => quota === 'requests-per-minute'),
         false,
@@ -368,7 +370,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         { function: 'No name' },
       ];
       for (const wrong of wrongs) {
-        const refused = await change(wrong);
+        const refused = await changeLimit(wrong);
         assert.equal(refused.status, 422, JSON.stringify(wrong));
         assert.match(await refused.text(), /href="\/dashboard\/administration\?tenant=acme">Back</);
       }

@@ -25,7 +25,7 @@ export interface Fragment {
   /** CSS classes of its box. */
   readonly look?: string;
   readonly render: () => Html | Promise<Html>;
-  /** Rendered only with the whole page: the script updates it, or it does not change. */
+  /** The live stream never sends this part: either the script adds events to it, or it does not change. */
   readonly fixed?: true;
 }
 

@@ -239,12 +239,12 @@ function guarded(visit: Visit, page: Page, report: (error: GatewayError) => void
   return { ...page, fragments };
 }
 
-interface Shown extends Pick<Partial<Page>, 'place' | 'live' | 'stream'> {
+interface PageContent extends Pick<Partial<Page>, 'place' | 'live' | 'stream'> {
   readonly title: string;
   readonly body: Html;
 }
 
-function wholePage({ title, place, live, stream, body }: Shown, visit?: Visit): Html {
+function wholePage({ title, place, live, stream, body }: PageContent, visit?: Visit): Html {
   return layout({
     title,
     body,
@@ -285,7 +285,7 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
   return `${pathname}?${query}`;
 }
 
-/** Place of the last event that the browser has: in a header when it reconnects, in the address when it first connects. */
+/** Position of the last event that the browser has: a header names it on a reconnect, the address on the first connection. */
 function afterOf(c: Context<AppEnv>): Position | null {
   return positionOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
 }

@@ -57,9 +57,9 @@ export class Visits {
    */
   async signIn(c: Context<AppEnv>, form: URLSearchParams): Promise<boolean> {
     const key = form.get('key')?.trim() ?? '';
-    const known = key !== '' && key.length <= MAX_KEY_LENGTH && (await this.#principalOf(key)) !== null;
-    if (!known) {
-      this.#failed(this.#addressOf(c));
+    const isKnown = key !== '' && key.length <= MAX_KEY_LENGTH && (await this.#principalOf(key)) !== null;
+    if (!isKnown) {
+      this.#countFailure(this.#addressOf(c));
       return false;
     }
     const session = this.#sessions.begin(key, Date.now());
@@ -99,7 +99,7 @@ export class Visits {
     return form;
   }
 
-  #failed(address: string): void {
+  #countFailure(address: string): void {
     const waitMs = this.#attempts.take(address, performance.now());
     if (waitMs === 0) return;
     const seconds = Math.ceil(waitMs / 1000);

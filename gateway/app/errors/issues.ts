@@ -6,7 +6,7 @@ type Issue = z.core.$ZodIssue;
 /** Characters shown of a key that a client has chosen. */
 const MAX_KEY = 100;
 /** Prefixes of the messages that zod makes itself. */
-const OWN_WORDS = /^(Invalid|Too small|Too big|Unrecognized)/;
+const ZOD_MESSAGE = /^(Invalid|Too small|Too big|Unrecognized)/;
 
 const TYPES: Readonly<Record<string, string>> = {
   int: 'a whole number',
@@ -20,16 +20,16 @@ const TYPES: Readonly<Record<string, string>> = {
 /** Describes an invalid value with words that follow its name: "must be at least 1". A schema's own message stays as it is. */
 export function wordedIssue(issue: Issue | undefined): string {
   if (issue === undefined) return 'breaks its schema';
-  if (issue.message !== '' && !OWN_WORDS.test(issue.message)) return issue.message;
+  if (issue.message !== '' && !ZOD_MESSAGE.test(issue.message)) return issue.message;
   switch (issue.code) {
     case 'invalid_type':
       // Only the message tells that the value is undefined.
       if (issue.message.endsWith('received undefined')) return 'is missing';
       return `must be ${TYPES[issue.expected] ?? issue.expected}`;
     case 'too_small':
-      return bounded(issue.origin, 'least', issue.minimum);
+      return boundWords(issue.origin, 'least', issue.minimum);
     case 'too_big':
-      return bounded(issue.origin, 'most', issue.maximum);
+      return boundWords(issue.origin, 'most', issue.maximum);
     case 'invalid_value':
       return `must be one of ${issue.values.map(String).join(', ')}`;
     case 'unrecognized_keys':
@@ -39,7 +39,7 @@ export function wordedIssue(issue: Issue | undefined): string {
   }
 }
 
-function bounded(origin: string, which: 'least' | 'most', bound: number | bigint): string {
+function boundWords(origin: string, which: 'least' | 'most', bound: number | bigint): string {
   if (origin === 'string')
     return which === 'least' && Number(bound) === 1 ? 'must not be empty' : `must have at ${which} ${bound} characters`;
   return origin === 'array'

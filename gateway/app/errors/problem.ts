@@ -3,7 +3,7 @@ import { CODES, type ErrorCode, RETRYABLE_CODES } from './codes.ts';
 import type { GatewayError } from './gateway-error.ts';
 import { openAiCode, openAiType } from './openai-names.ts';
 
-/** The problem document of an error. With `origin` (scheme and host) its `type` becomes an address that opens. */
+/** The problem document of an error. `origin` (scheme and host) makes the document's `type` a URL that a browser can open. */
 export function toProblem(error: GatewayError, requestId: string, origin: string): Problem {
   return {
     ...error.members,

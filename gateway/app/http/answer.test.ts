@@ -9,11 +9,11 @@ import { boundedBodies } from './bounded.ts';
 
 const KIB = 1024;
 /** Bytes that the gateway may hold; a tenant alone may hold half of them. */
-const HELD = 1024 * KIB;
+const HELD_LIMIT = 1024 * KIB;
 
 describe('an answer', () => {
   const begin = () => {
-    const bodies = new Bodies({ heldBodyBytes: HELD, bodyGraceMs: 1000, bodyBytesPerSecond: 2 ** 30 });
+    const bodies = new Bodies({ heldBodyBytes: HELD_LIMIT, bodyGraceMs: 1000, bodyBytesPerSecond: 2 ** 30 });
     const app = new Hono<AppEnv>();
     app.use(boundedBodies(bodies));
     app.onError((caught, c) => c.text(GatewayError.from(caught).code, GatewayError.from(caught).status));
@@ -34,18 +34,18 @@ describe('an answer', () => {
 
   it('counts from 64 KiB of UTF-8 until the client has it', async () => {
     const { bodies, ask } = begin();
-    for (const [character, most] of [
+    for (const [character, largestUncounted] of [
       ['x', LARGE_BYTES],
       ['%C3%BC', LARGE_BYTES / 2],
       ['%E2%82%AC', Math.floor(LARGE_BYTES / 3)],
     ] as const) {
-      await ask(`/text/${character}/${most}`);
+      await ask(`/text/${character}/${largestUncounted}`);
       assert.equal(bodies.heldBytes, 0);
-      const large = await ask(`/text/${character}/${most + 1}`);
+      const large = await ask(`/text/${character}/${largestUncounted + 1}`);
       assert.ok(bodies.heldBytes > LARGE_BYTES);
       assert.equal(large.headers.get('content-length'), String(bodies.heldBytes));
       assert.equal(large.headers.get('x-own'), 'kept');
-      assert.equal(await large.text(), decodeURIComponent(character).repeat(most + 1));
+      assert.equal(await large.text(), decodeURIComponent(character).repeat(largestUncounted + 1));
       assert.equal(bodies.heldBytes, 0);
     }
     const json = await ask(`/json/${100 * KIB}`);
@@ -68,15 +68,15 @@ describe('an answer', () => {
 
   it('takes nothing for HEAD', async () => {
     const { bodies, ask } = begin();
-    const { status, headers } = await ask(`/text/x/${2 * HELD}`, 'HEAD');
-    assert.deepEqual([status, headers.get('content-length')], [200, String(2 * HELD)]);
+    const { status, headers } = await ask(`/text/x/${2 * HELD_LIMIT}`, 'HEAD');
+    assert.deepEqual([status, headers.get('content-length')], [200, String(2 * HELD_LIMIT)]);
     assert.equal(bodies.heldBytes, 0);
   });
 
   it('counts what its handler gathers until the handler ends, also by an error', async () => {
     const { bodies, ask } = begin();
     assert.deepEqual(await (await ask(`/gathered/${100 * KIB}`)).json(), { held: 100 * KIB });
-    assert.equal((await ask(`/gathered/${2 * HELD}`)).status, 503);
+    assert.equal((await ask(`/gathered/${2 * HELD_LIMIT}`)).status, 503);
     assert.equal((await ask('/broken')).status, 500);
     assert.equal(bodies.heldBytes, 0);
   });

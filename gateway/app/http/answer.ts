@@ -7,7 +7,7 @@ import { download } from './download.ts';
 /** Larger answers count towards their tenant's share of the bodies in flight. */
 export const LARGE_BYTES = 64 * 1024;
 /** A character of JavaScript has at most this many bytes in UTF-8. */
-const MOST_BYTES_A_CHARACTER = 3;
+const MAX_BYTES_PER_CHARACTER = 3;
 
 /**
  * Counts the memory of the answer to one request towards the share of its tenant: first the data that the handler gathers, then the answer's
@@ -71,7 +71,7 @@ export function textAnswer(
   status: ContentfulStatusCode,
   headers: Readonly<Record<string, string>>,
 ): Response {
-  if (MOST_BYTES_A_CHARACTER * text.length <= LARGE_BYTES) return c.body(text, status, headers);
+  if (MAX_BYTES_PER_CHARACTER * text.length <= LARGE_BYTES) return c.body(text, status, headers);
   return bytesAnswer(c, new TextEncoder().encode(text), status, headers);
 }
 

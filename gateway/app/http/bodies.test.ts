@@ -125,7 +125,7 @@ describe('bodies', () => {
       return performance.now() - begunAt;
     };
     const other = bodies.paces.enter('b');
-    // One megabyte at one megabyte a second, less the tenant's burst of a quarter of a second and the last piece.
+    // A megabyte at a megabyte a second takes a second, less the tenant's burst of a quarter of a second and the wait for the last piece.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
   });

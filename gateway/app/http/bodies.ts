@@ -91,9 +91,9 @@ export class Bodies {
       hold,
       give,
       take: (bytes) => {
-        const isRoom = this.#shares.enter(tenant, bytes);
-        if (isRoom) takenBytes += bytes;
-        return isRoom;
+        const hasRoom = this.#shares.enter(tenant, bytes);
+        if (hasRoom) takenBytes += bytes;
+        return hasRoom;
       },
       resize: (bytes) => {
         if (bytes > takenBytes) hold(bytes - takenBytes);
@@ -117,7 +117,7 @@ export class Bodies {
 export type NextPiece = () => Promise<Uint8Array | undefined>;
 
 /**
- * The body of one request. Its bytes count as held from their arrival until `release`; call it once nothing refers to them any more.
+ * The body of one request. Its bytes count as held from their arrival until `release`, which must wait until nothing refers to the bytes.
  * The gateway refuses a body that arrives too slowly.
  */
 export class Body {

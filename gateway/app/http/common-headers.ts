@@ -27,13 +27,13 @@ export function commonHeaders(observer?: RequestObserver): MiddlewareHandler<App
   return async function commonHeaders(c, next) {
     const requestId = requestIdOf(c.req.header('x-request-id'));
     const { method, path } = c.req;
-    const sent = c.req.header('traceparent');
-    const observed = observer?.begin({ method, path, traceparent: sent, environment: c.env });
-    const traceparent = observed?.traceparent ?? childTraceparent(sent);
+    const clientTraceparent = c.req.header('traceparent');
+    const observation = observer?.begin({ method, path, traceparent: clientTraceparent, environment: c.env });
+    const traceparent = observation?.traceparent ?? childTraceparent(clientTraceparent);
     c.set('requestId', requestId);
     c.set('traceparent', traceparent);
     await next();
-    observed?.answered({
+    observation?.answered({
       route: matchedRoutes(c).at(-1)?.path ?? '/*',
       status: c.res.status,
       tenant: c.get('principal')?.tenant,

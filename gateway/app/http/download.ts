@@ -8,18 +8,18 @@ const STALLED_MS = 30_000;
  * @param free called once, when the client has all bytes, is gone, or has taken nothing for 30 s
  */
 export function download(content: Uint8Array, free: () => void): ReadableStream<Uint8Array> {
-  let at = 0;
-  let stalled: ReturnType<typeof setTimeout> | undefined;
-  let freed = false;
+  let offset = 0;
+  let stallTimer: ReturnType<typeof setTimeout> | undefined;
+  let isFreed = false;
   const end = (): void => {
-    clearTimeout(stalled);
-    if (freed) return;
-    freed = true;
+    clearTimeout(stallTimer);
+    if (isFreed) return;
+    isFreed = true;
     free();
   };
   const limitWait = (controller: ReadableStreamDefaultController<Uint8Array>): void => {
-    clearTimeout(stalled);
-    stalled = setTimeout(() => {
+    clearTimeout(stallTimer);
+    stallTimer = setTimeout(() => {
       end();
       controller.error(new Error('the client took nothing for too long'));
     }, STALLED_MS);
@@ -29,13 +29,13 @@ export function download(content: Uint8Array, free: () => void): ReadableStream<
       // A server may drop a body without a read or a cancellation.
       start: limitWait,
       pull(controller) {
-        if (at >= content.length) {
+        if (offset >= content.length) {
           end();
           controller.close();
           return;
         }
-        controller.enqueue(content.slice(at, at + PIECE_BYTES));
-        at += PIECE_BYTES;
+        controller.enqueue(content.slice(offset, offset + PIECE_BYTES));
+        offset += PIECE_BYTES;
         limitWait(controller);
       },
       cancel: end,

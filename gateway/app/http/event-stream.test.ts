@@ -36,7 +36,7 @@ const message = (seq: number): InvocationEvent => ({
 const result: InvocationEvent = { seq: 3, epoch: 9, event: 'result', data: '{"output":1}' };
 
 /** Yields the given events, then waits for its signal. */
-async function* waiting(events: InvocationEvent[], signal: AbortSignal) {
+async function* eventsThenWait(events: InvocationEvent[], signal: AbortSignal) {
   yield* events;
   await new Promise((resolve) => signal.addEventListener('abort', resolve));
 }
@@ -130,20 +130,22 @@ describe('eventStreamResponse', () => {
       yield message(1);
       throw new Error('password is hunter2');
     }
-    const ended: unknown[] = [];
+    const endErrors: unknown[] = [];
     const [first, second, third] = await Promise.all(
-      [early(), broken(), secret()].map((source) => respond(source, { onEnd: (error) => ended.push(error) }).text()),
+      [early(), broken(), secret()].map((source) =>
+        respond(source, { onEnd: (error) => endErrors.push(error) }).text(),
+      ),
     );
     assert.match(first!, /\n\nevent: error\ndata: \{"code":"internal"/);
     assert.match(second!, /\n\nevent: error\ndata: \{"code":"store-unavailable".*"resumable":true/);
     assert.match(third!, /\n\nevent: error\ndata: \{"code":"internal"/);
     assert.doesNotMatch(third!, /hunter2/);
-    assert.equal(ended.length, 3);
+    assert.equal(endErrors.length, 3);
   });
 
   it('writes heartbeats only while it has no events to write', async () => {
     const stop = new AbortController();
-    const reader = respond(waiting([message(1)], stop.signal), { heartbeatMs: 5 }).body!.getReader();
+    const reader = respond(eventsThenWait([message(1)], stop.signal), { heartbeatMs: 5 }).body!.getReader();
     const texts: string[] = [];
     for (let i = 0; i < 4; i++) texts.push(new TextDecoder().decode((await reader.read()).value));
     assert.match(texts[0]!, /^id: 9-1\n/);
@@ -156,12 +158,12 @@ describe('eventStreamResponse', () => {
     for (const way of ['cancel', 'signal'] as const) {
       const stop = new AbortController();
       const client = new AbortController();
-      let left = 0;
+      let disconnects = 0;
       let ends = 0;
-      const response = respond(waiting([message(1)], stop.signal), {
+      const response = respond(eventsThenWait([message(1)], stop.signal), {
         client: client.signal,
         onDisconnect: () => {
-          left += 1;
+          disconnects += 1;
         },
         onEnd: () => {
           ends += 1;
@@ -171,7 +173,7 @@ describe('eventStreamResponse', () => {
       await reader.read();
       if (way === 'signal') client.abort();
       await reader.cancel().catch(() => undefined);
-      assert.deepEqual([left, ends], [1, 1]);
+      assert.deepEqual([disconnects, ends], [1, 1]);
       stop.abort();
     }
   });
@@ -179,7 +181,7 @@ describe('eventStreamResponse', () => {
   it('ends with an error frame when the gateway stops', async () => {
     const stop = new AbortController();
     const shutdown = new AbortController();
-    const response = respond(waiting([message(1)], stop.signal), { shutdown: shutdown.signal });
+    const response = respond(eventsThenWait([message(1)], stop.signal), { shutdown: shutdown.signal });
     const reader = response.body!.getReader();
     await reader.read();
     shutdown.abort();
@@ -192,22 +194,22 @@ describe('eventStreamResponse', () => {
   it("ends with an error frame once the client's key is removed, but not when the check itself fails", async () => {
     const stop = new AbortController();
     const answers = [new GatewayError('store-unavailable', 'away'), null, new GatewayError('unauthorized', 'removed')];
-    let left = 0;
-    const ended: unknown[] = [];
-    const response = respond(waiting([message(1)], stop.signal), {
+    let disconnects = 0;
+    const endErrors: unknown[] = [];
+    const response = respond(eventsThenWait([message(1)], stop.signal), {
       heartbeatMs: 5,
       recheck: async () => {
         const answer = answers.shift();
         if (answer) throw answer;
       },
       onDisconnect: () => {
-        left += 1;
+        disconnects += 1;
       },
-      onEnd: (error) => ended.push(error),
+      onEnd: (error) => endErrors.push(error),
     });
     const text = await response.text();
     assert.match(text, /^id: 9-1\n[\s\S]*event: error\ndata: {"code":"unauthorized".*"resumable":false.*}\n\n$/);
-    assert.deepEqual([answers.length, left, ended.length], [0, 0, 1]);
+    assert.deepEqual([answers.length, disconnects, endErrors.length], [0, 0, 1]);
     stop.abort();
   });
 
@@ -330,8 +332,11 @@ describe('eventStreamResponse', () => {
     const ends: unknown[] = [];
     const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
     const before = timers();
-    const asked = () => assert.fail('the source was read');
-    const response = respond({ [Symbol.asyncIterator]: asked }, { method: 'HEAD', onEnd: (error) => ends.push(error) });
+    const failRead = () => assert.fail('the source was read');
+    const response = respond(
+      { [Symbol.asyncIterator]: failRead },
+      { method: 'HEAD', onEnd: (error) => ends.push(error) },
+    );
     assert.equal(timers(), before);
     assert.deepEqual([response.body, ends], [null, [undefined]]);
     assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);

@@ -186,7 +186,7 @@ class EventStream<T> {
     this.#controller?.enqueue(chunk);
   }
 
-  /** Sends a chunk in pieces. It counts until the client has taken all of it. */
+  /** Sends a chunk in pieces. Its memory counts until the client has taken the last piece. */
   #sendLarge(chunk: Uint8Array): void {
     this.#isAsked = false;
     const chunkReader = download(chunk, () => this.#options.room.free()).getReader();
@@ -215,9 +215,9 @@ class EventStream<T> {
 
   /** Ends the stream with `lastChunk`, behind a large chunk that is on its way. `lastChunk` is undefined when the large chunk is the last. */
   #close(lastChunk: Uint8Array | undefined, error?: unknown): void {
-    const isAlone = lastChunk !== undefined && this.#chunkReader === undefined;
+    const canFinishNow = lastChunk !== undefined && this.#chunkReader === undefined;
     this.#end(error);
-    if (isAlone) this.#finish(lastChunk);
+    if (canFinishNow) this.#finish(lastChunk);
     else this.#lastChunk = lastChunk;
   }
 

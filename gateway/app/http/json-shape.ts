@@ -20,21 +20,21 @@ const CLOSING = 0x5d;
 const CURLY_BIT = 0x20;
 
 /**
- * Throws `invalid-input` when JSON is nested too deeply or has too many names, lists or objects. It scans the bytes before anything is
- * parsed, and leaves invalid JSON to the parser.
+ * Throws `invalid-input` when JSON is nested too deeply or has too many names, values, lists or objects. Scans the bytes before any parser
+ * reads them, and leaves invalid JSON to the parser.
  */
 export function assertShape(bytes: Uint8Array, what: string): void {
   let depth = 0;
   let names = 0;
   let containers = 0;
   let values = 1;
-  let inText = false;
+  let isInText = false;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] ?? 0;
-    if (inText) {
+    if (isInText) {
       if (byte === BACKSLASH) at += 1;
-      else if (byte === QUOTE) inText = false;
-    } else if (byte === QUOTE) inText = true;
+      else if (byte === QUOTE) isInText = false;
+    } else if (byte === QUOTE) isInText = true;
     else if (byte === COLON) names += 1;
     else if (byte === COMMA) values += 1;
     else if ((byte & ~CURLY_BIT) === OPENING) {

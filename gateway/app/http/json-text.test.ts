@@ -34,8 +34,8 @@ describe('an output passed on as JSON text', () => {
         const given = { id: 'inv_1', nested: { ...more, output: 1 }, list: [more], ...more };
         assert.deepEqual(parseWithOutput(jsonWithOutput(given)), JSON.parse(JSON.stringify(given)));
         const output = new JsonText(JSON.stringify(value, null, 1));
-        const read = parseWithOutput(jsonWithOutput({ ...given, output }));
-        assert.deepEqual(read, { ...JSON.parse(JSON.stringify(given)), output });
+        const parsedAnswer = parseWithOutput(jsonWithOutput({ ...given, output }));
+        assert.deepEqual(parsedAnswer, { ...JSON.parse(JSON.stringify(given)), output });
       }),
       { seed: 9, numRuns: 300 },
     );

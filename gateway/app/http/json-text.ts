@@ -42,13 +42,13 @@ export function parseWithOutput(text: string): unknown {
 /** Index of the comma before the member `output`, in JSON without spaces; -1 without that member. Does not scan the output. */
 function outputAt(text: string): number {
   let depth = 0;
-  let inText = false;
+  let isInText = false;
   for (let at = 0; at < text.length; at++) {
     const character = text[at];
-    if (inText) {
+    if (isInText) {
       if (character === '\\') at += 1;
-      else if (character === '"') inText = false;
-    } else if (character === '"') inText = true;
+      else if (character === '"') isInText = false;
+    } else if (character === '"') isInText = true;
     else if (character === '{' || character === '[') depth += 1;
     else if (character === '}' || character === ']') depth -= 1;
     else if (character === ',' && depth === 1 && text.startsWith(OUTPUT, at)) return at;

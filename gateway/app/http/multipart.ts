@@ -68,15 +68,15 @@ class Source {
     const partBytes = new ByteBuffer();
     for (;;) {
       const delimiterIndex = indexOf(this.#unreadBytes, delimiter);
-      const keptLength =
+      const consumableLength =
         delimiterIndex >= 0 ? delimiterIndex : Math.max(0, this.#unreadBytes.byteLength - delimiter.byteLength + 1);
-      if (partBytes.length + keptLength > limitBytes) throw tooLong();
-      partBytes.append(this.#unreadBytes.subarray(0, keptLength));
+      if (partBytes.length + consumableLength > limitBytes) throw tooLong();
+      partBytes.append(this.#unreadBytes.subarray(0, consumableLength));
       if (delimiterIndex >= 0) {
         this.#unreadBytes = this.#unreadBytes.subarray(delimiterIndex + delimiter.byteLength);
         return partBytes.bytes();
       }
-      this.#unreadBytes = this.#unreadBytes.subarray(keptLength);
+      this.#unreadBytes = this.#unreadBytes.subarray(consumableLength);
       await this.#readMore();
     }
   }
@@ -106,11 +106,11 @@ function indexOf(haystack: Uint8Array, needle: Uint8Array): number {
   return -1;
 }
 
-function joinBytes(one: Uint8Array, other: Uint8Array): Uint8Array {
-  if (one.byteLength === 0) return other;
-  const both = new Uint8Array(one.byteLength + other.byteLength);
-  both.set(one);
-  both.set(other, one.byteLength);
+function joinBytes(head: Uint8Array, tail: Uint8Array): Uint8Array {
+  if (head.byteLength === 0) return tail;
+  const both = new Uint8Array(head.byteLength + tail.byteLength);
+  both.set(head);
+  both.set(tail, head.byteLength);
   return both;
 }
 

@@ -4,9 +4,9 @@ import { OpenStreams } from './open-streams.ts';
 
 it('OpenStreams bounds the open streams of a key, of a tenant and of the process', () => {
   const streams = new OpenStreams({ streamsPerKey: 3, streams: 8 }, 'streams');
-  const one = { keyId: 'key_1', tenant: 'a' };
-  const leave = Array.from({ length: 3 }, () => streams.enter(one));
-  assert.throws(() => streams.enter(one), { code: 'too-many-requests', message: /key_1 has 3 open streams/ });
+  const firstKey = { keyId: 'key_1', tenant: 'a' };
+  const leave = Array.from({ length: 3 }, () => streams.enter(firstKey));
+  assert.throws(() => streams.enter(firstKey), { code: 'too-many-requests', message: /key_1 has 3 open streams/ });
   streams.enter({ keyId: 'key_2', tenant: 'a' });
   assert.throws(() => streams.enter({ keyId: 'key_2', tenant: 'a' }), {
     code: 'too-many-requests',

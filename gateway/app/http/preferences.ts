@@ -55,11 +55,11 @@ export function wantsEventStream(accept: string | undefined): boolean {
     else if (type === 'application/json' || type === 'application/*' || type === '*/*')
       jsonQuality = Math.max(jsonQuality, quality);
   }
-  return streamQuality > 0 && (streamQuality > jsonQuality || explicitFirst(accept ?? ''));
+  return streamQuality > 0 && (streamQuality > jsonQuality || listsStreamFirst(accept ?? ''));
 }
 
 /** In `text/event-stream, *\/*` the stream wins: clients list their preferred type first. */
-function explicitFirst(accept: string): boolean {
+function listsStreamFirst(accept: string): boolean {
   const ranges = accept.split(',').filter((range) => /^\s*text\/event-stream\b/i.test(range));
   return /^\s*text\/event-stream\b/i.test(accept) && !ranges.some((range) => /;\s*q=/i.test(range));
 }

@@ -35,7 +35,7 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
 const MAX_PATIENCE_MS = 60_000;
 
 /**
- * Headers that tell a client when to retry: in whole seconds, rounded up so that it does not come too early, and in milliseconds.
+ * Headers that tell a client when to retry: in whole seconds, rounded up so that no retry comes too early, and in milliseconds.
  *
  * @param retryAfterMs null when waiting does not help
  */

@@ -13,23 +13,23 @@ export function requestIdOf(header: string | undefined): string {
 export function childTraceparent(header: string | undefined): string {
   const match = header === undefined ? null : TRACEPARENT.exec(header);
   const traceId = match?.[1];
-  const known = traceId !== undefined && !/^0+$/.test(traceId) && !/^0+$/.test(match?.[2] ?? '');
-  return known ? `00-${traceId}-${randomHex(8)}-${match?.[3] ?? '01'}` : `00-${randomHex(16)}-${randomHex(8)}-01`;
+  const isValid = traceId !== undefined && !/^0+$/.test(traceId) && !/^0+$/.test(match?.[2] ?? '');
+  return isValid ? `00-${traceId}-${randomHex(8)}-${match?.[3] ?? '01'}` : `00-${randomHex(16)}-${randomHex(8)}-01`;
 }
 
 const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 
 /** Random bytes are fetched in bulk: a system call for each id would be a notable part of a request. */
 const pool = new Uint8Array(4096);
-let used = pool.length;
+let usedBytes = pool.length;
 
 /** Not for secrets: used bytes stay in the pool. */
 function randomHex(bytes: number): string {
-  if (used + bytes > pool.length) {
+  if (usedBytes + bytes > pool.length) {
     crypto.getRandomValues(pool);
-    used = 0;
+    usedBytes = 0;
   }
   let text = '';
-  for (const end = used + bytes; used < end; used++) text += HEX[pool[used] ?? 0];
+  for (const end = usedBytes + bytes; usedBytes < end; usedBytes++) text += HEX[pool[usedBytes] ?? 0];
   return text;
 }

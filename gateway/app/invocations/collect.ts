@@ -32,7 +32,7 @@ export async function collectOutcome(
   const messages: unknown[] = [];
   let bytes = 0;
   let truncated = false;
-  // Messages of attempts that asked a person stay.
+  // The messages up to the last question: a new attempt does not take them back.
   let checkpoint = { count: 0, bytes: 0, truncated: false };
   for await (const event of events) {
     if (event.event === 'question') checkpoint = { count: messages.length, bytes, truncated };

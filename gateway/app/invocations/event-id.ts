@@ -1,17 +1,17 @@
 import type { Position } from '#scheduler/invocations/types.ts';
 
-/** The place of a reader that has no event yet. */
+/** The position of a reader that has no event yet. */
 export const BEGINNING: Position = { epoch: null, seq: 0 };
 
-/** Id of an event, `<epoch>-<number>`. A number alone also names a place: older clients have ids without epoch. */
+/** Id of an event, `<epoch>-<number>`. A number alone also names a position: older clients have ids without epoch. */
 export const EVENT_ID = /^(?:\d{1,15}-)?\d{1,15}$/;
 
-/** The id of an event or of a reader's place. */
+/** The id of an event or of a reader's position. */
 export function eventId({ epoch, seq }: Position): string {
   return epoch === null ? String(seq) : `${epoch}-${seq}`;
 }
 
-/** The place that an id names; null when the text is not an id. */
+/** The position that an id names; null when the text is not an id. */
 export function positionOf(id: string): Position | null {
   if (!EVENT_ID.test(id)) return null;
   const [seq, epoch] = id.split('-').reverse().map(Number);

@@ -48,22 +48,27 @@ export class Responder {
   }
 
   /** 202 with the address of the invocation. */
-  accepted(c: Context<AppEnv>, invocation: HeldInvocation, how: AnswerOptions, waitMs: number | null = null): Response {
+  accepted(
+    c: Context<AppEnv>,
+    invocation: HeldInvocation,
+    options: AnswerOptions,
+    waitMs: number | null = null,
+  ): Response {
     return jsonResponse(c, invocation, 202, {
-      ...headersOf(invocation.id, how, { respondAsync: true, waitMs }),
+      ...headersOf(invocation.id, options, { respondAsync: true, waitMs }),
       location: addressOf(invocation.id),
     });
   }
 
   /** Streams the events after `after`. An invocation whose client leaves keeps running, unless the client asked otherwise. */
-  stream(c: Context<AppEnv>, call: Call, id: string, after: Position, how: AnswerOptions): Response {
+  stream(c: Context<AppEnv>, call: Call, id: string, after: Position, options: AnswerOptions): Response {
     return this.streamItems(c, call, id, {
       source: this.#control.events(call, id, after),
       frame: invocationFrame,
       isTerminal: ({ event }) => event === 'result' || event === 'error',
-      headers: headersOf(id, how),
+      headers: headersOf(id, options),
       onDisconnect: () => {
-        if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+        if (options.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       },
     });
   }
@@ -89,9 +94,11 @@ export class Responder {
   }
 
   /** Answers with the outcome, once it exists. Throws the invocation's failure. */
-  async outcome(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Response> {
-    const outcome = await this.follow(c, call, id, how);
-    return outcome === null ? clientClosedRequest() : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how));
+  async outcome(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<Response> {
+    const outcome = await this.follow(c, call, id, options);
+    return outcome === null
+      ? clientClosedRequest()
+      : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, options));
   }
 
   /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
@@ -100,30 +107,30 @@ export class Responder {
     call: Call,
     id: string,
     waitMs: number,
-    how: AnswerOptions,
+    options: AnswerOptions,
   ): Promise<Response> {
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), waitMs);
+    const waitLimit = new AbortController();
+    const timer = setTimeout(() => waitLimit.abort(), waitMs);
     try {
-      const patient = { ...call, signal: AbortSignal.any([call.signal, late.signal]) };
-      const outcome = await this.follow(c, patient, id, { replayed: how.replayed === true });
-      if (outcome !== null) return outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, how, { waitMs }));
+      const limitedCall = { ...call, signal: AbortSignal.any([call.signal, waitLimit.signal]) };
+      const outcome = await this.follow(c, limitedCall, id, { replayed: options.replayed === true });
+      if (outcome !== null) return outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, options, { waitMs }));
     } finally {
       clearTimeout(timer);
     }
     if (call.signal.aborted) {
-      if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+      if (options.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
       return clientClosedRequest();
     }
     const state = await this.#control.invocation(call, id);
     if (state === null) throw new GatewayError('unknown-invocation', `There is no invocation "${id}" any more.`);
-    return this.accepted(c, state, how, waitMs);
+    return this.accepted(c, state, options, waitMs);
   }
 
   /** Waits for the outcome; null when the client leaves first. Throws the invocation's failure. */
-  async follow(c: Context<AppEnv>, call: Call, id: string, how: AnswerOptions): Promise<Outcome | null> {
+  async follow(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<Outcome | null> {
     const { shutdown, limits } = this.#settings;
-    const headers = headersOf(id, how);
+    const headers = headersOf(id, options);
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);
     const room = this.#settings.bodies.roomFor(call.principal.tenant);
     try {
@@ -131,7 +138,7 @@ export class Responder {
       return await collectOutcome(events, id, limits.collectedBytes, room);
     } catch (caught) {
       if (call.signal.aborted) {
-        if (how.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
+        if (options.cancelOnDisconnect) this.cancelAbandoned(c, call, id);
         return null;
       }
       const error =
@@ -146,7 +153,7 @@ export class Responder {
         headers: {
           ...error.headers,
           ...headers,
-          ...(RETRYABLE.has(error.code) && { 'x-should-retry': String(how.cancelsOnError || hasKey(c)) }),
+          ...(RETRYABLE.has(error.code) && { 'x-should-retry': String(options.cancelsOnError || hasKey(c)) }),
         },
         cause: error.cause,
       });
@@ -184,7 +191,7 @@ export class Responder {
 
 /**
  * Sends an invocation's outcome as the answer to the request that made the invocation. The refusal of a large outcome names the invocation, so
- * that the client can read the outcome later. It also tells clients that retry by themselves not to run the invocation again.
+ * that the client can read the outcome later. It allows automatic retries only with an `Idempotency-Key`: others would run the function again.
  *
  * @param text JSON
  * @throws GatewayError `gateway-busy`, `too-many-requests`, see `textAnswer`
@@ -198,11 +205,11 @@ export function outcomeAnswer(
   try {
     return textAnswer(c, text, 200, { 'content-type': 'application/json', ...headers });
   } catch (caught) {
-    const { code, message, headers: also } = GatewayError.from(caught);
+    const { code, message, headers: refusalHeaders } = GatewayError.from(caught);
     throw new GatewayError(code, message, {
       hint: `The invocation has ended: read its outcome at ${addressOf(id)}.`,
       members: { invocation: id },
-      headers: { ...also, ...headers, 'x-should-retry': String(hasKey(c)) },
+      headers: { ...refusalHeaders, ...headers, 'x-should-retry': String(hasKey(c)) },
     });
   }
 }
@@ -229,9 +236,9 @@ function addressOf(id: string): string {
 function headersOf(
   id: string,
   { cancelOnDisconnect = false, replayed = false }: AnswerOptions,
-  also: Partial<Preferences> = {},
+  otherPreferences: Partial<Preferences> = {},
 ): Record<string, string> {
-  const preference = preferenceApplied({ cancelOnDisconnect, ...also });
+  const preference = preferenceApplied({ cancelOnDisconnect, ...otherPreferences });
   return {
     'content-location': addressOf(id),
     ...(preference === undefined ? {} : { 'preference-applied': preference }),

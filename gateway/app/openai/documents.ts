@@ -11,7 +11,13 @@ export interface Documented {
 const MODEL = { type: 'string', description: 'A model or an alias of `GET /v1/models`' };
 const STREAM = { type: 'boolean', default: false, description: 'Answer with server-sent events' };
 
-function documented(name: string, functionName: string, required: string, input: object, answer: string): Documented {
+function generatorRoute(
+  name: string,
+  functionName: string,
+  required: string,
+  input: object,
+  answer: string,
+): Documented {
   return {
     path: `/v1/${name}`,
     operationId: `create${answer.replaceAll(/(^|[._])(\w)/g, (_all, _border, letter: string) => letter.toUpperCase())}`,
@@ -36,7 +42,7 @@ function documented(name: string, functionName: string, required: string, input:
 }
 
 /** A route of an encoder. Its answer has no id, and is never streamed. */
-function encoded(
+function encoderRoute(
   name: string,
   functionName: string,
   summary: string,
@@ -65,31 +71,31 @@ function encoded(
 }
 
 export const ROUTES = {
-  completions: documented(
+  completions: generatorRoute(
     'completions',
     'openai-completions',
     'prompt',
     { description: 'A text or a list of token ids, or several of either' },
     'text_completion',
   ),
-  chat: documented(
+  chat: generatorRoute(
     'chat/completions',
     'openai-chat',
     'messages',
     { type: 'array', items: { type: 'object' }, description: 'The conversation so far' },
     'chat.completion',
   ),
-  responses: documented(
+  responses: generatorRoute(
     'responses',
     'openai-responses',
     'input',
     { description: 'A text, or a list of items' },
     'response',
   ),
-  embeddings: encoded('embeddings', 'openai-embeddings', 'OpenAI-compatible: embeddings', {
+  embeddings: encoderRoute('embeddings', 'openai-embeddings', 'OpenAI-compatible: embeddings', {
     input: { description: 'A text, or several' },
   }),
-  rerank: encoded('rerank', 'rerank', 'Rank documents', {
+  rerank: encoderRoute('rerank', 'rerank', 'Rank documents', {
     query: { type: 'string', description: 'The question that the documents should answer' },
     documents: { type: 'array', description: 'Texts, or objects with a `text`' },
   }),

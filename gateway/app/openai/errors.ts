@@ -2,7 +2,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiError } from '../errors/problem.ts';
 import { JsonText } from '../http/json-text.ts';
 
-/** The `error` that a function of these routes returns instead of a response to refuse an impossible request. */
+/** The `error` that the function of an OpenAI-compatible route returns, instead of a response, to refuse a request. */
 interface Refusal {
   readonly message: string;
   readonly param: string | null;
@@ -12,7 +12,7 @@ interface Refusal {
 /** A longer output is never a refusal, so the gateway does not parse it. */
 const MAX_REFUSAL = 16_384;
 
-/** An error in these routes' form: a body that violates the schema is a bad request, and the field is written in OpenAI's notation. */
+/** The error in OpenAI's form: a body that violates the schema is a bad request (400), and `field` uses OpenAI's notation. */
 export function asOpenAiError(caught: unknown): GatewayError {
   const error = GatewayError.from(caught);
   if (error.code !== 'invalid-input') return error;

@@ -30,9 +30,9 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
   #frames: OpenAiFrame[] = [];
   /** Number of messages that became frames. */
   #messageCount = 0;
-  /** Number of those that an attempt sent before it asked a person: they stay valid. */
+  /** Number of these messages up to the last question to a person: a new attempt does not take them back. */
   #keptCount = 0;
-  /** True once a `start` event came. A message before one means that the first events have expired, or were cut from a full log. */
+  /** True once a `start` event came. If a message comes first, the earliest events have expired or were cut from a full log. */
   #hasStarted = false;
   #failure: { readonly error: unknown } | null = null;
   #onReady: (() => void) | undefined;
@@ -122,11 +122,11 @@ export class OpenAiFrames implements Feed<OpenAiFrame> {
 
   /** A message is JSON. On routes with numbered events it begins with its `type`. */
   #frameOf(json: string): string {
-    const [head, type] = (this.#style.numbered ? TYPED.exec(json) : null) ?? [];
+    const [head, type] = (this.#style.numbered ? TYPE_MEMBER.exec(json) : null) ?? [];
     if (head === undefined) return `${dataLines(json)}\n\n`;
     const remainingJson = json.slice(head.length);
     // A tenant's own function may number its events itself.
-    const number = remainingJson.startsWith(NUMBER) ? '' : `${NUMBER}${this.#messageCount}`;
+    const number = remainingJson.startsWith(NUMBER_MEMBER) ? '' : `${NUMBER_MEMBER}${this.#messageCount}`;
     return `event: ${type}\n${dataLines(`${head}${number}${remainingJson}`)}\n\n`;
   }
 }
@@ -136,5 +136,5 @@ const expired = () =>
     hint: 'Send the request with another `Idempotency-Key` for a new answer.',
   });
 
-const TYPED = /^\{"type":"([\w.]+)"/;
-const NUMBER = ',"sequence_number":';
+const TYPE_MEMBER = /^\{"type":"([\w.]+)"/;
+const NUMBER_MEMBER = ',"sequence_number":';

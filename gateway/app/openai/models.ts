@@ -26,7 +26,7 @@ const idParam = z.object({
 /** `/v1/models`, in the shape that OpenAI-style clients read, with Pie's own members added. */
 export function modelRoutes(app: App, control: ControlPlane): void {
   const startedAtS = Math.floor(Date.now() / 1000);
-  const shown = ({ name, ...model }: ModelInfo) => ({
+  const toOpenAiModel = ({ name, ...model }: ModelInfo) => ({
     id: name,
     object: 'model' as const,
     created: startedAtS,
@@ -49,7 +49,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
         ...problems(),
       },
     }),
-    async (c) => jsonAnswer(c, { object: 'list', data: (await control.models(callOf(c))).map(shown) }),
+    async (c) => jsonAnswer(c, { object: 'list', data: (await control.models(callOf(c))).map(toOpenAiModel) }),
   );
 
   define(
@@ -64,7 +64,7 @@ export function modelRoutes(app: App, control: ControlPlane): void {
       request: { params: idParam },
       responses: { 200: json(ModelSchema, 'The model'), ...problems('unknown-model', 'runtime-unavailable') },
     }),
-    async (c) => c.json(shown(await findModel(control, callOf(c), c.req.valid('param').id))),
+    async (c) => c.json(toOpenAiModel(await findModel(control, callOf(c), c.req.valid('param').id))),
   );
 }
 
@@ -81,12 +81,12 @@ export async function findModel(control: ControlPlane, call: Call, id: string, k
   if (found !== undefined) return found;
   if (models.length === 0)
     throw new GatewayError('runtime-unavailable', 'No runtime reports its models at the moment.');
-  const other = models.find(({ name }) => name === id);
+  const namesake = models.find(({ name }) => name === id);
   // With a kind, the name may be that of a model of another kind.
-  const what = other && kind ? `is ${NOUNS[other.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';
+  const what = namesake && kind ? `is ${NOUNS[namesake.kind]}; this route needs ${NOUNS[kind]}` : 'does not exist';
   const names = fitting.map(({ name }) => name).join(', ');
-  const shown = id.length > MAX_NAME ? `${id.slice(0, MAX_NAME)}…` : id;
-  throw new GatewayError('unknown-model', `The model "${shown}" ${what}.`, {
+  const shortName = id.length > MAX_NAME ? `${id.slice(0, MAX_NAME)}…` : id;
+  throw new GatewayError('unknown-model', `The model "${shortName}" ${what}.`, {
     field: 'model',
     hint: names === '' ? 'The platform has no such model: add one to pie.toml.' : `There are: ${names}.`,
   });

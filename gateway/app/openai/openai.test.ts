@@ -23,16 +23,16 @@ async function manifestOf(name: string): Promise<{ name: string }> {
   return manifest;
 }
 
-interface Shown {
+interface ShownFunction {
   readonly name: string;
   readonly platform?: true;
 }
 /** Answers of the function routes: one function, or a list under either name. */
-type Seen = Shown & { readonly functions?: Shown[]; readonly versions?: Shown[] };
+type FunctionsAnswer = ShownFunction & { readonly functions?: ShownFunction[]; readonly versions?: ShownFunction[] };
 
 let platform: TestPlatform;
 let worker: Awaited<ReturnType<typeof startWorker>>;
-const known = new Set<string>();
+const seenIds = new Set<string>();
 
 before(async () => {
   platform = await TestPlatform.start({
@@ -51,15 +51,15 @@ after(async () => {
 });
 
 /** Begins an attempt of the next invocation of a function, as a runtime does. */
-async function taken(name = 'openai-chat'): Promise<Attempt> {
-  const attempt = await platform.attempt(await next(name));
+async function beginNext(name = 'openai-chat'): Promise<Attempt> {
+  const attempt = await platform.attempt(await nextInvocation(name));
   await attempt.start();
   return attempt;
 }
 
-async function next(name: string): Promise<string> {
-  const id = await platform.submitted(name, known);
-  known.add(id);
+async function nextInvocation(name: string): Promise<string> {
+  const id = await platform.submitted(name, seenIds);
+  seenIds.add(id);
   return id;
 }
 
@@ -83,7 +83,7 @@ for (const [where, url] of [
 
     it('stream the messages of the function between heartbeats and end with [DONE]', async () => {
       const streaming = client().chat.completions.create(STREAMED).withResponse();
-      const attempt = await taken();
+      const attempt = await beginNext();
       await attempt.say(chunk('a'));
       const { data, request_id } = await streaming;
       const writing = (async () => {
@@ -98,7 +98,7 @@ for (const [where, url] of [
       assert.match(request_id ?? '', /^req_/);
 
       const asked = raw(STREAMED);
-      const second = await taken();
+      const second = await beginNext();
       await second.say(chunk('a'));
       await second.succeed(null);
       const response = await asked;
@@ -112,7 +112,7 @@ for (const [where, url] of [
     it('name and number the events of responses and end without [DONE]', async () => {
       for (const numbered of [false, true]) {
         const asked = client().responses.create({ model: 'tiny', input: 'Hi', stream: true }).asResponse();
-        const attempt = await taken('openai-responses');
+        const attempt = await beginNext('openai-responses');
         const types = ['response.created', 'response.in_progress', 'response.completed'];
         const dataOf = (type: string, more: object) => JSON.stringify({ type, ...more, response: { error: null } });
         // A tenant's own function may number its events itself.
@@ -126,7 +126,7 @@ for (const [where, url] of [
 
     it('keep a message with line breaks in one frame', async () => {
       const asked = raw(STREAMED);
-      const attempt = await taken();
+      const attempt = await beginNext();
       await attempt.say('{\r\n\n"choices": []\n}');
       await attempt.succeed(null);
       const text = (await (await asked).text()).replaceAll(': heartbeat\n\n', '');
@@ -135,7 +135,7 @@ for (const [where, url] of [
 
     it('report a failure within a stream as a frame, without [DONE]', async () => {
       const asked = raw(STREAMED);
-      const attempt = await taken();
+      const attempt = await beginNext();
       await attempt.say(chunk('a'));
       await attempt.fail('device-lost', 'The device is gone.');
       const text = await (await asked).text();
@@ -145,7 +145,7 @@ for (const [where, url] of [
       );
 
       const streaming = client().chat.completions.create(STREAMED);
-      const again = await taken();
+      const again = await beginNext();
       await again.say(chunk('a'));
       const stream = await streaming;
       await again.fail('device-lost', 'The device is gone.');
@@ -159,7 +159,7 @@ for (const [where, url] of [
 
     it('end a stream with an error when a part of it becomes void', async () => {
       const asked = raw(STREAMED);
-      const attempt = await taken();
+      const attempt = await beginNext();
       await attempt.append({ event: 'gap', data: { after: 0 } });
       await attempt.say(chunk('a'));
       await attempt.append({ event: 'gap', data: { after: 1 } });
@@ -171,10 +171,10 @@ for (const [where, url] of [
     it('report a failure before the first frame with its HTTP status, streamed or not', async () => {
       for (const request of [STREAMED, REQUEST]) {
         const failing = client().chat.completions.create(request);
-        await (await taken()).fail('device-lost', 'The device is gone.');
+        await (await beginNext()).fail('device-lost', 'The device is gone.');
         await assert.rejects(failing, (error) => error instanceof InternalServerError && error.status === 503);
         const refused = client().chat.completions.create(request);
-        await (await taken()).succeed({ error: { message: 'No.', param: 'n', code: 'invalid_value' } });
+        await (await beginNext()).succeed({ error: { message: 'No.', param: 'n', code: 'invalid_value' } });
         await assert.rejects(refused, (error) => {
           assert.ok(error instanceof BadRequestError, String(error));
           assert.deepEqual([error.param, error.code], ['n', 'invalid-parameter']);
@@ -189,7 +189,7 @@ for (const [where, url] of [
         const asking = client().chat.completions.create(request as typeof REQUEST, { signal: leaving.signal });
         // The request may end before or after its answer.
         const answered = asking.catch((error: unknown) => assert.ok(error instanceof APIUserAbortError));
-        const attempt = await taken();
+        const attempt = await beginNext();
         const { asked } = await platform.cancelOf(attempt.id);
         await begin(attempt);
         leaving.abort();
@@ -209,7 +209,7 @@ for (const [where, url] of [
     it('refuse with 429 and Retry-After when too many invocations of the tenant wait', async () => {
       const waiting = Array.from({ length: MAX_WAITING }, () => client().chat.completions.create(REQUEST));
       const ids: string[] = [];
-      while (ids.length < MAX_WAITING) ids.push(await next('openai-chat'));
+      while (ids.length < MAX_WAITING) ids.push(await nextInvocation('openai-chat'));
       await assert.rejects(client().chat.completions.create(REQUEST), (error) => {
         assert.ok(error instanceof RateLimitError, String(error));
         assert.equal(error.code, 'quota-concurrency');
@@ -220,7 +220,7 @@ for (const [where, url] of [
       for (const id of ids) await (await platform.attempt(id)).succeed({ id: 'chatcmpl-1', choices: [] });
       await Promise.all(waiting);
       const served = client().chat.completions.create(REQUEST);
-      await (await taken()).succeed({ id: 'chatcmpl-2', choices: [] });
+      await (await beginNext()).succeed({ id: 'chatcmpl-2', choices: [] });
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
@@ -231,12 +231,14 @@ for (const [where, url] of [
           [{ 'idempotency-key': crypto.randomUUID() }, 'false'],
         ] as const) {
           const asked = raw(request, headers);
-          await (await taken()).fail('unavailable', 'too many grammars wait', { retryAfterMs: 2500 });
+          await (await beginNext()).fail('unavailable', 'too many grammars wait', { retryAfterMs: 2500 });
           const refused = await asked;
           const { error } = (await refused.json()) as { error: { type: string; code: string } };
-          const told = ['x-should-retry', 'retry-after', 'retry-after-ms'].map((name) => refused.headers.get(name));
+          const retryHeaders = ['x-should-retry', 'retry-after', 'retry-after-ms'].map((name) =>
+            refused.headers.get(name),
+          );
           assert.deepEqual(
-            [refused.status, error.type, error.code, ...told],
+            [refused.status, error.type, error.code, ...retryHeaders],
             [503, 'server_error', 'unavailable', retries, '3', '2500'],
           );
         }
@@ -266,7 +268,7 @@ for (const [where, url] of [
     it('take the affinity from the header, or else from prompt_cache_key', async () => {
       const affinityOf = async (parameters: object, headers: Record<string, string> = {}) => {
         const answer = raw({ ...REQUEST, ...parameters }, headers);
-        const attempt = await taken();
+        const attempt = await beginNext();
         const { redis, keys } = platform.scheduler.store;
         const affinity = await redis.hget(keys.invocation(attempt.id), 'affinity');
         await attempt.succeed({ id: 'chatcmpl-6' });
@@ -299,7 +301,7 @@ for (const [where, url] of [
     it('attach a repeated request to the first one, and replay the answer after its end', async () => {
       const key = { 'idempotency-key': crypto.randomUUID() };
       const first = raw(REQUEST, key);
-      const attempt = await taken();
+      const attempt = await beginNext();
       const joined = raw(REQUEST, key);
       await sleep(20);
       await attempt.succeed({ id: 'chatcmpl-5' });
@@ -322,7 +324,7 @@ for (const [where, url] of [
       const streamed = { ...REQUEST, stream: true };
       const leave = new AbortController();
       const asking = raw(streamed, key, leave.signal);
-      const attempt = await taken();
+      const attempt = await beginNext();
       await attempt.say('{"n":1}');
       await (await asking).body?.getReader().read();
       leave.abort();
@@ -336,18 +338,18 @@ for (const [where, url] of [
 
     it('refuse to replay a stream whose events have expired', async () => {
       const retention = { eventsMs: 1000, resultsMs: 60_000 };
-      const keeping = openScheduler({ connect: platform.redis.connect, retention });
+      const shortKeeping = openScheduler({ connect: platform.redis.connect, retention });
       try {
         const key = { 'idempotency-key': crypto.randomUUID() };
         const asking = raw(STREAMED, key);
-        const { id, epoch } = await platform.attempt(await next('openai-chat'));
-        const attempt = new Attempt(keeping, id, epoch, 1);
+        const { id, epoch } = await platform.attempt(await nextInvocation('openai-chat'));
+        const attempt = new Attempt(shortKeeping, id, epoch, 1);
         await attempt.start();
         await attempt.say(chunk('a'));
         const first = await asking;
         await attempt.succeed(null);
         await first.text();
-        const { store } = keeping;
+        const { store } = shortKeeping;
         const isKept = () => store.call((redis) => redis.exists(store.keys.events(id)));
         for (const until = Date.now() + EXPIRY_DEADLINE_MS; (await isKept()) === 1; await sleep(50))
           assert.ok(Date.now() < until, 'the events are kept');
@@ -355,7 +357,7 @@ for (const [where, url] of [
         const { error } = (await again.json()) as { error: { code: string } };
         assert.deepEqual([again.status, error.code], [404, 'unknown-invocation']);
       } finally {
-        await keeping.close();
+        await shortKeeping.close();
       }
     });
 
@@ -380,7 +382,7 @@ for (const [where, url] of [
       const { id, ...model } = await client().models.retrieve('gpt-4o-mini');
       assert.deepEqual([id, { ...model }], ['gpt-4o-mini', { ...model, object: 'model', aliasOf: 'tiny' }]);
       const asking = client().chat.completions.create({ ...REQUEST, model: 'gpt-4o-mini', user: null as never });
-      const attempt = await taken();
+      const attempt = await beginNext();
       const { store } = platform.scheduler;
       const job = await store.call((redis) =>
         redis.hget(`${store.keys.bull}:${INVOCATION_QUEUE}:${attempt.id}`, 'data'),
@@ -399,31 +401,31 @@ for (const [where, url] of [
       } finally {
         await platform.lease.describe({ models });
       }
-      await (await taken()).succeed({ id: 'chatcmpl-4' });
+      await (await beginNext()).succeed({ id: 'chatcmpl-4' });
       assert.equal((await asked).status, 200);
     });
 
     it("serve another tenant with the platform's function, or with the tenant's own", async () => {
       const tenant = `other-${where.replaceAll(' ', '-').toLowerCase()}`;
-      const theirs = client(await platform.key(['invoke'], tenant));
-      const asking = theirs.chat.completions.create(REQUEST);
+      const tenantClient = client(await platform.key(['invoke'], tenant));
+      const asking = tenantClient.chat.completions.create(REQUEST);
       let [record] = await platform.scheduler.invocations.recent(tenant, 'openai-chat');
       for (; record === undefined; [record] = await platform.scheduler.invocations.recent(tenant, 'openai-chat'))
         await sleep(5);
       await (await platform.attempt(record.id)).succeed({ id: 'chatcmpl-4' });
       await asking;
-      const seen = async (route: string) => {
-        const headers = { authorization: `Bearer ${theirs.apiKey}` };
-        const answer = (await (await fetch(`${url()}/v1/functions${route}`, { headers })).json()) as Seen;
+      const platformFlags = async (route: string) => {
+        const headers = { authorization: `Bearer ${tenantClient.apiKey}` };
+        const answer = (await (await fetch(`${url()}/v1/functions${route}`, { headers })).json()) as FunctionsAnswer;
         const all = answer.functions ?? answer.versions ?? [answer];
         return all.filter(({ name }) => name === 'openai-chat').map(({ platform: lent = false }) => lent);
       };
       for (const route of ['', '/openai-chat', '/openai-chat/versions'])
-        assert.deepEqual(await seen(route), [true], route);
+        assert.deepEqual(await platformFlags(route), [true], route);
       await platform.register({ name: 'openai-chat', input: { type: 'object', required: ['secret'] } }, tenant);
-      assert.deepEqual(await seen(''), [false]);
-      assert.deepEqual(await seen('/openai-chat/versions'), [false, true]);
-      await assert.rejects(theirs.chat.completions.create(REQUEST), (error) => {
+      assert.deepEqual(await platformFlags(''), [false]);
+      assert.deepEqual(await platformFlags('/openai-chat/versions'), [false, true]);
+      await assert.rejects(tenantClient.chat.completions.create(REQUEST), (error) => {
         assert.ok(error instanceof BadRequestError, String(error));
         assert.equal(error.param, 'secret');
         return true;

@@ -17,14 +17,14 @@ import type { StreamStyle } from './frames.ts';
 import { findModel, modelRoutes } from './models.ts';
 
 /** A route, the function that serves it, and how it streams. */
-interface Served extends Documented {
+interface ServedRoute extends Documented {
   readonly functionName: string;
   readonly kind: ModelKind;
   /** Absent for a route that answers in one piece. */
   readonly style?: StreamStyle;
 }
 
-const SERVED: readonly Served[] = [
+const SERVED_ROUTES: readonly ServedRoute[] = [
   { ...ROUTES.completions, functionName: 'openai-completions', kind: 'causal', style: { numbered: false, done: true } },
   { ...ROUTES.chat, functionName: 'openai-chat', kind: 'causal', style: { numbered: false, done: true } },
   // A stream of /v1/responses reports its success with `response.completed`; its clients expect no frame after it.
@@ -43,7 +43,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
   const inputs = new InputChecker();
 
   /** Makes the invocation that produces the answer. Releases the body, since the answer may take long. */
-  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind }: Served) => {
+  const begin = async (c: Context<AppEnv>, call: Call, { functionName, kind }: ServedRoute) => {
     const { value } = await readJson(c.get('body'), settings.limits.inputBytes);
     const body = objectOf(value);
     const model = await findModel(control, call, modelOf(body), kind);
@@ -62,7 +62,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     return { answering: { id, named: key !== undefined, replayed }, streamed: body.stream === true };
   };
 
-  const serve = async (c: Context<AppEnv>, served: Served): Promise<Response> => {
+  const serve = async (c: Context<AppEnv>, served: ServedRoute): Promise<Response> => {
     const call = callOf(c, 'invoke');
     const { answering, streamed } = await begin(c, call, served);
     const { style } = served;
@@ -77,7 +77,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     });
   };
 
-  for (const served of SERVED) {
+  for (const served of SERVED_ROUTES) {
     define(
       app,
       createRoute({
@@ -127,10 +127,10 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
 }
 
 /**
- * True when the platform's own function serves the route for this tenant: its answer is its only effect, so that a client may run it again, as it
- * does to OpenAI's API. A tenant's own function may have had other effects before it failed.
+ * True when the platform's own function serves the route for this tenant. Such a function has no effect besides its answer, so clients may retry
+ * the request as they do with OpenAI's API. A tenant's own function may have had other effects before it failed.
  */
-async function isPlatformFunction(control: ControlPlane, call: Call, { functionName }: Served): Promise<boolean> {
+async function isPlatformFunction(control: ControlPlane, call: Call, { functionName }: ServedRoute): Promise<boolean> {
   if (call.principal.tenant === PLATFORM_TENANT) return true;
   const serving = await control.function(call, { name: functionName }).catch(() => null);
   return serving?.platform === true;

@@ -17,7 +17,7 @@ export interface QuotaChange {
 
 export interface UsageQuery {
   readonly tenant: string;
-  /** ISO 8601; the start of this month by default. A span that begins earlier still counts in full. */
+  /** ISO 8601; the start of this month by default. The span that contains this time counts in full. */
   readonly from?: string | undefined;
   /** Now by default. */
   readonly to?: string | undefined;

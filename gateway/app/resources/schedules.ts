@@ -22,8 +22,8 @@ export interface Schedules {
   /** The schedules of the caller's tenant, by name. */
   list(call: Call): Promise<readonly Schedule[]>;
   /**
-   * Stores a schedule, or replaces the one of its name. Null when the reference leads to no version; throws `quota-schedules`, and
-   * `invalid-input` for a pattern without times.
+   * Stores a schedule, or replaces the schedule of the same name. Null when the reference leads to no version; throws `quota-schedules`, and
+   * `invalid-input` for a cron pattern that is invalid or never matches.
    */
   put(call: Call, schedule: NewSchedule): Promise<Schedule | null>;
   /** False when there was no such schedule. */

@@ -20,7 +20,7 @@ export function define<R extends RouteConfig>(
 }
 
 /** Errors of every route that needs a key. */
-const ALWAYS: readonly ErrorCode[] = [
+const COMMON_CODES: readonly ErrorCode[] = [
   'unauthorized',
   'forbidden',
   'tenant-suspended',
@@ -67,7 +67,7 @@ export const BODY_CODES = ['invalid-input', 'malformed-json', 'body-too-large', 
 /** The documented error answers of a route: its codes, grouped by status. */
 export function problems(...codes: ErrorCode[]): Record<string, object> {
   const byStatus = new Map<number, ErrorCode[]>();
-  for (const code of new Set([...codes, ...ALWAYS])) {
+  for (const code of new Set([...codes, ...COMMON_CODES])) {
     const status = CODES[code].status;
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
   }

@@ -76,7 +76,7 @@ export function docsRoutes(app: App, settings: AppSettings): void {
   });
 }
 
-/** Makes a text at its first use; each use then puts the origin of its request in, encoded as the text needs it. */
+/** Makes a text once, at its first use. Each answer then inserts the origin of its own request, encoded for the format of the text. */
 function forEachOrigin(
   make: (origin: string) => string,
   encode: (origin: string) => string,

@@ -77,9 +77,9 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
     async (c) => {
       const { id, name } = c.req.valid('param');
       const call = callOf(c);
-      const unknown = () => new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
+      const unknownFile = () => new GatewayError('unknown-file', `The invocation ${id} has no file "${name}".`);
       const info = await control.fileInfo(call, id, name);
-      if (info === null) throw unknown();
+      if (info === null) throw unknownFile();
       const { bytes, mediaType } = info;
       if (c.req.method === 'HEAD') return new Response(null, { headers: headersOf(name, mediaType, bytes) });
       // The whole file is in memory until the client has taken it.
@@ -92,7 +92,7 @@ export function fileRoutes(app: App, control: ControlPlane, settings: AppSetting
       });
       if (file === null) {
         free();
-        throw unknown();
+        throw unknownFile();
       }
       return new Response(download(file.content, free), {
         headers: headersOf(name, file.mediaType, file.content.length),

@@ -39,7 +39,7 @@ const messageHeaders = z.object({
 
 /** Routes to watch, message and cancel an invocation. */
 export function invocationRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
-  const respond = new Responder(control, settings);
+  const responder = new Responder(control, settings);
 
   define(
     app,
@@ -109,7 +109,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       if (hasEnded(invocation) && hasUpTo(after, last)) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
       if (cancelOnDisconnect) callOf(c, 'invoke');
-      return respond.stream(c, call, id, after, { cancelOnDisconnect });
+      return responder.stream(c, call, id, after, { cancelOnDisconnect });
     },
   );
 

@@ -89,7 +89,7 @@ function concurrencyOf(key: string | undefined, limit: string | undefined): Invo
 
 export function invokingRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
   const inputs = new InputChecker();
-  const respond = new Responder(control, settings);
+  const responder = new Responder(control, settings);
 
   define(
     app,
@@ -164,11 +164,12 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
       const { replayed = false, ...invocation } = await begin();
       c.get('body').release();
       const { id } = invocation;
-      const how = { cancelOnDisconnect, replayed };
-      if (respondAsync && waitMs === null) return respond.accepted(c, invocation, how);
-      if (!respondAsync && wantsEventStream(c.req.header('accept'))) return respond.stream(c, call, id, BEGINNING, how);
-      if (waitMs !== null) return await respond.outcomeWithin(c, call, id, waitMs, how);
-      return await respond.outcome(c, call, id, how);
+      const options = { cancelOnDisconnect, replayed };
+      if (respondAsync && waitMs === null) return responder.accepted(c, invocation, options);
+      if (!respondAsync && wantsEventStream(c.req.header('accept')))
+        return responder.stream(c, call, id, BEGINNING, options);
+      if (waitMs !== null) return await responder.outcomeWithin(c, call, id, waitMs, options);
+      return await responder.outcome(c, call, id, options);
     },
   );
 }

@@ -29,13 +29,13 @@ const HEADERS = { 'cache-control': 'no-store' };
 
 /** Routes for the API keys of any tenant, and under a shorter path for those of the caller's own tenant. */
 export function keyRoutes(app: App, control: ControlPlane): void {
-  for (const own of [false, true]) {
-    const base = own ? '/v1/keys' : '/v1/tenants/{tenant}/keys';
-    const whose = own ? 'your own tenant' : 'a tenant';
-    const suffix = own ? 'OwnKey' : 'Key';
-    const params = z.object(own ? {} : { tenant: tenantName.openapi({ description: 'Tenant of the keys' }) });
+  for (const isOwnTenant of [false, true]) {
+    const base = isOwnTenant ? '/v1/keys' : '/v1/tenants/{tenant}/keys';
+    const whose = isOwnTenant ? 'your own tenant' : 'a tenant';
+    const suffix = isOwnTenant ? 'OwnKey' : 'Key';
+    const params = z.object(isOwnTenant ? {} : { tenant: tenantName.openapi({ description: 'Tenant of the keys' }) });
     const keyParams = params.extend({ id: idSchema });
-    const tenantOf = (c: Context<AppEnv>) => (own ? callOf(c).principal.tenant : (c.req.param('tenant') ?? ''));
+    const tenantOf = (c: Context<AppEnv>) => (isOwnTenant ? callOf(c).principal.tenant : (c.req.param('tenant') ?? ''));
 
     define(
       app,
@@ -75,8 +75,8 @@ export function keyRoutes(app: App, control: ControlPlane): void {
       }),
       async (c) => {
         const call = callOf(c, 'admin');
-        const wanted = await readChecked(c.get('body'), NewKeySchema);
-        return c.json(await control.tenants.createKey(call, tenantOf(c), wanted), 201, HEADERS);
+        const newKey = await readChecked(c.get('body'), NewKeySchema);
+        return c.json(await control.tenants.createKey(call, tenantOf(c), newKey), 201, HEADERS);
       },
     );
 
@@ -131,8 +131,8 @@ export function keyRoutes(app: App, control: ControlPlane): void {
 }
 
 function isAhead(time: string): boolean {
-  const ahead = Date.parse(time) - Date.now();
-  return ahead > 0 && ahead <= MAX_LIFETIME_MS;
+  const aheadMs = Date.parse(time) - Date.now();
+  return aheadMs > 0 && aheadMs <= MAX_LIFETIME_MS;
 }
 
 function unknownKey(id: string): GatewayError {

@@ -13,7 +13,7 @@ import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 
 const MAX_LIMIT = 10_000;
-/** A cursor is the id of a stream entry, time and sequence, and the function that owns the stream. Redis refuses numbers above 64 bits. */
+/** A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. Redis refuses numbers above 64 bits. */
 const CURSOR = /^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/;
 
 const logQuery = z.object({
@@ -67,10 +67,10 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     lastEventId: string | undefined,
   ): Promise<Response> => {
     const call = callOf(c);
-    const streamed = wantsEventStream(c.req.header('accept'));
-    const options = optionsOf(query, lastEventId, streamed);
+    const isStream = wantsEventStream(c.req.header('accept'));
+    const options = optionsOf(query, lastEventId, isStream);
     if (name !== null && (await control.function(call, { name })) === null) throw unknownFunction(name);
-    if (!streamed) {
+    if (!isStream) {
       const logs: LogEntry[] = [];
       for await (const entry of control.logs(call, name, options)) logs.push(entry);
       return jsonAnswer(c, { logs });
@@ -143,7 +143,7 @@ function optionsOf(
     });
   return {
     ...filters,
-    // A browser takes a stream up again at the address of the first request. It must not miss lines because of that request's limit.
+    // A browser resumes a stream at the address of its first request: the `limit` in that address must not make the browser miss lines.
     limit: follow && lastEventId !== undefined ? MAX_LIMIT : limit,
     cursor: lastEventId ?? after ?? null,
     follow,

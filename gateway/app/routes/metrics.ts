@@ -9,7 +9,7 @@ import { type App, define, problems } from './define.ts';
 
 /** Measurements of the whole platform, as one page. */
 export interface MetricsPage {
-  /** True when the page needs no key; otherwise it needs one with the scope `operator`. */
+  /** True when the page needs no key. Otherwise the request needs a key with the scope `operator`. */
   readonly public: boolean;
   /** Prometheus' text format. */
   text(): Promise<string>;

@@ -113,19 +113,19 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { tenant: meant, quota, ...change } = await readChecked(c.get('body'), ChangeSchema);
-      const named = c.req.valid('query').tenant;
-      if (named !== undefined && meant !== undefined && named !== meant) {
+      const { tenant: bodyTenant, quota, ...change } = await readChecked(c.get('body'), ChangeSchema);
+      const queryTenant = c.req.valid('query').tenant;
+      if (queryTenant !== undefined && bodyTenant !== undefined && queryTenant !== bodyTenant) {
         throw new GatewayError(
           'invalid-input',
-          `The address names the tenant "${named}", but the body names "${meant}".`,
+          `The address names the tenant "${queryTenant}", but the body names "${bodyTenant}".`,
           {
             field: 'tenant',
             hint: 'Name the tenant in one place only.',
           },
         );
       }
-      const tenant = meant ?? named ?? call.principal.tenant;
+      const tenant = bodyTenant ?? queryTenant ?? call.principal.tenant;
       const name = QUOTA_NAMES.find((one) => one === quota);
       if (name === undefined) {
         throw new GatewayError('invalid-quota', `There is no quota "${quota}".`, {

@@ -80,15 +80,15 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       },
     }),
     async (c) => {
-      // A schedule invokes its function with the tenant's rights, so its maker must be allowed to.
+      // A schedule invokes its function with the tenant's rights, so its creator needs the scope `invoke`, too.
       callOf(c, 'invoke');
       const call = callOf(c, 'deploy');
       const { name } = c.req.valid('param');
       const body = await readJson(c.get('body'), MAX_BODY_BYTES);
       const { function: reference, input = {}, ...times } = checked(body.value, SettingsSchema);
       const timing = timingOf(times);
-      const { input: written = {} } = exactJson(body.text) as { readonly input?: unknown };
-      const text = JSON.stringify(written);
+      const { input: exactInput = {} } = exactJson(body.text) as { readonly input?: unknown };
+      const text = JSON.stringify(exactInput);
       if (new TextEncoder().encode(text).byteLength > MAX_INPUT_BYTES)
         throw new GatewayError('invalid-input', `The input has more than ${MAX_INPUT_BYTES} bytes.`, {
           field: '/input',

@@ -19,9 +19,9 @@ const tenantParam = z.object({
   tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
 });
 
-const target = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
+const latencyTarget = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
 
-const settings = {
+const tenantSettings = {
   weight: z
     .int()
     .min(WEIGHT.least)
@@ -35,8 +35,8 @@ const settings = {
   }),
   latency: z
     .strictObject({
-      firstTokenMs: target(LATENCY_BOUNDS.firstTokenMs),
-      perTokenMs: target(LATENCY_BOUNDS.perTokenMs),
+      firstTokenMs: latencyTarget(LATENCY_BOUNDS.firstTokenMs),
+      perTokenMs: latencyTarget(LATENCY_BOUNDS.perTokenMs),
     })
     .nullable()
     .optional()
@@ -45,8 +45,8 @@ const settings = {
         'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
     }),
 };
-const NewTenantSchema = z.strictObject({ name: tenantName, ...settings });
-const TenantChangeSchema = z.strictObject(settings);
+const NewTenantSchema = z.strictObject({ name: tenantName, ...tenantSettings });
+const TenantChangeSchema = z.strictObject(tenantSettings);
 
 /** Tenants and the audit log. */
 export function tenantRoutes(app: App, control: ControlPlane): void {

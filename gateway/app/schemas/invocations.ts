@@ -115,7 +115,7 @@ export const ListedInvocationSchema = InvocationSchema.extend({
     .openapi({ description: 'GPU host that serves it while it runs; only operators see it' }),
 }).openapi('ListedInvocation');
 
-/** State of a webhook's delivery; see `WebhookState` of the scheduler. Its URL lacks the query. */
+/** State of a webhook's delivery; see `WebhookState` of the scheduler. `url` omits the query string. */
 export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
 /** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
 export type HeldInvocation = z.infer<typeof InvocationSchema>;

@@ -76,7 +76,7 @@ describe('InputChecker', () => {
     const cases = [
       [ofOwner('mallory', 'null'), null, 'x'],
       [ofOwner('acme', 'string'), 'x', 1],
-      // The platform's own, lent to both.
+      // The platform's function, which it lends to both tenants.
       [ofOwner('mallory', 'number', true), 1, null],
       [ofOwner('acme', 'number', true), 1, 'x'],
     ] as const;

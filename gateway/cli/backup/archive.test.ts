@@ -71,7 +71,7 @@ describe('the file of a backup', () => {
       await handle.close();
     }
   }
-  const refused = async (bytes: Uint8Array | undefined, why: RegExp) =>
+  const assertRefused = async (bytes: Uint8Array | undefined, why: RegExp) =>
     assert.rejects(check(bytes), (error) => error instanceof ArchiveFault && why.test(error.message));
 
   it('says what it holds, and under which master keys its secrets are sealed', async () => {
@@ -128,18 +128,18 @@ describe('the file of a backup', () => {
       }),
       { seed: 19, numRuns: 150 },
     );
-    await refused(bytes.subarray(0, -1), /ends too early/);
-    await refused(Buffer.concat([bytes, Buffer.from('x')]), /1 bytes behind its end/);
-    await refused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
+    await assertRefused(bytes.subarray(0, -1), /ends too early/);
+    await assertRefused(Buffer.concat([bytes, Buffer.from('x')]), /1 bytes behind its end/);
+    await assertRefused(Buffer.from('GET / HTTP/1.1\r\nhost: somewhere\r\n\r\n'), /not a backup of Pie/);
   });
 
   it('is refused, with the number of its format, when the format is a later one', async () => {
     await write([], { ...DESCRIPTION, version: ARCHIVE_VERSION + 1 } as Header);
-    await refused(undefined, /has format 2; this release of Pie reads format 1/);
+    await assertRefused(undefined, /has format 2; this release of Pie reads format 1/);
   });
 
   it('is refused when it contains something that no backup has, even with a correct checksum', async () => {
-    const files = (at: string): Frame => ({ header: { kind: 'file', path: at, bytes: 0 }, body: Buffer.alloc(0) });
+    const fileAt = (at: string): Frame => ({ header: { kind: 'file', path: at, bytes: 0 }, body: Buffer.alloc(0) });
     const wrong: [Frame[], RegExp][] = [
       [[entry('hash', 'invocation:1', 'a', 'b')], /record that no backup has/],
       [[entry('string', 'machine:east:lease', 'x')], /record that no backup has/],
@@ -152,9 +152,9 @@ describe('the file of a backup', () => {
       ],
       [[entry('string', `blob:${EMPTY_HASH}`, 'other')], /other bytes than its name/],
       [[entry('string', `blob:${EMPTY_HASH}`, 'other'), ...GOOD.slice(5)], /other bytes than its name/],
-      [[files(KV_FILE.replace('tiny', '..'))], /path that no backup has/],
-      [[files('/etc/passwd')], /path that no backup has/],
-      [[files('master.key')], /path that no backup has/],
+      [[fileAt(KV_FILE.replace('tiny', '..'))], /path that no backup has/],
+      [[fileAt('/etc/passwd')], /path that no backup has/],
+      [[fileAt('master.key')], /path that no backup has/],
       [[...GOOD.slice(5), ...GOOD.slice(5)], /twice/],
       [GOOD.slice(5, 7), /shorter than it says/],
       [[...GOOD.slice(5), { header: { kind: 'part' }, body: Buffer.from('d') }], /longer than it says/],
@@ -162,7 +162,7 @@ describe('the file of a backup', () => {
     ];
     for (const [frames, why] of wrong) {
       await write(frames);
-      await refused(undefined, why);
+      await assertRefused(undefined, why);
     }
   });
 
@@ -241,10 +241,13 @@ describe('what a backup has', () => {
     const keys = createKeys('p');
     const hash = 'a'.repeat(64);
     for (const [kind, isWanted] of Object.entries(KINDS)) {
-      const made = keys[kind as keyof Keys];
+      const keyOrFunction = keys[kind as keyof Keys];
       const ofHash = ['blob', 'blobUsers', 'blobUploads', 'apiKey'].includes(kind);
       const arguments_ = ofHash ? [hash] : ['acme', 'name', 'third'];
-      const key = typeof made === 'string' ? made : (made as (...names: string[]) => string)(...arguments_);
+      const key =
+        typeof keyOrFunction === 'string'
+          ? keyOrFunction
+          : (keyOrFunction as (...names: string[]) => string)(...arguments_);
       const name = key.slice('p:'.length) + (kind === 'account' ? ':usage:day:20000' : '');
       assert.equal(isKept(name), isWanted, `${kind}: ${name}`);
     }
@@ -260,11 +263,11 @@ describe('what a backup has', () => {
   it('is decided for the files of a home', () => {
     for (const kept of [KV_FILE, `indexes/${'0a'.repeat(16)}/notes/records.db`])
       assert.equal(isKeptFile(kept), true, kept);
-    for (const left of [
+    for (const excluded of [
       ...['kv/gpu-host-1/tiny/swap-1', KV_FILE.replace('gpu-host-1', '..'), KV_FILE.replace(/export-.*/, 'tmp-1-2')],
       ...[`indexes/${'0a'.repeat(16)}/notes/records.db-wal`, `indexes/${'0a'.repeat(16)}/../records.db`],
       ...['master.key', 'credentials.json', 'pie.toml', 'machine.pem', 'redis/appendonly.aof'],
     ])
-      assert.equal(isKeptFile(left), false, left);
+      assert.equal(isKeptFile(excluded), false, excluded);
   });
 });

@@ -25,7 +25,7 @@ const count = z.int().min(0);
 const description = z.object({
   kind: z.literal('backup'),
   version: count,
-  /** Version of Pie that wrote it. */
+  /** Version of Pie that wrote the backup. */
   release: z.string(),
   createdAt: z.iso.datetime(),
   /** Name of the machine whose files the backup contains. */
@@ -107,7 +107,7 @@ export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
   let readAhead = Buffer.alloc(0);
   const read = async (bytes: number): Promise<Buffer> => {
     if (readAhead.length < bytes) {
-      // A new buffer, as the reader may keep earlier frames.
+      // A new buffer for each read: the caller may keep earlier frames, which are views of the old buffer.
       const buffer = Buffer.alloc(Math.max(bytes, READ_BYTES));
       let filled = 0;
       while (filled < bytes) {
@@ -122,12 +122,12 @@ export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
     offset += bytes;
     return piece;
   };
-  for (let frames = 0; ; frames++) {
+  for (let frameIndex = 0; ; frameIndex++) {
     const prefix = await read(PREFIX_BYTES);
     const [headerBytes, bodyBytes] = [prefix.readUInt32LE(0), prefix.readUInt32LE(4)];
-    if (headerBytes > MAX_HEADER_BYTES || bodyBytes > MAX_BODY_BYTES) throw unreadable(frames);
+    if (headerBytes > MAX_HEADER_BYTES || bodyBytes > MAX_BODY_BYTES) throw unreadable(frameIndex);
     const text = await read(headerBytes);
-    const header = parse(text, frames);
+    const header = parse(text, frameIndex);
     const body = await read(bodyBytes);
     yield { header, body };
     if (header.kind === 'end') {
@@ -141,27 +141,27 @@ export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
   }
 }
 
-function parse(text: Buffer, frames: number): Header {
+function parse(text: Buffer, frameIndex: number): Header {
   let value: unknown;
   try {
     value = JSON.parse(text.toString('utf8'));
   } catch {
-    throw unreadable(frames);
+    throw unreadable(frameIndex);
   }
-  const { kind, version } = (frames === 0 && versionedSchema.safeParse(value).data) || {};
+  const { kind, version } = (frameIndex === 0 && versionedSchema.safeParse(value).data) || {};
   if (kind === 'backup' && version !== ARCHIVE_VERSION)
     throw new ArchiveFault(`The backup has format ${version}; this release of Pie reads format ${ARCHIVE_VERSION}.`);
   const parsed = headers.safeParse(value);
-  if (!parsed.success || (parsed.data.kind === 'backup') !== (frames === 0)) throw unreadable(frames);
+  if (!parsed.success || (parsed.data.kind === 'backup') !== (frameIndex === 0)) throw unreadable(frameIndex);
   return parsed.data;
 }
 
-const unreadable = (frames: number): ArchiveFault =>
+const unreadable = (frameIndex: number): ArchiveFault =>
   new ArchiveFault(
-    frames === 0 ? 'The file is not a backup of Pie.' : `Frame ${frames + 1} of the file cannot be read.`,
+    frameIndex === 0 ? 'The file is not a backup of Pie.' : `Frame ${frameIndex + 1} of the file cannot be read.`,
   );
 
-/** The body of a frame that lists byte strings: each after 4 bytes of its length. */
+/** Encodes byte strings as the body of a frame: each string follows 4 bytes with its length. */
 export function listBody(items: readonly Uint8Array[]): Buffer {
   const lengths = items.map(({ length }) => {
     const prefix = Buffer.alloc(4);

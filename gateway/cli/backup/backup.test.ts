@@ -36,22 +36,22 @@ describe('a backup', () => {
   let directory: string;
   let source: TestRedis;
   let target: TestRedis;
-  let from: Redis;
-  let to: Redis;
+  let sourceRedis: Redis;
+  let targetRedis: Redis;
   let file: string;
   before(async () => {
     directory = await mkdtemp(path.join(os.tmpdir(), 'pie-b-'));
     [source, target] = await Promise.all([TestRedis.start(), TestRedis.start()]);
-    [from, to] = [source.connect(), target.connect()];
-    // Otherwise each snapshot waits 5 s for further replicas.
-    for (const redis of [from, to]) await redis.config('SET', 'repl-diskless-sync-delay', 0);
-    await fill(from);
+    [sourceRedis, targetRedis] = [source.connect(), target.connect()];
+    // By default, each snapshot waits 5 s for further replicas.
+    for (const redis of [sourceRedis, targetRedis]) await redis.config('SET', 'repl-diskless-sync-delay', 0);
+    await fill(sourceRedis);
     const home = path.join(directory, 'old');
     await mkdir(home);
     await writeFile(path.join(home, 'master.key'), MASTER_KEY);
     const keys = openMasterKeys(home, { create: false, environment: {} });
     const sealed = seal(await keys.first(), { tenant: 'acme', name: 'TOKEN' }, 'hidden in the file');
-    await from.hset('pie:secrets:acme:values', 'TOKEN@1', sealed);
+    await sourceRedis.hset('pie:secrets:acme:values', 'TOKEN@1', sealed);
     await fillHome(home);
   });
   after(async () => {
@@ -71,10 +71,10 @@ describe('a backup', () => {
     const env = environment(target, home);
     return restore({ file, force: false, onProgress: () => undefined, signal, ...more, environment: env });
   };
-  const refused = async (work: () => Promise<unknown>, why: RegExp) => {
-    const before = await contents(to);
+  const assertRefused = async (work: () => Promise<unknown>, why: RegExp) => {
+    const before = await contents(targetRedis);
     await assert.rejects(work, (error) => why.test(`${toFailure(error).message} ${toFailure(error).why}`));
-    assert.deepEqual(await contents(to), before, 'a refusal changes nothing');
+    assert.deepEqual(await contents(targetRedis), before, 'a refusal changes nothing');
   };
 
   it('has the records of one moment and whole files while both change', async () => {
@@ -82,7 +82,11 @@ describe('a backup', () => {
     const writing = (async () => {
       const index = new DatabaseSync(path.join(directory, 'old', INDEX));
       for (let n = 1; !isOver; n++) {
-        await from.multi().hset('pie:account:a:usage:total', 'n', n).hset('pie:account:b:usage:total', 'n', n).exec();
+        await sourceRedis
+          .multi()
+          .hset('pie:account:a:usage:total', 'n', n)
+          .hset('pie:account:b:usage:total', 'n', n)
+          .exec();
         index.exec(`BEGIN; UPDATE one SET n = ${n}; UPDATE two SET n = ${n}; COMMIT`);
       }
       index.close();
@@ -103,28 +107,34 @@ describe('a backup', () => {
     await mkdir(path.join(directory, 'new'));
     await writeFile(path.join(directory, 'new', 'master.key'), MASTER_KEY);
     await restoreInto('new');
-    const [a, b] = [await to.hget('pie:account:a:usage:total', 'n'), await to.hget('pie:account:b:usage:total', 'n')];
+    const [a, b] = [
+      await targetRedis.hget('pie:account:a:usage:total', 'n'),
+      await targetRedis.hget('pie:account:b:usage:total', 'n'),
+    ];
     assert.ok(Number(a) > 0 && a === b, `${a} and ${b}`);
     const index = new DatabaseSync(path.join(directory, 'new', INDEX));
     const [one, two] = ['one', 'two'].map((table) => index.prepare(`SELECT n FROM ${table}`).get());
     assert.deepEqual(one, two);
     index.close();
-    await to.flushall();
+    await targetRedis.flushall();
   });
 
   it('gives back every kept record and file as it was, and no other', async () => {
     await backup('quiet');
-    const expected = await contents(from, (key) => isKept(key.slice('pie:'.length)) && key !== `pie:blob:${UPLOAD}`);
+    const expected = await contents(
+      sourceRedis,
+      (key) => isKept(key.slice('pie:'.length)) && key !== `pie:blob:${UPLOAD}`,
+    );
     assert.ok(Object.keys(expected).length > 700);
     const { records, files } = await restoreInto('new', { force: true });
     assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
-    // The restored indexes lie in the home of this machine: no runtime of another one may begin indexes first.
+    // The restored indexes lie in this machine's home, so no runtime of another machine may become the owner of indexes first.
     const isCounted = (key: string) => /^pie:account(-repairs|:[^:]+:redis)$/.test(key);
-    const given = await contents(to, (key) => !isCounted(key));
+    const given = await contents(targetRedis, (key) => !isCounted(key));
     assert.deepEqual(given, { ...expected, 'pie:index-owner': Buffer.from('east') });
-    assert.equal(await to.pexpiretime('pie:store:acme:usage'), FAR_MS);
-    const [old, made] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
-    assert.deepEqual(made, old);
+    assert.equal(await targetRedis.pexpiretime('pie:store:acme:usage'), FAR_MS);
+    const [old, restored] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
+    assert.deepEqual(restored, old);
     assert.equal(statSync(path.join(directory, 'new', KV_FILE)).mode & 0o777, 0o600);
   });
 
@@ -138,36 +148,36 @@ describe('a backup', () => {
   });
 
   it('replaces no platform without --force, and none that runs', async () => {
-    await refused(() => restoreInto('new'), /There is a platform already/);
+    await assertRefused(() => restoreInto('new'), /There is a platform already/);
     const { machines } = await import('#scheduler/keys.ts').then(({ createKeys }) => createKeys());
     const lease = await MachineLease.claim(
-      new Store(to),
+      new Store(targetRedis),
       { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] },
       { onTaken: () => undefined, leaseMs: 60_000 },
     );
-    assert.equal(await to.scard(machines), 1);
-    await refused(() => restoreInto('new', { force: true }), /The platform still runs: west/);
+    assert.equal(await targetRedis.scard(machines), 1);
+    await assertRefused(() => restoreInto('new', { force: true }), /The platform still runs: west/);
     await lease.release();
-    await to.set('pie:invocation:left', 'by the replaced platform');
+    await targetRedis.set('pie:invocation:left', 'by the replaced platform');
     await restoreInto('new', { force: true });
-    assert.equal(await to.exists('pie:invocation:left'), 0);
-    await to.flushall();
-    await refused(() => restoreInto('new'), /has records of it/);
+    assert.equal(await targetRedis.exists('pie:invocation:left'), 0);
+    await targetRedis.flushall();
+    await assertRefused(() => restoreInto('new'), /has records of it/);
   });
 
   it('is refused without its master key, when it was damaged or the file is not a backup; nothing is left', async () => {
     const none = path.join(directory, 'none');
-    await refused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which this home lacks/);
+    await assertRefused(() => restoreInto('none'), /sealed under the master key [0-9a-f]{8}, which this home lacks/);
     const bytes = readFileSync(file);
     const damaged = path.join(directory, 'damaged');
     for (const at of [0, bytes.length >> 1, bytes.length - 1]) {
       const changed = Buffer.from(bytes);
       changed[at] = (changed[at] as number) ^ 1;
       await writeFile(damaged, changed);
-      await refused(() => restoreInto('none', { file: damaged }), /cannot be restored/);
+      await assertRefused(() => restoreInto('none', { file: damaged }), /cannot be restored/);
     }
-    await refused(() => restoreInto('none', { file: path.join(directory, 'nowhere') }), /nowhere cannot be read/);
-    await refused(() => restoreInto('none', { file: directory }), /cannot be read\. EISDIR/);
+    await assertRefused(() => restoreInto('none', { file: path.join(directory, 'nowhere') }), /nowhere cannot be read/);
+    await assertRefused(() => restoreInto('none', { file: directory }), /cannot be read\. EISDIR/);
     assert.equal(existsSync(none), false);
   });
 
@@ -175,58 +185,62 @@ describe('a backup', () => {
     const home = path.join(directory, 'small');
     await mkdir(home);
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
-    await to.set('pie:function:acme:kept', 'by the platform that is there');
+    await targetRedis.set('pie:function:acme:kept', 'by the platform that is there');
     const limit = async (more: number) => {
-      const [, startup = '0'] = /used_memory_startup:(\d+)/.exec(await to.info('memory')) ?? [];
-      await to.config('SET', 'maxmemory', Number(startup) + more);
+      const [, startup = '0'] = /used_memory_startup:(\d+)/.exec(await targetRedis.info('memory')) ?? [];
+      await targetRedis.config('SET', 'maxmemory', Number(startup) + more);
     };
     await limit(4 * 2 ** 20);
     const why = /Redis has too little memory for the backup\. It needs about 1[01]\.\d MB, and Redis takes 4\.2 MB/;
-    await refused(() => restoreInto('small', { force: true }), why);
+    await assertRefused(() => restoreInto('small', { force: true }), why);
     assert.equal(existsSync(path.join(home, 'kv')), false);
     await limit(16 * 2 ** 20);
     await restoreInto('small', { force: true });
-    await to.config('SET', 'maxmemory', 0);
+    await targetRedis.config('SET', 'maxmemory', 0);
     assert.equal(existsSync(path.join(home, 'kv')), true);
-    await to.flushall();
+    await targetRedis.flushall();
   });
 
-  const disks = { skip: smallDiskMissing() };
+  const diskOptions = { skip: smallDiskMissing() };
   const onDisk = (name: string, work: (at: string) => Promise<void>) => {
     const at = path.join(directory, name);
     return onSmallDisk(at, '2m', () => work(at));
   };
 
-  it('that does not fit onto the disk leaves the platform that is there', disks, () =>
+  it('that does not fit onto the disk leaves the platform that is there', diskOptions, () =>
     onDisk('narrow', async (home) => {
       await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
       await mkdir(path.join(home, path.dirname(KV_FILE)), { recursive: true });
       await writeFile(path.join(home, KV_FILE), 'of the platform that is there');
-      await refused(() => restoreInto('narrow', { force: true }), /has too little room for the backup/);
+      await assertRefused(() => restoreInto('narrow', { force: true }), /has too little room for the backup/);
       assert.equal(readFileSync(path.join(home, KV_FILE), 'utf8'), 'of the platform that is there');
       const config = loadConfig({ PIE_HOME: home });
-      const needs = (recordBytes: number) => assertRoom(config, to, { recordBytes, fileBytes: 0, memoryBytes: 0 });
+      const needs = (recordBytes: number) =>
+        assertRoom(config, targetRedis, { recordBytes, fileBytes: 0, memoryBytes: 0 });
       await needs(900_000);
-      await refused(() => needs(1_100_000), /It needs 2\.2 MB/);
+      await assertRefused(() => needs(1_100_000), /It needs 2\.2 MB/);
     }),
   );
 
-  it('whose copy of an index does not fit onto the disk says that the disk is full, and leaves nothing', disks, () =>
-    onDisk('full', async (disk) => {
-      const at = path.join(directory, 'indexed', INDEX);
-      await mkdir(path.dirname(at), { recursive: true });
-      const index = new DatabaseSync(at);
-      index.exec('CREATE TABLE one (bytes); INSERT INTO one VALUES (zeroblob(3000000))');
-      index.close();
-      const request = {
-        release: '1',
-        environment: environment(target, 'indexed'),
-        onProgress: () => undefined,
-        signal,
-      };
-      await assert.rejects(backUp({ ...request, file: path.join(disk, 'backup') }), { code: 'disk-full' });
-      assert.deepEqual(await readdir(disk), []);
-    }),
+  it(
+    'whose copy of an index does not fit onto the disk says that the disk is full, and leaves nothing',
+    diskOptions,
+    () =>
+      onDisk('full', async (disk) => {
+        const at = path.join(directory, 'indexed', INDEX);
+        await mkdir(path.dirname(at), { recursive: true });
+        const index = new DatabaseSync(at);
+        index.exec('CREATE TABLE one (bytes); INSERT INTO one VALUES (zeroblob(3000000))');
+        index.close();
+        const request = {
+          release: '1',
+          environment: environment(target, 'indexed'),
+          onProgress: () => undefined,
+          signal,
+        };
+        await assert.rejects(backUp({ ...request, file: path.join(disk, 'backup') }), { code: 'disk-full' });
+        assert.deepEqual(await readdir(disk), []);
+      }),
   );
 
   it('whose restore breaks off lets no machine start on the same Redis and no backup be made, until another restore has ended', async () => {
@@ -234,10 +248,10 @@ describe('a backup', () => {
     await mkdir(home);
     await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
     const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
-    const claim = () => MachineLease.claim(new Store(to), machine, { onTaken: () => undefined });
-    const broken = await RestoreMark.begin(new Store(to), 'a restore that dies');
-    await broken.set();
-    await broken.release();
+    const claim = () => MachineLease.claim(new Store(targetRedis), machine, { onTaken: () => undefined });
+    const brokenMark = await RestoreMark.begin(new Store(targetRedis), 'a restore that dies');
+    await brokenMark.set();
+    await brokenMark.release();
     const why = /A restore into this Redis runs or broke off: that of a restore that dies/;
     await assert.rejects(claim(), why);
     const half = path.join(directory, 'half');
@@ -251,20 +265,20 @@ describe('a backup', () => {
     assert.equal(existsSync(half), false);
     await restoreInto('broken', { force: true });
     await (await claim()).release();
-    const runs = await RestoreMark.begin(new Store(to), 'another');
-    await refused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
-    await runs.release();
-    const { restoreLease } = new Store(to).keys;
+    const runningMark = await RestoreMark.begin(new Store(targetRedis), 'another');
+    await assertRefused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
+    await runningMark.release();
+    const { restoreLease } = new Store(targetRedis).keys;
     const onProgress = (text: string) => {
       if (!text.startsWith('1 of')) return;
       const other = { [restoreLease]: 'another that has begun since', 'pie:function:acme:others': 'by it' };
-      void to.multi().flushall().mset(other).exec();
+      void targetRedis.multi().flushall().mset(other).exec();
     };
     await assert.rejects(restoreInto('broken', { force: true, onProgress }), /another one may have begun/);
-    assert.deepEqual((await to.keys('*')).sort(), ['pie:function:acme:others', restoreLease].sort());
-    assert.equal(await to.get(restoreLease), 'another that has begun since');
-    assert.equal(await to.get('pie:function:acme:others'), 'by it');
-    await to.flushall();
+    assert.deepEqual((await targetRedis.keys('*')).sort(), ['pie:function:acme:others', restoreLease].sort());
+    assert.equal(await targetRedis.get(restoreLease), 'another that has begun since');
+    assert.equal(await targetRedis.get('pie:function:acme:others'), 'by it');
+    await targetRedis.flushall();
   });
 
   it('is written to a new file only, and one that broke off leaves none', async () => {
@@ -285,28 +299,38 @@ describe('a backup', () => {
   });
 
   it('goes into a home with a Redis of its own, and comes from one whose platform is stopped', async () => {
-    const own = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
+    const privateEnvironment = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
     const quiet = { onProgress: () => undefined, signal };
     for (const home of ['private', 'again']) {
       await mkdir(path.join(directory, home));
       await writeFile(path.join(directory, home, 'master.key'), MASTER_KEY);
     }
-    const first = await restore({ ...quiet, file, force: false, environment: own('private') });
+    const first = await restore({ ...quiet, file, force: false, environment: privateEnvironment('private') });
     const again = path.join(directory, 'of-a-stopped-platform');
-    const { records } = await backUp({ ...quiet, file: again, release: '1', environment: own('private') });
+    const { records } = await backUp({
+      ...quiet,
+      file: again,
+      release: '1',
+      environment: privateEnvironment('private'),
+    });
     assert.equal(records, first.records);
     await assert.rejects(
-      restore({ ...quiet, file: again, force: false, environment: own('private') }),
+      restore({ ...quiet, file: again, force: false, environment: privateEnvironment('private') }),
       /There is a platform already/,
     );
-    const config = loadConfig(own('again'));
+    const config = loadConfig(privateEnvironment('again'));
     markRestoring(config);
     assert.throws(() => assertRestored(config), /A restore into .*again broke off/);
-    const second = await restore({ ...quiet, file: again, force: false, environment: own('again') });
+    const second = await restore({ ...quiet, file: again, force: false, environment: privateEnvironment('again') });
     assertRestored(config);
     assert.deepEqual([second.records, second.files, second.masterKeys], [first.records, 2, first.masterKeys]);
     await assert.rejects(
-      backUp({ ...quiet, file: path.join(directory, 'nothing'), release: '1', environment: own('nowhere') }),
+      backUp({
+        ...quiet,
+        file: path.join(directory, 'nothing'),
+        release: '1',
+        environment: privateEnvironment('nowhere'),
+      }),
       /There is no platform in .*nowhere/,
     );
     assert.equal(existsSync(path.join(directory, 'nowhere')), false);
@@ -316,17 +340,17 @@ describe('a backup', () => {
     const folder = path.join(directory, 'slow');
     const started = path.join(folder, 'started');
     await mkdir(path.join(folder, 'home', 'redis'), { recursive: true });
-    // A Redis that loads its file for long.
+    // Stands in for a Redis that takes long to load its file.
     const script = `#!/bin/sh\n[ "$1" = --version ] && exit 0\n: > '${started}'\nexec sleep 60\n`;
     await writeFile(path.join(folder, 'redis-server'), script, { mode: 0o755 });
-    const own = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
+    const privateHome = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
     const at = path.join(directory, 'stopped');
     const before = await readdir(directory);
     const { PATH } = process.env;
     process.env.PATH = `${folder}:${PATH}`;
     try {
-      // The first one starts a Redis for the snapshot, the second one that of the home.
-      for (const env of [environment(source, 'old'), own]) {
+      // The first backup starts a Redis for the snapshot; the second starts the Redis of the home.
+      for (const env of [environment(source, 'old'), privateHome]) {
         const stopping = new AbortController();
         const request = { release: '1', onProgress: () => undefined, signal: stopping.signal };
         const backing = backUp({ ...request, file: at, environment: env });
@@ -374,11 +398,11 @@ describe('a backup', () => {
   });
 
   it('needs a Redis user that may take a snapshot', async () => {
-    await from.call('ACL', 'SETUSER', 'weak', 'on', '>pw', '~*', '&*', '+@all', '-@dangerous');
-    await from.config('SET', 'requirepass', 'strong');
+    await sourceRedis.call('ACL', 'SETUSER', 'weak', 'on', '>pw', '~*', '&*', '+@all', '-@dangerous');
+    await sourceRedis.config('SET', 'requirepass', 'strong');
     const env = (user: string) => ({ ...environment(source, 'old'), REDIS_URL: `redis://${user}@127.0.0.1:${port}` });
     const port = await freePort();
-    await from.config('SET', 'port', port);
+    await sourceRedis.config('SET', 'port', port);
     const request = { release: '1', onProgress: () => undefined, signal };
     const at = path.join(directory, 'by-a-user');
     await assert.rejects(
@@ -393,7 +417,7 @@ describe('a backup', () => {
 const UPLOAD = 'b'.repeat(64);
 const COMPONENT = Buffer.alloc(3 * 2 ** 20, 'wasm');
 
-/** Records of every type, large and small, with any bytes; and records that a backup leaves out. */
+/** Writes records of every type, large and small, with any bytes; and records that a backup leaves out. */
 async function fill(redis: Redis): Promise<void> {
   const { createHash } = await import('node:crypto');
   const hash = createHash('sha256').update(COMPONENT).digest('hex');

@@ -106,7 +106,7 @@ async function write(
   return { records, files, bytes: archive.bytes };
 }
 
-/** Refuses the records that a restore, of any machine, has left incomplete. */
+/** Refuses a snapshot whose records a restore, run on any machine, has left incomplete. */
 async function assertWhole(snapshot: Redis): Promise<void> {
   const mark = await snapshot.get(createKeys(PREFIX).restoreMark);
   if (mark === null) return;

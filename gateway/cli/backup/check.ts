@@ -8,7 +8,7 @@ import { overheadBytes } from './room.ts';
 
 /** Maximum files of one backup, since the check keeps their paths to find duplicates. */
 const MAX_FILES = 1_000_000;
-/** Sealed values begin with the id of their key. */
+/** A sealed value begins with the id of its master key. */
 const SEALED = /^([0-9a-f]{8})\.[\w-]+$/;
 /** The part of a function version that is sealed. */
 const versionSchema = z.object({ environment: z.record(z.string(), z.string()) });
@@ -34,9 +34,10 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
   const masterKeys = new Set<string>();
   const paths = new Set<string>();
   const component = new ComponentCheck();
-  let [records, recordBytes, memoryBytes, fileBytes, bytes, left, before] = [0, 0, 0, 0, 0, 0, ''];
+  let [records, recordBytes, memoryBytes, fileBytes, bytes, remainingBytes, previousEntry] = [0, 0, 0, 0, 0, 0, ''];
   for await (const { header, body } of readArchive(file)) {
-    if (header.kind !== 'part' && left > 0) throw new ArchiveFault('A file in the backup is shorter than it says.');
+    if (header.kind !== 'part' && remainingBytes > 0)
+      throw new ArchiveFault('A file in the backup is shorter than it says.');
     if (header.kind !== 'entry') component.end();
     switch (header.kind) {
       case 'backup':
@@ -45,14 +46,15 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
       case 'entry': {
         const { key, items } = checkedItems(header, body);
         // The parts of a record must follow each other, so that its first part replaces none of its later parts.
-        if (!header.first && before !== `${header.type} ${key}`) throw new ArchiveFault(`A part of ${key} is missing.`);
-        before = `${header.type} ${key}`;
+        if (!header.first && previousEntry !== `${header.type} ${key}`)
+          throw new ArchiveFault(`A part of ${key} is missing.`);
+        previousEntry = `${header.type} ${key}`;
         if (header.first) records += 1;
         recordBytes += body.length;
         memoryBytes += body.length + overheadBytes(header.type, header.first, items);
         component.take(key, header.first, items);
-        if (holdsSealed(key)) for (const item of items) addKeyOf(item.toString('utf8'), masterKeys);
-        if (holdsVersions(key)) for (const item of items) addKeysOfVersion(item.toString('utf8'), masterKeys);
+        if (holdsSealed(key)) for (const item of items) addMasterKeyOf(item.toString('utf8'), masterKeys);
+        if (holdsVersions(key)) for (const item of items) addMasterKeysOfVersion(item.toString('utf8'), masterKeys);
         break;
       }
       case 'file':
@@ -60,13 +62,13 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
         if (paths.has(header.path)) throw new ArchiveFault(`The file has ${header.path} twice.`);
         if (paths.size >= MAX_FILES) throw new ArchiveFault(`The file has more than ${MAX_FILES} files.`);
         paths.add(header.path);
-        left = header.bytes;
+        remainingBytes = header.bytes;
         fileBytes += header.bytes;
         break;
       case 'part':
-        if (body.length === 0 || body.length > left)
+        if (body.length === 0 || body.length > remainingBytes)
           throw new ArchiveFault('A file in the backup is longer than it says.');
-        left -= body.length;
+        remainingBytes -= body.length;
         break;
       case 'end':
         break;
@@ -78,17 +80,17 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
   return { ...description, records, files: paths.size, recordBytes, fileBytes, memoryBytes, masterKeys };
 }
 
-function addKeyOf(text: string, masterKeys: Set<string>): void {
+function addMasterKeyOf(text: string, masterKeys: Set<string>): void {
   const id = SEALED.exec(text)?.[1];
   if (id !== undefined) masterKeys.add(id);
 }
 
 /** Other items of the record, such as the names of versions and the states of aliases, have no sealed values. */
-function addKeysOfVersion(text: string, masterKeys: Set<string>): void {
+function addMasterKeysOfVersion(text: string, masterKeys: Set<string>): void {
   if (!text.startsWith('{')) return;
   try {
     const version = versionSchema.safeParse(JSON.parse(text));
-    for (const sealed of Object.values(version.data?.environment ?? {})) addKeyOf(sealed, masterKeys);
+    for (const sealed of Object.values(version.data?.environment ?? {})) addMasterKeyOf(sealed, masterKeys);
   } catch {
     // No JSON: the platform cannot read such a version, with any master key.
   }

@@ -7,10 +7,10 @@ type EntryHeader = Header & { readonly kind: 'entry' };
 
 /** Bytes of items in one frame, unless one item has more. */
 export const CHUNK_BYTES = 1 << 20;
-/** Items asked of Redis at once; a stored value has at most a mebibyte. */
+/** Items per read command; few, since each may have up to a mebibyte. */
 const PAGE = 16;
 /** Items that one command adds; even, so that it takes whole pairs. */
-const MOST_ITEMS = MOST_WORDS - 2;
+const MAX_ITEMS_PER_COMMAND = MOST_WORDS - 2;
 const ADDS = { hash: 'HSET', set: 'SADD', list: 'RPUSH', zset: 'ZADD' } as const;
 
 export interface EntryPart {
@@ -18,7 +18,7 @@ export interface EntryPart {
   readonly body: Buffer;
 }
 
-/** The kept records of a Redis that nothing changes meanwhile, in parts. A record may come twice, each time from its beginning. */
+/** The records that a backup keeps, in parts. The Redis must not change meanwhile. SCAN may repeat a key; its record then comes twice, completely. */
 export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator<EntryPart> {
   for await (const page of pagesOf(redis, prefix)) {
     const keptKeys = page.filter((key) => isKept(nameOf(key, prefix)));
@@ -29,7 +29,7 @@ export async function* keptEntries(redis: Redis, prefix: string): AsyncGenerator
       const [[typeError, type] = [], [timeError, time] = []] = replies.slice(2 * i);
       if (typeError || timeError) throw typeError ?? timeError;
       const expiresAtMs = Number(time);
-      // A component expires only until a function version uses it: its upload has not ended.
+      // A component has an expiry only until a function version uses it. This one belongs to an unfinished upload.
       if (expiresAtMs > 0 && componentHash(nameOf(key, prefix)) !== undefined) continue;
       yield* entryParts(redis, key, prefix, String(type), expiresAtMs);
     }
@@ -159,7 +159,7 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
 const isScore = (item: Buffer): boolean =>
   item.length > 0 && !Number.isNaN(Number(item.toString().replace('inf', 'Infinity')));
 
-/** Commands that write one part of a record; none when a restore leaves the record out. Parts of a record come in their order. */
+/** Commands that write one part of a record; none when a restore leaves the record out. The caller runs the parts in their order. */
 export function entryCommands(prefix: string, header: EntryHeader, body: Buffer): RestoreCommand[] {
   const { key: name, items } = checkedItems(header, body);
   if (!isKept(name)) return [];
@@ -172,8 +172,8 @@ export function entryCommands(prefix: string, header: EntryHeader, body: Buffer)
   else {
     const words =
       type === 'zset' ? items.flatMap((item, i) => (i % 2 === 0 ? [items[i + 1] as Buffer, item] : [])) : items;
-    for (let at = 0; at < words.length; at += MOST_ITEMS)
-      commands.push([ADDS[type], key, ...words.slice(at, at + MOST_ITEMS)]);
+    for (let at = 0; at < words.length; at += MAX_ITEMS_PER_COMMAND)
+      commands.push([ADDS[type], key, ...words.slice(at, at + MAX_ITEMS_PER_COMMAND)]);
   }
   // Redis deletes the record at once if its end has already passed.
   if (expiresAt !== undefined) commands.push(['PEXPIREAT', key, String(expiresAt)]);

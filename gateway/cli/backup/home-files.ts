@@ -18,9 +18,9 @@ export async function* keptFiles(home: string): AsyncGenerator<string> {
 
 async function* below(home: string, folder: string): AsyncGenerator<string> {
   for (const entry of await entriesOf(path.join(home, folder))) {
-    const at = `${folder}/${entry.name}`;
-    if (entry.isDirectory()) yield* below(home, at);
-    else if (entry.isFile() && isKeptFile(at)) yield at;
+    const relativePath = `${folder}/${entry.name}`;
+    if (entry.isDirectory()) yield* below(home, relativePath);
+    else if (entry.isFile() && isKeptFile(relativePath)) yield relativePath;
   }
 }
 
@@ -39,9 +39,14 @@ async function entriesOf(directory: string): Promise<Dirent[]> {
  * @param scratch folder for the copy of a database
  * @throws Error with the code `ENOSPC` when the disk of the archive or of `scratch` is full
  */
-export async function addFile(archive: ArchiveWriter, home: string, at: string, scratch: string): Promise<boolean> {
-  const file = path.join(home, at);
-  if (!at.endsWith('.db')) return addBytes(archive, file, at);
+export async function addFile(
+  archive: ArchiveWriter,
+  home: string,
+  relativePath: string,
+  scratch: string,
+): Promise<boolean> {
+  const file = path.join(home, relativePath);
+  if (!relativePath.endsWith('.db')) return addBytes(archive, file, relativePath);
   const copy = path.join(scratch, 'records.db');
   try {
     const database = new DatabaseSync(file, { readOnly: true });
@@ -51,7 +56,7 @@ export async function addFile(archive: ArchiveWriter, home: string, at: string, 
     } finally {
       database.close();
     }
-    return await addBytes(archive, copy, at);
+    return await addBytes(archive, copy, relativePath);
   } catch (error) {
     if (isGone(error) || !(await exists(file))) return false;
     if ((error as { errcode?: number }).errcode !== SQLITE_FULL) throw error;
@@ -61,7 +66,7 @@ export async function addFile(archive: ArchiveWriter, home: string, at: string, 
   }
 }
 
-async function addBytes(archive: ArchiveWriter, file: string, at: string): Promise<boolean> {
+async function addBytes(archive: ArchiveWriter, file: string, relativePath: string): Promise<boolean> {
   let handle: Awaited<ReturnType<typeof open>>;
   try {
     handle = await open(file, FS.O_RDONLY | FS.O_NOFOLLOW);
@@ -71,7 +76,7 @@ async function addBytes(archive: ArchiveWriter, file: string, at: string): Promi
   }
   try {
     const { size } = await handle.stat();
-    await archive.add({ kind: 'file', path: at, bytes: size });
+    await archive.add({ kind: 'file', path: relativePath, bytes: size });
     for (let from = 0; from < size; ) {
       const { bytesRead, buffer } = await handle.read(Buffer.alloc(Math.min(PART_BYTES, size - from)), 0, null, from);
       if (bytesRead === 0) throw new Error(`${file} became shorter while it was read`);
@@ -87,27 +92,27 @@ async function addBytes(archive: ArchiveWriter, file: string, at: string): Promi
 /** Writes files of a backup into a home that does not have them yet. */
 export class FileRestorer {
   readonly #home: string;
-  #open: Awaited<ReturnType<typeof open>> | undefined;
+  #openFile: Awaited<ReturnType<typeof open>> | undefined;
 
   constructor(home: string) {
     this.#home = home;
   }
 
-  async begin(at: string): Promise<void> {
+  async begin(relativePath: string): Promise<void> {
     await this.end();
-    const file = path.join(this.#home, at);
+    const file = path.join(this.#home, relativePath);
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-    this.#open = await open(file, 'wx', 0o600);
+    this.#openFile = await open(file, 'wx', 0o600);
   }
 
   async write(bytes: Buffer): Promise<void> {
-    await this.#open?.writeFile(bytes);
+    await this.#openFile?.writeFile(bytes);
   }
 
   async end(): Promise<void> {
-    await this.#open?.sync();
-    await this.#open?.close();
-    this.#open = undefined;
+    await this.#openFile?.sync();
+    await this.#openFile?.close();
+    this.#openFile = undefined;
   }
 }
 

@@ -10,7 +10,7 @@ const KEPT = [
   /^key:[0-9a-f]{64}$/,
   /^(audit|guarded-audit):[^:]+$/,
   /^secrets:[^:]+(:values)?$/,
-  // A restore brings back no invocations, files and logs, so what counts them is left out.
+  // A restore brings back no invocations, files or logs, so a backup leaves out the counters of them.
   /^account:[^:]+:(?!(open|redis|redis-ends|latency)$).+$/s,
   /^store:[^:]+:(values|names|expiries|usage)$/,
   /^line:[^:]+:.+:(messages|state)$/s,
@@ -45,7 +45,7 @@ export function holdsVersions(key: string): boolean {
   return /^function:[^:]+:[^:]+(:removed)?$/.test(key);
 }
 
-/** Vector indexes, by tenant. Their graphs are made again. */
+/** Databases of vector indexes, by tenant. A backup leaves out the graphs, which are rebuilt from the databases. */
 const INDEX_FILE = /^indexes\/[0-9a-f]{32}\/[\w.-]+\/records\.db$/;
 
 const FILES = [

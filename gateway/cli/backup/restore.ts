@@ -44,21 +44,21 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
     throw unreadable(request.file, cause);
   });
   try {
-    const contents = await checked(file, request);
+    const contents = await checkedContents(file, request);
     await assertMasterKeys(config.home, contents, request.environment);
     assertHomeFree(config);
     const problem = config.redis.kind === 'private' ? missingRedisServer() : null;
     if (problem !== null) throw new Failure('The private Redis of the home cannot start.', { advice: problem });
-    // Without a Redis, only the files of the home are checked: nothing is created there before the checks pass.
+    // Without a private Redis yet, this checks only the files of the home, so a refusal creates nothing there.
     if (config.redis.kind === 'private' && !hasPrivateRedis(config.home)) await assertEmpty(config, null, request);
-    const isNew = !existsSync(config.home);
+    const isNewHome = !existsSync(config.home);
     try {
-      await claimed(config, () =>
+      await withClaimedHome(config, () =>
         withOwnRedis(config, { create: true, signal: request.signal }, (settings) =>
           withRedis(settings, undefined, async (redis) => {
-            const mark = await marked(redis);
+            const mark = await beginMark(redis);
             try {
-              // In this order: a machine that starts after the lease was taken finds it; `assertStopped` finds one that started before.
+              // In this order: a machine that starts after `beginMark` took the lease is refused; `assertStopped` finds an earlier one.
               await assertStopped(redis);
               await assertEmpty(config, redis, request);
               await assertRoom(config, redis, contents);
@@ -70,8 +70,8 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
         ),
       );
     } catch (error) {
-      if (isNew) rmSync(config.home, { recursive: true, force: true });
-      throw error instanceof RestoreLost ? lost(error) : error;
+      if (isNewHome) rmSync(config.home, { recursive: true, force: true });
+      throw error instanceof RestoreLost ? lostFailure(error) : error;
     }
     return contents;
   } finally {
@@ -79,7 +79,10 @@ export async function restore(request: RestoreRequest): Promise<Contents> {
   }
 }
 
-async function checked(file: FileHandle, { file: name, onProgress, signal }: RestoreRequest): Promise<Contents> {
+async function checkedContents(
+  file: FileHandle,
+  { file: name, onProgress, signal }: RestoreRequest,
+): Promise<Contents> {
   try {
     return await checkArchive(file, (bytes) => {
       signal.throwIfAborted();
@@ -118,7 +121,7 @@ async function assertMasterKeys(
 }
 
 /** Claims the home, so that no platform starts in it meanwhile. */
-async function claimed<T>(config: Config, work: () => Promise<T>): Promise<T> {
+async function withClaimedHome<T>(config: Config, work: () => Promise<T>): Promise<T> {
   const release = claimHome(config);
   try {
     return await work();
@@ -127,7 +130,7 @@ async function claimed<T>(config: Config, work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function marked(redis: Redis): Promise<RestoreMark> {
+async function beginMark(redis: Redis): Promise<RestoreMark> {
   try {
     return await RestoreMark.begin(new Store(redis, { prefix: PREFIX }), `${hostname()} (process ${process.pid})`);
   } catch (error) {
@@ -140,7 +143,7 @@ async function marked(redis: Redis): Promise<RestoreMark> {
   }
 }
 
-function lost(cause: RestoreLost): Failure {
+function lostFailure(cause: RestoreLost): Failure {
   return new Failure(cause.message, {
     exitCode: EXIT.refused,
     code: 'restore-lost',
@@ -161,9 +164,13 @@ async function assertStopped(redis: Redis): Promise<void> {
 
 async function assertEmpty({ home }: Config, redis: Redis | null, { force }: RestoreRequest): Promise<void> {
   if (force) return;
-  const has = (await hasAny(keptFiles(home))) ? home : redis && (await hasAny(keptKeys(redis))) ? 'its Redis' : null;
-  if (has === null) return;
-  throw new Failure(`There is a platform already: ${has} has records of it.`, {
+  const occupiedPlace = (await hasAny(keptFiles(home)))
+    ? home
+    : redis && (await hasAny(keptKeys(redis)))
+      ? 'its Redis'
+      : null;
+  if (occupiedPlace === null) return;
+  throw new Failure(`There is a platform already: ${occupiedPlace} has records of it.`, {
     exitCode: EXIT.refused,
     code: 'not-empty',
     advice: 'Restore into a new home (PIE_HOME) and an empty Redis, or replace this platform for good with --force.',
@@ -189,16 +196,16 @@ async function replace(
 ): Promise<void> {
   await mark.set();
   const unmark = markRestoring(config);
-  const restored = () => {
+  const removeMarks = () => {
     unmark();
-    mark.whole();
+    mark.noteWhole();
   };
   await clear(config, redis, mark);
   try {
     await write(config, mark, file, AbortSignal.any([signal, mark.signal]), (records, files) =>
       onProgress(`${records} of ${contents.records} records, ${files} of ${contents.files} files`),
     );
-    // A backup lacks the counts of tenants' bytes in Redis: without this repair, a tenant at its limit could store as many again.
+    // A backup lacks the counts of tenants' bytes in Redis: without this repair, a tenant at its limit could store the same amount again.
     await new Quotas(new Store(redis)).repairRestored();
     await mark.renew();
   } catch (error) {
@@ -206,7 +213,7 @@ async function replace(
     await mark
       .renew()
       .then(() => clear(config, redis, mark))
-      .then(restored, () => undefined);
+      .then(removeMarks, () => undefined);
     if (error instanceof StoreError && error.full)
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
@@ -215,7 +222,7 @@ async function replace(
       });
     throw error;
   }
-  restored();
+  removeMarks();
 }
 
 async function write(
@@ -223,15 +230,15 @@ async function write(
   mark: RestoreMark,
   file: FileHandle,
   signal: AbortSignal,
-  told: (records: number, files: number) => void,
+  onProgress: (records: number, files: number) => void,
 ): Promise<void> {
   let [records, files, bytes] = [0, 0, 0];
   let hasIndexes = false;
   let sent: Promise<unknown>[] = [];
-  const arrived = async () => {
-    const all = sent;
+  const awaitSent = async () => {
+    const batch = sent;
     [sent, bytes] = [[], 0];
-    await Promise.all(all);
+    await Promise.all(batch);
   };
   const restorer = new FileRestorer(home);
   try {
@@ -239,22 +246,22 @@ async function write(
       signal.throwIfAborted();
       if (header.kind === 'entry') {
         const written = Promise.all(entryCommands(PREFIX, header, body).map((command) => mark.run(command)));
-        // `arrived` awaits it later; a rejection before that must not end the process.
+        // `awaitSent` handles a rejection later. Without this handler, an earlier rejection would end the process.
         written.catch(() => undefined);
         sent.push(written);
         bytes += body.length;
-        if (bytes > IN_FLIGHT_BYTES || sent.length >= 1000) await arrived();
+        if (bytes > IN_FLIGHT_BYTES || sent.length >= 1000) await awaitSent();
         if (header.first) records += 1;
-        told(records, files);
+        onProgress(records, files);
       } else if (header.kind === 'file') {
         await restorer.begin(header.path);
         hasIndexes ||= isIndexFile(header.path);
         files += 1;
-        told(records, files);
+        onProgress(records, files);
       } else if (header.kind === 'part') await restorer.write(body);
     }
-    await arrived();
-    // Otherwise the first runtime that uses an index, of any machine, would become the owner, and begin empty indexes.
+    await awaitSent();
+    // Without an owner, the first runtime of any machine that uses an index would become the owner, and begin with empty indexes.
     if (hasIndexes && machine.roles.includes('runtime'))
       await mark.run(['SET', createKeys(PREFIX).indexOwner, machine.name]);
   } finally {
@@ -267,9 +274,9 @@ async function write(
 async function clear({ home }: Config, redis: Redis, mark: RestoreMark): Promise<void> {
   for await (const page of pagesOf(redis, PREFIX)) {
     mark.signal.throwIfAborted();
-    const removed = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
-    for (let at = 0; at < removed.length; at += MOST_WORDS - 1)
-      await mark.run(['UNLINK', ...removed.slice(at, at + MOST_WORDS - 1)]);
+    const keysToRemove = page.filter((key) => !mark.keys.includes(key.toString('utf8')));
+    for (let at = 0; at < keysToRemove.length; at += MOST_WORDS - 1)
+      await mark.run(['UNLINK', ...keysToRemove.slice(at, at + MOST_WORDS - 1)]);
   }
   mark.signal.throwIfAborted();
   await removeFiles(home);

@@ -31,8 +31,8 @@ export function overheadBytes(type: EntryType, first: boolean, items: readonly B
 }
 
 /**
- * Checks, before the restore removes anything, that the backup fits in place of the present platform. Data of other programs in the same Redis
- * count as the platform's. Throws {@link Failure}.
+ * Checks, before the restore removes anything, that the backup fits in place of the present platform. Assumes that Redis has no data of other
+ * programs. Throws {@link Failure}.
  */
 export async function assertRoom(
   config: Config,
@@ -48,7 +48,7 @@ export async function assertRoom(
       why: `It needs about ${mb(neededMemory)}, and Redis takes ${mb(memory)}.`,
       advice: 'Nothing was changed. Raise max_memory_mb below [redis] in pie.toml, or maxmemory of your Redis.',
     });
-  // A private Redis writes the records to the same disk, and keeps its log of them until it has written a shorter one.
+  // A private Redis writes the records to the same disk, and keeps its append-only file until it has rewritten the file.
   const neededDisk = contents.fileBytes + (config.redis.kind === 'private' ? 2 * contents.recordBytes : 0);
   const freeDisk = (await freeBytes(config.home)) + (await keptBytes(config.home));
   if (neededDisk > freeDisk)
@@ -60,7 +60,7 @@ export async function assertRoom(
     });
 }
 
-/** Bytes that an empty Redis would take for data; null without a limit. */
+/** Bytes of data that Redis can store when it is empty; null without a limit. */
 async function memoryOf(redis: Redis): Promise<number | null> {
   const infoText = await redis.info('memory');
   const field = (name: string) => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(infoText)?.[1] ?? 0);

@@ -19,8 +19,8 @@ const MARK_BYTES = 40;
 const MAX_LINE_BYTES = 4096;
 
 /**
- * Runs `work` on a copy of a Redis as of one moment. A private Redis holds the copy, so nothing changes it meanwhile; its file lies in a
- * temporary folder inside `directory`.
+ * Runs `work` on a copy of a Redis as of one moment. A temporary private Redis holds the copy, so no client changes it meanwhile. The file of
+ * the snapshot lies in a temporary folder inside `directory`.
  */
 export async function withSnapshot<T>(
   settings: RedisSettings,

@@ -2,7 +2,7 @@ import type { ChildSpec } from '#infra/supervisor/child.ts';
 import { Supervisor } from '#infra/supervisor/supervisor.ts';
 
 /**
- * Runs the work beside a process that is ready, and ends the process afterwards. An abort ends a process that is not ready yet; the work
+ * Starts a process, runs the work once the process is ready, and ends the process afterwards. An abort before that ends the process; the work
  * handles a later abort itself.
  * @throws the signal's reason, ChildStartError
  */

@@ -30,8 +30,8 @@ export const answer: Command = {
       terminal.note(`The invocation waits until ${question.until}. Next: pie answer ${id} JSON`);
       return EXIT.ok;
     }
-    const number = typeof options.question === 'number' ? { question: options.question } : {};
-    const state = await client.answer(id, value, { signal, ...number });
+    const questionOption = typeof options.question === 'number' ? { question: options.question } : {};
+    const state = await client.answer(id, value, { signal, ...questionOption });
     terminal.value(state);
     terminal.print(`${state.id}  ${state.status}`);
     terminal.note(`Next: pie attach ${state.id}`);

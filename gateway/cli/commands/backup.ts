@@ -13,19 +13,19 @@ const PROGRESS_MS = 1000;
 /** Runs long work and shows its progress. @throws Failure for a ConfigError or ChildStartError */
 async function withProgress<T>(
   terminal: Terminal,
-  first: string,
-  work: (tell: (text: string) => void) => Promise<T>,
+  firstText: string,
+  work: (onProgress: (text: string) => void) => Promise<T>,
 ): Promise<T> {
-  const progress = terminal.progress(first);
-  let toldAt = Number.NEGATIVE_INFINITY;
-  const tell = (text: string) => {
+  const progress = terminal.progress(firstText);
+  let lastUpdateAt = Number.NEGATIVE_INFINITY;
+  const onProgress = (text: string) => {
     const now = performance.now();
-    if (now - toldAt < PROGRESS_MS) return;
-    toldAt = now;
+    if (now - lastUpdateAt < PROGRESS_MS) return;
+    lastUpdateAt = now;
     progress.update(text);
   };
   try {
-    return await work(tell);
+    return await work(onProgress);
   } catch (error) {
     const { ChildStartError } = await import('#infra/supervisor/child.ts');
     if (!(error instanceof ConfigError) && !(error instanceof ChildStartError)) throw error;

@@ -40,12 +40,12 @@ export const build: Command = {
       throw error;
     }
     progress.done(`Built ${target} in ${duration(built.buildMs)}${built.cached ? ' (nothing had changed)' : ''}`);
-    const shown = path.relative(process.cwd(), out);
-    terminal.print(`${shown}  ${bytes(built.bytes)}`);
+    const shownPath = path.relative(process.cwd(), out);
+    terminal.print(`${shownPath}  ${bytes(built.bytes)}`);
     const { notes, cached } = built;
     terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached, notes });
     for (const note of notes) terminal.note(`note: ${note}`);
-    terminal.note(`Next: pie deploy ${quoted(shown)} --name ${source.manifest.name}`);
+    terminal.note(`Next: pie deploy ${quoted(shownPath)} --name ${source.manifest.name}`);
     return 0;
   },
 };

@@ -57,14 +57,14 @@ function bash(commands: readonly Command[]): string {
     const [first = '', second] = name.split(' ');
     if (second) groups.set(first, [...(groups.get(first) ?? []), second]);
   }
-  const cases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
-  const seconds = [...groups].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
+  const flagCases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
+  const secondWordCases = [...groups].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
   const commandsWith = (argument: string) =>
     commands
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
       .map((command) => `"${command.name}"`)
       .join('|');
-  // `compgen -W` expands its words like the shell: a name from elsewhere must not be a command.
+  // `compgen -W` expands its words as the shell does: without `_pie_plain`, a name from the platform could run a command.
   return `_pie_plain() { grep -x '[A-Za-z0-9@._-]*'; }
 _pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4 | _pie_plain; }
 _pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4 | _pie_plain; }
@@ -79,7 +79,7 @@ _pie() {
     if [ "$COMP_CWORD" -eq 2 ]; then name="$name "; else name="$name \${COMP_WORDS[2]}"; fi ;;
   esac
   case "$name" in
-${[...seconds, ...cases].join('\n')}
+${[...secondWordCases, ...flagCases].join('\n')}
   esac
   case "\${COMP_WORDS[COMP_CWORD-1]}" in
     --function) words="$(_pie_functions)" ;;

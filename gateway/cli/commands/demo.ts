@@ -21,7 +21,7 @@ const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
 /** Longest wait for the first functions of a platform that starts. */
 const START_MS = 180_000;
-const LOOK_MS = 500;
+const POLL_MS = 500;
 
 export const demo: Command = {
   name: 'demo',
@@ -53,10 +53,10 @@ export const demo: Command = {
     const { client, credentials } = await call.connect();
     const progress = terminal.progress(`Deploying ${PROGRAM}`);
     try {
-      await firstFunctions(call);
+      await waitForFirstFunctions(call);
       const source = findFunction(path.join(ROOT, 'functions', PROGRAM), undefined);
       await deployFunction(client, source, { signal, onlyNew: true }).catch(async (error: unknown) => {
-        // A key that may only invoke runs the version that is there.
+        // With a key that may only invoke, the demo runs the version that is deployed.
         if (!(error instanceof PieError) || error.code !== 'forbidden') throw error;
         const functions = await client.functions({ signal });
         if (!functions.some(({ name }) => name === PROGRAM)) throw error;
@@ -95,14 +95,14 @@ export const demo: Command = {
   },
 };
 
-/** Waits for the functions that a start deploys first: the demo's is one of them, and needs no second build. */
-async function firstFunctions({ connect, signal }: Call): Promise<void> {
+/** Waits for the functions that a starting platform deploys. The demo's function is one of them, and then needs no second build. */
+async function waitForFirstFunctions({ connect, signal }: Call): Promise<void> {
   const { client } = await connect();
-  const until = performance.now() + START_MS;
-  while (performance.now() < until) {
+  const deadline = performance.now() + START_MS;
+  while (performance.now() < deadline) {
     const { checks } = await client.ready({ signal });
     if (checks.every(({ name, ok }) => ok || name !== 'functions')) return;
-    await pause(LOOK_MS, signal);
+    await pause(POLL_MS, signal);
   }
 }
 

@@ -16,7 +16,7 @@ import { wholeNumber } from '../whole-number.ts';
 /** Stands for no alias: the deploy leaves the traffic alone. */
 const NO_ALIAS = 'none';
 /** Concurrent builds: each takes a core and up to half a GiB. */
-const AT_ONCE = Math.min(4, os.availableParallelism());
+const DEFAULT_JOBS = Math.min(4, os.availableParallelism());
 
 const UPGRADING = ['wait', 'skip'] as const;
 const UPGRADE_POLL_MS = 2000;
@@ -53,7 +53,7 @@ export const deploy: Command = {
     },
     {
       flags: '-j, --jobs <count>',
-      help: `number of functions to deploy at once (default: ${AT_ONCE})`,
+      help: `number of functions to deploy at once (default: ${DEFAULT_JOBS})`,
       parse: wholeNumber(1, 64),
     },
   ],
@@ -85,7 +85,7 @@ export const deploy: Command = {
 
 /**
  * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
- * @param shouldWait true to wait until then; otherwise resolves to false at once when they are not
+ * @param shouldWait true to wait until then; false to return false at once while a runtime is of another release
  */
 async function isUpgraded({ connect, terminal, signal }: Call, shouldWait: boolean): Promise<boolean> {
   const { client } = await connect();
@@ -138,7 +138,7 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
     const { deployed, deployMs } = deployment;
     const url = addressOf(credentials.url, name);
     progress.done(`Deployed ${name} (${bytes(deployment.bytes)}) in ${duration(deployMs)}`);
-    terminal.print(lineOf(deployment));
+    terminal.print(versionLine(deployment));
     for (const line of reportLines(deployment)) terminal.print(line);
     terminal.print(`${url}/invocations`);
     terminal.value(reportOf(deployment, url));
@@ -225,7 +225,7 @@ async function deployAll(
     }
   };
   try {
-    await Promise.all(Array.from({ length: typeof options.jobs === 'number' ? options.jobs : AT_ONCE }, work));
+    await Promise.all(Array.from({ length: typeof options.jobs === 'number' ? options.jobs : DEFAULT_JOBS }, work));
   } catch (error) {
     progress.clear();
     throw error;
@@ -254,7 +254,7 @@ function referenceTo({ name, version, alias }: Deployment['deployed']): string {
 
 const addressOf = (url: string, name: string): string => `${url}/v1/functions/${encodeURIComponent(name)}`;
 
-function lineOf({ deployed }: Deployment): string {
+function versionLine({ deployed }: Deployment): string {
   return `${deployed.name}@${deployed.version}  ${deployed.created ? 'new version' : 'this content was deployed before'}`;
 }
 

@@ -42,7 +42,7 @@ export const dev: Command = {
           const cycle = await deployOnce(platform.client, target, terminal, signal);
           const { deployed } = cycle;
           const name = deployed?.name ?? null;
-          // A file of the last bundle may hold the fix for a failed build.
+          // After a failed build, watch the files of the last bundle too: a change to one of them may fix the build.
           files = name === null ? [...new Set([...files, ...cycle.files])] : cycle.files;
           watch.watch(files, startedAt, name === null);
           const replacedVersion = madeVersions.get(name ?? '');

@@ -19,11 +19,14 @@ export const doctor: Command = {
       terminal.print(`${MARKS[finding.state]}  ${finding.name}: ${finding.detail}`);
       if (finding.advice !== undefined) terminal.print(`      what to do: ${finding.advice}`);
     }
-    const failed = findings.filter((finding) => finding.state === 'failed').length;
-    const warned = findings.filter((finding) => finding.state === 'warning').length;
-    terminal.value({ healthy: failed === 0, findings });
-    if (failed > 0) terminal.print(`${counted(failed, 'check')} failed.`);
-    else terminal.print(warned > 0 ? `No check failed; ${counted(warned, 'warning')}.` : 'Every check passed.');
-    return failed === 0 ? EXIT.ok : EXIT.unhealthy;
+    const failedCount = findings.filter((finding) => finding.state === 'failed').length;
+    const warningCount = findings.filter((finding) => finding.state === 'warning').length;
+    terminal.value({ healthy: failedCount === 0, findings });
+    if (failedCount > 0) terminal.print(`${counted(failedCount, 'check')} failed.`);
+    else
+      terminal.print(
+        warningCount > 0 ? `No check failed; ${counted(warningCount, 'warning')}.` : 'Every check passed.',
+      );
+    return failedCount === 0 ? EXIT.ok : EXIT.unhealthy;
   },
 };

@@ -95,6 +95,6 @@ function readSource(source: string): Uint8Array<ArrayBuffer> {
   }
 }
 
-function fileFailure(what: string, error: unknown, advice: string): Failure {
-  return new Failure(what, { why: error instanceof Error ? error.message : String(error), advice, cause: error });
+function fileFailure(message: string, error: unknown, advice: string): Failure {
+  return new Failure(message, { why: error instanceof Error ? error.message : String(error), advice, cause: error });
 }

@@ -46,11 +46,11 @@ export const versions: Command = {
         },
       );
     const { client } = await connect();
-    const found = await client.versions(name, { signal });
-    terminal.value(found);
+    const functionVersions = await client.versions(name, { signal });
+    terminal.value(functionVersions);
     terminal.table(
       ['VERSION', 'ALIASES', 'SIZE', 'DEPLOYED', 'BY', 'MESSAGE'],
-      found.map((f) => [
+      functionVersions.map((f) => [
         `${f.version}${f.quarantinedAt === undefined ? '' : ' (quarantined)'}`,
         aliasesText(f),
         bytes(f.componentBytes),

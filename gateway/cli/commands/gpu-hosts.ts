@@ -41,7 +41,7 @@ export const gpuHostsDrain: Command = {
     let state = await client.operations.changeGpuHost(host, change, { signal });
     if (options.wait === true && state.running > 0) {
       terminal.note(`${runningText(state)}; waiting for that …`);
-      state = await emptied(client, state, signal);
+      state = await waitUntilEmpty(client, state, signal);
     }
     terminal.value(state);
     terminal.print(`Drained ${host}. ${runningText(state)}.`);
@@ -65,7 +65,7 @@ export const gpuHostsUndrain: Command = {
 };
 
 /** Waits until nothing runs on the host, also while no runtime reports the host. Throws {@link Failure} when its drain ends meanwhile. */
-async function emptied(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
+async function waitUntilEmpty(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
   for (let now: GpuHostState | undefined = state; ; ) {
     if (now?.drained === false)
       throw new Failure(`${state.name} is no longer drained.`, {

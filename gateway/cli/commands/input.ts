@@ -3,17 +3,17 @@ import { exactJson } from '../../app/http/exact-json.ts';
 import { Failure } from '../failure.ts';
 
 /** Describes a JSON value of the command line, for the error about text that is not JSON. */
-interface Written {
+interface ValueHint {
   readonly what: string;
   /** The command line up to the value. */
   readonly before: string;
   readonly example: string;
 }
 
-const INPUT: Written = { what: 'input', before: '--input', example: '{"prompt":"Once upon a time"}' };
+const INPUT: ValueHint = { what: 'input', before: '--input', example: '{"prompt":"Once upon a time"}' };
 
 /** A value for `JSON.stringify`: JSON, `@file`, or `-` for standard input; `{}` without text. Throws {@link Failure} for invalid JSON. */
-export function readInput(text: string | undefined, { what, before, example }: Written = INPUT): unknown {
+export function readInput(text: string | undefined, { what, before, example }: ValueHint = INPUT): unknown {
   if (text === undefined) return {};
   const [source, json] = jsonOf(text);
   try {

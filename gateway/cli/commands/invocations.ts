@@ -11,7 +11,7 @@ import { cells, HEADING, listInvocations } from './ps.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
 /** Concurrent cancel requests; the others wait. */
-const AT_ONCE = 16;
+const MAX_CONCURRENT_CANCELS = 16;
 const ALL = Number.POSITIVE_INFINITY;
 
 export const attach: Command = {
@@ -139,7 +139,7 @@ export const cancel: Command = {
         }
       }
     };
-    await Promise.all(Array.from({ length: Math.min(AT_ONCE, ids.length) }, work));
+    await Promise.all(Array.from({ length: Math.min(MAX_CONCURRENT_CANCELS, ids.length) }, work));
     if (failure !== undefined) throw failure;
     return EXIT.ok;
   },
@@ -147,12 +147,12 @@ export const cancel: Command = {
 
 async function confirmedIds(client: PieClient, { options, signal }: Call): Promise<string[]> {
   const name = text(options, 'function');
-  const open = await listInvocations(client, { options: { function: name, limit: ALL }, signal });
-  if (open.length > 0) {
+  const openInvocations = await listInvocations(client, { options: { function: name, limit: ALL }, signal });
+  if (openInvocations.length > 0) {
     const whose = name === undefined ? '' : ` of ${name}`;
-    await confirm(`Cancel ${counted(open.length, 'invocation')}${whose}?`, options.yes === true, signal);
+    await confirm(`Cancel ${counted(openInvocations.length, 'invocation')}${whose}?`, options.yes === true, signal);
   }
-  return open.map((each) => each.id);
+  return openInvocations.map((each) => each.id);
 }
 
 function wasOver({ endedAt, status: state }: InvocationState): boolean {

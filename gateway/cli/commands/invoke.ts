@@ -64,11 +64,11 @@ export const invoke: Command = {
       });
     }
     const input = readInput(text(options, 'input'));
-    const asked = invokeOptions(options);
+    const requestOptions = invokeOptions(options);
     const { client, credentials } = await call.connect();
     if (options.async === true) {
-      const state = await client.submit(name, input, { ...asked, signal });
-      // Before the messages: when one is refused, the invocation runs on, and the user needs its id.
+      const state = await client.submit(name, input, { ...requestOptions, signal });
+      // Print the id before sending messages: when a message is refused, the invocation runs on, and the user needs the id.
       terminal.print(state.id);
       terminal.value({ ...state, url: `${credentials.url}/v1/invocations/${state.id}` });
       for (const message of texts(options, 'message')) await client.send(state.id, message);
@@ -76,7 +76,7 @@ export const invoke: Command = {
       return EXIT.ok;
     }
     // Without the signal: Ctrl-C asks for cancellation, and the stream then reports the invocation's end.
-    const stream = await client.invoke(name, input, asked);
+    const stream = await client.invoke(name, input, requestOptions);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id, (text) => terminal.note(text));
       const messages = texts(options, 'message');
@@ -110,11 +110,11 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   const affinity = text(options, 'sessionAffinity');
   const idempotencyKey = text(options, 'idempotencyKey');
   const key = text(options, 'concurrencyKey');
-  const most = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
-  if (key === undefined && most.limit !== undefined)
+  const limitOption = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
+  if (key === undefined && limitOption.limit !== undefined)
     throw new Failure('--concurrency-limit is the limit of a --concurrency-key, which is missing.');
   return {
-    ...(key === undefined ? {} : { concurrency: { key, ...most } }),
+    ...(key === undefined ? {} : { concurrency: { key, ...limitOption } }),
     ...debounceOption(options),
     ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
     ...(webhook === undefined ? {} : { webhook }),
@@ -171,7 +171,7 @@ class Talk {
   readonly #client: PieClient;
   readonly #id: string;
   readonly #note: (text: string) => void;
-  #last: Promise<void> = Promise.resolve();
+  #lastSend: Promise<void> = Promise.resolve();
   #isOver = false;
 
   constructor(client: PieClient, id: string, note: (text: string) => void) {
@@ -193,15 +193,15 @@ class Talk {
     return () => undefined;
   }
 
-  /** Stops waiting for the function to take messages: the command no longer follows its output. */
+  /** Stops the retries of unsent messages: the command no longer follows the invocation. */
   end(): void {
     this.#isOver = true;
   }
 
-  /** Sends each line; the end of the input closes the session. Returns a function that stops it. */
+  /** Sends each line; the end of the input closes the session. Returns a function that stops the reading. */
   readLines(input: NodeJS.ReadableStream): () => void {
     const lines = readline.createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
-    let stopped = false;
+    let isStopped = false;
     let isOpen = true;
     let unsent = 0;
     lines.on('line', (line) => {
@@ -214,10 +214,10 @@ class Talk {
     });
     lines.on('close', () => {
       isOpen = false;
-      if (!stopped) this.close();
+      if (!isStopped) this.close();
     });
     return () => {
-      stopped = true;
+      isStopped = true;
       lines.close();
       // A terminal with an active reader would keep this process alive.
       input.pause();
@@ -225,18 +225,18 @@ class Talk {
   }
 
   #queue(failure: string, send: () => Promise<void>): Promise<void> {
-    this.#last = this.#last
-      .then(() => this.#sent(send))
+    this.#lastSend = this.#lastSend
+      .then(() => this.#sendWithRetries(send))
       .catch((error: unknown) => {
         // An ended invocation takes no messages; its end reports the cause.
         if (error instanceof PieError && error.code === 'conflict') return;
         this.#note(`${failure}: ${error instanceof Error ? error.message : String(error)}`);
       });
-    return this.#last;
+    return this.#lastSend;
   }
 
   /** Sends again while the gateway refuses the message, so that a function that is slow or waits to start loses none. */
-  async #sent(send: () => Promise<void>): Promise<void> {
+  async #sendWithRetries(send: () => Promise<void>): Promise<void> {
     if (this.#isOver) return;
     for (let pauseMs = 50; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
       try {

@@ -31,7 +31,7 @@ export const keysList: Command = {
         key.scopes.join(','),
         ago(key.createdAt),
         key.lastUsedAt === null ? 'never' : ago(key.lastUsedAt),
-        key.expiresAt === null ? 'never' : ahead(key.expiresAt),
+        key.expiresAt === null ? 'never' : expiryText(key.expiresAt),
       ]),
       'There are none.',
     );
@@ -73,7 +73,7 @@ export const keysCreate: Command = {
       ...(span !== undefined && { expiresAt: new Date(Date.now() + span).toISOString() }),
     };
     const key = await client.tenants.createKey(keyRequest, text(options, 'tenant'), { signal });
-    show(terminal, key, credentials.url);
+    showKey(terminal, key, credentials.url);
     return EXIT.ok;
   },
 };
@@ -99,7 +99,7 @@ export const keysRotate: Command = {
     const { client, credentials } = await connect();
     const graceMs = (options.grace as number | undefined) ?? HOUR_MS;
     const newKey = await client.tenants.rotateKey(key, graceMs, text(options, 'tenant'), { signal });
-    show(terminal, newKey, credentials.url);
+    showKey(terminal, newKey, credentials.url);
     terminal.note(graceMs === 0 ? `${key} is refused from now on.` : `${key} works for another ${duration(graceMs)}.`);
     return EXIT.ok;
   },
@@ -125,7 +125,7 @@ export const keysRemove: Command = {
 };
 
 /** Prints the key alone as the result, for scripts; remarks go to standard error. */
-function show(terminal: Terminal, key: CreatedKey, url: string): void {
+function showKey(terminal: Terminal, key: CreatedKey, url: string): void {
   terminal.value(key);
   terminal.note(`${key.id} of ${key.tenant} may ${key.scopes.join(', ')}. The key is shown only once:`);
   terminal.print(key.apiKey);
@@ -140,7 +140,7 @@ function parseScopes(list: string): Scope[] {
   });
 }
 
-function ahead(time: string): string {
+function expiryText(time: string): string {
   const remainingMs = Date.parse(time) - Date.now();
   if (remainingMs <= 0) return `${ago(time)} (expired)`;
   return remainingMs < 172_800_000 ? `in ${duration(remainingMs)}` : `in ${Math.floor(remainingMs / 86_400_000)} d`;

@@ -13,8 +13,12 @@ export const logs: Command = {
   arguments: [{ name: 'function', help: 'name of the function (default: all functions)', required: false }],
   options: [
     { flags: '-f, --follow', help: 'wait for new lines and show them' },
-    { flags: '--since <time>', help: 'only lines after this time: 10m, 2h or 1d before now, or ISO 8601', parse: time },
-    { flags: '--until <time>', help: 'only lines before this time, in the same formats', parse: time },
+    {
+      flags: '--since <time>',
+      help: 'only lines after this time: 10m, 2h or 1d before now, or ISO 8601',
+      parse: checkedTime,
+    },
+    { flags: '--until <time>', help: 'only lines before this time, in the same formats', parse: checkedTime },
     { flags: '--status <state>', help: 'only invocations that are in this state now', choices: STATUSES },
     { flags: '--search <text>', help: 'only lines with this text; ignores case' },
     { flags: '--level <level>', help: 'only this level and more severe ones', choices: LEVELS },
@@ -76,8 +80,8 @@ function lineCount(value: string): number {
   throw new Failure('It must be a whole number above 0.');
 }
 
-/** Passes the text on unchanged: durations count from the gateway's clock. */
-function time(value: string): string {
+/** Checks the text of a time and returns it unchanged: the gateway subtracts durations from its own clock. */
+function checkedTime(value: string): string {
   if (/[a-z]$/.test(value) ? durationMs(value) !== null : timeMs(value, 0) !== null) return value;
   throw new Failure('It must be a time before now (30s, 10m, 2h, 1d), or ISO 8601 (2026-11-20T05:12:00Z).');
 }

@@ -66,7 +66,7 @@ export const machinesDrain: Command = {
     let state = await client.operations.changeMachine(name, change, { signal });
     if (options.wait === true && state.running > 0) {
       terminal.note(`${runningText(state)}; waiting for that …`);
-      state = await emptied(client, state, signal);
+      state = await waitUntilEmpty(client, state, signal);
     }
     terminal.value(state);
     terminal.print(`Drained ${name}. ${runningText(state)}.`);
@@ -96,7 +96,7 @@ export const runningText = ({ running }: Pick<MachineState, 'running'>): string 
     : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;
 
 /** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
-async function emptied(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
+async function waitUntilEmpty(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
   for (let now: MachineState | undefined = state; ; ) {
     if (now === undefined || now.running === 0) return now ?? { ...state, running: 0 };
     if (!now.drained)
@@ -146,11 +146,11 @@ export const machinesToken: Command = {
     const span = options.expires as number | undefined;
     const roles = options.role as readonly Role[] | undefined;
     const request = { ...(span !== undefined && { ttlSeconds: span / 1000 }), ...(roles && { roles }) };
-    const made = await client.operations.createJoinToken(request, { signal });
-    terminal.value({ ...made, url: credentials.url });
+    const joinToken = await client.operations.createJoinToken(request, { signal });
+    terminal.value({ ...joinToken, url: credentials.url });
     const role = roles ? ` --role ${roles.join(',')}` : '';
-    terminal.print(`pie join ${credentials.url} --token ${made.token}${role}`);
-    terminal.note(`For one machine, until ${made.expiresAt}. It must reach this gateway at ${credentials.url}.`);
+    terminal.print(`pie join ${credentials.url} --token ${joinToken.token}${role}`);
+    terminal.note(`For one machine, until ${joinToken.expiresAt}. It must reach this gateway at ${credentials.url}.`);
     return EXIT.ok;
   },
 };

@@ -5,7 +5,7 @@ import { version } from '../version.ts';
 import { parseTime } from './invoke.ts';
 
 const DEFAULT_DEADLINE_MS = 600_000;
-/** Calls of a client at once; the tenant's own limits come on top. */
+/** Concurrent calls of a client. The tenant's quotas apply as well. */
 const MAX_REQUESTS = 64;
 /** Time for the client to read the last answers after the connection has ended. */
 const LAST_ANSWERS_MS = 1000;
@@ -67,7 +67,7 @@ export const mcp: Command = {
       await connection.serve(process.stdin, signal);
       return EXIT.ok;
     } finally {
-      // Unread answers in the output keep the process alive, and destroying standard output does not drop them.
+      // Answers that the client has not read would keep the process alive, even after a destroy() of standard output.
       setTimeout(() => process.exit(), LAST_ANSWERS_MS).unref();
     }
   },

@@ -9,9 +9,9 @@ import { showHosts } from '../gpu-hosts.ts';
 import type { Terminal } from '../terminal.ts';
 import { wholeNumber } from '../whole-number.ts';
 
-type Listed = InvocationPage['invocations'][number];
+type ListedInvocation = InvocationPage['invocations'][number];
 
-const OPEN: readonly InvocationStatus[] = ['queued', 'running', 'waiting'];
+const OPEN_STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waiting'];
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
 const PAGE = 200;
@@ -89,14 +89,14 @@ export const ps: Command = {
 export async function listInvocations(
   client: PieClient,
   { options, signal }: Pick<Call, 'options' | 'signal'>,
-): Promise<Listed[]> {
+): Promise<ListedInvocation[]> {
   const maxRows = typeof options.limit === 'number' ? options.limit : DEFAULT_LIMIT;
   const status = Array.isArray(options.status)
     ? (options.status as InvocationStatus[])
     : options.all === true
       ? undefined
-      : OPEN;
-  const rows: Listed[] = [];
+      : OPEN_STATUSES;
+  const rows: ListedInvocation[] = [];
   for (let cursor: string | undefined; rows.length < maxRows; ) {
     const page = await client.operations.invocations({
       signal,
@@ -115,19 +115,19 @@ export async function listInvocations(
 
 export const HEADING = ['ID', 'FUNCTION', 'STATUS', 'AGE', 'WAITED', 'TOKENS', 'GPU', 'CPU'];
 
-function show(terminal: Terminal, rows: readonly Listed[]): void {
+function show(terminal: Terminal, rows: readonly ListedInvocation[]): void {
   for (const row of rows) terminal.value(row);
   table(terminal, rows, 'There are none. `pie ps --all` shows ended ones too.');
 }
 
 /** Adds a column for the GPU host when the gateway reports one: to operators, with several hosts. */
-function table(terminal: Terminal, rows: readonly Listed[], empty: string): void {
-  if (rows.every(({ gpuHost }) => gpuHost === undefined)) terminal.table(HEADING, rows.map(cells), empty);
+function table(terminal: Terminal, rows: readonly ListedInvocation[], emptyText: string): void {
+  if (rows.every(({ gpuHost }) => gpuHost === undefined)) terminal.table(HEADING, rows.map(cells), emptyText);
   else
     terminal.table(
       [...HEADING, 'GPU HOST'],
       rows.map((row) => [...cells(row), row.gpuHost ?? '-']),
-      empty,
+      emptyText,
     );
 }
 

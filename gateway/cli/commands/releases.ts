@@ -186,7 +186,7 @@ export const remove: Command = {
   },
 };
 
-/** Waits for the last invocation. Returns what is left when Ctrl-C ends the wait. */
+/** Waits until the removed versions have drained. Returns the versions that still drain when Ctrl-C ends the wait. */
 async function waitForDrain(
   { terminal, signal }: Call,
   client: PieClient,

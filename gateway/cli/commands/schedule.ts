@@ -45,7 +45,7 @@ export const scheduleCreate: Command = {
     {
       flags: '--every <time>',
       help: 'interval of at least a minute: 15m, 6h; the first invocation starts at once',
-      parse: interval,
+      parse: parseInterval,
     },
     { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
   ],
@@ -68,9 +68,11 @@ export const scheduleCreate: Command = {
     const { client } = await connect();
     const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };
     const settings = { function: fn, input, ...times, ...(everyMs !== undefined && { everyMs }) };
-    const set = await client.schedules.put(schedule, settings, { signal });
-    terminal.value(set);
-    terminal.print(`${set.name}: ${set.function} ${timesOf(set)}; next at ${set.nextAt ?? 'once'}`);
+    const storedSchedule = await client.schedules.put(schedule, settings, { signal });
+    terminal.value(storedSchedule);
+    terminal.print(
+      `${storedSchedule.name}: ${storedSchedule.function} ${timesOf(storedSchedule)}; next at ${storedSchedule.nextAt ?? 'once'}`,
+    );
     return EXIT.ok;
   },
 };
@@ -98,7 +100,7 @@ function timesOf(schedule: {
   return everyMs === undefined ? `at ${cron} ${timezone}` : `every ${duration(everyMs)}`;
 }
 
-function interval(value: string): number {
+function parseInterval(value: string): number {
   const ms = durationMs(value);
   if (ms !== null && ms >= LEAST_INTERVAL_MS) return ms;
   throw new Failure('It must be at least a minute: seconds (900), or a number with a unit: 15m, 6h, 1d.');

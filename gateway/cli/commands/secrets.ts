@@ -48,13 +48,16 @@ export const secretsSet: Command = {
     const secret = await client.secrets.set(name, value, { signal });
     terminal.value(secret);
     terminal.print(`Stored ${name}, revision ${secret.revision}.`);
-    const old = [
+    const outdatedFunctions = [
       ...new Set(secret.usedBy.filter((use) => use.revision !== secret.revision).map((use) => use.function)),
     ];
-    if (old.length > 0) {
-      const those = old.length === 1 ? old[0] : `${counted(old.length, 'function')} (${old.join(', ')})`;
+    if (outdatedFunctions.length > 0) {
+      const outdatedText =
+        outdatedFunctions.length === 1
+          ? outdatedFunctions[0]
+          : `${counted(outdatedFunctions.length, 'function')} (${outdatedFunctions.join(', ')})`;
       terminal.note(
-        `${those} still ${old.length === 1 ? 'has' : 'have'} an older value. To make it use this one: pie deploy.`,
+        `${outdatedText} still ${outdatedFunctions.length === 1 ? 'has' : 'have'} an older value. To make it use this one: pie deploy.`,
       );
     }
     return EXIT.ok;

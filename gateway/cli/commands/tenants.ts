@@ -38,8 +38,8 @@ export const tenantsCreate: Command = {
   ],
   async run({ args: [tenant = ''], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const made = await client.tenants.create(tenant, changeOf(options), { signal });
-    terminal.value(made);
+    const createdTenant = await client.tenants.create(tenant, changeOf(options), { signal });
+    terminal.value(createdTenant);
     terminal.print(`Created ${tenant}.`);
     terminal.note(`Next, its first key: pie keys create first --tenant ${tenant} --scopes admin`);
     return EXIT.ok;
@@ -53,9 +53,9 @@ export const tenantsShow: Command = {
   examples: [{ line: 'pie tenants show acme', does: 'shows its weight, its targets and whether it is suspended' }],
   async run({ args: [tenant = ''], terminal, signal, connect }) {
     const { client } = await connect();
-    const found = await client.tenants.get(tenant, { signal });
-    terminal.value(found);
-    table(terminal, [found]);
+    const shownTenant = await client.tenants.get(tenant, { signal });
+    terminal.value(shownTenant);
+    table(terminal, [shownTenant]);
     return EXIT.ok;
   },
 };
@@ -74,10 +74,10 @@ export const tenantsSet: Command = {
     if (Object.values(change).every((value) => value === undefined))
       throw new Failure('No setting was given.', { advice: 'Add --weight or --latency.' });
     const { client } = await connect();
-    const changed = await client.tenants.change(tenant, change, { signal });
-    terminal.value(changed);
+    const changedTenant = await client.tenants.change(tenant, change, { signal });
+    terminal.value(changedTenant);
     terminal.print(
-      `${tenant} has the weight ${changed.weight} and the latency targets ${targetsText(changed.latency)} now.`,
+      `${tenant} has the weight ${changedTenant.weight} and the latency targets ${targetsText(changedTenant.latency)} now.`,
     );
     if (change.latency)
       terminal.note(

@@ -11,8 +11,8 @@ export const usage: Command = {
   description:
     'Shows usage by hour, day or month in UTC, by default from the start of this month to now. Spans without usage are left out.',
   options: [
-    { flags: '--from <time>', help: 'begin: a date or a time in ISO 8601', parse: time },
-    { flags: '--to <time>', help: 'end, in the same formats (default: now)', parse: time },
+    { flags: '--from <time>', help: 'begin: a date or a time in ISO 8601', parse: parseTime },
+    { flags: '--to <time>', help: 'end, in the same formats (default: now)', parse: parseTime },
     { flags: '--by <span>', help: 'length of a row’s time span', choices: SPANS },
     { flags: '--per-function', help: 'a row for each function' },
     { flags: '--csv', help: 'print all numbers as CSV' },
@@ -70,8 +70,8 @@ function cells(row: UsageRow, byHour: boolean): string[] {
   ];
 }
 
-/** A date means its start in UTC. */
-function time(value: string): string {
+/** Parses a date or a time; a date means its start in UTC. */
+function parseTime(value: string): string {
   const parsed = Date.parse(value);
   if (Number.isFinite(parsed) && /^\d{4}-/.test(value)) return new Date(parsed).toISOString();
   throw new Failure('It must be a date or a time such as 2026-11-20 or 2026-11-20T05:12:00Z.');

@@ -11,11 +11,11 @@ import { ROOT } from '../paths.ts';
 describe('pie demo', () => {
   let platform: TestPlatform;
   let awaited: readonly string[] = ['text-completion'];
-  let looks = 0;
+  let awaitedReads = 0;
   let builds = 0;
   before(async () => {
     const awaitedFunctions = () => {
-      looks++;
+      awaitedReads++;
       return awaited;
     };
     platform = await TestPlatform.start({ control: { awaitedFunctions } });
@@ -37,7 +37,7 @@ describe('pie demo', () => {
       stderr += text;
     });
     const closed = once(child, 'close');
-    while (looks < 3 && child.exitCode === null) await sleep(10);
+    while (awaitedReads < 3 && child.exitCode === null) await sleep(10);
     assert.equal(builds, 0);
     awaited = [];
     await closed;

@@ -15,7 +15,7 @@ export function fits(columns: number): boolean {
 }
 
 /**
- * Lines of two panes side by side, each at most `columns` wide; both texts take `rows` lines, of which a longer text shows its end.
+ * Lines of two panes side by side, each line at most `columns` wide. Each text takes `rows` lines; a longer text shows its last ones.
  */
 export function sideBySide(left: Pane, right: Pane, columns: number, rows: number): string[] {
   const width = Math.floor((columns - GAP) / 2);

@@ -28,19 +28,20 @@ export interface Report {
 
 /** Compares the runs. Needs at least one of each side. */
 export function reportOf({ program, loop }: Rounds, roundTripMs: number): Report {
-  const [first] = program;
-  const [other] = loop;
-  if (first === undefined || other === undefined) throw new RangeError('a report needs a run of each side');
-  const all = [...program, ...loop];
-  const ours = timesOf(program);
-  const theirs = timesOf(loop);
+  const [firstProgramRun] = program;
+  const [firstLoopRun] = loop;
+  if (firstProgramRun === undefined || firstLoopRun === undefined)
+    throw new RangeError('a report needs a run of each side');
+  const allRuns = [...program, ...loop];
+  const programTimes = timesOf(program);
+  const loopTimes = timesOf(loop);
   return {
     ...{ roundTripMs, rounds: program.length },
-    equalTexts: all.every(({ text }) => text === first.text),
-    equalTokens: all.every(({ tokens }) => tokens === first.tokens),
-    ratio: theirs.median / ours.median,
-    program: { ...first, ms: ours },
-    loop: { ...other, ms: theirs },
+    equalTexts: allRuns.every(({ text }) => text === firstProgramRun.text),
+    equalTokens: allRuns.every(({ tokens }) => tokens === firstProgramRun.tokens),
+    ratio: loopTimes.median / programTimes.median,
+    program: { ...firstProgramRun, ms: programTimes },
+    loop: { ...firstLoopRun, ms: loopTimes },
   };
 }
 
@@ -64,19 +65,19 @@ export function rowsOf({ program, loop }: Report): string[][] {
 
 /** Notes on the meaning of the figures and on the costs that they leave out. */
 export function remarksOf({ roundTripMs, rounds, equalTexts, equalTokens, ratio, program, loop }: Report): string[] {
-  const added =
+  const roundTripText =
     roundTripMs > 0
       ? `${roundTripMs} ms are added to each request as the round trip of a network.`
       : 'Client and platform share this machine, so a round trip takes no time: --round-trip 20 adds that of a network.';
-  const from = [...program.text].findIndex((character, i) => character !== [...loop.text][i]);
+  const differenceIndex = [...program.text].findIndex((character, i) => character !== [...loop.text][i]);
   return [
     ratio >= 1
       ? `The function takes ${(100 - 100 / ratio).toFixed(0)} % less time than the loop (median of ${rounds} runs each, in turn).`
       : `The loop takes ${(100 - 100 * ratio).toFixed(0)} % less time than the function (median of ${rounds} runs each, in turn).`,
-    added,
+    roundTripText,
     'Both ran once before, so the prefix cache holds all that the loop sends: its best case.',
     equalTexts
       ? `Both texts are equal${equalTokens ? '' : ', but their counts of tokens differ'}.`
-      : `The texts differ${from < 0 ? '' : ` from character ${from + 1} on`}.`,
+      : `The texts differ${differenceIndex < 0 ? '' : ` from character ${differenceIndex + 1} on`}.`,
   ];
 }

@@ -9,18 +9,18 @@ const TEXT_ROWS = 14;
 export class Screen {
   readonly #terminal: Terminal;
   readonly #titles: readonly [string, string];
-  readonly #draws: boolean;
+  readonly #isVisible: boolean;
   readonly #columns: number;
   #texts: [string, string] = ['', ''];
   #figures: [string, string] = ['', ''];
   /** Lines of the last drawing, above the cursor. */
-  #drawn = 0;
+  #drawnLines = 0;
 
   constructor(terminal: Terminal, titles: readonly [string, string]) {
     this.#terminal = terminal;
     this.#titles = titles;
     this.#columns = process.stdout.columns ?? 0;
-    this.#draws = terminal.interactive && fits(this.#columns);
+    this.#isVisible = terminal.interactive && fits(this.#columns);
   }
 
   /** Begins a round: empties both panes, and shows `label` in place of the figures. */
@@ -42,17 +42,17 @@ export class Screen {
 
   /** Leaves the last drawing on the screen, above all further output. */
   leave(): void {
-    if (this.#drawn > 0) this.#terminal.print('');
+    if (this.#drawnLines > 0) this.#terminal.print('');
   }
 
   #draw(): void {
-    if (!this.#draws) return;
+    if (!this.#isVisible) return;
     const pane = (side: 0 | 1): Pane => ({
       ...{ title: this.#titles[side], text: this.#texts[side], figures: this.#figures[side] },
     });
     const lines = sideBySide(pane(0), pane(1), this.#columns, TEXT_ROWS);
-    const up = this.#drawn > 0 ? `\x1b[${this.#drawn}A` : '';
+    const up = this.#drawnLines > 0 ? `\x1b[${this.#drawnLines}A` : '';
     void this.#terminal.write(`${up}${lines.map((line) => `\x1b[2K${line}\n`).join('')}`);
-    this.#drawn = lines.length;
+    this.#drawnLines = lines.length;
   }
 }

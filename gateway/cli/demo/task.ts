@@ -34,7 +34,7 @@ export interface Run {
   readonly promptTokens: number;
 }
 
-/** The task and the options of one side; both sides receive the same. */
+/** The task and the options for one side of the demo: the program or the client loop. */
 export interface Side {
   readonly task: Task;
   /** Time added to each request, as a network between client and platform would add it. */

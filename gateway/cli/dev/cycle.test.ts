@@ -16,8 +16,8 @@ describe('invokeOnce', () => {
   after(() => platform.stop());
 
   it('shows the result of an invocation that ended before its session was closed, without log lines', async () => {
-    /** Ends the invocation, with a log line, before sending the request. */
-    class Slow extends PieClient {
+    /** Writes a log line and ends the invocation before it sends the request that closes the session. */
+    class LateClosingClient extends PieClient {
       override async closeSession(id: string, options?: CallOptions): Promise<void> {
         const attempt = await platform.attempt(id);
         await attempt.append({ event: 'log', data: { level: 'info', message: 'shown elsewhere' } });
@@ -27,7 +27,7 @@ describe('invokeOnce', () => {
     }
     const out = new PassThrough();
     const terminal = new Terminal({ json: true, out: out as unknown as NodeJS.WriteStream });
-    const client = new Slow({ url: platform.url, apiKey: platform.apiKey });
+    const client = new LateClosingClient({ url: platform.url, apiKey: platform.apiKey });
     await invokeOnce(client, 'short', {}, terminal, new AbortController().signal);
     out.end();
     const lines = (await text(out)).trim().split('\n');

@@ -32,8 +32,10 @@ export async function deployOnce(
     const { deployed, built, bytes: size, deployMs } = await deployFunction(client, source, { signal });
     const { name } = source.manifest;
     const build = built === null ? '' : `built in ${duration(built.buildMs)}, `;
-    const what = deployed.created ? '' : '  (unchanged)';
-    terminal.print(`${name}@${deployed.version}  ${bytes(size)}, ${build}deployed in ${duration(deployMs)}${what}`);
+    const unchangedText = deployed.created ? '' : '  (unchanged)';
+    terminal.print(
+      `${name}@${deployed.version}  ${bytes(size)}, ${build}deployed in ${duration(deployMs)}${unchangedText}`,
+    );
     terminal.value({ kind: 'deployed', name, version: deployed.version, created: deployed.created, bytes: size });
     return { deployed, files: [...files, ...(built?.files ?? [])] };
   } catch (thrown) {
@@ -57,8 +59,9 @@ export async function removeReplaced(
     await client.removeVersion(name, version, { signal });
   } catch (error) {
     signal.throwIfAborted();
-    const served = error instanceof PieError && ['conflict', 'unknown-function', 'unknown-alias'].includes(error.code);
-    if (!served) report(toFailure(error), terminal);
+    const isExpected =
+      error instanceof PieError && ['conflict', 'unknown-function', 'unknown-alias'].includes(error.code);
+    if (!isExpected) report(toFailure(error), terminal);
   }
 }
 
@@ -88,17 +91,17 @@ async function endSession(client: PieClient, id: string, signal: AbortSignal): P
   }
 }
 
-/** Shows new log lines of the function until the signal aborts. Calls `begun` once no later line can be missed. */
+/** Shows new log lines of the function until the signal aborts. Calls `onBegun` once no later line can be missed. */
 export async function showLogs(
   client: PieClient,
   name: string,
   terminal: Terminal,
   signal: AbortSignal,
-  begun: () => void,
+  onBegun: () => void,
 ): Promise<void> {
   try {
     const after = (await client.logs(name, { limit: 1, signal })).at(-1)?.cursor;
-    begun();
+    onBegun();
     for await (const entry of client.followLogs(name, { signal, ...(after === undefined ? {} : { after }) })) {
       terminal.note(`[${entry.level}] ${entry.message}`);
       terminal.value({ kind: 'log', ...entry });

@@ -11,7 +11,7 @@ import { freePort } from '../../local/platform.ts';
 import { Following } from '../commands/dev.ts';
 import { pinnedNode, ROOT } from '../paths.ts';
 
-/** Builds yield the cores to all other processes: beside others, a deploy takes minutes. */
+/** A build yields the cores to all other processes, so a deploy takes minutes on a busy machine. */
 const DEADLINE_MS = 240_000;
 
 type Line = { kind?: string; event?: string; [member: string]: unknown };
@@ -22,7 +22,7 @@ class Dev {
   readonly ended: Promise<number | null>;
   readonly lines: Line[] = [];
   stderr = '';
-  #heard: () => void = () => undefined;
+  #onLine: () => void = () => undefined;
 
   constructor(args: readonly string[], cwd: string, env: NodeJS.ProcessEnv) {
     this.process = spawn(pinnedNode(), [path.join(ROOT, 'gateway/cli/main.ts'), 'dev', '--json', ...args], {
@@ -37,18 +37,18 @@ class Dev {
     if (this.process.stdout === null) throw new Error('no output');
     readline.createInterface({ input: this.process.stdout }).on('line', (line) => {
       this.lines.push(JSON.parse(line) as Line);
-      this.#heard();
+      this.#onLine();
     });
   }
 
-  /** Takes the next line of this kind (or `event:…`, of an invocation). */
+  /** Takes the next line of a kind. The kind `event:…` means the line of an invocation's event. */
   async next(kind: string): Promise<Line> {
     for (;;) {
       const at = this.lines.findIndex((line) => (line.kind ?? `event:${line.event}`) === kind);
       if (at >= 0) return this.lines.splice(at, 1)[0] as Line;
       await new Promise<void>((resolve, reject) => {
         const timer = setTimeout(() => reject(new Error(`no "${kind}" in time: ${this.stderr}`)), DEADLINE_MS);
-        this.#heard = () => {
+        this.#onLine = () => {
           clearTimeout(timer);
           resolve();
         };

@@ -20,7 +20,7 @@ const answerSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('cards'), emulated: z.boolean(), cards: z.array(cardSchema) }),
 ]);
 
-/** The addon's answer about its cards; `broken`: the reason why there was none. */
+/** The answer of the CUDA addon about the cards; `broken` when no answer came, with the reason. */
 export type CardsAnswer = z.output<typeof answerSchema> | { readonly kind: 'broken'; readonly why: string };
 export type Card = z.output<typeof cardSchema>;
 

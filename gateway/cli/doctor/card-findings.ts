@@ -56,7 +56,10 @@ export function cardFindings(cardsSeen: CardsSeen): Finding[] {
       emulated: answer.emulated,
     }),
   );
-  return [...findings, ...(wantsCuda ? planFindings(cardsSeen, answer.cards) : hint(answer.cards, answer.emulated))];
+  return [
+    ...findings,
+    ...(wantsCuda ? planFindings(cardsSeen, answer.cards) : unusedCardFindings(answer.cards, answer.emulated)),
+  ];
 }
 
 function brokenFinding(why: string, wantsCuda: boolean): Finding {
@@ -108,7 +111,7 @@ function unusedFinding(smi: readonly SmiCard[]): Finding {
   return { name: 'cards', state: 'ok', detail };
 }
 
-function hint(cards: readonly Card[], emulated: boolean): Finding[] {
+function unusedCardFindings(cards: readonly Card[], emulated: boolean): Finding[] {
   const card = cards.find(({ usable }) => usable);
   if (!card || emulated) return [];
   const detail = `every model computes on the CPU, although ${card.name} is available`;
@@ -190,7 +193,7 @@ function planFindings(cardsSeen: CardsSeen, cards: readonly Card[]): Finding[] {
   return [{ name: 'devices', state: 'ok', detail }];
 }
 
-interface Planned {
+interface PlannedModel {
   readonly host: string;
   readonly model: string;
   readonly device: number;
@@ -198,7 +201,7 @@ interface Planned {
   readonly memoryMb: number;
 }
 
-function plannedModels(hosts: readonly HostPlan[]): Planned[] {
+function plannedModels(hosts: readonly HostPlan[]): PlannedModel[] {
   return hosts.flatMap(({ name: host, models }) =>
     models
       .filter(({ backend }) => backend === 'cuda')

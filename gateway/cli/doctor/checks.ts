@@ -30,27 +30,27 @@ const DEADLINE_MS = 5000;
 /** Longest listing of models, on a busy machine. */
 const MODELS_DEADLINE_MS = 60_000;
 
-/** Runs the checks one after another. None throws. */
+/** Runs the checks one after another. An error in a check becomes a finding, except an unexpected one from the running platform. */
 export async function* checkAll(signal: AbortSignal): AsyncGenerator<Finding> {
   const checks = [checkNode, checkPackages, checkRedis, checkModels, checkCredentials];
-  for (const check of checks) yield await guarded(check);
+  for (const check of checks) yield await runCheck(check);
   try {
     yield* checkCards();
   } catch (thrown) {
-    yield failed('cards', thrown);
+    yield failedFinding('cards', thrown);
   }
   yield* checkPlatform(signal);
 }
 
-async function guarded(check: () => Promise<Finding>): Promise<Finding> {
+async function runCheck(check: () => Promise<Finding>): Promise<Finding> {
   try {
     return await check();
   } catch (thrown) {
-    return failed(check.name.replace(/^check/, '').toLowerCase(), thrown);
+    return failedFinding(check.name.replace(/^check/, '').toLowerCase(), thrown);
   }
 }
 
-function failed(name: string, thrown: unknown): Finding {
+function failedFinding(name: string, thrown: unknown): Finding {
   if (thrown instanceof ConfigError)
     return { name, state: 'failed', detail: thrown.message, advice: 'Correct the setting that it names.' };
   const { message, advice } = toFailure(thrown);
@@ -58,14 +58,15 @@ function failed(name: string, thrown: unknown): Finding {
 }
 
 async function checkNode(): Promise<Finding> {
-  const wanted = nodeVersion();
+  const pinnedVersion = nodeVersion();
   const { stdout } = await run(pinnedNode(), ['--version'], { timeout: DEADLINE_MS });
-  const found = stdout.trim().replace(/^v/, '');
-  if (found === wanted) return { name: 'node', state: 'ok', detail: `${found}, as pinned` };
+  const installedVersion = stdout.trim().replace(/^v/, '');
+  if (installedVersion === pinnedVersion)
+    return { name: 'node', state: 'ok', detail: `${installedVersion}, as pinned` };
   return {
     name: 'node',
     state: 'failed',
-    detail: `${found} is installed, but package.json pins ${wanted}`,
+    detail: `${installedVersion} is installed, but package.json pins ${pinnedVersion}`,
     advice: REINSTALL,
   };
 }
@@ -107,11 +108,11 @@ async function checkModels(): Promise<Finding> {
 
 /** Names in the listing: one JSON value, or one per line. */
 function modelNames(listing: string): string[] {
-  const found: string[] = [];
+  const names: string[] = [];
   const visit = (value: unknown): void => {
     if (Array.isArray(value)) for (const item of value) visit(item);
     else if (typeof value === 'object' && value !== null) {
-      if ('name' in value && typeof value.name === 'string') found.push(value.name);
+      if ('name' in value && typeof value.name === 'string') names.push(value.name);
       else for (const item of Object.values(value)) visit(item);
     }
   };
@@ -122,7 +123,7 @@ function modelNames(listing: string): string[] {
       // A line of text, not JSON.
     }
   }
-  return found;
+  return names;
 }
 
 async function checkCredentials(): Promise<Finding> {
@@ -158,10 +159,10 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
     credentials = findCredentials();
   } catch (thrown) {
     if (existsSync(credentialsFile()) || toFailure(thrown).code !== 'no-credentials') {
-      yield failed('gateway', thrown);
+      yield failedFinding('gateway', thrown);
       return;
     }
-    yield await guarded(checkPort);
+    yield await runCheck(checkPort);
     return;
   }
   const problem = await tryConnect(endpointOf(new URL(credentials.url)), DEADLINE_MS);

@@ -23,11 +23,11 @@ test('parseSmi reads one card per line and omits cards without numbers', () => {
 
 test('a process sees the cards of CUDA_VISIBLE_DEVICES in that order, up to the first unknown one', () => {
   const cards = parseSmi(TEXT);
-  const seen = (visible: string | undefined) => visibleCards(cards, visible).map(({ index }) => index);
-  assert.deepEqual(seen(undefined), [0, 1]);
-  assert.deepEqual(seen('1,0'), [1, 0]);
-  assert.deepEqual(seen('GPU-bb'), [1]);
-  assert.deepEqual(seen('0,7,1'), [0]);
-  assert.deepEqual(seen(''), []);
-  assert.deepEqual(seen('-1'), []);
+  const visibleIndexes = (visible: string | undefined) => visibleCards(cards, visible).map(({ index }) => index);
+  assert.deepEqual(visibleIndexes(undefined), [0, 1]);
+  assert.deepEqual(visibleIndexes('1,0'), [1, 0]);
+  assert.deepEqual(visibleIndexes('GPU-bb'), [1]);
+  assert.deepEqual(visibleIndexes('0,7,1'), [0]);
+  assert.deepEqual(visibleIndexes(''), []);
+  assert.deepEqual(visibleIndexes('-1'), []);
 });

@@ -49,8 +49,8 @@ export function parseSmi(text: string): SmiCard[] {
 }
 
 /**
- * The cards that CUDA shows to a process, in its order. CUDA ignores all entries of `CUDA_VISIBLE_DEVICES` (indices or id prefixes) from the first
- * invalid one on.
+ * The cards that CUDA shows to a process, in CUDA's order. CUDA ignores all entries of `CUDA_VISIBLE_DEVICES` (indices or id prefixes) from the
+ * first invalid one on.
  */
 export function visibleCards(cards: readonly SmiCard[], visible: string | undefined): readonly SmiCard[] {
   if (visible === undefined) return cards;

@@ -22,7 +22,7 @@ export async function checkRedis(environment: NodeJS.ProcessEnv = process.env): 
 
 /** Connects as the platform does: with the password, over TLS, or to a unix socket. */
 async function pingRedis(redis: RedisSettings): Promise<Finding> {
-  const shown = shownRedis(redis);
+  const addressText = shownRedis(redis);
   const connection = connectRedis(
     { redis },
     { lazyConnect: true, connectTimeout: DEADLINE_MS, commandTimeout: DEADLINE_MS, retryStrategy: () => null },
@@ -35,12 +35,12 @@ async function pingRedis(redis: RedisSettings): Promise<Finding> {
   try {
     await connection.connect();
     await connection.ping();
-    return { name: 'redis', state: 'ok', detail: `${shown} answers` };
+    return { name: 'redis', state: 'ok', detail: `${addressText} answers` };
   } catch (thrown) {
     return {
       name: 'redis',
       state: 'failed',
-      detail: `${shown}: ${problem || (thrown instanceof Error ? thrown.message : String(thrown))}`,
+      detail: `${addressText}: ${problem || (thrown instanceof Error ? thrown.message : String(thrown))}`,
       advice: 'Correct REDIS_URL, or url and ca below [redis] in pie.toml. Without a url Pie starts a private server.',
     };
   } finally {

@@ -28,7 +28,7 @@ export type Params = Readonly<Record<string, unknown>>;
 /** JSON-RPC's codes of refusals. */
 export const RPC_ERROR = { parse: -32700, request: -32600, method: -32601, params: -32602, internal: -32603 } as const;
 
-/** An answer to a request that the other side gets as an error. */
+/** An error that the other side gets as the answer to its request. */
 export class RpcError extends Error {
   override readonly name = 'RpcError';
   readonly code: number;

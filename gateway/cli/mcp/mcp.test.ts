@@ -12,7 +12,7 @@ import { Connection } from './connection.ts';
 
 const BIN = fileURLToPath(new URL('../bin.js', import.meta.url));
 const STORY = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] } as const;
-/** A list of lists; a leaf is what `$defs` and the second place say. */
+/** Nested lists, whose leaves match the schema under `$defs.leaf` or the one under `not`. */
 const TREE = {
   type: 'array',
   items: { anyOf: [{ $ref: '#' }, { $ref: '#/$defs/leaf' }, { $ref: '#/not' }] },
@@ -42,11 +42,11 @@ describe('pie mcp', () => {
   after(() => platform.stop());
 
   const start = (...args: string[]) => new Server(platform, args);
-  const known = new Set<string>();
+  const seenIds = new Set<string>();
   /** The id of the invocation that a call makes. */
   const submitted = async (name: string): Promise<string> => {
-    const id = await platform.submitted(name, known);
-    known.add(id);
+    const id = await platform.submitted(name, seenIds);
+    seenIds.add(id);
     return id;
   };
 
@@ -212,10 +212,10 @@ describe('pie mcp', () => {
   });
 
   it('answers a ping beside as many calls as it takes', async () => {
-    const held = Array.from({ length: 3 }, () => Promise.withResolvers<object>());
+    const pendingAnswers = Array.from({ length: 3 }, () => Promise.withResolvers<object>());
     const [input, output] = [new PassThrough(), new PassThrough()];
     const lines = readline.createInterface({ input: output })[Symbol.asyncIterator]();
-    const served = new Connection(output, { request: (_, { at }) => held[Number(at)]!.promise }, 2).serve(
+    const served = new Connection(output, { request: (_, { at }) => pendingAnswers[Number(at)]!.promise }, 2).serve(
       input,
       AbortSignal.timeout(10_000),
     );
@@ -224,7 +224,7 @@ describe('pie mcp', () => {
       input.write(`${JSON.stringify({ jsonrpc: '2.0', id, method: 'x', params: { at: id } })}\n`);
     input.write('{"jsonrpc":"2.0","id":"p","method":"ping"}\n');
     assert.deepEqual([(await next()).id, (await next()).id], [2, 'p']);
-    for (const { resolve } of held) resolve({});
+    for (const { resolve } of pendingAnswers) resolve({});
     assert.deepEqual([(await next()).id, (await next()).id], [0, 1]);
     input.end();
     await served;
@@ -292,11 +292,11 @@ class Server implements AsyncDisposable {
   /** The next message if one comes in this time. */
   async within(ms: number): Promise<Message[]> {
     this.#pending ??= this.#lines.next();
-    const came = await Promise.race([
+    const hasMessage = await Promise.race([
       this.#pending.then(() => true),
       new Promise<false>((resolve) => setTimeout(resolve, ms, false)),
     ]);
-    return came ? [await this.next()] : [];
+    return hasMessage ? [await this.next()] : [];
   }
 
   /** Leaves the server's further output in the pipe. */

@@ -2,13 +2,13 @@ import type { PieClient } from '../../client/client.ts';
 import { errorFromEvent, PieError } from '../../client/errors.ts';
 import { type Params, RPC_ERROR, RpcError } from './connection.ts';
 
-/** Revisions of the protocol that this server speaks, newest first. They do not differ in the parts in use. 2025-03-26 would require batches. */
+/** Revisions of the protocol that this server speaks, newest first. The parts in use are the same in both. 2025-03-26 would require batches. */
 const PROTOCOLS = ['2025-06-18', '2024-11-05'] as const;
-/** Tools of one page of the list: the gateway is asked for each one's schema. */
+/** Tools on one page of the list. Each tool costs a request to the gateway for its schema. */
 const PAGE = 50;
 /** Schemas that are fetched at once. */
 const FETCHES = 8;
-/** Characters of a result that the other side gets: all of it goes into a model's context. */
+/** Maximum characters of a result: the client puts the whole result into a model's context. */
 const MAX_RESULT_CHARACTERS = 1 << 20;
 /** Minimum time between two notes of progress, so that not every token makes a message. */
 const PROGRESS_MS = 250;
@@ -139,7 +139,7 @@ export class FunctionTools {
     if (tool === null) throw new RpcError(RPC_ERROR.params, `There is no tool ${name}.`);
     const input = tool.wrapped ? (callArguments as { input?: unknown }).input : callArguments;
     try {
-      return await this.#invoke(name, input, progressOf(params), signal);
+      return await this.#invoke(name, input, progressTokenOf(params), signal);
     } catch (error) {
       if (!(error instanceof PieError)) throw error;
       // The model reads this and may try again with other arguments.
@@ -159,7 +159,7 @@ export class FunctionTools {
     // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
     await this.#client.closeSession(stream.id, { signal }).catch(() => undefined);
     const messages = new Messages();
-    let [shownAt, messageCount] = [performance.now(), 0];
+    let [notifiedAt, messageCount] = [performance.now(), 0];
     for await (const event of stream) {
       // A later attempt takes back the messages of the earlier one, unless that ended with a question.
       if (event.event === 'start') messages.clear();
@@ -169,8 +169,8 @@ export class FunctionTools {
       else if (event.event === 'message') {
         messages.add(event.data);
         messageCount++;
-        if (token === undefined || performance.now() - shownAt < PROGRESS_MS) continue;
-        shownAt = performance.now();
+        if (token === undefined || performance.now() - notifiedAt < PROGRESS_MS) continue;
+        notifiedAt = performance.now();
         await progress({ progressToken: token, progress: messageCount, message: messages.newText() });
       }
     }
@@ -259,7 +259,7 @@ function toolResult(text: string, extraMembers: object, note = ''): object {
   return { content: [{ type: 'text', text: `${cutText}${note}`.toWellFormed() }], ...extraMembers };
 }
 
-function progressOf(params: Params): unknown {
+function progressTokenOf(params: Params): unknown {
   const meta = params._meta;
   const token = typeof meta === 'object' && meta !== null && 'progressToken' in meta ? meta.progressToken : undefined;
   return typeof token === 'string' || typeof token === 'number' ? token : undefined;

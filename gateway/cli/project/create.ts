@@ -31,13 +31,14 @@ export async function createProject(
   signal: AbortSignal,
 ): Promise<readonly string[]> {
   assertName(name);
-  const existed = statSync(folder, { throwIfNoEntry: false });
+  const existingEntry = statSync(folder, { throwIfNoEntry: false });
   const advice = 'Name another project, or remove it.';
-  if (existed?.isDirectory() === false) throw new Failure(`${folder} already exists and is not a folder.`, { advice });
-  if (existed && readdirSync(folder).length > 0) {
+  if (existingEntry?.isDirectory() === false)
+    throw new Failure(`${folder} already exists and is not a folder.`, { advice });
+  if (existingEntry && readdirSync(folder).length > 0) {
     throw new Failure(`${folder} already exists and is not empty.`, { advice });
   }
-  const written: string[] = [];
+  const writtenFiles: string[] = [];
   try {
     const tarballs = await vendor(path.join(folder, VENDOR), signal);
     const files = { ...templateFiles(name, template), ...sharedFiles(name, TEMPLATES[template] ?? '', tarballs) };
@@ -46,15 +47,15 @@ export async function createProject(
       mkdirSync(path.dirname(at), { recursive: true });
       // Fails when another program has made the file meanwhile.
       writeFileSync(at, '', { flag: 'wx' });
-      written.push(file);
+      writtenFiles.push(file);
       writeFileSync(at, text);
     }
     return [...Object.keys(files), ...Object.values(tarballs).map((file) => `${VENDOR}/${file}`)].sort();
   } catch (error) {
-    for (const each of [VENDOR, ...written]) rmSync(path.join(folder, each), { recursive: true, force: true });
-    const folders = new Set(written.map((file) => path.dirname(file)).filter((at) => at !== '.'));
+    for (const each of [VENDOR, ...writtenFiles]) rmSync(path.join(folder, each), { recursive: true, force: true });
+    const folders = new Set(writtenFiles.map((file) => path.dirname(file)).filter((at) => at !== '.'));
     for (const at of folders) removeIfEmpty(path.join(folder, at));
-    if (!existed) removeIfEmpty(folder);
+    if (!existingEntry) removeIfEmpty(folder);
     throw error;
   }
 }

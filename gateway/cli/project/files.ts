@@ -3,7 +3,7 @@ import path from 'node:path';
 import { ROOT } from '#infra/install.ts';
 import type { Tarballs } from './vendor.ts';
 
-/** The project's folder of packages, and its name in package.json. */
+/** The project's folder with the tarballs of Pie and its library, which package.json refers to. */
 export const VENDOR = 'vendor';
 
 /** Files of every project, by path. */

@@ -39,7 +39,7 @@ export async function vendor(folder: string, signal: AbortSignal): Promise<Tarba
 /** Runs a program to its end, with a temporary folder that is removed afterwards. Ending the program ends its children too. */
 async function run(program: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<void> {
   const temporaryFolder = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
+  const stopSignal = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
   // In a process group of its own, so that a kill reaches its children.
   const child = spawn(program, args, {
     cwd,
@@ -55,7 +55,7 @@ async function run(program: string, args: readonly string[], cwd: string, signal
       // The group has ended already.
     }
   };
-  limit.addEventListener('abort', kill, { once: true });
+  stopSignal.addEventListener('abort', kill, { once: true });
   let stderrTail = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderrTail = (stderrTail + text).slice(-2000);
@@ -65,10 +65,10 @@ async function run(program: string, args: readonly string[], cwd: string, signal
       child.once('error', reject).once('close', resolve);
     });
     if (code === 0) return;
-    if (limit.aborted && !signal.aborted) throw new Error(`it was not done within ${PACK_LIMIT_MS / 1000} s`);
+    if (stopSignal.aborted && !signal.aborted) throw new Error(`it was not done within ${PACK_LIMIT_MS / 1000} s`);
     throw new Error(stderrTail.trim() || `${path.basename(program)} ended with ${code}`);
   } finally {
-    limit.removeEventListener('abort', kill);
+    stopSignal.removeEventListener('abort', kill);
     rmSync(temporaryFolder, { recursive: true, force: true, maxRetries: 10 });
   }
 }

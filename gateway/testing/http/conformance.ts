@@ -38,8 +38,8 @@ export class Conformance {
     assert.ok(response, `${method} ${path}: status ${status} is not documented (${JSON.stringify(body)})`);
     const schema = response.content?.[mediaType]?.schema;
     assert.ok(schema, `${method} ${path}: ${mediaType} is not documented for status ${status}`);
-    const rooted = { ...schema, components: this.#components } as Schema;
-    const { valid, errors } = new Validator(rooted, '2020-12', false).validate(body);
+    const schemaWithComponents = { ...schema, components: this.#components } as Schema;
+    const { valid, errors } = new Validator(schemaWithComponents, '2020-12', false).validate(body);
     assert.ok(valid, `${method} ${path} ${status}: ${JSON.stringify(errors)}`);
   }
 }

@@ -15,8 +15,8 @@ export function describeFiles(get: () => Harness): void {
       const h = get();
       const { attempt } = await h.stream();
       const { id } = attempt;
-      const given = await put(id, 'a.txt', 'grüß');
-      assert.deepEqual([given.status, given.body], [200, { name: 'a.txt', mediaType: TEXT, bytes: 6 }]);
+      const putAnswer = await put(id, 'a.txt', 'grüß');
+      assert.deepEqual([putAnswer.status, putAnswer.body], [200, { name: 'a.txt', mediaType: TEXT, bytes: 6 }]);
       const stored = await h.platform.scheduler.files.get(id, 'a.txt');
       assert.equal(Buffer.from(stored?.content ?? []).toString(), 'grüß');
       assert.equal((await put(id, 'a.txt', 'new', 'image/png')).body.mediaType, 'image/png');
@@ -24,11 +24,11 @@ export function describeFiles(get: () => Harness): void {
       const bytes = new Uint8Array(256).map((_, i) => i);
       await attempt.sendFile('b_1-2.bin', 'application/x-own', bytes);
       await attempt.succeed(1);
-      const [told] = (await frames(await h.send(`/v1/invocations/${id}/events`))).filter(
+      const [fileEvent] = (await frames(await h.send(`/v1/invocations/${id}/events`))).filter(
         ({ event }) => event === 'message',
       );
       const file = { name: 'b_1-2.bin', mediaType: 'application/x-own', bytes: 256 };
-      assert.deepEqual(JSON.parse(told?.data ?? ''), { file });
+      assert.deepEqual(JSON.parse(fileEvent?.data ?? ''), { file });
 
       const answer = await h.send(`/v1/invocations/${id}/files/b_1-2.bin`);
       assert.equal(answer.headers.get('content-type'), 'application/x-own');

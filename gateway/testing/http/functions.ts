@@ -44,10 +44,10 @@ export function describeFunctions(get: () => Harness): void {
         JSON.stringify(first.body),
       );
       assert.equal(first.headers.get('location'), `/v1/functions/story@${first.body.version}`);
-      const built = h.platform.built.length;
+      const buildCount = h.platform.built.length;
       const again = await h.deploy({ description: 'a', name: 'story' }, componentBytes('1'));
       assert.deepEqual([again.status, again.body.created, again.body.version], [200, false, first.body.version]);
-      assert.equal(h.platform.built.length, built, 'identical content is not built again');
+      assert.equal(h.platform.built.length, buildCount, 'identical content is not built again');
       const other = await h.deploy({ name: 'story', description: 'a' }, componentBytes('2'));
       assert.notEqual(other.body.version, first.body.version);
       assert.equal((await h.ask('/v1/functions/story')).body.version, other.body.version);

@@ -40,15 +40,15 @@ export function describeInvocations(get: () => Harness): void {
       // The reader has events up to number 5 of an earlier attempt, which the store has forgotten with all of its
       // events.
       const headers = { 'last-event-id': `${attempt.epoch - 1}-5` };
-      const told = await frames(await h.send(`/v1/invocations/${id}/events`, { headers }));
+      const receivedFrames = await frames(await h.send(`/v1/invocations/${id}/events`, { headers }));
       assert.deepEqual(
-        told.map((frame) => [frame.event, frame.id]),
+        receivedFrames.map((frame) => [frame.event, frame.id]),
         [
           ['gap', `${attempt.epoch}-0`],
           ...['message', 'message', 'result'].map((event, i) => [event, `${attempt.epoch}-${i + 1}`]),
         ],
       );
-      assert.deepEqual(JSON.parse(told[0]?.data ?? ''), { after: 0 });
+      assert.deepEqual(JSON.parse(receivedFrames[0]?.data ?? ''), { after: 0 });
     });
 
     it('is unknown under any other id', async () => {
@@ -82,13 +82,13 @@ export function describeInvocations(get: () => Harness): void {
     it('tells its output as the inferlet wrote it', async () => {
       const h = get();
       const written = `{"id":9007199254740993, "deep":${'['.repeat(20_000)}${']'.repeat(20_000)}}`;
-      const keyed = { ...ASYNC, 'idempotency-key': 'output-as-written' };
-      const { id } = await json(await h.invoke(keyed));
+      const keyedHeaders = { ...ASYNC, 'idempotency-key': 'output-as-written' };
+      const { id } = await json(await h.invoke(keyedHeaders));
       await (await h.platform.attempt(id)).succeedWith(written);
       const answers = [
         await h.send(`/v1/invocations/${id}`),
         await h.send(`/v1/invocations/${id}`, { method: 'DELETE' }),
-        await h.invoke(keyed),
+        await h.invoke(keyedHeaders),
       ];
       for (const answer of answers) {
         const text = await answer.text();
@@ -167,10 +167,10 @@ export function describeInvocations(get: () => Harness): void {
         const { asked } = await h.platform.cancelOf(attempt.id);
         return { attempt, asked };
       };
-      const kept = await begin();
+      const continuing = await begin();
       const cancelled = await begin('cancel-on-disconnect');
       let isAsked = false;
-      void kept.asked.then(() => {
+      void continuing.asked.then(() => {
         isAsked = true;
       });
       leave.abort();
@@ -180,10 +180,10 @@ export function describeInvocations(get: () => Harness): void {
         'The client left.',
       );
       await cancelled.attempt.fail('cancelled', 'The client left.');
-      await kept.attempt.say('y');
+      await continuing.attempt.say('y');
       assert.equal(isAsked, false, 'the gateway cancelled an invocation that should continue');
-      await kept.attempt.succeed(1);
-      assert.equal((await h.ask(`/v1/invocations/${kept.attempt.id}`)).body.status, 'succeeded');
+      await continuing.attempt.succeed(1);
+      assert.equal((await h.ask(`/v1/invocations/${continuing.attempt.id}`)).body.status, 'succeeded');
     });
   });
 
@@ -261,11 +261,11 @@ export function describeInvocations(get: () => Harness): void {
         headers: { ...SSE, 'last-event-id': first.cursor },
         signal: leave.signal,
       });
-      const missed = new FrameParser();
-      const rest = resumed.body!.getReader();
+      const resumedParser = new FrameParser();
+      const resumedReader = resumed.body!.getReader();
       const lines: Frame[] = [];
       while (lines.at(-1)?.id !== seen.at(-1)?.id)
-        lines.push(...missed.push(new TextDecoder().decode((await rest.read()).value)));
+        lines.push(...resumedParser.push(new TextDecoder().decode((await resumedReader.read()).value)));
       assert.deepEqual(
         lines.map(({ data }) => JSON.parse(data).message),
         ['w1', 'trap: unreachable', 'd2', 'w2', 'live'],

@@ -40,10 +40,11 @@ export function describeInvoking(get: () => Harness): void {
       const reader = response.body!.getReader();
       for (const text of ['a', 'b', 'c']) {
         await attempt.say(text);
-        let got: Frame[] = [];
-        while (got.length === 0) got = parser.push(new TextDecoder().decode((await reader.read()).value));
+        let receivedFrames: Frame[] = [];
+        while (receivedFrames.length === 0)
+          receivedFrames = parser.push(new TextDecoder().decode((await reader.read()).value));
         assert.deepEqual(
-          got.map(({ data }) => JSON.parse(data)),
+          receivedFrames.map(({ data }) => JSON.parse(data)),
           [{ text }],
         );
       }
@@ -66,8 +67,8 @@ export function describeInvoking(get: () => Harness): void {
       });
       const late = await h.stream();
       await late.attempt.fail('deadline-exceeded', 'The deadline of 300 ms has passed.');
-      const [ended] = await frames(late.response);
-      assert.match(JSON.parse(ended?.data ?? '').hint, /Cancel-After/);
+      const [lateFrame] = await frames(late.response);
+      assert.match(JSON.parse(lateFrame?.data ?? '').hint, /Cancel-After/);
     });
 
     it('waits for the outcome', async () => {
@@ -261,9 +262,9 @@ export function describeInvoking(get: () => Harness): void {
       for (const { id } of [third.body, other.body]) await h.ask(`/v1/invocations/${id}`, { method: 'DELETE' });
       for (const limit of ['0', '1001', 'x', '1.5'])
         h.refused(await invoke('user-1', limit), 'invalid-input', 'concurrency-limit');
-      const alone = { ...JSON_TYPE, ...ASYNC, 'concurrency-limit': '2' };
-      const without = { method: 'POST', body: '{"prompt":"x"}', headers: alone };
-      h.refused(await h.ask('/v1/functions/echo/invocations', without), 'invalid-input', 'concurrency-key');
+      const limitHeaders = { ...JSON_TYPE, ...ASYNC, 'concurrency-limit': '2' };
+      const requestWithoutKey = { method: 'POST', body: '{"prompt":"x"}', headers: limitHeaders };
+      h.refused(await h.ask('/v1/functions/echo/invocations', requestWithoutKey), 'invalid-input', 'concurrency-key');
     });
 
     it('keeps a session affinity of the tenant, and refuses what no header should carry', async () => {
@@ -317,11 +318,11 @@ export function describeInvoking(get: () => Harness): void {
   });
 
   describe('an idempotency key', () => {
-    const keyed = () => ({ 'idempotency-key': crypto.randomUUID() });
+    const newKey = () => ({ 'idempotency-key': crypto.randomUUID() });
 
     it('is in flight until its invocation ends, then replays the outcome in the requested form', async () => {
       const h = get();
-      const key = keyed();
+      const key = newKey();
       const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
       const repeat = (headers: Record<string, string> = {}) =>
         h.ask('/v1/functions/echo/invocations', {
@@ -350,12 +351,12 @@ export function describeInvoking(get: () => Harness): void {
         ['message', 'result'],
       );
       for (const { headers } of [outcome, state, stream]) assert.equal(headers.get('idempotency-replayed'), 'true');
-      assert.equal((await h.invoke({ ...ASYNC, ...keyed() })).headers.has('idempotency-replayed'), false);
+      assert.equal((await h.invoke({ ...ASYNC, ...newKey() })).headers.has('idempotency-replayed'), false);
     });
 
     it('replays a failure', async () => {
       const h = get();
-      const key = keyed();
+      const key = newKey();
       const { id } = await json(await h.invoke({ ...ASYNC, ...key }));
       await (await h.platform.attempt(id)).fail('trap', 'unreachable');
       const init = { method: 'POST', body: '{"prompt":"a"}', headers: { ...JSON_TYPE, ...key } };
@@ -366,7 +367,7 @@ export function describeInvoking(get: () => Harness): void {
 
     it('belongs to one function and one body', async () => {
       const h = get();
-      const key = keyed();
+      const key = newKey();
       await h.platform.register({ name: 'other' });
       const post = (name: string, body: string) =>
         h.ask(`/v1/functions/${name}/invocations`, {
@@ -381,7 +382,7 @@ export function describeInvoking(get: () => Harness): void {
 
     it('makes one invocation of concurrent requests', async () => {
       const h = get();
-      const key = keyed();
+      const key = newKey();
       const answers = await Promise.all(Array.from({ length: 5 }, () => h.invoke({ ...ASYNC, ...key })));
       assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 409, 409, 409, 409]);
       const bodies = await Promise.all(answers.map(json));

@@ -11,13 +11,13 @@ interface OpenApi {
   readonly paths: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
 }
 
-/** Tests inherited member names as names of every kind of object. */
+/** Tests that names such as `constructor`, which every JavaScript object inherits, are harmless as names of functions, files, keys and others. */
 export function describeNames(get: () => Harness): void {
   describe('names of inherited members of objects', () => {
     it('cause no server error in any address, query or body', async () => {
       const h = get();
       const { paths } = (await json(await h.send('/openapi.json'))) as OpenApi;
-      let asked = 0;
+      let requestCount = 0;
       for (const [path, operations] of Object.entries(paths)) {
         const methods = METHODS.filter((method) => Object.hasOwn(operations, method));
         for (const method of methods) {
@@ -33,20 +33,23 @@ export function describeNames(get: () => Harness): void {
               ...(method === 'get' ? {} : { body }),
             });
             assert.ok(answer.status < 500, `${method} ${address}: ${answer.status} ${JSON.stringify(answer.body)}`);
-            asked += 1;
+            requestCount += 1;
           }
         }
       }
-      assert.ok(asked > 200, `${asked} requests`);
+      assert.ok(requestCount > 200, `${requestCount} requests`);
       assert.equal(Object.hasOwn(Object.prototype, 'name'), false);
     });
 
     it('may name functions, aliases, files, tenants and keys where the grammar of names permits', async () => {
       const h = get();
       const name = 'constructor';
-      const made = await h.deploy({ name, environment: {}, expectedPages: { [name]: 3 } }, componentBytes(name));
-      assert.equal(made.status, 201, JSON.stringify(made.body));
-      const { version } = made.body;
+      const deployAnswer = await h.deploy(
+        { name, environment: {}, expectedPages: { [name]: 3 } },
+        componentBytes(name),
+      );
+      assert.equal(deployAnswer.status, 201, JSON.stringify(deployAnswer.body));
+      const { version } = deployAnswer.body;
       const shares = [{ version, weight: 100 }];
       const alias = { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify({ shares }) };
       assert.equal((await h.ask(`/v1/functions/${name}/aliases/${name}`, alias)).status, 200);
@@ -84,10 +87,10 @@ export function describeNames(get: () => Harness): void {
       const key = await h.platform.key(['admin', 'invoke'], 'inheriting');
       const headers = { ...JSON_TYPE, authorization: `Bearer ${key}` };
       const body = '{"name":"k","scopes":["invoke"],"__proto__":{"scopes":["operator"],"tenant":"default"}}';
-      const made = await h.ask('/v1/keys', { method: 'POST', headers, body });
-      if (made.status === 201)
-        assert.deepEqual([made.body.scopes, made.body.tenant ?? 'inheriting'], [['invoke'], 'inheriting']);
-      else h.refused(made, 'invalid-input', '/__proto__');
+      const keyAnswer = await h.ask('/v1/keys', { method: 'POST', headers, body });
+      if (keyAnswer.status === 201)
+        assert.deepEqual([keyAnswer.body.scopes, keyAnswer.body.tenant ?? 'inheriting'], [['invoke'], 'inheriting']);
+      else h.refused(keyAnswer, 'invalid-input', '/__proto__');
     });
   });
 }

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 
-/** Tests of lists, load and the webhooks' secret. */
+/** Tests of the list of invocations, load, drains, machines, the audit of operators' acts, and the webhook secret. */
 export function describeOperations(get: () => Harness): void {
   describe('the list of invocations', () => {
     it('is paged, filtered, and of one tenant', async () => {
@@ -27,11 +27,11 @@ export function describeOperations(get: () => Harness): void {
       } while (cursor !== '');
       // Invocations of the same millisecond are listed in the order of their ids.
       assert.deepEqual(seen.toSorted(), ids.toSorted());
-      const of = async (query: string) =>
+      const idsWith = async (query: string) =>
         (await h.ask(`/v1/invocations?function=listed&${query}`)).body.invocations.map(({ id }: { id: string }) => id);
-      assert.deepEqual(await of('status=succeeded'), [newest]);
-      assert.deepEqual(await of('status=running'), [second]);
-      assert.equal((await of('status=queued,running')).length, 4);
+      assert.deepEqual(await idsWith('status=succeeded'), [newest]);
+      assert.deepEqual(await idsWith('status=running'), [second]);
+      assert.equal((await idsWith('status=queued,running')).length, 4);
       const [first] = (await h.ask('/v1/invocations?limit=1')).body.invocations;
       assert.deepEqual([first.tenant, 'output' in first], ['default', false]);
       assert.deepEqual((await h.ask('/v1/invocations?function=Not-A-Name')).body, { invocations: [], cursor: null });
@@ -60,9 +60,9 @@ export function describeOperations(get: () => Harness): void {
     const h = get();
     const id = await h.submit();
     const { body } = await h.ask('/v1/load');
-    const mine = body.tenants.find(({ tenant }: { tenant: string }) => tenant === 'default');
-    assert.ok(mine.waiting + mine.running > 0 && mine.weight > 0, JSON.stringify(body));
-    assert.ok(body.waiting + body.running >= mine.waiting + mine.running);
+    const ownLoad = body.tenants.find(({ tenant }: { tenant: string }) => tenant === 'default');
+    assert.ok(ownLoad.waiting + ownLoad.running > 0 && ownLoad.weight > 0, JSON.stringify(body));
+    assert.ok(body.waiting + body.running >= ownLoad.waiting + ownLoad.running);
     await (await h.platform.attempt(id)).succeed(1);
     assert.deepEqual(
       body.runtimes.map(({ name, alive }: Record<string, unknown>) => [name, alive]),
@@ -156,9 +156,9 @@ export function describeOperations(get: () => Harness): void {
     const { body, status } = await post('/join', { token: 'abcdefghijkl', sealed: 'y' });
     // A gateway in workerd takes no machines.
     assert.ok(['join-refused', 'not-found'].includes(body.code) && [403, 404].includes(status), JSON.stringify(body));
-    const asked = await h.ask('/join');
-    if (status === 404) h.refused(asked, 'not-found');
-    else assert.deepEqual(asked.body, { versions: { oldest: 1, newest: 2 } });
+    const versionsAnswer = await h.ask('/join');
+    if (status === 404) h.refused(versionsAnswer, 'not-found');
+    else assert.deepEqual(versionsAnswer.body, { versions: { oldest: 1, newest: 2 } });
   });
 
   it('the load names the kernel limits of each runtime and their notice', async () => {
@@ -205,7 +205,7 @@ export function describeOperations(get: () => Harness): void {
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
     // Reports the drains as a runtime that knows of them does.
-    const say = async () => {
+    const reportDrains = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({
         ...{ name, connected: name !== 'drain-away', models: [] },
@@ -213,8 +213,8 @@ export function describeOperations(get: () => Harness): void {
       }));
       await h.platform.lease.describe({ gpuHosts });
     };
-    await say();
-    const stop = await drains.onChange(() => void say());
+    await reportDrains();
+    const stop = await drains.onChange(() => void reportDrains());
     const change = (name: string, body: object, headers: Record<string, string> = {}) =>
       h.ask(`/v1/gpu-hosts/${name}`, {
         ...{ method: 'PATCH', body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },

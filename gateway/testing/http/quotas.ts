@@ -8,10 +8,10 @@ const BODY = '{"prompt":"a"}';
 /** Tests of limits, their headers and refusals, and usage. */
 export function describeQuotas(get: () => Harness): void {
   describe('quotas', () => {
-    let own: Record<string, string>;
+    let ownHeaders: Record<string, string>;
     before(async () => {
       const { platform } = get();
-      own = { authorization: `Bearer ${await platform.key(['admin'], TENANT)}` };
+      ownHeaders = { authorization: `Bearer ${await platform.key(['admin'], TENANT)}` };
       await platform.register({ name: 'echo', input: ECHO_SCHEMA }, TENANT);
     });
     const put = (change: object, headers: Record<string, string> = {}): Promise<Answer> =>
@@ -24,9 +24,9 @@ export function describeQuotas(get: () => Harness): void {
       get().ask('/v1/functions/echo/invocations', {
         method: 'POST',
         body: BODY,
-        headers: { ...own, ...JSON_TYPE, ...ASYNC, ...more },
+        headers: { ...ownHeaders, ...JSON_TYPE, ...ASYNC, ...more },
       });
-    const list = async (query = '') => (await get().ask(`/v1/quotas${query}`, { headers: own })).body.quotas;
+    const list = async (query = '') => (await get().ask(`/v1/quotas${query}`, { headers: ownHeaders })).body.quotas;
 
     it('add no headers where no limit is set', async () => {
       const { headers } = await invoke();
@@ -44,8 +44,8 @@ export function describeQuotas(get: () => Harness): void {
       assert.equal(first.headers.get('ratelimit-policy')?.split(';w=')[0], '"requests-per-month";q=3');
       assert.match(first.headers.get('ratelimit') ?? '', /^"requests-per-month";r=1;t=\d+$/);
       const seconds = (Date.parse(resetsAt) - Date.now()) / 1000;
-      const told = Number(first.headers.get('ratelimit')?.split(';t=')[1]);
-      assert.ok(Math.abs(told - seconds) < 60, `${told} ${seconds}`);
+      const resetSeconds = Number(first.headers.get('ratelimit')?.split(';t=')[1]);
+      assert.ok(Math.abs(resetSeconds - seconds) < 60, `${resetSeconds} ${seconds}`);
       const again = await invoke(key);
       assert.deepEqual([again.status < 500, (await list())[0].used], [true, 2], 'a repeated request is not counted');
       await invoke();
@@ -55,12 +55,12 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual([quota, limit, fn, all, until], ['requests-per-month', 3, null, 3, resetsAt]);
       assert.equal(
         refused.headers.get('x-should-retry'),
-        String(told <= 60),
+        String(resetSeconds <= 60),
         'a client does not wait for the end of a month',
       );
       assert.match(refused.headers.get('ratelimit') ?? '', /^"requests-per-month";r=0;t=\d+$/);
-      assert.ok(Number(refused.headers.get('retry-after')) >= told - 60);
-      const { body } = await h.ask('/v1/usage/minutes?minutes=5', { headers: own });
+      assert.ok(Number(refused.headers.get('retry-after')) >= resetSeconds - 60);
+      const { body } = await h.ask('/v1/usage/minutes?minutes=5', { headers: ownHeaders });
       const refusals = body.minutes.map((minute: { rejections: Record<string, number> }) => minute.rejections);
       assert.equal(
         refusals.reduce((sum: number, one: Record<string, number>) => sum + (one['quota-requests'] ?? 0), 0),
@@ -70,7 +70,7 @@ export function describeQuotas(get: () => Harness): void {
 
     it('are set by operators, for a time or permanently, for a tenant or a function', async () => {
       const h = get();
-      h.refused(await put({ quota: 'requests-per-day', limit: 1 }, own), 'forbidden');
+      h.refused(await put({ quota: 'requests-per-day', limit: 1 }, ownHeaders), 'forbidden');
       const expiresAt = new Date(Date.now() + 60_000).toISOString();
       const set = await put({ quota: 'requests-per-month', limit: 1000, expiresAt, reason: 'launch' });
       assert.deepEqual(
@@ -95,14 +95,14 @@ export function describeQuotas(get: () => Harness): void {
     it('are refused when invalid, and no limit is changed', async () => {
       const h = get();
       const before = await list('?function=echo');
-      const addressed = (query: string, change: object) =>
+      const putForTenant = (query: string, change: object) =>
         h.ask(`/v1/quotas?tenant=${query}`, { method: 'PUT', body: JSON.stringify(change), headers: JSON_TYPE });
       const limit = { quota: 'tokens-per-month', limit: 7 };
-      h.refused(await addressed('default', { ...limit, tenant: TENANT }), 'invalid-input', 'tenant');
-      h.refused(await addressed('nobody', limit), 'unknown-tenant');
+      h.refused(await putForTenant('default', { ...limit, tenant: TENANT }), 'invalid-input', 'tenant');
+      h.refused(await putForTenant('nobody', limit), 'unknown-tenant');
       for (const change of [limit, { ...limit, limit: null, tenant: TENANT }])
-        assert.equal((await addressed(TENANT, change)).body.tenant, TENANT);
-      const wrong: [object, string][] = [
+        assert.equal((await putForTenant(TENANT, change)).body.tenant, TENANT);
+      const wrongChanges: [object, string][] = [
         [{ quota: 'dreams-per-day', limit: 1 }, '/quota'],
         [{ quota: 'requests-per-day', limit: 1.5 }, '/limit'],
         [{ quota: 'requests-per-day', limit: -1 }, '/limit'],
@@ -113,18 +113,18 @@ export function describeQuotas(get: () => Harness): void {
         [{ quota: 'storage-bytes', limit: 1, function: 'echo' }, '/function'],
         [{ quota: 'requests-per-day', limit: 1, function: 'No Name' }, '/function'],
       ];
-      for (const [change, field] of wrong) h.refused(await put(change), 'invalid-quota', field);
+      for (const [change, field] of wrongChanges) h.refused(await put(change), 'invalid-quota', field);
       h.refused(
         await put({ quota: 'requests-per-day', limit: 1, function: 'nothing' }),
         'unknown-function',
         '/function',
       );
-      h.refused(await h.ask('/v1/quotas?function=nothing', { headers: own }), 'unknown-function', 'function');
+      h.refused(await h.ask('/v1/quotas?function=nothing', { headers: ownHeaders }), 'unknown-function', 'function');
       h.refused(await put({ quota: 'requests-per-day', limit: '1' }), 'invalid-input', '/limit');
       h.refused(await put({ quota: 'requests-per-day', limit: 1, tenant: 'nobody' }), 'unknown-tenant');
-      h.refused(await h.ask('/v1/quotas?tenant=default', { headers: own }), 'forbidden');
+      h.refused(await h.ask('/v1/quotas?tenant=default', { headers: ownHeaders }), 'forbidden');
       h.refused(await h.ask('/v1/quotas?tenant=nobody'), 'unknown-tenant');
-      h.refused(await h.ask('/v1/usage?from=yesterday', { headers: own }), 'invalid-input', 'from');
+      h.refused(await h.ask('/v1/usage?from=yesterday', { headers: ownHeaders }), 'invalid-input', 'from');
       assert.deepEqual(await list('?function=echo'), before);
     });
 
@@ -133,20 +133,23 @@ export function describeQuotas(get: () => Harness): void {
       const { id } = (await invoke()).body;
       const attempt = await h.platform.attempt(id);
       await attempt.succeed('done', { inputTokens: 7, outputTokens: 3, cachedTokens: 2, cpuMs: 1.5, gpuMs: 4.25 });
-      const { body } = await h.ask('/v1/usage?by=month', { headers: own });
+      const { body } = await h.ask('/v1/usage?by=month', { headers: ownHeaders });
       const [row] = body.usage;
       assert.deepEqual(
         [row.tenant, row.function, row.succeeded, row.inputTokens, row.outputTokens, row.cpuMs, row.gpuMs],
         [TENANT, null, 1, 7, 3, 1.5, 4.25],
       );
       assert.ok(row.requests === row.invocations && row.requests > 1);
-      const csv = await h.ask('/v1/usage?by=month&per-function=true', { headers: { ...own, accept: 'text/csv' } });
+      const csv = await h.ask('/v1/usage?by=month&per-function=true', {
+        headers: { ...ownHeaders, accept: 'text/csv' },
+      });
       assert.match(csv.headers.get('content-type') ?? '', /^text\/csv/);
       const [head = '', line = '', end] = csv.body.split('\r\n');
       const cells = Object.fromEntries(head.split(',').map((name: string, i: number) => [name, line.split(',')[i]]));
       assert.deepEqual([cells.function, cells.gpuMs, cells.pageSeconds, end], ['echo', '4.25', '0', '']);
       assert.deepEqual(
-        (await h.ask('/v1/usage?from=2020-01-01T00:00:00Z&to=2020-02-01T00:00:00Z', { headers: own })).body.usage,
+        (await h.ask('/v1/usage?from=2020-01-01T00:00:00Z&to=2020-02-01T00:00:00Z', { headers: ownHeaders })).body
+          .usage,
         [],
       );
     });
@@ -155,7 +158,7 @@ export function describeQuotas(get: () => Harness): void {
       const h = get();
       const { id } = (await invoke()).body;
       const file = (bytes: number) =>
-        h.ask(`/v1/invocations/${id}/files/f.bin`, { method: 'PUT', body: new Uint8Array(bytes), headers: own });
+        h.ask(`/v1/invocations/${id}/files/f.bin`, { method: 'PUT', body: new Uint8Array(bytes), headers: ownHeaders });
       assert.equal((await file(1000)).status, 200);
       const { body } = await put({ quota: 'storage-bytes', limit: 1100 });
       assert.ok(body.quota.used > 1000);

@@ -295,26 +295,28 @@ export function describeReleases(get: () => Harness): void {
       }
       assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'the refused change has no effect');
       assert.equal((await h.ask(`/v1/functions/${name}/versions`)).body.versions.length, 2);
-      // The key may still change a function of that name of its own tenant, and other functions of the tenant.
+      // A key of another tenant may deploy its own function of that name, and the refused key may change other functions.
       const elsewhere = `Bearer ${await h.platform.key(['deploy'], 'elsewhere')}`;
-      const own = await h.ask(`/v1/functions/${name}`, {
+      const deployElsewhere = await h.ask(`/v1/functions/${name}`, {
         method: 'PUT',
         headers: { authorization: elsewhere },
         ...form(),
       });
-      assert.equal(own.status, 201);
+      assert.equal(deployElsewhere.status, 201);
       await version('mine', '1');
       const headers = { authorization: deployer };
       assert.equal((await h.ask('/v1/functions/mine', { method: 'DELETE', headers })).status, 204);
-      // An operator may change it, and the audit log records the act.
+      // An operator may change the shared function, and the audit log records the acts.
       assert.equal((await rollback(name)).status, 200);
       assert.equal((await remove(name)).status, 204);
-      const written = (await h.ask('/v1/audit?limit=10')).body.entries as Record<
+      const auditEntries = (await h.ask('/v1/audit?limit=10')).body.entries as Record<
         'tenant' | 'action' | 'target',
         string
       >[];
-      const ours = written.filter(({ tenant, target }) => tenant === 'default' && target.startsWith(name));
-      const acts = ours.map(({ action }) => action);
+      const functionEntries = auditEntries.filter(
+        ({ tenant, target }) => tenant === 'default' && target.startsWith(name),
+      );
+      const acts = functionEntries.map(({ action }) => action);
       assert.deepEqual(acts, ['function.remove', 'alias.rollback', 'function.deploy', 'function.deploy']);
     });
 
@@ -329,13 +331,13 @@ export function describeReleases(get: () => Harness): void {
       assert.equal(refused.status, 409);
       assert.match(refused.body.detail, /quarantined@.* is quarantined: twice within ten minutes/);
       assert.match(refused.body.hint, /Deploy a new version, or lift the quarantine: `pie quarantine lift NAME`/);
-      const listed = async () => {
+      const readQuarantinedAt = async () => {
         const { functions } = (await h.ask('/v1/functions')).body;
         return functions.find((one: { name: string }) => one.name === name).quarantinedAt;
       };
-      assert.ok(Math.abs(Date.parse(await listed()) - Date.now()) < 60_000);
+      assert.ok(Math.abs(Date.parse(await readQuarantinedAt()) - Date.now()) < 60_000);
       await version(name, '2');
-      assert.equal(await listed(), undefined, 'the new version is invoked');
+      assert.equal(await readQuarantinedAt(), undefined, 'the new version is invoked');
       assert.equal((await submit(name)).status, 202);
       const { versions } = (await h.ask(`/v1/functions/${name}/versions`)).body;
       const marked = versions.filter((one: { quarantinedAt?: string }) => one.quarantinedAt !== undefined);

@@ -10,9 +10,9 @@ export function describeSchedules(get: () => Harness): void {
       const put = (settings: object, name = 'nightly') =>
         h.ask(`/v1/schedules/${name}`, { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify(settings) });
       const settings = { function: 'echo', input: { prompt: 'Hé' }, cron: '0 3 * * *', timezone: 'Europe/Berlin' };
-      const set = await put(settings);
-      assert.equal(set.status, 200, JSON.stringify(set.body));
-      const { function: fn, input, cron, timezone, last } = set.body;
+      const putAnswer = await put(settings);
+      assert.equal(putAnswer.status, 200, JSON.stringify(putAnswer.body));
+      const { function: fn, input, cron, timezone, last } = putAnswer.body;
       assert.deepEqual({ function: fn, input, cron, timezone }, settings);
       assert.equal(last, null);
       assert.equal((await put({ ...settings, cron: '0 4 * * *' })).body.cron, '0 4 * * *');

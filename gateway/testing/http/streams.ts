@@ -54,28 +54,31 @@ export function describeStreams(get: () => Harness): void {
       const submit = { method: 'POST', headers: { ...admin, prefer: 'respond-async' } };
       const { id } = await json(await h.send('/v1/functions/revoked/invocations', submit));
       const attempt = await h.platform.attempt(id);
-      const ends = async (revoke: (keyId: string) => Promise<unknown>) => {
+      const lastFramesAfter = async (revoke: (keyId: string) => Promise<unknown>) => {
         const reader = { authorization: `Bearer ${await h.platform.key(['invoke'], 'revoked')}` };
         const { keyId } = (await h.ask('/v1/keys/self', { headers: reader })).body;
         const headers = { ...reader, ...SSE, prefer: 'cancel-on-disconnect' };
-        const open = await Promise.all(
+        const responses = await Promise.all(
           [`/v1/invocations/${id}/events`, '/v1/logs', '/v1/functions/revoked/logs'].map((path) =>
             h.send(path, { headers }),
           ),
         );
         await revoke(keyId);
         return Promise.all(
-          open.map(async (response) => {
+          responses.map(async (response) => {
             const last = (await frames(response)).at(-1);
             const { code, resumable } = JSON.parse(last?.data ?? '{}');
             return [last?.event, last?.hasId, code, resumable];
           }),
         );
       };
-      const all = (code: string) => Array(3).fill(['error', false, code, false]);
-      assert.deepEqual(await ends((keyId) => scheduler.apiKeys.remove('revoked', keyId)), all('unauthorized'));
+      const threeErrors = (code: string) => Array(3).fill(['error', false, code, false]);
+      assert.deepEqual(
+        await lastFramesAfter((keyId) => scheduler.apiKeys.remove('revoked', keyId)),
+        threeErrors('unauthorized'),
+      );
       const suspend = (suspended: boolean) => scheduler.tenants.change('revoked', { suspended });
-      assert.deepEqual(await ends(() => suspend(true)), all('tenant-suspended'));
+      assert.deepEqual(await lastFramesAfter(() => suspend(true)), threeErrors('tenant-suspended'));
       await suspend(false);
       await attempt.succeed(1);
       assert.equal((await scheduler.invocations.get(id))?.status, 'succeeded');

@@ -10,8 +10,9 @@ export function describeTenants(get: () => Harness): void {
   const post = (body: unknown, headers: Record<string, string> = {}, method = 'POST') => ({
     ...{ method, body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },
   });
-  const holding = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` });
-  const keyOf = async (scopes: readonly Scope[], tenant?: string) => holding(await get().platform.key(scopes, tenant));
+  const authorizationWith = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` });
+  const keyOf = async (scopes: readonly Scope[], tenant?: string) =>
+    authorizationWith(await get().platform.key(scopes, tenant));
 
   describe('tenants', () => {
     it('are created, shown, weighted and suspended by operators, and a suspended one is refused', async () => {
@@ -25,7 +26,7 @@ export function describeTenants(get: () => Harness): void {
       assert.ok((await h.ask('/v1/tenants')).body.tenants.length > 1);
       assert.equal((await h.ask('/v1/tenants/acme', post({ weight: 9 }, {}, 'PATCH'))).body.weight, 9);
       assert.equal((await h.ask('/v1/tenants/acme', post({ suspended: true }, {}, 'PATCH'))).body.suspended, true);
-      const fresh = holding(await h.platform.key(['invoke'], 'acme'));
+      const fresh = authorizationWith(await h.platform.key(['invoke'], 'acme'));
       h.refused(await h.ask('/v1/functions', { headers: fresh }), 'tenant-suspended');
       await h.ask('/v1/tenants/acme', post({ suspended: false }, {}, 'PATCH'));
       assert.equal((await h.ask('/v1/functions', { headers: fresh })).status, 200);
@@ -83,8 +84,8 @@ export function describeTenants(get: () => Harness): void {
       const made = await create(admin, { name: 'ci', expiresAt: '2035-01-01T00:00:00Z' });
       assert.equal(made.status, 201);
       assert.equal(made.headers.get('cache-control'), 'no-store');
-      assert.equal((await h.ask('/v1/functions', { headers: holding(made.body.apiKey) })).status, 200);
-      const self = await h.ask('/v1/keys/self', { headers: holding(made.body.apiKey) });
+      assert.equal((await h.ask('/v1/functions', { headers: authorizationWith(made.body.apiKey) })).status, 200);
+      const self = await h.ask('/v1/keys/self', { headers: authorizationWith(made.body.apiKey) });
       assert.deepEqual([self.body.tenant, self.body.keyId, self.body.scopes], ['keys', made.body.id, ['invoke']]);
       const listed = await h.ask('/v1/tenants/keys/keys');
       const { apiKey, ...shown } = made.body;
@@ -93,7 +94,7 @@ export function describeTenants(get: () => Harness): void {
       assert.equal(JSON.stringify(listed.body).includes(apiKey), false);
       const next = await h.ask(`/v1/keys/${shown.id}/rotate`, post({ graceMs: 0 }, admin));
       assert.deepEqual([next.status, next.body.name, next.body.expiresAt], [201, 'ci', '2035-01-01T00:00:00.000Z']);
-      assert.equal((await h.ask('/v1/functions', { headers: holding(next.body.apiKey) })).status, 200);
+      assert.equal((await h.ask('/v1/functions', { headers: authorizationWith(next.body.apiKey) })).status, 200);
       assert.equal((await h.ask(`/v1/keys/${next.body.id}`, { method: 'DELETE', headers: admin })).status, 204);
       h.refused(await h.ask(`/v1/keys/${next.body.id}`, { method: 'DELETE', headers: admin }), 'unknown-key');
       h.refused(await h.ask(`/v1/keys/key_${'0'.repeat(12)}/rotate`, post({}, admin)), 'unknown-key');
@@ -171,15 +172,15 @@ export function describeTenants(get: () => Harness): void {
         (await h.ask(`/v1/audit${query}`, { headers })).body.entries;
       const acts = (entries: { actor: string; action: string; target: string }[]) =>
         entries.map(({ actor, action, target }) => [actor === keyId, action, target]);
-      const all = [
+      const expectedActs = [
         [true, 'key.remove', made.id],
         [true, 'key.create', made.id],
         [false, 'tenant.create', 'watched'],
       ];
-      assert.deepEqual(acts(await read('')), all);
+      assert.deepEqual(acts(await read('')), expectedActs);
       const [first] = await read('?limit=1');
-      assert.deepEqual(acts(await read(`?before=${first.cursor}`)), all.slice(1));
-      assert.deepEqual(acts(await read('?tenant=watched', {} as never)), all);
+      assert.deepEqual(acts(await read(`?before=${first.cursor}`)), expectedActs.slice(1));
+      assert.deepEqual(acts(await read('?tenant=watched', {} as never)), expectedActs);
       assert.ok((await read('?limit=1000', {} as never)).length > 3);
       h.refused(await h.ask('/v1/audit?before=x'), 'invalid-input', 'before');
       h.refused(await h.ask('/v1/audit?limit=0'), 'invalid-input', 'limit');

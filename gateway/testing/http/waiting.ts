@@ -71,8 +71,8 @@ export function describeWaiting(get: () => Harness): void {
       h.refused(await give(JSON.stringify({ ok: true, more: 'x'.repeat(65_536) })), 'body-too-large');
       h.refused(await give('{"ok":true}', '?question=2'), 'not-waiting');
       const large = '"id":9007199254740993';
-      const given = [give(`{"ok":true,${large}}`, '?question=3'), give(`{"ok":false,${large}}`)];
-      const answers = await Promise.all(given);
+      const answerRequests = [give(`{"ok":true,${large}}`, '?question=3'), give(`{"ok":false,${large}}`)];
+      const answers = await Promise.all(answerRequests);
       assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 409]);
       const { redis, keys } = scheduler.store;
       const resumption = JSON.parse((await redis.hget(`${keys.jobs}:${id}`, 'resumption')) ?? '');

@@ -10,16 +10,16 @@ import type { AdapterMatrices, EngineHandle } from './addon.ts';
 const RANK_STEP = 16;
 const ALIGNMENT = 256;
 const GRAPH_ROWS = 128;
-/** Most projections that share an input. */
-const SHARING = 3;
-/** LOW_RANK_SPLIT: inputs that share a sum. */
+/** Maximum number of projections of one input: query, key and value. */
+const PROJECTIONS_PER_INPUT = 3;
+/** LOW_RANK_SPLIT of `native`: number of inputs that one partial sum of `A · x` covers. */
 const SPLIT_INPUTS = 1024;
 const SUM_BYTES = 4;
 /** Bytes of a layer's entries in the table of matrices, with some to spare. */
 const LAYER_BYTES = 512;
 
 /**
- * Most bytes that the card takes for an adapter: small ranks grow by their padding, and a step's rows need room for their products.
+ * Upper bound of the card's bytes for an adapter: ranks are padded, and each row of a step needs room for its partial sums of `A · x`.
  *
  * @param valueBytes bytes of a matrix value on the card
  */
@@ -31,7 +31,8 @@ export function mostAdapterBytes(
 ): number {
   const padded = Math.ceil(rank / RANK_STEP) * RANK_STEP;
   const splits = (inputs: number) => Math.ceil(inputs / SPLIT_INPUTS);
-  const sums = Math.max(SHARING * splits(hiddenSize), splits(heads * headDim), splits(intermediateSize)) * padded;
+  const sums =
+    Math.max(PROJECTIONS_PER_INPUT * splits(hiddenSize), splits(heads * headDim), splits(intermediateSize)) * padded;
   const sumBytes = Math.max(maxRows, GRAPH_ROWS) * sums * SUM_BYTES;
   return (
     (bytes / 4 / rank) * padded * valueBytes +
@@ -53,7 +54,7 @@ export class CudaAdapter implements DeviceAdapter {
     this.id = id;
     this.bytes = bytes;
     this.loadMs = loadMs;
-    forgotten.register(this, { engine, id }, this);
+    unreleasedAdapters.register(this, { engine, id }, this);
   }
 
   /**
@@ -78,10 +79,10 @@ export class CudaAdapter implements DeviceAdapter {
     for (let layer = 0; layer < layers; layer++) {
       for (const projection of PROJECTIONS) {
         await setImmediate();
-        const read = timed(() => adapter.read(layer, projection));
-        if (!read) continue;
+        const pair = timed(() => adapter.read(layer, projection));
+        if (!pair) continue;
         const { rank, scale } = adapter;
-        const [a, b] = [read.a, timed(() => read.b.map((value) => scale * value))];
+        const [a, b] = [pair.a, timed(() => pair.b.map((value) => scale * value))];
         matrices.push({ layer, projection, rank, columns: a.length / rank, rows: b.length / rank, a, b });
       }
     }
@@ -97,12 +98,12 @@ export class CudaAdapter implements DeviceAdapter {
   }
 
   release(): void {
-    forgotten.unregister(this);
+    unreleasedAdapters.unregister(this);
     this.#engine.freeAdapter(this.id);
   }
 }
 
 /** Frees adapters that no caller released, once V8 collects them. V8 does not see the card's memory, so this may take long. */
-const forgotten = new FinalizationRegistry<{ readonly engine: EngineHandle; readonly id: number }>(({ engine, id }) =>
-  engine.freeAdapter(id),
+const unreleasedAdapters = new FinalizationRegistry<{ readonly engine: EngineHandle; readonly id: number }>(
+  ({ engine, id }) => engine.freeAdapter(id),
 );

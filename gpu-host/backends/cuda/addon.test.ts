@@ -89,19 +89,19 @@ describe('the addon', () => {
     'invalid arguments are refused with a code and have no effect',
     withEngine(async (engine) => {
       const { Engine } = addon;
-      const wrong = (changed: object, text: RegExp) =>
+      const assertOptionRefused = (changed: object, text: RegExp) =>
         assert.throws(() => new Engine({ ...optionsOf(model), ...changed }, tensorPlaces(model)), invalid(text));
-      wrong({ hidden: 0 }, /hidden is 0/);
-      wrong({ layers: 1.5 }, /layers is 1.5/);
-      wrong({ heads: 'four' }, /heads is not a number/);
-      wrong({ graphs: undefined }, /graphs is neither/);
-      wrong({ dependentLaunch: undefined }, /dependentLaunch is neither/);
-      wrong({ sharedPrefixes: undefined }, /sharedPrefixes is neither/);
-      wrong({ precision: 'int3' }, /precision is "int3"/);
-      wrong({ kv: 'int3' }, /kv is "int3"/);
-      wrong({ kv: 'fp8' }, /require bf16 activations/);
-      wrong({ frequencies: new Float64Array(3) }, /3 frequencies where 4/);
-      wrong({ frequencies: [1, 2, 3, 4] }, /another type/);
+      assertOptionRefused({ hidden: 0 }, /hidden is 0/);
+      assertOptionRefused({ layers: 1.5 }, /layers is 1.5/);
+      assertOptionRefused({ heads: 'four' }, /heads is not a number/);
+      assertOptionRefused({ graphs: undefined }, /graphs is neither/);
+      assertOptionRefused({ dependentLaunch: undefined }, /dependentLaunch is neither/);
+      assertOptionRefused({ sharedPrefixes: undefined }, /sharedPrefixes is neither/);
+      assertOptionRefused({ precision: 'int3' }, /precision is "int3"/);
+      assertOptionRefused({ kv: 'int3' }, /kv is "int3"/);
+      assertOptionRefused({ kv: 'fp8' }, /require bf16 activations/);
+      assertOptionRefused({ frequencies: new Float64Array(3) }, /3 frequencies where 4/);
+      assertOptionRefused({ frequencies: [1, 2, 3, 4] }, /another type/);
       const [first, ...others] = tensorPlaces(model);
       const tensors = (...places: object[]) => new Engine(optionsOf(model), places as typeof others);
       assert.throws(() => tensors(...others), invalid(/model\.embed_tokens\.weight/));
@@ -237,9 +237,12 @@ describe('the addon', () => {
       ] as const) {
         const at = join(directory, `adapter-${precision}-${rank}`);
         const adapter = await randomAdapter(at, model.config, 3, { rank, ...(targets && { targets }) });
-        const most = backend.adapterBytes?.(adapter) ?? 0;
+        const predictedBytes = backend.adapterBytes?.(adapter) ?? 0;
         const { bytes } = await backend.loadAdapter(adapter);
-        assert.ok(bytes <= most && most - bytes < 100_000, `rank ${rank}, ${precision}: ${bytes} of ${most} bytes`);
+        assert.ok(
+          bytes <= predictedBytes && predictedBytes - bytes < 100_000,
+          `rank ${rank}, ${precision}: ${bytes} of ${predictedBytes} bytes`,
+        );
       }
       await backend.dispose();
     }
@@ -259,16 +262,16 @@ describe('the addon', () => {
       env: { ...process.env, PIE_CUDA_ADDON: file },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
-    let [said, warned] = ['', ''];
+    let [stdout, stderr] = ['', ''];
     child.stdout.on('data', (data) => {
-      said += data;
+      stdout += data;
     });
     child.stderr.on('data', (data) => {
-      warned += data;
+      stderr += data;
     });
     const [code] = await once(child, 'close');
-    assert.deepEqual([code, said], [0, 'said 1\n']);
-    if (addon.emulated) assert.match(warned, /emulated on the CPU/);
+    assert.deepEqual([code, stdout], [0, 'said 1\n']);
+    if (addon.emulated) assert.match(stderr, /emulated on the CPU/);
   });
 
   test('a process that exits does not wait for the card', async (context) => {
@@ -295,12 +298,12 @@ describe('the addon', () => {
       timeout: 120_000,
       killSignal: 'SIGKILL',
     });
-    let said = '';
+    let stdout = '';
     child.stdout.on('data', (data) => {
-      said += data;
+      stdout += data;
     });
     const [code] = await once(child, 'close');
-    assert.deepEqual([code, said], [3, 'exits 1000\n']);
+    assert.deepEqual([code, stdout], [3, 'exits 1000\n']);
   });
 
   test('a thread that ends with a step under way disposes of its engine', async () => {
@@ -371,7 +374,7 @@ describe('a CUDA backend', () => {
   });
 
   test('more top tokens than the device finds are sorted in TypeScript, also with a token mask', async (t) => {
-    const bounded = t.mock.method(Deadline.prototype, 'of');
+    const deadlineOf = t.mock.method(Deadline.prototype, 'of');
     const wide = await randomModel(join(directory, 'wide'), { vocabularySize: MAX_TOP_K + 100 }, 8);
     const backend = await createTestCudaBackend(wide, POOL);
     try {
@@ -399,7 +402,7 @@ describe('a CUDA backend', () => {
       }
       const projected = await backend.project(some.states, 2, wide.config.vocabularySize);
       assert.ok(relativeError(values({ kind: 'top', ...projected }), values(whole)) < 1e-5);
-      assert.equal(bounded.mock.calls.filter(({ arguments: [, what] }) => what === 'a scoring').length, 6);
+      assert.equal(deadlineOf.mock.calls.filter(({ arguments: [, what] }) => what === 'a scoring').length, 6);
     } finally {
       await backend.dispose();
     }

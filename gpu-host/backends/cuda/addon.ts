@@ -84,14 +84,14 @@ export interface EngineHandle {
   /** `tableSlots`: number of slots that the device's slot tables hold. */
   pages(): { readonly count: number; readonly bytes: number; readonly tableSlots: number };
   /**
-   * @param queued true to only queue the copy, if the memory is from `allocatePinned`. Later calls are ordered after it. The owner keeps
-   * the memory, and only queued copies use it, until `settlePages`.
+   * @param queued true to only queue the copy, if the memory is from `allocatePinned`. The device runs later calls after the copy. The caller
+   * keeps the memory, and lets only queued copies use it, until `settlePages` returns.
    */
   readPage(page: number, into: Uint8Array, queued?: boolean): void;
   writePage(page: number, from: Uint8Array, queued?: boolean): void;
   /** Waits for all queued copies. */
   settlePages(): void;
-  /** Resolves with an empty buffer when the copies that were queued before have ended. At most two such waits are under way. */
+  /** Resolves with an empty buffer when the copies that were queued before have ended. The addon refuses a third wait beside two running ones. */
   pagesSettled(): Promise<ArrayBuffer>;
   /**
    * Converts and copies an adapter on a thread of its own; the matrices must not change meanwhile. Resolves with two 64-bit floats: the adapter's
@@ -136,13 +136,13 @@ export function versionText(version = 0): string {
 export const ADDON_FILE = join(import.meta.dirname, 'dist', 'pie-cuda.node');
 
 /**
- * Loads the addon from file `named`: by default the file of `PIE_CUDA_ADDON`, or else the built addon.
+ * Loads the addon from the file `addonPath`: by default the file of `PIE_CUDA_ADDON`, or else the built addon.
  * @throws CudaError `not-built`
  */
-export function loadAddon(named = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {
-  const file = resolve(named);
+export function loadAddon(addonPath = process.env.PIE_CUDA_ADDON || ADDON_FILE): CudaAddon {
+  const file = resolve(addonPath);
   if (!existsSync(file)) {
-    if (named === process.env.PIE_CUDA_ADDON)
+    if (addonPath === process.env.PIE_CUDA_ADDON)
       throw new CudaError('not-built', `PIE_CUDA_ADDON names ${file}, which is not there`);
     throw new CudaError(
       'not-built',

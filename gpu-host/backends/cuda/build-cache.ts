@@ -89,7 +89,7 @@ export interface ObjectCacheOptions {
   /** Header that the compiler reads first, compiled once, for all sources that include the header `with`. */
   readonly shared?: { readonly header: string; readonly with: string };
   /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
-  readonly language: readonly string[];
+  readonly keywordHeaders: readonly string[];
   /** Most files compiled at the same time. */
   readonly jobs: number;
   readonly onCompiled: (source: string, doneCount: number, total: number, warnings: string) => void;
@@ -129,10 +129,10 @@ export function isTest(source: string): boolean {
 }
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
-  const { compiler, extra, language } = options;
+  const { compiler, extra, keywordHeaders } = options;
   if (compiler.compileTest && isTest(source) && !CARD_CODE.test(includes.text(source).toString()))
     return [...compiler.compileTest, ...extra];
-  const files = includes.of(source).filter((file) => !language.some((start) => file.startsWith(start)));
+  const files = includes.of(source).filter((file) => !keywordHeaders.some((start) => file.startsWith(start)));
   const runsOnCard = files.some((file) => CARD_CODE.test(includes.text(file).toString()));
   return [...(runsOnCard ? compiler.compile : compiler.compileHost), ...extra];
 }
@@ -172,7 +172,7 @@ async function compileMissing(
 ): Promise<void> {
   const { compiler, includes, includeFolders, root, jobs, onCompiled, strict, shared } = options;
   // Paths of this clone; they do not affect the object's hash.
-  const paths = [...includeFolders.map((one) => `-I${one}`), ...compiler.without(root)];
+  const paths = [...includeFolders.map((includeFolder) => `-I${includeFolder}`), ...compiler.withoutRoot(root)];
   // Largest sources first: they take longest.
   missing.sort((a, b) => statSync(b.source).size - statSync(a.source).size);
   const total = missing.length;
@@ -217,7 +217,7 @@ async function compileMissing(
 /** Number of sources for which compiling a header first takes less time. */
 const MIN_SOURCES_TO_SHARE = 12;
 
-/** Compiled headers of one build. They have tens of megabytes, so they end with it. */
+/** Precompiled headers of one build. They take tens of megabytes, so the build deletes them at its end. */
 class SharedHeaders implements AsyncDisposable {
   readonly #options: Inputs;
   readonly #paths: readonly string[];
@@ -233,7 +233,7 @@ class SharedHeaders implements AsyncDisposable {
     rmSync(this.#folder, { recursive: true, force: true });
   }
 
-  /** The arguments with which a source that is compiled with `args` reads the header first: none if it cannot be compiled. */
+  /** The arguments that make a compilation with `args` read the compiled header first; none if the header does not compile. */
   compiled(header: string, args: readonly string[]): Promise<string[]> {
     const key = JSON.stringify(args);
     const headerArguments =

@@ -62,13 +62,13 @@ async function buildOnce(target: Target, options: BuildOptions): Promise<string>
     root: ROOT,
     includeFolders: [path.join(ROOT, 'node_modules', 'node-api-headers', 'include')],
     ...(options.emulated && { shared: SHARED }),
-    language: [path.join(NATIVE, 'device', 'device.h'), path.join(NATIVE, 'emulation') + path.sep],
+    keywordHeaders: [path.join(NATIVE, 'device', 'device.h'), path.join(NATIVE, 'emulation') + path.sep],
     jobs: options.jobs ?? os.availableParallelism(),
     extra: options.extra ?? [],
     strict: options.strict ?? false,
     onCompiled: options.onCompiled ?? (() => undefined),
   });
-  const file = options.checkOnly ? '' : await linked(target, objects, compiler);
+  const file = options.checkOnly ? '' : await linkIntoCache(target, objects, compiler);
   forgetOld(path.join(CACHE, 'objects'), KEPT_DAYS);
   forgetOld(path.join(CACHE, 'built'), KEPT_DAYS);
   if (options.out === undefined) return file;
@@ -89,21 +89,21 @@ export function ensureEmulatedAddon(): Promise<string> {
 }
 
 /** Sources of a target. Every target has `kernels` and `engine`; an emulated one has the emulation in place of the card. */
-function sourcesOf(target: Target, emulated: boolean, includes: Includes): string[] {
-  const folders = ['kernels', 'engine', ...(emulated ? ['emulation'] : [])];
-  const product = folders.flatMap((folder) => filesIn(folder, '*.{cu,cc}')).filter((file) => !isTest(file));
+function sourcesOf(target: Target, isEmulated: boolean, includes: Includes): string[] {
+  const folders = ['kernels', 'engine', ...(isEmulated ? ['emulation'] : [])];
+  const productSources = folders.flatMap((folder) => filesIn(folder, '*.{cu,cc}')).filter((file) => !isTest(file));
   const addon = filesIn('addon', '*.{cu,cc}').filter((file) => !isTest(file));
   switch (target) {
     case 'addon':
-      return [...product, ...addon];
+      return [...productSources, ...addon];
     case 'harness':
-      return [...product, ...filesIn('harness', '*.{cu,cc}').filter((file) => !isTest(file))];
+      return [...productSources, ...filesIn('harness', '*.{cu,cc}').filter((file) => !isTest(file))];
     case 'tests': {
-      const cases = ['device', 'kernels', 'engine', 'addon', 'harness', ...(emulated ? ['emulation'] : [])];
+      const testFolders = ['device', 'kernels', 'engine', 'addon', 'harness', ...(isEmulated ? ['emulation'] : [])];
       // Files that need Node cannot be linked into a program of their own; their tests are in TypeScript.
-      const plain = addon.filter((file) => !includes.usesSystem(file, 'node_api.h'));
-      const tests = cases.flatMap((folder) => filesIn(folder, '*.test.{cu,cc}'));
-      return [...product, ...plain, ...tests, path.join(NATIVE, 'testing', 'main.cc')];
+      const addonWithoutNode = addon.filter((file) => !includes.usesSystem(file, 'node_api.h'));
+      const tests = testFolders.flatMap((folder) => filesIn(folder, '*.test.{cu,cc}'));
+      return [...productSources, ...addonWithoutNode, ...tests, path.join(NATIVE, 'testing', 'main.cc')];
     }
   }
 }
@@ -115,7 +115,7 @@ function filesIn(folder: string, pattern: string): string[] {
 }
 
 /** Links a target into the cache, under a hash of its inputs. */
-async function linked(target: Target, objects: readonly string[], compiler: Compiler): Promise<string> {
+async function linkIntoCache(target: Target, objects: readonly string[], compiler: Compiler): Promise<string> {
   const args = target === 'addon' ? compiler.linkShared : compiler.link;
   const hash = createHash('sha256').update(JSON.stringify([compiler.program, compiler.version, args, objects]));
   const name = { addon: 'pie-cuda', tests: 'tests', harness: 'harness' }[target];

@@ -12,14 +12,14 @@ export interface Compiler {
   /** Arguments for sources without card code; the compiler then reads them once instead of twice. */
   readonly compileHost: readonly string[];
   /**
-   * Arguments for tests without card code of their own, with which a compilation takes half as long; absent: those of other sources. The
-   * functions of headers that a program has are those of the product's objects, which are linked first.
+   * Arguments for tests without card code of their own, which halve the compile time; if absent, tests compile like other sources. The linker
+   * takes the product's objects first, so inline functions of headers keep the product's optimisation.
    */
   readonly compileTest?: readonly string[];
   /** True if sources may share a header that is compiled once, as GCC does it. */
   readonly precompiles?: boolean;
   /** Arguments that keep the path of a clone out of the objects, which other clones use. */
-  readonly without: (root: string) => readonly string[];
+  readonly withoutRoot: (root: string) => readonly string[];
   /** Arguments that link a program (`link`), and a library that Node loads (`linkShared`). */
   readonly link: readonly string[];
   readonly linkShared: readonly string[];
@@ -55,19 +55,21 @@ export const ARCHITECTURES: Readonly<Record<string, string>> = {
 /** 10 × major + minor of an architecture's compute capability. */
 function capabilityOf(arch: string): number {
   if (Object.hasOwn(ARCHITECTURES, arch)) return Number.parseInt(arch.slice('sm_'.length), 10);
-  const known = Object.entries(ARCHITECTURES).map(([name, cards]) => `${name} (${cards})`);
-  throw new MissingCompilerError(`"${arch}" is not an architecture of this backend. These are: ${known.join(', ')}.`);
+  const descriptions = Object.entries(ARCHITECTURES).map(([name, cards]) => `${name} (${cards})`);
+  throw new MissingCompilerError(
+    `"${arch}" is not an architecture of this backend. These are: ${descriptions.join(', ')}.`,
+  );
 }
 
 /**
  * @param arch one of {@link ARCHITECTURES}
- * @param checkOnly true if only errors and warnings count: card code is not optimised, and host code beside it, which nvcc reads with it, gets
- * no object
+ * @param checkOnly true to find errors and warnings only: nvcc does not optimise card code, and makes no object of the host code in the same
+ * source
  */
 export function cardCompiler(arch: string, checkOnly = false): Compiler {
   const program = findNvcc();
   if (program === undefined) throw new MissingCompilerError(HOW_TO_GET_NVCC);
-  const version = says(program, ['--version']);
+  const version = outputOf(program, ['--version']);
   const release = /release (\d+)\.(\d+)/.exec(version);
   if (release === null) throw new MissingCompilerError(`${program} does not run: ${version || 'it prints nothing'}`);
   if (Number(release[1]) < OLDEST_CUDA) {
@@ -84,7 +86,7 @@ export function cardCompiler(arch: string, checkOnly = false): Compiler {
     version,
     compile: ['-x', 'cu', target, ...(checkOnly ? ['-cubin', '-Xcicc', '-O0', '-Xptxas', '-O0'] : []), ...common],
     compileHost: ['-x', 'c++', '-DPIE_CUDA', ...common],
-    without: () => [],
+    withoutRoot: () => [],
     link: [target, '-cudart', 'static', '-ldl', '-lpthread'],
     linkShared: [target, '-shared', '-cudart', 'static', '-ldl', '-lpthread'],
   };
@@ -105,14 +107,14 @@ export function emulationCompiler(
   env: NodeJS.ProcessEnv = process.env,
 ): Compiler {
   const capability = `-DPIE_CAPABILITY=${capabilityOf(arch)}`;
-  const named = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
-  for (const program of [...named, 'g++', 'clang++']) {
-    const version = says(program, ['--version']);
+  const namedCompilers = env.CXX === undefined || env.CXX === '' ? [] : [env.CXX];
+  for (const program of [...namedCompilers, 'g++', 'clang++']) {
+    const version = outputOf(program, ['--version']);
     if (version === '') continue;
     // If the sanitizer's library is installed, a misaligned address, which a card would refuse, ends the run.
     for (const checks of sanitize ? [SANITIZED] : [['-fsanitize=alignment', '-fno-sanitize-recover=all'], []]) {
       if (!builds(program, checks)) continue;
-      const mac = process.platform === 'darwin';
+      const isMac = process.platform === 'darwin';
       const warnings = ['-Wall', '-Wextra', '-Wno-unknown-pragmas', '-Wno-pass-failed'];
       const common = ['-x', 'c++', '-std=c++17', '-fPIC', '-pthread', capability, ...warnings];
       const compileHost = [...common, '-O1'];
@@ -123,9 +125,9 @@ export function emulationCompiler(
         compileHost: sanitize ? [...compileHost, ...checks] : compileHost,
         ...(!sanitize && { compileTest: [...common, '-Og'] }),
         precompiles: version.includes('Free Software Foundation'),
-        without: (root) => [`-ffile-prefix-map=${root}${path.sep}=`],
-        link: ['-pthread', ...(mac ? [] : ['-ldl']), ...checks],
-        linkShared: ['-shared', '-pthread', ...(mac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],
+        withoutRoot: (root) => [`-ffile-prefix-map=${root}${path.sep}=`],
+        link: ['-pthread', ...(isMac ? [] : ['-ldl']), ...checks],
+        linkShared: ['-shared', '-pthread', ...(isMac ? ['-undefined', 'dynamic_lookup'] : ['-ldl']), ...checks],
       };
     }
   }
@@ -137,7 +139,7 @@ export function emulationCompiler(
 const SANITIZED = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all', '-fno-omit-frame-pointer', '-g1'];
 
 /** A program's output when it succeeds; empty when it cannot run. */
-function says(program: string, args: readonly string[]): string {
+function outputOf(program: string, args: readonly string[]): string {
   const run = spawnSync(program, args, { encoding: 'utf8' });
   return run.status === 0 ? run.stdout : '';
 }

@@ -41,7 +41,7 @@ function project(folder: string, objects = path.join(folder, 'objects')) {
       includes: new Includes(),
       includeFolders: [headers],
       root: folder,
-      language: [],
+      keywordHeaders: [],
       jobs: 2,
       extra: [],
       strict: options.strict ?? false,
@@ -91,32 +91,32 @@ test('build: a header that many sources share is compiled once for them', async 
   const [header, common] = ['first.h', 'common.h'].map((name) => path.join(folder, name)) as [string, string];
   writeFileSync(common, '#pragma once\nint common();\n');
   writeFileSync(header, '#pragma once\n#include <vector>\n#include "common.h"\n');
-  const shares = Array.from({ length: 12 }, (_, i) => path.join(folder, `${i}.cc`));
-  for (const file of shares) writeFileSync(file, '#include "common.h"\nint answer() { return common(); }\n');
-  const apart = path.join(folder, 'apart.cc');
-  writeFileSync(apart, 'int answer() { return 42; }\n');
+  const sharingSources = Array.from({ length: 12 }, (_, i) => path.join(folder, `${i}.cc`));
+  for (const file of sharingSources) writeFileSync(file, '#include "common.h"\nint answer() { return common(); }\n');
+  const unrelatedSource = path.join(folder, 'apart.cc');
+  writeFileSync(unrelatedSource, 'int answer() { return 42; }\n');
   const objects = path.join(folder, 'objects');
-  const read = new Map<string, string>();
+  const outputBySource = new Map<string, string>();
   const compile = () =>
-    compileAll([...shares, apart], {
-      ...{ folder: objects, compiler, includes: new Includes(), includeFolders: [], root: folder, language: [] },
+    compileAll([...sharingSources, unrelatedSource], {
+      ...{ folder: objects, compiler, includes: new Includes(), includeFolders: [], root: folder, keywordHeaders: [] },
       ...{ shared: { header, with: common }, jobs: 2, strict: false, background: false },
-      // Names the headers that a compilation reads, compiled ones after an exclamation mark.
+      // -H prints the headers that a compilation reads, with an exclamation mark before precompiled ones.
       extra: ['-H'],
-      onCompiled: (source, _done, _of, output) => read.set(path.basename(source), output),
+      onCompiled: (source, _done, _of, output) => outputBySource.set(path.basename(source), output),
     });
   await compile();
-  const compiled = [...read].filter(([, output]) => /^! .*\.gch$/m.test(output)).map(([name]) => name);
-  assert.deepEqual(compiled.sort(), shares.map((file) => path.basename(file)).sort());
-  assert.equal(read.size, shares.length + 1);
+  const compiled = [...outputBySource].filter(([, output]) => /^! .*\.gch$/m.test(output)).map(([name]) => name);
+  assert.deepEqual(compiled.sort(), sharingSources.map((file) => path.basename(file)).sort());
+  assert.equal(outputBySource.size, sharingSources.length + 1);
   assert.deepEqual(
     readdirSync(objects).filter((name) => !name.endsWith('.o')),
     [],
   );
-  read.clear();
+  outputBySource.clear();
   writeFileSync(header, '#pragma once\n#include <string>\n#include "common.h"\n');
   await compile();
-  assert.deepEqual([...read.keys()].sort(), compiled);
+  assert.deepEqual([...outputBySource.keys()].sort(), compiled);
 });
 
 test('build: only tests without kernels of their own are compiled with the arguments for tests', async (t) => {
@@ -134,7 +134,7 @@ test('build: only tests without kernels of their own are compiled with the argum
       includes: new Includes(),
       includeFolders: [],
       root: folder,
-      language: [],
+      keywordHeaders: [],
     },
     ...{ jobs: 2, extra: [], strict: false, background: false, onCompiled: () => undefined },
     compiler: { ...compiler, compileTest: [...compiler.compileHost, '-DPLAIN'] },
@@ -152,7 +152,7 @@ test('build: the lock of a killed process does not block a build', async (t) => 
   const folder = scratch(t);
   const { compiled, compile } = project(folder);
   mkdirSync(path.join(folder, 'objects'));
-  // The process id is larger than any.
+  // The process id is above Linux's largest one.
   const holder = { pid: 4194305, host: os.hostname(), token: 'gone' };
   writeFileSync(path.join(folder, 'objects', `${path.basename(compiler.program)}.lock`), JSON.stringify(holder));
   await compile();

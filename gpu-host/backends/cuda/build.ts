@@ -53,7 +53,7 @@ async function main(): Promise<void> {
   const compiler = values.emulate ? emulationCompiler(values.sanitize, values.arch) : cardCompiler(values.arch);
   const release = /release [\d.]+/.exec(compiler.version)?.[0] ?? compiler.version.split('\n')[0];
   say(`Building with ${compiler.program} (${release})${values.emulate ? ', emulated' : ` for ${values.arch}`} …`);
-  const started = performance.now();
+  const startMs = performance.now();
   const out = values.out ?? (target === 'addon' && !values.emulate ? ADDON_FILE : undefined);
   const file = await build(target, {
     emulated: values.emulate,
@@ -67,6 +67,6 @@ async function main(): Promise<void> {
       if (warnings !== '') say(warnings);
     },
   });
-  say(`Made in ${((performance.now() - started) / 1000).toFixed(1)} s:`);
+  say(`Made in ${((performance.now() - startMs) / 1000).toFixed(1)} s:`);
   console.log(file);
 }

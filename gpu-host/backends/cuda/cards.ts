@@ -9,7 +9,7 @@ export type CardsAnswer =
   | { readonly kind: 'no-addon'; readonly file: string; readonly named: boolean; readonly why?: string }
   | { readonly kind: 'cards'; readonly emulated: boolean; readonly cards: readonly CudaDevice[] };
 
-function ask(): CardsAnswer {
+function findCards(): CardsAnswer {
   const named = Boolean(process.env.PIE_CUDA_ADDON);
   const file = resolve(process.env.PIE_CUDA_ADDON || ADDON_FILE);
   if (!existsSync(file)) return { kind: 'no-addon', file, named };
@@ -23,4 +23,4 @@ function ask(): CardsAnswer {
 }
 
 // Runs as a separate process: a driver may crash or hang the process that queries it.
-if (import.meta.main) process.stdout.write(`${JSON.stringify(ask())}\n`);
+if (import.meta.main) process.stdout.write(`${JSON.stringify(findCards())}\n`);

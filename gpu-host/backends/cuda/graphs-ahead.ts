@@ -5,7 +5,7 @@ import type { Backend, SequenceInput } from '../backend.ts';
 const SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
 /** Tokens wanted of a row: by greedy decoding, by samplers of up to 64 candidates, and by those without a limit. */
 const TOP_KS = [1, 64, 256];
-/** Each of the engine's two areas launches a step twice before it captures it. */
+/** Steps alternate between two areas of device memory. For each area, the engine launches a step twice directly, then captures its graph. */
 const STEPS = 6;
 const REPORT_INTERVAL_MS = 2000;
 

@@ -60,24 +60,24 @@ function spec(name: string, more: object, env: NodeJS.ProcessEnv): ChildSpec & {
 
 function supervise() {
   const events: SupervisorEvent[] = [];
-  const told = new EventTarget();
+  const eventTarget = new EventTarget();
   const supervisor = new Supervisor({
     logsDirectory: join(directory, 'logs'),
     report: (event) => {
       events.push(event);
-      told.dispatchEvent(new Event('event'));
+      eventTarget.dispatchEvent(new Event('event'));
     },
   });
-  const seen = async <K extends SupervisorEvent['kind']>(kind: K, count: number) => {
+  const nthEvent = async <K extends SupervisorEvent['kind']>(kind: K, count: number) => {
     for (;;) {
       const found = events.filter((event): event is Extract<SupervisorEvent, { kind: K }> => event.kind === kind)[
         count - 1
       ];
       if (found) return found;
-      await once(told, 'event');
+      await once(eventTarget, 'event');
     }
   };
-  return { supervisor, seen };
+  return { supervisor, seen: nthEvent };
 }
 
 test('a failing card ends the host, which reports why; calls fail with the cause, and the restarted host computes the same', async (context) => {
@@ -153,8 +153,8 @@ test('a hanging card does not keep the host from ending', async (context) => {
     const inferlet = connection.openInferlet({ id: 'patient', maxPages: 16, arrival: 1 });
     const story = generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40);
     const ended = assert.rejects(story);
-    // The host still answers while the step hangs. The step has started when no call has waited in many answers: a call on its way to the
-    // batcher does not wait yet.
+    // The host still answers while the step hangs. A call on its way to the batcher does not count as waiting yet, so only many answers in a
+    // row without a waiting call show that the step has started.
     for (let answers = 0; answers < 20; ) {
       const waiting = (await connection.stats()).models[0]?.waitingCalls ?? 0;
       answers = waiting > 0 ? 0 : answers + 1;
@@ -176,7 +176,7 @@ test('a hanging card ends the host after the deadline; the host and its calls re
   if (!emulated) return context.skip('only an emulated card hangs on demand');
   const { supervisor, seen } = supervise();
   const hold = join(directory, 'hung.hold');
-  // Longer than a busy machine stands still: the host also computes steps before it is ready.
+  // A deadline longer than a busy machine stands still: it also bounds the steps that the host computes before it is ready.
   const host = spec('hung', { stepDeadlineS: 5 }, { PIE_EMULATED_HOLD: hold });
   try {
     await supervisor.start([host]);

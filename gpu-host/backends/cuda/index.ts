@@ -96,8 +96,8 @@ const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 
 /**
- * Runs a model on an NVIDIA card. The card holds weights and pages. It takes plain floats: matrices in blocks are widened first.
- * Each step is a launch; the calling thread is free while the step runs.
+ * Runs a model on an NVIDIA card. The card holds weights and pages. The engine takes plain floats, so this function first widens quantised
+ * blocks. Each step is one call of the engine; the calling thread is free while the step runs.
  *
  * @throws CudaError when the addon was not built, there is no such card, or the model and its pages do not fit it.
  */
@@ -106,11 +106,11 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   if (addon.emulated && options.addon === undefined)
     process.emitWarning('the CUDA device is emulated on the CPU (PIE_CUDA_ADDON): this is for tests, and slow');
   const card = cardOf(addon, options.device ?? 0);
-  const wide = await widenBlocks(model);
+  const widenedModel = await widenBlocks(model);
   const images = await OnnxImageEncoder.open(model, options.threads);
   let backend: CudaBackend | undefined;
   try {
-    backend = new CudaBackend(model, options, addon, card, openEngine(addon, card, wide, options), images);
+    backend = new CudaBackend(model, options, addon, card, openEngine(addon, card, widenedModel, options), images);
     await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);
     return backend;
   } catch (error) {
@@ -257,23 +257,23 @@ class CudaBackend implements Backend {
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
-    const picks = this.#picks;
+    const previousPicks = this.#picks;
     this.#picks = 0;
     if (batch.length === 0) return [];
-    checkPicked(batch, picks);
+    checkPicked(batch, previousPicks);
     // The addon checks slots, tokens and numbers while it copies them.
     for (const sequence of batch) {
       checkSizes(this.config, sequence);
       CudaAdapter.of(sequence.adapter);
     }
-    const computed = batch.map((sequence) => this.#deviceRequest(sequence));
+    const deviceBatch = batch.map((sequence) => this.#deviceRequest(sequence));
     try {
-      const done = this.#submit(computed);
+      const pendingResults = this.#submit(deviceBatch);
       // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
-      if (computed.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
-      const buffer = await this.#deadline.of(done, 'a step');
-      const outputs = readResults(this.config, computed, buffer);
-      if (computed.every((each, i) => each === batch[i])) return outputs;
+      if (deviceBatch.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
+      const buffer = await this.#deadline.of(pendingResults, 'a step');
+      const outputs = readResults(this.config, deviceBatch, buffer);
+      if (deviceBatch.every((each, i) => each === batch[i])) return outputs;
       for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
       return outputs;
     } catch (caught) {
@@ -310,13 +310,13 @@ class CudaBackend implements Backend {
       if (needsWholeRows(this.config, topK))
         return await topOfWholeRows(this.#scoreInTime, this.config, states, { rows: count, topK });
       const k = Math.min(topK, this.config.vocabularySize);
-      const places = count * k;
+      const entryCount = count * k;
       const words =
         count > 0
           ? await this.#deadline.of(this.#engine.project(states, count, k), 'a projection')
           : new ArrayBuffer(0);
-      const tokens = new Uint32Array(words, 0, places);
-      return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * places, places) };
+      const tokens = new Uint32Array(words, 0, entryCount);
+      return { topK: k, tokens, logProbabilities: new Float32Array(words, 4 * entryCount, entryCount) };
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -324,19 +324,22 @@ class CudaBackend implements Backend {
 
   async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
     checkScore(this.config, states, count, tokens);
-    const first = new Int32Array(count + 1);
+    const listStarts = new Int32Array(count + 1);
     tokens.forEach((list, row) => {
-      first[row + 1] = first[row] + list.length;
+      listStarts[row + 1] = listStarts[row] + list.length;
     });
-    const all = new Uint32Array(first[count]);
+    const flatTokens = new Uint32Array(listStarts[count]);
     tokens.forEach((list, row) => {
-      all.set(list, first[row]);
+      flatTokens.set(list, listStarts[row]);
     });
     try {
-      const words = count > 0 ? await this.#scoreInTime(states, count, all, first) : new ArrayBuffer(0);
-      const scores = new Float32Array(words, 0, all.length);
-      const entropies = new Float32Array(words, 4 * all.length, count);
-      return { logProbabilities: tokens.map((_, row) => scores.subarray(first[row], first[row + 1])), entropies };
+      const words = count > 0 ? await this.#scoreInTime(states, count, flatTokens, listStarts) : new ArrayBuffer(0);
+      const scores = new Float32Array(words, 0, flatTokens.length);
+      const entropies = new Float32Array(words, 4 * flatTokens.length, count);
+      return {
+        logProbabilities: tokens.map((_, row) => scores.subarray(listStarts[row], listStarts[row + 1])),
+        entropies,
+      };
     } catch (caught) {
       throw this.#failure(caught);
     }
@@ -393,7 +396,7 @@ class CudaBackend implements Backend {
     await this.images?.release();
   }
 
-  /** The request for the device: asks for states instead if the caller wants more top tokens than the device can find. */
+  /** The sequence as the device computes it: with states as output if the caller wants more top tokens than the device can find. */
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;
@@ -402,11 +405,11 @@ class CudaBackend implements Backend {
     return { ...sequence, output: { kind: 'states', rows: output.rows } };
   }
 
-  async #withWholeRows({ output: asked }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
-    if (asked.kind !== 'top' || output.kind !== 'states') return output;
+  async #withWholeRows({ output: requestedOutput }: SequenceInput, output: SequenceOutput): Promise<SequenceOutput> {
+    if (requestedOutput.kind !== 'top' || output.kind !== 'states') return output;
     const { states, ...rest } = output;
-    const top = await topOfWholeRows(this.#scoreInTime, this.config, states, asked);
-    return { ...rest, ...top, kind: 'top', ...(asked.states ? { states } : {}) };
+    const top = await topOfWholeRows(this.#scoreInTime, this.config, states, requestedOutput);
+    return { ...rest, ...top, kind: 'top', ...(requestedOutput.states ? { states } : {}) };
   }
 
   #guarded<R>(work: () => R): R {

@@ -38,7 +38,7 @@ test('native: the emulation refuses a fault that it cannot read', async () => {
   }
 });
 
-/** Cards without chained launches: with less shared memory, and without an instruction for float8, too. */
+/** Cards without chained launches and with less shared memory than sm_90; sm_80 also lacks an instruction for float8. */
 for (const arch of ['sm_89', 'sm_80']) {
   const skip = !process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all';
   test(`native: kernels and engine, on the CPU as on a card of ${arch}`, { skip }, async (t) => {
@@ -55,7 +55,7 @@ for (const arch of Object.keys(ARCHITECTURES)) {
 
 async function runAll(t: TestContext, program: string): Promise<void> {
   const runs = await Promise.all(Array.from({ length: PARTS }, (_, part) => runPart(program, part)));
-  for (const run of runs) await tell(t, run);
+  for (const run of runs) await reportCases(t, run);
 }
 
 const runPart = (program: string, part: number): Promise<Run> =>
@@ -73,25 +73,27 @@ function runProgram(program: string, args: readonly string[], env: NodeJS.Proces
 }
 
 /** Reports each case that a program ran as a test. */
-async function tell(t: TestContext, { stdout, stderr, end }: Run): Promise<void> {
+async function reportCases(t: TestContext, { stdout, stderr, end }: Run): Promise<void> {
   let cases = 0;
-  let begun: string | undefined;
+  let runningCase: string | undefined;
   let notes: string[] = [];
   for (const line of stdout.split('\n')) {
     const result = /^(ok|not ok) \d+ - (.*?)(?: # SKIP (.*?))?(?: \(\d+ ms\))?$/.exec(line);
-    if (line.startsWith('# begins: ')) begun = line.slice('# begins: '.length);
+    if (line.startsWith('# begins: ')) runningCase = line.slice('# begins: '.length);
     else if (result === null) notes.push(line);
     else {
       const [, verdict, name = '', skip] = result;
       const failures = notes.join('\n');
       await t.test(name, { skip: skip ?? false }, () => assert.equal(verdict, 'ok', failures));
       cases++;
-      begun = undefined;
+      runningCase = undefined;
       notes = [];
     }
   }
-  if (begun !== undefined) {
-    await t.test(begun, () => assert.fail(`the program ended in this case (${end})\n${notes.join('\n')}\n${stderr}`));
+  if (runningCase !== undefined) {
+    await t.test(runningCase, () =>
+      assert.fail(`the program ended in this case (${end})\n${notes.join('\n')}\n${stderr}`),
+    );
   } else if (end !== null && !/^not ok/m.test(stdout)) {
     assert.fail(`the program ended: ${end}\n${stderr}`);
   }

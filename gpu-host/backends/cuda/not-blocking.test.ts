@@ -82,8 +82,8 @@ test('while the card stands still, no call but those of unpinned pages blocks th
       timeout: TIME_LIMIT_MS,
       killSignal: 'SIGKILL',
     });
-    const [said, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
-    assert.deepEqual([code, said], [0, 'turns 200 ended 0 false false\nsame true\nread 0\npages 0\nclosed 5\n']);
+    const [stdout, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
+    assert.deepEqual([code, stdout], [0, 'turns 200 ended 0 false false\nsame true\nread 0\npages 0\nclosed 5\n']);
   } finally {
     await rm(directory, { recursive: true, force: true });
   }

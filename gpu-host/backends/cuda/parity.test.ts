@@ -43,7 +43,7 @@ const TOLERANCE = 1e-4;
  * kernels round. Both errors come from equally many rounded numbers, added up in different orders, so one is not twice the other.
  */
 const TIMES_BF16_COST = 1.5;
-/** Bounds of the root mean square error: `together` of all scenarios, against the reference that rounds; `alone` of one output, against the exact. */
+/** Bounds of the root mean square error: `together` over all scenarios, to the rounding reference; `alone` of one output, to the exact reference. */
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
 /**
  * The bound `together` for keys and values in 8 bits, from a reference that rounds them too: a difference in the last bit of bf16 may
@@ -77,7 +77,7 @@ describe('cuda against reference', () => {
   after(async () => {
     for (const directory of directories) await rm(directory, { recursive: true, force: true });
   });
-  /** A model whose weights are the same numbers in bf16. */
+  /** A model whose weights are exact in bf16. */
   const make = async (shape: string, seed: number): Promise<LoadedModel> => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-cuda-parity-'));
     directories.push(directory);
@@ -137,35 +137,38 @@ describe('cuda against reference', () => {
       test(`${precision}${kv ? `, keys and values ${kv}` : ''}, ${shape}: every handler over ${masks}`, async (context) => {
         const model = await make(shape, 25);
         const cuda = await createTestCudaBackend(model, { ...MASK_POOL, precision, ...(kv && { kv }) });
-        const same = precision === 'bf16' ? model : narrowWeightsModel(model, precision);
+        const referenceModel = precision === 'bf16' ? model : narrowWeightsModel(model, precision);
         const errors = new Errors();
         const costs = new Errors();
-        const apart = new Errors();
+        const errorsToRounded = new Errors();
         try {
-          const expected = await (same === model ? exactOf(shape, model) : valuesOf(same, {}, kinds));
-          const rounded = await valuesOf(same, { roundedTo: 'bf16', ...(kv && { roundedKv: kv }) }, kinds);
+          const expected = await (referenceModel === model
+            ? exactOf(shape, model)
+            : valuesOf(referenceModel, {}, kinds));
+          const rounded = await valuesOf(referenceModel, { roundedTo: 'bf16', ...(kv && { roundedKv: kv }) }, kinds);
           for (const [i, scenarioOf] of kinds.entries()) {
             const actual = await handlerValues(cuda, scenarioOf(model.config, new Random(31)), 32);
             errors.add(actual, expected[i]!);
             costs.add(rounded[i]!, expected[i]!);
-            apart.add(actual, rounded[i]!);
+            errorsToRounded.add(actual, rounded[i]!);
           }
         } finally {
           await cuda.dispose();
         }
-        const said: string[] = [];
+        const errorTexts: string[] = [];
         for (const handler of HANDLERS) {
           const [error, cost] = [errors.of(handler), costs.of(handler)];
-          said.push(
-            `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${apart.of(handler).toExponential(1)}`,
+          errorTexts.push(
+            `${handler} ${error.toExponential(1)} (${(error / cost).toFixed(2)}), ${errorsToRounded.of(handler).toExponential(1)}`,
           );
           assert.ok(error <= TIMES_BF16_COST * cost, `${handler}: ${error}, while the rounding of bf16 costs ${cost}`);
           // Entropies are near zero where a model is certain, so a relative error means nothing.
           const together = kv ? FP8_TOGETHER : BF16.together;
-          if (handler !== 'entropy') assert.ok(apart.of(handler) <= together, `${handler}: ${apart.of(handler)}`);
+          if (handler !== 'entropy')
+            assert.ok(errorsToRounded.of(handler) <= together, `${handler}: ${errorsToRounded.of(handler)}`);
         }
         context.diagnostic(
-          `error (as a multiple of the cost of bf16), error against the rounding reference: ${said.join('; ')}`,
+          `error (as a multiple of the cost of bf16), error against the rounding reference: ${errorTexts.join('; ')}`,
         );
       });
     }
@@ -198,7 +201,7 @@ describe('cuda against reference', () => {
 
 type Values = Record<HandlerName, Float32Array>;
 
-/** The numbers of one reference backend for kinds of masks, in their order. */
+/** Runs a reference backend over `kinds` of masks, and returns its numbers in that order. */
 async function valuesOf(
   model: LoadedModel,
   rounding: Pick<ReferenceOptions, 'roundedTo' | 'roundedKv'>,

@@ -6,7 +6,7 @@ import { SlotTables } from './slot-tables.ts';
 const SLOTS = 8192;
 const FREE = 0xffff_ffff;
 
-/** A sequence with its list so far. */
+/** A live sequence: the slots of its context so far. */
 interface Live {
   list: number[];
 }
@@ -19,7 +19,7 @@ const change = fc.record({
   rows: fc.integer({ min: 1, max: 40 }),
 });
 
-/** The device's words: those that a batch brings, applied as `kernels/rows.cu` does. */
+/** The words of all tables on the device. `bring` writes the slots of a batch there, as `kernels/rows.cu` does. */
 class Device {
   readonly words = new Uint32Array(SLOTS).fill(FREE);
   brought = 0;
@@ -52,7 +52,7 @@ test('after random schedules, every table is the list built from scratch', () =>
         else if (kind === 'move' && chosen) chosen.list[length % chosen.list.length] = take(1)[0] ?? 0;
         else if (kind === 'end' && chosen) unused.push(...(live.splice(at, 1)[0]?.list ?? []));
         tables.begin();
-        const taken: [number, number][] = [];
+        const placedRanges: [number, number][] = [];
         for (const [i, sequence] of live.entries()) {
           // Some sequences wait.
           if ((which + i) % 5 === 0) continue;
@@ -67,9 +67,9 @@ test('after random schedules, every table is the list built from scratch', () =>
             const { table, known } = place;
             assert.ok(known <= context.length, 'only slots of the context are known');
             device.bring(list, table, known);
-            for (const [from, end] of taken)
+            for (const [from, end] of placedRanges)
               assert.ok(end <= table || table + list.length <= from, 'tables of one batch are apart');
-            taken.push([table, table + list.length]);
+            placedRanges.push([table, table + list.length]);
             assert.deepEqual([...device.words.subarray(table, table + list.length)], list);
             placed++;
           } else device.brought += list.length;
@@ -103,7 +103,7 @@ test('a continued sequence brings only its new slots, until it outgrows its tabl
     brought += context.length + 1 - place.known;
     context = Uint32Array.from([...context, 1000 + step]);
   }
-  // All of it at first and at 1,025 slots, else one each.
+  // The whole list at the first step and at 1,025 slots; one slot at every other step.
   assert.equal(brought, 1001 + 1025 + 98);
 });
 
@@ -146,10 +146,10 @@ test('two sequences of a batch never have one table', () => {
   const tables = new SlotTables(8192);
   tables.begin();
   assert.deepEqual(tables.place(listOf(0, 1000), 1, Uint32Array.of(1000)), { table: 0, known: 0 });
-  // This one reads what the first writes.
+  // The second sequence reads what the first writes.
   assert.deepEqual(tables.place(listOf(0, 1001), 1, Uint32Array.of(2000)), { table: 1024, known: 0 });
   tables.begin();
-  // Two that only read the same list.
+  // Two sequences that only read the same list.
   assert.deepEqual(tables.place(listOf(0, 1001), 1, NONE), { table: 0, known: 1001 });
   assert.equal(tables.place(listOf(0, 1001), 1, NONE), undefined);
 });

@@ -12,36 +12,36 @@ interface Table {
   /** Length of the list: the context of its last batch, and the slots that the batch wrote. */
   length: number;
   /** The last slot of the list. A sequence that goes on has it at the end of its context. */
-  end: number;
+  lastSlot: number;
   /** Number of the last batch that used the table. */
-  used: number;
+  lastBatch: number;
 }
 
 /** A shorter context goes with its step: copying it costs less than finding its table. */
-const LEAST_SLOTS = 128;
-const LEAST_SIZE = 256;
+const MIN_CONTEXT_SLOTS = 128;
+const MIN_TABLE_SLOTS = 256;
 /** Batches for which an unused table stays although others want room: sequences that take turns must not evict each other. */
 const KEPT_BATCHES = 32;
 
 /**
  * Slot lists that the device keeps between steps, so that a step brings only the slots that changed (`native/engine/engine.h`,
  * `Sequence::table`). A copy of the device's words proves how much of a list is there: a list is found by its last slot and then compared
- * word by word, so that no caller needs to tell when a page moved. Takes memory only for that copy. Pure.
+ * word by word, so that no caller needs to report a moved page. Takes memory only for that copy, and calls no device.
  */
 export class SlotTables {
   readonly #words: Uint32Array;
   readonly #bytes: Buffer;
-  readonly #room: Room;
+  readonly #room: BlockAllocator;
   /** Least recently used first. */
   readonly #tables = new Set<Table>();
-  readonly #byEnd = new Map<number, Table>();
+  readonly #byLastSlot = new Map<number, Table>();
   #batch = 0;
 
   /** @param slots number of the device's table words */
   constructor(slots: number) {
     this.#words = new Uint32Array(slots);
     this.#bytes = Buffer.from(this.#words.buffer);
-    this.#room = new Room(slots);
+    this.#room = new BlockAllocator(slots);
   }
 
   /** Number of lists that have a table. */
@@ -60,9 +60,9 @@ export class SlotTables {
    * @param writes slots of the inputs, or none when their keys live for the step only
    */
   place(context: Uint32Array, inputs: number, writes: Uint32Array): TablePlace | undefined {
-    if (context.length < LEAST_SLOTS) return undefined;
-    let table = this.#byEnd.get(context[context.length - 1] as number);
-    if (table?.used === this.#batch) table = undefined;
+    if (context.length < MIN_CONTEXT_SLOTS) return undefined;
+    let table = this.#byLastSlot.get(context[context.length - 1] as number);
+    if (table?.lastBatch === this.#batch) table = undefined;
     const needed = context.length + inputs;
     if (table && table.size < needed) {
       this.#drop(table);
@@ -91,21 +91,21 @@ export class SlotTables {
       this.#bytes.compare(bytes, 4 * from, 4 * end, 4 * (start + from), 4 * (start + end)) === 0;
     let end = Math.min(length, context.length);
     if (isEqual(0, end)) return end;
-    let same = 0;
-    while (end - same > 1) {
-      const middle = (same + end) >>> 1;
-      if (isEqual(same, middle)) same = middle;
+    let equalLength = 0;
+    while (end - equalLength > 1) {
+      const middle = (equalLength + end) >>> 1;
+      if (isEqual(equalLength, middle)) equalLength = middle;
       else end = middle;
     }
-    return same;
+    return equalLength;
   }
 
   #use(table: Table, length: number): void {
-    if (this.#byEnd.get(table.end) === table) this.#byEnd.delete(table.end);
+    if (this.#byLastSlot.get(table.lastSlot) === table) this.#byLastSlot.delete(table.lastSlot);
     table.length = length;
-    table.end = this.#words[table.start + length - 1] as number;
-    table.used = this.#batch;
-    this.#byEnd.set(table.end, table);
+    table.lastSlot = this.#words[table.start + length - 1] as number;
+    table.lastBatch = this.#batch;
+    this.#byLastSlot.set(table.lastSlot, table);
     this.#tables.delete(table);
     this.#tables.add(table);
   }
@@ -116,42 +116,42 @@ export class SlotTables {
     if (!this.#room.fits(size)) return undefined;
     let start = this.#room.take(size);
     for (const oldest of this.#tables) {
-      if (start !== undefined || oldest.used + KEPT_BATCHES >= this.#batch) break;
+      if (start !== undefined || oldest.lastBatch + KEPT_BATCHES >= this.#batch) break;
       this.#drop(oldest);
       start = this.#room.take(size);
     }
-    return start === undefined ? undefined : { start, size, length: 0, end: -1, used: 0 };
+    return start === undefined ? undefined : { start, size, length: 0, lastSlot: -1, lastBatch: 0 };
   }
 
   #drop(table: Table): void {
     this.#tables.delete(table);
-    if (this.#byEnd.get(table.end) === table) this.#byEnd.delete(table.end);
+    if (this.#byLastSlot.get(table.lastSlot) === table) this.#byLastSlot.delete(table.lastSlot);
     this.#room.give(table.start, table.size);
   }
 }
 
 /** Blocks of powers of two within a range: a buddy allocator (Knowlton, 1965). */
-class Room {
+class BlockAllocator {
   /** Starts of free blocks, by size. */
   readonly #free = new Map<number, Set<number>>();
-  readonly #most: number;
+  readonly #largestBlock: number;
 
   constructor(length: number) {
     let start = 0;
-    let most = 0;
-    for (let size = 2 ** 31; size >= LEAST_SIZE; size /= 2) {
+    let largestBlock = 0;
+    for (let size = 2 ** 31; size >= MIN_TABLE_SLOTS; size /= 2) {
       this.#free.set(size, new Set());
       if (start + size > length) continue;
       this.#free.get(size)?.add(start);
-      most ||= size;
+      largestBlock ||= size;
       start += size;
     }
-    this.#most = most;
+    this.#largestBlock = largestBlock;
   }
 
-  /** True when an empty room has such a block. */
+  /** True when an empty allocator has a block of this size. */
   fits(size: number): boolean {
-    return size <= this.#most;
+    return size <= this.#largestBlock;
   }
 
   take(size: number): number | undefined {
@@ -176,5 +176,5 @@ class Room {
 }
 
 function sizeFor(needed: number): number {
-  return Math.max(LEAST_SIZE, 2 ** Math.ceil(Math.log2(needed)));
+  return Math.max(MIN_TABLE_SLOTS, 2 ** Math.ceil(Math.log2(needed)));
 }

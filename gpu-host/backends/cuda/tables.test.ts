@@ -12,7 +12,7 @@ import { Random, run, sequence } from '../testing/scenario.ts';
 
 const PAGE_SIZE = 16;
 const SLOTS = 64 * PAGE_SIZE;
-/** Above the length from which a context has a table. */
+/** The shortest context of these tests: long enough to have a table. */
 const LEAST_CONTEXT = 130;
 
 describe('slot tables of a CUDA backend', () => {
@@ -30,7 +30,7 @@ describe('slot tables of a CUDA backend', () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  /** The same sequence as one that brings its whole list, because it has a mask. Leaves the keys in the pool as they are. */
+  /** The same sequence with an explicit causal mask, for which it brings its whole list. It writes no keys to the pool. */
   const whole = (causal: SequenceInput): SequenceInput => {
     const { positions, context } = causal;
     const keys = context.length + positions.length;
@@ -52,8 +52,9 @@ describe('slot tables of a CUDA backend', () => {
       if (random.next() < 0.1) live = live.filter((_, i) => i !== round % live.length);
       const [first, last] = [live[0], live.at(-1)];
       // A fork shares a context, and then both write slots of their own.
-      if (first && random.next() < 0.15) live.push({ ...start(), slots: forked(first, random), filled: first.filled });
-      // A page of the context moves.
+      if (first && random.next() < 0.15)
+        live.push({ ...start(), slots: forkedSlots(first, random), filled: first.filled });
+      // A slot of the context changes.
       if (last && random.next() < 0.15) last.slots[random.below(last.filled)] = random.below(SLOTS);
       const batch: SequenceInput[] = [];
       const written = new Set<number>();
@@ -89,7 +90,7 @@ describe('slot tables of a CUDA backend', () => {
   });
 });
 
-function forked({ slots, filled }: { slots: Uint32Array; filled: number }, random: Random): Uint32Array {
+function forkedSlots({ slots, filled }: { slots: Uint32Array; filled: number }, random: Random): Uint32Array {
   const own = random.permutation(SLOTS);
   own.set(slots.subarray(0, filled));
   return own;

@@ -4,19 +4,19 @@ const STOOD_STILL_MS = 1000;
 /** Bounds the waits for a card. */
 export class Deadline {
   readonly #ms: number;
-  readonly #missed: (text: string) => void;
+  readonly #onMissed: (text: string) => void;
 
-  /** @param missed called with a text about work that is not done after `ms` milliseconds */
-  constructor(ms: number, missed: (text: string) => void) {
+  /** @param onMissed called with a text about work that is not done after `ms` milliseconds */
+  constructor(ms: number, onMissed: (text: string) => void) {
     this.#ms = ms;
-    this.#missed = missed;
+    this.#onMissed = onMissed;
   }
 
-  /** Settles as `work` does. @param what names the work in the text of `missed` */
+  /** Settles as `work` does. @param what names the work in the text for `onMissed` */
   async of<R>(work: Promise<R>, what: string): Promise<R> {
     let isPending = true;
     const fail = () => {
-      if (isPending) this.#missed(`${what} has not ended for ${this.#ms / 1000} s: the card hangs`);
+      if (isPending) this.#onMissed(`${what} has not ended for ${this.#ms / 1000} s: the card hangs`);
     };
     let timer: NodeJS.Timeout | undefined;
     const watch = () => {

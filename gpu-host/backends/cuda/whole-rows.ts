@@ -26,21 +26,23 @@ export async function topOfWholeRows(
   const topK = Math.min(request.topK, vocabularySize);
   const tokens = new Uint32Array(rows * topK);
   const logProbabilities = new Float32Array(rows * topK).fill(Number.NEGATIVE_INFINITY);
-  const all = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
-  const lists = Int32Array.of(0, vocabularySize);
+  const vocabulary = Uint32Array.from({ length: vocabularySize }, (_, token) => token);
+  const listStarts = Int32Array.of(0, vocabularySize);
   const words = allowedWords(config);
   for (let row = 0; row < rows; row++) {
     const state = states.subarray(row * hiddenSize, (row + 1) * hiddenSize);
-    const scores = new Float32Array(await score(state, 1, all, lists), 0, vocabularySize);
+    const scores = new Float32Array(await score(state, 1, vocabulary, listStarts), 0, vocabularySize);
     const mask = allowed?.subarray(row * words, (row + 1) * words);
-    const candidates = mask ? all.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1) : all;
-    const share = mask ? logSum(scores, candidates) : 0;
-    const best = candidates
+    const candidates = mask
+      ? vocabulary.filter((token) => (((mask[token >> 5] as number) >> (token & 31)) & 1) === 1)
+      : vocabulary;
+    const logShare = mask ? logSum(scores, candidates) : 0;
+    const topIds = candidates
       .toSorted((a, b) => (scores[b] as number) - (scores[a] as number) || a - b)
       .subarray(0, topK);
-    tokens.set(best, row * topK);
+    tokens.set(topIds, row * topK);
     logProbabilities.set(
-      Float32Array.from(best, (token) => (scores[token] as number) - share),
+      Float32Array.from(topIds, (token) => (scores[token] as number) - logShare),
       row * topK,
     );
   }
@@ -50,9 +52,9 @@ export async function topOfWholeRows(
 
 /** The logarithm of the probability of all candidates together. */
 function logSum(scores: Float32Array, candidates: Uint32Array): number {
-  let most = Number.NEGATIVE_INFINITY;
-  for (const token of candidates) most = Math.max(most, scores[token] as number);
+  let largest = Number.NEGATIVE_INFINITY;
+  for (const token of candidates) largest = Math.max(largest, scores[token] as number);
   let sum = 0;
-  for (const token of candidates) sum += Math.exp((scores[token] as number) - most);
-  return most + Math.log(sum);
+  for (const token of candidates) sum += Math.exp((scores[token] as number) - largest);
+  return largest + Math.log(sum);
 }

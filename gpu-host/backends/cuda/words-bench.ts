@@ -1,6 +1,6 @@
 /**
- * Measures the words of decode steps on the GPU host's thread, without the addon: `node gpu-host/backends/cuda/words-bench.ts
- * [--sequences 32] [--context 32768] [--steps 200]`. Compares slot tables with whole lists: bytes of words and time a step, medians.
+ * Measures how long `BatchWords` takes to encode decode steps, without the addon: `node gpu-host/backends/cuda/words-bench.ts
+ * [--sequences 32] [--context 32768] [--steps 200]`. Compares slot tables with whole lists: bytes of the last step, median time of a step.
  */
 import { parseArgs } from 'node:util';
 import type { SequenceInput } from '../backend.ts';

@@ -57,8 +57,8 @@ export class OnnxAdapter implements DeviceAdapter {
 }
 
 /**
- * Stacks the matrices of projections that are multiplied as one into one pair: each `A` below the previous one, and each `B`, transposed,
- * in the columns of its own projection. The zeros beside each `B` cost less than one multiplication per projection.
+ * One pair of matrices for the projections that the graph multiplies as one: each `A` below the previous `A`, and each `B`, transposed, in
+ * the columns of its own projection. The zeros beside each `B` cost less than one multiplication per projection.
  */
 class Stack {
   readonly rank: number;

@@ -16,8 +16,8 @@ import { separateRows } from './rows.ts';
 const COSTS: RunCosts = {
   perRun: 2000,
   perToken: 50,
-  perRow: 1,
-  perPackedRow: 0.3,
+  perColumn: 1,
+  perPackedColumn: 0.3,
   perScore: 0.02,
   perSegmentRun: 0,
   perSegment: 0,

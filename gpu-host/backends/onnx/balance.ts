@@ -3,8 +3,8 @@ import { type RowShape, type RunCosts, rowCost } from './packing.ts';
 import { jointRow, type Row } from './rows.ts';
 
 /** Numbers of sequences per row to try. The more sequences share a row, the more scores the mask hides. */
-const DEALS = [2, 4, 8];
-/** Rows are not dealt anew when padding is below this share of a batch's cost. */
+const SEQUENCES_PER_ROW = [2, 4, 8];
+/** Minimum share of padding in a batch's cost: below this share, the sequences keep their rows. */
 const MIN_PADDING = 0.03;
 
 /** True when a row may be dealt anew: it holds one sequence that sees all of its context and every earlier input. */
@@ -26,7 +26,7 @@ export function isWorthDealing(rows: readonly RowShape[], cost: number, costs: R
 export function dealtRows(batch: readonly SequenceInput[], rows: readonly Row[], costs: RunCosts): Row[][] {
   const cost = new Map(rows.map((row) => [row, rowCost(row, costs)]));
   const byCost = rows.toSorted((a, b) => (cost.get(b) ?? 0) - (cost.get(a) ?? 0));
-  return DEALS.filter((perRow) => perRow <= rows.length).map((perRow) =>
+  return SEQUENCES_PER_ROW.filter((perRow) => perRow <= rows.length).map((perRow) =>
     deal(byCost, Math.ceil(rows.length / perRow)).map((hand) => {
       if (hand.length === 1) return hand[0];
       return jointRow(

@@ -59,7 +59,7 @@ function fillCausal(
   }
 }
 
-/** Any mask of a member. Its context columns lie anywhere in the row (`links`); a member without links has the row alone. */
+/** Any mask of a member. Its context columns lie anywhere in the row (`links`); a member without `links` is alone in its row. */
 function fillAny(
   bias: Float32Array,
   memberStart: number,

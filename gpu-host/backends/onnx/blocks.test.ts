@@ -16,7 +16,7 @@ import { BLOCK_SIZE, type WeightBits } from './weights.ts';
 const POOL = { pageSize: 16, pageCount: 8 };
 const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySize: 96 };
 const FILE_BLOCK = 32;
-/** As in `../parity.test.ts`: the two sides may round an input to different levels, in few scenarios. */
+/** Bounds the median error, as in `../parity.test.ts`: in few scenarios, the two sides round an input to different levels. */
 const TOLERANCE = 1e-4;
 const SCENARIOS = 5;
 
@@ -68,7 +68,7 @@ describe('matrices that the model file keeps in blocks', () => {
       context.diagnostic(`relative error ${found.error.toExponential(1)}`);
       assert.ok(found.error < TOLERANCE, `${found.error}`);
       assert.deepEqual([found.precision, `int${found.weightBits}`], [precision, precision]);
-      // The oracle shares no rounding with blocks of another size.
+      // An oracle that rounds its inputs in blocks of another size must not agree.
       assert.ok((await errorOf(model, 32, { model, roundedBlock: BLOCK_SIZE })).error > TOLERANCE);
       assert.deepEqual(await readdir(join(directory, 'cache')).catch(() => []), []);
     });

@@ -19,7 +19,7 @@ export function buildEncoder({ config, tensors }: LoadedEncoder): Uint8Array {
   const nodes = new EncoderNodes(graph, new WeightNodes(graph, { tensors }, new Map()), config);
   const { head, hiddenSize } = config;
   const rows = config.family === 'modernbert' ? modernStates(graph, nodes, config) : bertStates(graph, nodes, config);
-  const results = head.kind === 'reranker' ? scored(graph, nodes, rows, config) : nodes.vector(rows, head);
+  const results = head.kind === 'reranker' ? rerankerScores(graph, nodes, rows, config) : nodes.vector(rows, head);
   graph.node('Identity', [results], 'results');
   graph.output('results', ElementType.float32, ['B', head.kind === 'reranker' ? 1 : hiddenSize]);
   return graph.encode();
@@ -33,8 +33,8 @@ function bertStates(graph: GraphBuilder, nodes: EncoderNodes, config: Bert): str
   const table = (name: string) => nodes.weight(`embeddings.${name}.weight`);
   const words = graph.node('Gather', [table('word_embeddings'), 'tokens'], 'words', { axis: 0 });
   const types = graph.node('Gather', [table('token_type_embeddings'), 'types'], 'segments', { axis: 0 });
-  const places = graph.node('Add', [nodes.places, graph.integer32(firstPosition)], 'position-rows');
-  const positions = graph.node('Gather', [table('position_embeddings'), places], 'positions', { axis: 0 });
+  const positionRows = graph.node('Add', [nodes.tokenIndices, graph.integer32(firstPosition)], 'position-rows');
+  const positions = graph.node('Gather', [table('position_embeddings'), positionRows], 'positions', { axis: 0 });
   const sum = graph.node('Add', [graph.node('Add', [words, types], 'words-segments'), positions], 'embedded');
   let rows = nodes.norm('embeddings.LayerNorm', sum);
   for (let layer = 0; layer < config.layers; layer++) {
@@ -46,17 +46,17 @@ function bertStates(graph: GraphBuilder, nodes: EncoderNodes, config: Bert): str
     const states = nodes.attend(`${attention}:states`, parts, nodes.mask);
     const output = nodes.linear(`${attention}.output.dense`, states, hiddenSize, hiddenSize);
     const attended = graph.node('Add', [rows, output], `${name}:attended`);
-    const between = nodes.norm(`${attention}.output.LayerNorm`, attended);
-    const inner = nodes.linear(`${name}.intermediate.dense`, between, intermediateSize, hiddenSize);
+    const attendedNormed = nodes.norm(`${attention}.output.LayerNorm`, attended);
+    const inner = nodes.linear(`${name}.intermediate.dense`, attendedNormed, intermediateSize, hiddenSize);
     const active = nodes.activated(inner, activation);
     const outer = nodes.linear(`${name}.output.dense`, active, hiddenSize, intermediateSize);
-    rows = nodes.norm(`${name}.output.LayerNorm`, graph.node('Add', [between, outer], `${name}:added`));
+    rows = nodes.norm(`${name}.output.LayerNorm`, graph.node('Add', [attendedNormed, outer], `${name}:added`));
   }
   return rows;
 }
 
 /** [B, 1]: the logit of the reranker's only label. */
-function scored(graph: GraphBuilder, nodes: EncoderNodes, rows: string, config: EncoderConfig): string {
+function rerankerScores(graph: GraphBuilder, nodes: EncoderNodes, rows: string, config: EncoderConfig): string {
   if (config.family === 'modernbert') return modernScore(nodes, nodes.pooled(rows, config.scorePooling), config);
   const { family, hiddenSize } = config;
   const { dense, score } = headNames(family);
@@ -64,10 +64,10 @@ function scored(graph: GraphBuilder, nodes: EncoderNodes, rows: string, config: 
   return nodes.linear(score, graph.node('Tanh', [inner], 'head-activated'), 1, hiddenSize);
 }
 
-/** The parts that the encoders have in common. */
+/** Graph nodes that the BERT and ModernBERT encoders share. */
 export class EncoderNodes {
-  /** int32 [T]: 0, 1, … */
-  readonly places: string;
+  /** int32 [T]: the index of each token in its input: 0, 1, … */
+  readonly tokenIndices: string;
   /** boolean [B, 1, T, T]: the keys that each token may see. */
   readonly mask: string;
   readonly #graph: GraphBuilder;
@@ -88,8 +88,8 @@ export class EncoderNodes {
       string,
       string,
     ];
-    this.places = graph.node('Range', [zero, end, one], 'places');
-    this.#isToken = graph.node('Less', [this.places, 'lengths'], 'is-token');
+    this.tokenIndices = graph.node('Range', [zero, end, one], 'places');
+    this.#isToken = graph.node('Less', [this.tokenIndices, 'lengths'], 'is-token');
     const count = graph.node('Shape', ['tokens'], 'count', { start: 0, end: 1 });
     const shape = graph.node('Concat', [count, graph.integers([1]), width, width], 'mask-shape', { axis: 0 });
     const keys = graph.node('Unsqueeze', [this.#isToken, graph.integers([1, 2])], 'visible-keys');
@@ -125,8 +125,8 @@ export class EncoderNodes {
 
   #mean(rows: string): string {
     const graph = this.#graph;
-    const counted = graph.node('Cast', [this.#isToken], 'counted', { to: ElementType.float32 });
-    const weights = graph.node('Unsqueeze', [counted, graph.integers([2])], 'counted-rows');
+    const tokenWeights = graph.node('Cast', [this.#isToken], 'counted', { to: ElementType.float32 });
+    const weights = graph.node('Unsqueeze', [tokenWeights, graph.integers([2])], 'counted-rows');
     const sum = graph.node(
       'ReduceSum',
       [graph.node('Mul', [rows, weights], 'token-rows'), graph.integers([1])],

@@ -6,7 +6,7 @@ import { InferenceSession, Tensor } from './library.ts';
 import { floats } from './outputs.ts';
 import { sessionOptions } from './session-options.ts';
 
-/** An encoder in a session of its own, on the CPU. */
+/** Runs a text encoder on the CPU, in an ONNX Runtime session of its own. */
 export class OnnxEncoder implements Encoder {
   readonly config: EncoderConfig;
   readonly #session: InferenceSession;
@@ -36,9 +36,9 @@ export class OnnxEncoder implements Encoder {
       types: new Tensor('int32', types, shape),
       lengths: new Tensor('int32', lengths, [inputs.length, 1]),
     });
-    const all = floats(results);
-    const size = all.length / inputs.length;
-    return inputs.map((_, row) => all.slice(row * size, (row + 1) * size));
+    const values = floats(results);
+    const size = values.length / inputs.length;
+    return inputs.map((_, row) => values.slice(row * size, (row + 1) * size));
   }
 
   dispose(): Promise<void> {

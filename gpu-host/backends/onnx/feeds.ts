@@ -75,14 +75,15 @@ export class FeedBuilder {
     const count = rows.length;
     let tokens = 0;
     let context = 0;
-    let blind = false;
+    let needsBlindColumn = false;
     for (const row of rows) {
       tokens = Math.max(tokens, row.tokens);
       context = Math.max(context, row.context);
-      if (!blind && mayBeBlind(row)) blind = row.members.some(({ sequence }) => hasBlindInput(sequence));
+      if (!needsBlindColumn && mayBeBlind(row))
+        needsBlindColumn = row.members.some(({ sequence }) => hasBlindInput(sequence));
     }
-    const width = tokens + context + (blind ? 1 : 0);
-    const shape = { tokens, width, blind };
+    const width = tokens + context + (needsBlindColumn ? 1 : 0);
+    const shape = { tokens, width, blind: needsBlindColumn };
     this.#fillSlots(rows, shape);
     const bias = this.#bias.float32(count * tokens * width);
     fillBias(bias, rows, shape);
@@ -170,7 +171,7 @@ export class FeedBuilder {
     const maxSegments = rows.reduce((most, { segments }) => Math.max(most, segments.length), 0);
     const cellCount = rows.length * maxSegments;
     const segmentRows = this.#segmentRows.int32(count).fill(0);
-    // Places past a row's last segment name any segment; the bias hides its slots.
+    // Cells past a row's last segment stay at segment 0; the bias hides the slots of that segment.
     const rowSegments = this.#rowSegments.int32(cellCount).fill(0);
     const bias = this.#segmentBias.float32(cellCount).fill(HIDDEN);
     rows.forEach(({ segments }, r) => {
@@ -218,10 +219,10 @@ export class FeedBuilder {
     let wantsStates = false;
     let isMasked = false;
     let wantsAttention = false;
-    let writes = false;
+    let hasWrites = false;
     eachMember(rows, tokens, (sequence) => {
       const { output } = sequence;
-      if (sequence.writes.length > 0) writes = true;
+      if (sequence.writes.length > 0) hasWrites = true;
       if (sequence.attention === true) wantsAttention = true;
       if (output.kind === 'states') stateRows += output.rows;
       if (output.kind !== 'top') return;
@@ -232,13 +233,13 @@ export class FeedBuilder {
       if (output.allowed !== undefined) isMasked = true;
     });
     const outRows = this.#outRows.uint32(headRows + stateRows);
-    let top = 0;
-    let state = headRows;
+    let nextTop = 0;
+    let nextState = headRows;
     eachMember(rows, tokens, ({ output, positions }, first) => {
       if (output.kind === 'none') return;
       for (let t = positions.length - output.rows; t < positions.length; t++) {
-        if (output.kind === 'top') outRows[top++] = first + t;
-        else outRows[state++] = first + t;
+        if (output.kind === 'top') outRows[nextTop++] = first + t;
+        else outRows[nextState++] = first + t;
       }
     });
     const headOrder = this.#headRows.uint32(headRows);
@@ -251,7 +252,7 @@ export class FeedBuilder {
       wantsStates: wantsStates || stateRows > 0,
       isMasked,
       wantsAttention,
-      writes,
+      writes: hasWrites,
       feeds: {
         out_rows: new Tensor('int32', this.#outRows.int32(headRows + stateRows), [headRows + stateRows]),
         head_rows: new Tensor('int32', this.#headRows.int32(headRows), [headRows]),

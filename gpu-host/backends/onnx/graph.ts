@@ -21,7 +21,7 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** True for a second graph, which also returns attention. As a branch of the first, it would keep all layers' keys to the end, at 12 % cost. */
+  /** True for a separate graph that also returns attention: a branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
   readonly attention: boolean;
   /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
@@ -40,7 +40,7 @@ export interface GraphOptions {
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
  *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for these, very negative where a row has fewer
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
- * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: the rows of the R that go to the head; R, M may be 0
+ * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: which of the R go to the head; R and M may be 0
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
  * - with `adapter`, for each multiplication of a layer, the two inputs of `adapterInputs`; their ranks may differ, and be 0
  * - `is_masked` bool [1]: true to compute `allowed_*` instead, over the tokens of `allowed` uint8 [M, ceil(vocabulary / 32) × 4]
@@ -94,18 +94,18 @@ export function buildDecoder(
     return options.adapter ? addAdapter(graph, x, projected, linear) : projected;
   };
   let row: ResidualRow = addEmbedding(graph, weights, config);
-  const fresh: string[] = [];
+  const newKv: string[] = [];
   const received: string[] = [];
   for (let layer = 0; layer < layers; layer++) {
     const result = addDecoderLayer(graph, weights, project, config, options, layer, row);
     row = result.row;
-    fresh.push(result.key, result.value);
+    newKv.push(result.key, result.value);
     if (result.weights === null) continue;
     received.push(
       graph.node('ReduceMean', [result.weights, graph.integers([1])], `received.${layer}`, { keepdims: 0 }),
     );
   }
-  graph.node('Concat', fresh, 'new_kv', { axis: 0 });
+  graph.node('Concat', newKv, 'new_kv', { axis: 0 });
   const headStates = graph.node('Gather', [row.normed, 'head_rows'], 'head-states');
   const logits = weights.multiply(headStates, headLinear(config, options.headBits));
   addDecoderHead(graph, config, logits);
@@ -139,12 +139,12 @@ interface ResidualRow {
 
 function addEmbedding(graph: GraphBuilder, weights: WeightNodes, config: ModelConfig): ResidualRow {
   const { hiddenSize } = config;
-  const looked = weights.rows('model.embed_tokens.weight', 'tokens', 'looked-up');
-  const flat = graph.node('Reshape', [looked, graph.integers([-1, hiddenSize])], 'looked-up-flat');
+  const lookedUp = weights.rows('model.embed_tokens.weight', 'tokens', 'looked-up');
+  const flat = graph.node('Reshape', [lookedUp, graph.integers([-1, hiddenSize])], 'looked-up-flat');
   const mixed = graph.node('ScatterND', [flat, 'embed_rows', 'embeds'], 'inputs-flat');
   const shape = graph.node('Shape', ['tokens'], 'inputs-shape');
-  const full = graph.node('Concat', [shape, graph.integers([hiddenSize])], 'inputs-full-shape', { axis: 0 });
-  const x = graph.node('Reshape', [mixed, full], 'inputs');
+  const inputShape = graph.node('Concat', [shape, graph.integers([hiddenSize])], 'inputs-full-shape', { axis: 0 });
+  const x = graph.node('Reshape', [mixed, inputShape], 'inputs');
   const norm = weights.tensor('model.layers.0.input_layernorm.weight');
   const normed = graph.node('SimplifiedLayerNormalization', [x, norm], 'inputs-normed', {
     axis: -1,
@@ -183,21 +183,21 @@ function addDecoderLayer(
     graph.nodeOf('SkipSimplifiedLayerNormalization', [a, b, weights.tensor(norm)], outputs, { epsilon });
     return { x: sum, normed };
   };
-  const between = addAndNorm(
+  const afterAttention = addAndNorm(
     residual,
     project(attended, linears.output),
     `model.layers.${layer}.post_attention_layernorm.weight`,
     at('after-attention'),
     at('after-attention-normed'),
   );
-  const gateUp = project(between.normed, linears.gateUp);
+  const gateUp = project(afterAttention.normed, linears.gateUp);
   const halves = graph.integers([intermediateSize, intermediateSize]);
   graph.nodeOf('Split', [gateUp, halves], [at('gate'), at('up')], { axis: -1 });
   // SiLU: QuickGelu is x × sigmoid(alpha × x).
   const activated = graph.node('QuickGelu', [at('gate')], at('activated'), { alpha: { float: 1 } });
   const gated = graph.node('Mul', [activated, at('up')], at('gated'));
   const next = addAndNorm(
-    between.x,
+    afterAttention.x,
     project(gated, linears.down),
     isLast ? 'model.norm.weight' : `model.layers.${layer + 1}.input_layernorm.weight`,
     at('after-mlp'),

@@ -1,4 +1,4 @@
-/** One buffer that grows by doubling; each method returns a view of the requested length. */
+/** A reused buffer that grows by doubling. Each method returns a view from the buffer's start; growth drops the content. */
 export class Growable {
   readonly #elementBytes: number;
   #buffer = new ArrayBuffer(1024);

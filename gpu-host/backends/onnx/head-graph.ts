@@ -90,8 +90,8 @@ function addTokenMask(graph: GraphBuilder, config: ModelConfig, logits: string):
   );
   const table = graph.floats('mask-terms', terms, [256, 8]);
   const bytes = graph.node('Cast', ['allowed'], 'mask-bytes', { to: int32 });
-  const wide = graph.node('Gather', [table, bytes], 'mask-by-byte');
-  let mask = graph.node('Reshape', [wide, graph.integers([0, -1])], 'mask-padded');
+  const termsByByte = graph.node('Gather', [table, bytes], 'mask-by-byte');
+  let mask = graph.node('Reshape', [termsByByte, graph.integers([0, -1])], 'mask-padded');
   if (vocabularySize !== 32 * allowedWords(config)) {
     const one = graph.integers([1]);
     mask = graph.node('Slice', [mask, graph.integers([0]), graph.integers([vocabularySize]), one], 'mask-cut');

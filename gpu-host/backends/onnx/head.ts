@@ -4,7 +4,7 @@ import type { LazySession } from './lazy-session.ts';
 import { Tensor } from './library.ts';
 import { floats, type RunResult, TOP, topRows } from './outputs.ts';
 
-/** Maximum number of logits in one run of the head, held several times at 4 bytes each. `Head` splits more states into several runs. */
+/** Maximum number of logits in one run of the head; a run keeps several 4-byte copies of each. `Head` splits more states into several runs. */
 const MAX_LOGITS = 1 << 24;
 
 /** The head alone, for states that were computed earlier: the decoder's own head cannot run without the decoder. */
@@ -22,7 +22,7 @@ export class Head {
     const k = Math.min(topK, this.#config.vocabularySize);
     const tokens = new Uint32Array(count * k);
     const logProbabilities = new Float32Array(count * k);
-    for (const { from, to } of this.#cuts(count)) {
+    for (const { from, to } of this.#runRanges(count)) {
       const result = await this.#run(states, from, to, { topK: k, picks: null });
       const top = topRows(result, TOP, 0, to - from, k, k, true);
       tokens.set(top.tokens, from * k);
@@ -35,11 +35,12 @@ export class Head {
     const { vocabularySize } = this.#config;
     const logProbabilities: Float32Array[] = [];
     const entropies = new Float32Array(count);
-    for (const { from, to } of this.#cuts(count)) {
+    for (const { from, to } of this.#runRanges(count)) {
       const lists = tokens.slice(from, to);
       const picks = new Int32Array(lists.reduce((sum, { length }) => sum + length, 0));
-      let at = 0;
-      for (const [row, list] of lists.entries()) for (const token of list) picks[at++] = row * vocabularySize + token;
+      let nextPick = 0;
+      for (const [row, list] of lists.entries())
+        for (const token of list) picks[nextPick++] = row * vocabularySize + token;
       const result = await this.#run(states, from, to, { topK: 1, picks });
       const picked = floats(result.picked);
       const logSums = floats(result.log_sum);
@@ -61,23 +62,23 @@ export class Head {
   ): Promise<RunResult> {
     const session = await this.#session.get();
     const { hiddenSize } = this.#config;
-    const some = states.subarray(from * hiddenSize, to * hiddenSize);
+    const runStates = states.subarray(from * hiddenSize, to * hiddenSize);
     const feeds = {
-      states: new Tensor('float32', some, [to - from, hiddenSize]),
+      states: new Tensor('float32', runStates, [to - from, hiddenSize]),
       wants_top: new Tensor('bool', [picks === null], [1]),
       wants_scores: new Tensor('bool', [picks !== null], [1]),
       top_k: new Tensor('int64', BigInt64Array.of(BigInt(topK)), [1]),
       picks: new Tensor('int32', picks ?? new Int32Array(0), [picks?.length ?? 0]),
     };
-    const wanted = picks === null ? [TOP.tokens, TOP.logits] : ['picked', 'entropies'];
-    return session.run(feeds, [...wanted, 'log_sum']);
+    const outputNames = picks === null ? [TOP.tokens, TOP.logits] : ['picked', 'entropies'];
+    return session.run(feeds, [...outputNames, 'log_sum']);
   }
 
-  #cuts(count: number): { readonly from: number; readonly to: number }[] {
-    const most = Math.max(1, Math.floor(MAX_LOGITS / this.#config.vocabularySize));
-    return Array.from({ length: Math.ceil(count / most) }, (_, i) => ({
-      from: i * most,
-      to: Math.min(count, (i + 1) * most),
+  #runRanges(count: number): { readonly from: number; readonly to: number }[] {
+    const statesPerRun = Math.max(1, Math.floor(MAX_LOGITS / this.#config.vocabularySize));
+    return Array.from({ length: Math.ceil(count / statesPerRun) }, (_, i) => ({
+      from: i * statesPerRun,
+      to: Math.min(count, (i + 1) * statesPerRun),
     }));
   }
 }

@@ -14,7 +14,7 @@ export class KvPool {
   readonly nullSlot: number;
   readonly data: Float32Array;
   readonly pageBytes: number;
-  /** A number for each slot that changes with every write: equal numbers mean equal keys and values. */
+  /** One number per slot; each write of a slot changes its number. Equal numbers mean equal keys and values. */
   readonly versions: Float64Array;
   #writes = 0;
   /** The memory of `data`: pages are moved as bytes, so that every bit stays. */

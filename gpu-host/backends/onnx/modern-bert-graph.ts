@@ -59,8 +59,8 @@ export function modernScore(nodes: EncoderNodes, pooled: string, { hiddenSize }:
 
 /** boolean [B, 1, T, T]: the visible keys up to `window` away. */
 function nearMask(graph: GraphBuilder, nodes: EncoderNodes, window: number): string {
-  const column = graph.node('Unsqueeze', [nodes.places, graph.integers([1])], 'places-column');
-  const distance = graph.node('Abs', [graph.node('Sub', [column, nodes.places], 'offsets')], 'distances');
+  const column = graph.node('Unsqueeze', [nodes.tokenIndices, graph.integers([1])], 'places-column');
+  const distance = graph.node('Abs', [graph.node('Sub', [column, nodes.tokenIndices], 'offsets')], 'distances');
   const isNear = graph.node('LessOrEqual', [distance, graph.integer32(window)], 'is-near');
   return graph.node('And', [nodes.mask, isNear], 'near-mask');
 }

@@ -67,7 +67,7 @@ export function topRows(
   return { topK: k, tokens, logProbabilities };
 }
 
-/** {@link topRows} of a run over allowed tokens: places past the last allowed one, whose logits are −∞, hold token 0. */
+/** {@link topRows} of a run over allowed tokens: entries with the logit −∞, when fewer than `k` tokens are allowed, become token 0. */
 export function allowedTopRows(
   result: RunResult,
   firstRow: number,

@@ -6,8 +6,8 @@ import { packRuns, type RowShape, type RunCosts } from './packing.ts';
 const COSTS: RunCosts = {
   perRun: 800,
   perToken: 40,
-  perRow: 1,
-  perPackedRow: 0.5,
+  perColumn: 1,
+  perPackedColumn: 0.5,
   perScore: 0.1,
   perSegmentRun: 0,
   perSegment: 0,
@@ -19,7 +19,7 @@ const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), co
 function costOf(rows: readonly RowShape[]): number {
   const tokens = Math.max(...rows.map((row) => row.tokens));
   const width = Math.max(...rows.map((row) => row.context)) + tokens;
-  const perRow = COSTS.perRow + (tokens > 1 ? COSTS.perPackedRow : 0);
+  const perRow = COSTS.perColumn + (tokens > 1 ? COSTS.perPackedColumn : 0);
   return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (perRow + tokens * COSTS.perScore));
 }
 

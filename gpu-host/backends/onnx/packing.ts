@@ -15,11 +15,11 @@ export interface RunCosts {
   readonly perRun: number;
   /** Each padded token. */
   readonly perToken: number;
-  /** Each row gathered for a sequence, once per run. */
-  readonly perRow: number;
-  /** Added for each row that more than one input may attend to: such a multiplication packs its rows first. */
-  readonly perPackedRow: number;
-  /** Each pair of a padded token and a row that it might attend to. */
+  /** Each column that a row of the batch attends to (a context slot or an input), gathered once per run. */
+  readonly perColumn: number;
+  /** Added for each such column in rows of several inputs: the multiplication then packs the keys and values first. */
+  readonly perPackedColumn: number;
+  /** Each pair of a padded token and a column that the token might attend to. */
   readonly perScore: number;
   /** Added for a run that reads segments, and for each segment in memory: see `KvSegments`. */
   readonly perSegmentRun: number;
@@ -50,10 +50,10 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
     perRun: layers * LAYER_NS + (parameters * bits + hiddenSize * vocabularySize * headBits) / 8 / WEIGHT_BYTES_PER_NS,
     perToken: (2 * parameters) / FLOPS_PER_NS,
     perSegmentRun: layers * SEGMENT_LAYER_NS,
-    // Segments are read once.
+    // The attention reads a segment in place, without a gather.
     perSegment: (SEGMENT_SLOTS * layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
-    perRow: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
-    perPackedRow: (layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
+    perColumn: (layers * 2 * kv * 4 * GATHER_PASSES) / GATHER_BYTES_PER_NS,
+    perPackedColumn: (layers * 2 * kv * 4) / GATHER_BYTES_PER_NS,
     perScore: (layers * heads * headDim * 4) / ATTENTION_FLOPS_PER_NS,
   };
 }
@@ -61,8 +61,8 @@ export function runCosts(config: ModelConfig, bits: number, headBits: number): R
 /** Estimated nanoseconds of a row in a run of its shape, without the fixed cost of the run. */
 export function rowCost({ tokens, context }: RowShape, costs: RunCosts): number {
   const width = context + tokens;
-  const perRow = costs.perRow + (tokens > 1 ? costs.perPackedRow : 0);
-  return tokens * costs.perToken + width * perRow + tokens * width * costs.perScore;
+  const perColumn = costs.perColumn + (tokens > 1 ? costs.perPackedColumn : 0);
+  return tokens * costs.perToken + width * perColumn + tokens * width * costs.perScore;
 }
 
 /** True when the scores of `rows` rows of one shape may be kept at once. */
@@ -83,20 +83,20 @@ export interface Packing {
  */
 export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: number): Packing {
   if (shapes.length === 0) return { runs: [], cost: 0 };
-  const all = Array.from(shapes.keys());
+  const indices = Array.from(shapes.keys());
   let tokens = 0;
   let context = 0;
-  let ideal = costs.perRun;
+  let unpaddedCost = costs.perRun;
   for (const shape of shapes) {
     tokens = Math.max(tokens, shape.tokens);
     context = Math.max(context, shape.context);
-    ideal += rowCost(shape, costs);
+    unpaddedCost += rowCost(shape, costs);
   }
   const fits = fitsScores({ tokens, context }, heads, shapes.length);
   const cost = costs.perRun + shapes.length * rowCost({ tokens, context }, costs);
   // No split can save more than the padding, and each split costs a run: the usual case ends here.
-  if (fits && cost - ideal <= costs.perRun) return { runs: [all], cost };
-  return cheapestSegments(shapes, all.sort(byShape(shapes)), costs, heads);
+  if (fits && cost - unpaddedCost <= costs.perRun) return { runs: [indices], cost };
+  return cheapestRuns(shapes, indices.sort(byShape(shapes)), costs, heads);
 }
 
 function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number {
@@ -104,19 +104,14 @@ function byShape(shapes: readonly RowShape[]): (a: number, b: number) => number 
 }
 
 /** Finds the best cuts of `order` by dynamic programming; sequences of similar shape are neighbours in `order`. */
-function cheapestSegments(
-  shapes: readonly RowShape[],
-  order: readonly number[],
-  costs: RunCosts,
-  heads: number,
-): Packing {
-  const best = [0];
+function cheapestRuns(shapes: readonly RowShape[], order: readonly number[], costs: RunCosts, heads: number): Packing {
+  const bestCost = [0];
   const cutBefore = [0];
   // Lower bound on the cost of the first rows of `order`, in any runs.
-  const unpadded = [0];
+  const unpaddedCost = [0];
   for (let end = 1; end <= order.length; end++) {
-    unpadded[end] = unpadded[end - 1] + rowCost(shapes[order[end - 1]], costs);
-    best[end] = Number.POSITIVE_INFINITY;
+    unpaddedCost[end] = unpaddedCost[end - 1] + rowCost(shapes[order[end - 1]], costs);
+    bestCost[end] = Number.POSITIVE_INFINITY;
     let tokens = 0;
     let context = 0;
     for (let start = end - 1; start >= 0; start--) {
@@ -124,16 +119,16 @@ function cheapestSegments(
       context = Math.max(context, shapes[order[start]].context);
       const count = end - start;
       if (count > 1 && !fitsScores({ tokens, context }, heads, count)) break;
-      const run = costs.perRun + count * rowCost({ tokens, context }, costs);
-      if (best[start] + run < best[end]) {
-        best[end] = best[start] + run;
+      const runCost = costs.perRun + count * rowCost({ tokens, context }, costs);
+      if (bestCost[start] + runCost < bestCost[end]) {
+        bestCost[end] = bestCost[start] + runCost;
         cutBefore[end] = start;
       }
       // A longer run only adds padding, and savings in the remaining rows can no longer outweigh that padding.
-      if (unpadded[start] + run >= best[end]) break;
+      if (unpaddedCost[start] + runCost >= bestCost[end]) break;
     }
   }
   const runs: number[][] = [];
   for (let end = order.length; end > 0; end = cutBefore[end]) runs.unshift(order.slice(cutBefore[end], end));
-  return { runs, cost: best[order.length] };
+  return { runs, cost: bestCost[order.length] };
 }

@@ -19,19 +19,19 @@ const PREFILL_SHARE = 1 / 8;
 const PAGE_SIZE = 16;
 
 function randomBatch(random: Random, sequences: number, prefillShare: number): SequenceInput[] {
-  let next = 0;
+  let nextSlot = 0;
   return Array.from({ length: sequences }, () => {
     const inputs = random.next() < prefillShare ? 16 + random.below(LONGEST_CHUNK - 15) : 1;
     const context = 16 + random.below(LONGEST_CONTEXT - inputs - 15);
-    const first = next;
-    const end = first + context;
-    next = end + inputs;
+    const firstSlot = nextSlot;
+    const end = firstSlot + context;
+    nextSlot = end + inputs;
     return {
       inputs: { kind: 'tokens', tokens: new Uint32Array(inputs).fill(1) },
       positions: range(context, context + inputs),
-      context: range(first, end),
+      context: range(firstSlot, end),
       mask: 'causal',
-      writes: range(end, next),
+      writes: range(end, nextSlot),
       output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
     };
   });
@@ -42,9 +42,9 @@ async function measure(backend: Backend, batches: readonly SequenceInput[][]): P
   const fastest = batches.map(() => Number.POSITIVE_INFINITY);
   for (let round = 0; round < ROUNDS; round++) {
     for (const [i, batch] of batches.entries()) {
-      const began = performance.now();
+      const startMs = performance.now();
       await backend.forward(batch);
-      fastest[i] = Math.min(fastest[i], performance.now() - began);
+      fastest[i] = Math.min(fastest[i], performance.now() - startMs);
     }
   }
   return fastest.reduce((sum, ms) => sum + ms, 0) / batches.length;

@@ -14,8 +14,8 @@ import { jointRow, separateRows } from './rows.ts';
 const COSTS: RunCosts = {
   perRun: 1000,
   perToken: 8,
-  perRow: 4,
-  perPackedRow: 2,
+  perColumn: 4,
+  perPackedColumn: 2,
   perScore: 1,
   perSegmentRun: 0,
   perSegment: 0,

@@ -39,12 +39,12 @@ export class PaddingMeter {
   }
 
   #wantedCostOf(row: Row): number {
-    let unrelated = row.tokens * (row.tokens + row.context);
+    let unrelatedPairs = row.tokens * (row.tokens + row.context);
     for (const { sequence } of row.members) {
       const inputs = sequence.positions.length;
-      unrelated -= inputs * (inputs + sequence.context.length);
+      unrelatedPairs -= inputs * (inputs + sequence.context.length);
     }
     const segments = row.segments.length * this.#costs.perSegment;
-    return rowCost(row, this.#costs) - unrelated * this.#costs.perScore + segments;
+    return rowCost(row, this.#costs) - unrelatedPairs * this.#costs.perScore + segments;
   }
 }

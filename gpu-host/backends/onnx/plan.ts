@@ -45,7 +45,10 @@ export class Planner {
   }
 
   /** Plans one run over segments, alone or with all other decode steps; null when its scores would not fit. */
-  #segmented(batch: readonly SequenceInput[], { of: segmentsBySequence, count }: FoundSegments): PackedRows | null {
+  #segmented(
+    batch: readonly SequenceInput[],
+    { bySequence: segmentsBySequence, count }: FoundSegments,
+  ): PackedRows | null {
     const indices = [...batch.keys()];
     const segmentedRows = indices
       .filter((index) => segmentsBySequence[index].length > 0)
@@ -58,7 +61,7 @@ export class Planner {
       const otherIndices = unsegmented.filter((index) => !isStep(index));
       candidates.push({ rows: [...segmentedRows, ...separateRows(batch, steps)], rest: otherIndices });
     }
-    let best: PackedRows | null = null;
+    let bestPlan: PackedRows | null = null;
     for (const { rows, rest } of candidates) {
       const shape = { tokens: 1, context: rows.reduce((most, row) => Math.max(most, row.context), 0) };
       if (!fitsScores(shape, this.#heads, rows.length)) continue;
@@ -66,24 +69,24 @@ export class Planner {
       const packed = rest.length === 0 ? { runs: [], cost: 0 } : this.#runs(batch, rest, []);
       const segmentedRunCost = perRun + perSegmentRun + count * perSegment + rows.length * rowCost(shape, this.#costs);
       const cost = segmentedRunCost + packed.cost;
-      if (best === null || cost < best.cost) best = { runs: [rows, ...packed.runs], cost };
+      if (bestPlan === null || cost < bestPlan.cost) bestPlan = { runs: [rows, ...packed.runs], cost };
     }
-    return best;
+    return bestPlan;
   }
 
   /** Puts forks of a prefix into one row, and deals unlike sequences into even rows, where this is cheaper. */
   #runs(batch: readonly SequenceInput[], indices: readonly number[], linked: readonly Row[]): PackedRows {
     let rows = [...separateRows(batch, indices), ...linked];
-    let best = this.#pack(rows);
-    const merged = sharedRows(batch, indices, this.#costs, this.#heads);
-    if (merged !== null) {
-      const mergedPacking = this.#pack([...merged, ...linked]);
-      if (mergedPacking.cost < best.cost) {
-        rows = [...merged, ...linked];
-        best = mergedPacking;
+    let bestPacking = this.#pack(rows);
+    const sharedPrefixRows = sharedRows(batch, indices, this.#costs, this.#heads);
+    if (sharedPrefixRows !== null) {
+      const mergedPacking = this.#pack([...sharedPrefixRows, ...linked]);
+      if (mergedPacking.cost < bestPacking.cost) {
+        rows = [...sharedPrefixRows, ...linked];
+        bestPacking = mergedPacking;
       }
     }
-    if (!isWorthDealing(rows, best.cost, this.#costs)) return best;
+    if (!isWorthDealing(rows, bestPacking.cost, this.#costs)) return bestPacking;
     const isMovableStep = (row: Row) => isMovable(row) && row.tokens === 1;
     const isMovablePrompt = (row: Row) => isMovable(row) && row.tokens > 1;
     for (const isDealt of [isMovablePrompt, isMovableStep]) {
@@ -91,12 +94,12 @@ export class Planner {
       for (const dealt of dealtRows(batch, rows.filter(isDealt), this.#costs)) {
         const candidate = [...dealt, ...otherRows];
         const dealtPacking = this.#pack(candidate);
-        if (dealtPacking.cost >= best.cost) continue;
+        if (dealtPacking.cost >= bestPacking.cost) continue;
         rows = candidate;
-        best = dealtPacking;
+        bestPacking = dealtPacking;
       }
     }
-    return best;
+    return bestPacking;
   }
 
   /** Packs rows whose attention is wanted apart from the others: their runs return a number for each input and column. */

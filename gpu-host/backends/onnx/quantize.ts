@@ -9,7 +9,7 @@ const ZERO_POINT = { 8: 128, 4: 8 } as const;
 
 /**
  * Quantises a row-major matrix symmetrically in blocks of `blockSize` columns, each with a scale of its own; the last block of a row is
- * filled up with zeros. 8-bit blocks are scaled to their largest magnitude, 4-bit ones by the scale of least squared error nearby.
+ * filled up with zeros. 8-bit blocks are scaled to their largest magnitude; for a 4-bit block, {@link fourBitScale} searches the scale.
  */
 export function quantizeMatrix(
   weight: Float32Array,

@@ -19,7 +19,7 @@ export function defaultCacheDirectory(): string {
 
 /**
  * The quantised weights of a model by layer name, in one file named after their source (the weight files' paths, sizes and times, and the
- * widths). Empty when the file's own weights are multiplied.
+ * widths). Empty when the graph multiplies the model file's own weights only.
  */
 export async function quantizedWeights(
   model: LoadedModel,
@@ -31,20 +31,20 @@ export async function quantizedWeights(
   if (linears.length === 0) return new Map();
   const directory = resolve(cacheDirectory);
   await mkdir(directory, { recursive: true });
-  const file = join(await realpath(directory), `${await identity(model, linears)}.weights`);
+  const file = join(await realpath(directory), `${await cacheKey(model, linears)}.weights`);
   const ranges = layout(linears, file);
   const bytes = [...ranges.values()].reduce((sum, { values, scales }) => sum + values.bytes + scales.bytes, 0);
   // A machine that failed after the rename may have kept only a part of the file.
-  const isThere = () =>
+  const isComplete = () =>
     stat(file).then(
       ({ size }) => size === bytes,
       () => false,
     );
-  await makeFile(file, isThere, (partial) => write(model, linears, partial));
+  await makeFile(file, isComplete, (partial) => write(model, linears, partial));
   return ranges;
 }
 
-async function identity(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
+async function cacheKey(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
   const hash = createHash('sha256').update(JSON.stringify([FORMAT, BLOCK_SIZE, linears]));
   const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => fileOf(model.tensors.info(part)))));
   for (const file of [...files].sort()) {

@@ -10,8 +10,8 @@ import { columnOf, type Row, sharedRows } from './rows.ts';
 const COSTS: RunCosts = {
   perRun: 0,
   perToken: 0,
-  perRow: 1,
-  perPackedRow: 0,
+  perColumn: 1,
+  perPackedColumn: 0,
   perScore: 0,
   perSegmentRun: 0,
   perSegment: 0,
@@ -110,15 +110,15 @@ describe('sharedRows', () => {
           });
           return decode(Uint32Array.from([1, 2, 3, ...slots]));
         });
-        const all = { ...COSTS, ...rates };
-        const rows = sharedRows(batch, [...batch.keys()], all, 1);
+        const treeCosts = { ...COSTS, ...rates };
+        const rows = sharedRows(batch, [...batch.keys()], treeCosts, 1);
         if (rows === null) return;
         const seen = rows.flatMap(({ members }) => members.map(({ index }) => index));
         assert.deepEqual(
           seen.toSorted((a, b) => a - b),
           batch.map((_, i) => i),
         );
-        const costOf = (row: { tokens: number; context: number }) => rowCost(row, all);
+        const costOf = (row: { tokens: number; context: number }) => rowCost(row, treeCosts);
         let [together, apart] = [0, 0];
         for (const row of rows) {
           const contexts = row.members.map((member) => contextOf(row, member));

@@ -68,16 +68,17 @@ export function sharedRows(
   }
   if (!hasForks) return null;
   const rows: Row[] = [];
-  const merged = new Set<number>();
+  const mergedIndices = new Set<number>();
   for (const group of byFirstSlot.values()) {
     if (group.length < 2) continue;
     for (const fork of cheapestCut(forkOf(group, 0, batch), batch, costs, heads).rows) {
       rows.push(rowOfFork(fork, batch));
-      for (const index of fork.members) merged.add(index);
+      for (const index of fork.members) mergedIndices.add(index);
     }
   }
   if (rows.length === 0) return null;
-  for (const index of indices) if (!merged.has(index)) rows.push(rowOf([index], batch, batch[index].context.length));
+  for (const index of indices)
+    if (!mergedIndices.has(index)) rows.push(rowOf([index], batch, batch[index].context.length));
   return rows;
 }
 
@@ -111,7 +112,7 @@ function forkOf(members: readonly number[], from: number, batch: readonly Sequen
   return { members, end, forks, tokens, context };
 }
 
-/** The forks that share a row each, so that all members together cost least. */
+/** Chooses the forks that become one row each, so that the total cost of all members is least. */
 function cheapestCut(
   fork: Fork,
   batch: readonly SequenceInput[],

@@ -6,7 +6,7 @@ import { segmentInput } from './segments.ts';
  * Attention of one input per row over its gathered columns and its segments. Each part is attended to alone; the results are then weighted
  * by the parts' shares of the whole softmax, which follow from the logarithms of their sums (Dao et al., Flash-Decoding, 2023).
  *
- * `gathered` are the inputs of the attention over gathered columns, `attributes` its attributes. Returns [B, 1, heads × headDim].
+ * `gathered` and `attributes` belong to the attention over gathered columns, `near`; segments are `far`. Returns [B, 1, heads × headDim].
  */
 export function addSegmentedAttention(
   graph: GraphBuilder,

@@ -12,7 +12,7 @@ const CONFIG = { layers: 1, kvHeads: 2, headDim: 2, ropeTheta: 10_000, ropeScali
 const PAGE = 16;
 const PAGES = 24;
 /** Only gathering costs anything, so every step wants segments. */
-const COSTS = { perRow: 1, perSegmentRun: 0, perSegment: 0 } as RunCosts;
+const COSTS = { perColumn: 1, perSegmentRun: 0, perSegment: 0 } as RunCosts;
 /** Batches after which an unwanted segment is gone. */
 const PATIENCE = 10;
 
@@ -54,17 +54,17 @@ function check(
   pool: KvPool,
   segments: KvSegments,
   batch: readonly SequenceInput[],
-  { of, count }: FoundSegments,
+  { bySequence, count }: FoundSegments,
 ): void {
   const { kvHeads, headDim } = CONFIG;
   const feeds = segments.feeds(true);
   let wrong = 0;
-  const all = of.flat();
+  const all = bySequence.flat();
   assert.equal(new Set(all).size, all.length);
   assert.ok(all.every((segment) => segment < count));
   assert.ok(count <= (PAGE * PAGES) / SEGMENT_SLOTS);
   batch.forEach(({ context }, index) => {
-    of[index].forEach((segment, place) => {
+    bySequence[index].forEach((segment, place) => {
       for (let plane = 0; plane < pool.planes; plane++) {
         const data = feeds[segmentInput(plane)].data as Float32Array;
         for (let i = 0; i < SEGMENT_SLOTS; i++) {
@@ -88,7 +88,7 @@ function decode({ run }: ReturnType<typeof setUp>, slots: Uint32Array, prompt: n
   for (let at = prompt; at < prompt + steps; at++) {
     found = run([sequenceOf(slots.slice(0, at), slots.slice(at, at + 1))]);
   }
-  return found?.of[0].length ?? 0;
+  return found?.bySequence[0].length ?? 0;
 }
 
 test('the second step after a prefill finds the whole prefix, and later steps what they add', () => {
@@ -114,20 +114,20 @@ test('any write to a slot invalidates its segment', () => {
     page: (pool) => pool.writePage(2, new Uint8Array(pool.pageBytes)),
   };
   for (const [name, change] of Object.entries(changes)) {
-    const made = setUp();
-    assert.equal(decode(made, slots, 100, 3), 3);
-    change(made.pool);
-    const found = made.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104))]);
-    assert.equal(found?.of[0].length, 1, name);
+    const fixture = setUp();
+    assert.equal(decode(fixture, slots, 100, 3), 3);
+    change(fixture.pool);
+    const found = fixture.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104))]);
+    assert.equal(found?.bySequence[0].length, 1, name);
   }
 });
 
 test('sequences with explicit masks use no segments', () => {
-  const made = setUp();
+  const fixture = setUp();
   const slots = range(0, PAGE * PAGES);
-  decode(made, slots, 100, 3);
+  decode(fixture, slots, 100, 3);
   const mask = new Uint8Array(104).fill(1);
-  assert.equal(made.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104), mask)]), null);
+  assert.equal(fixture.run([sequenceOf(slots.slice(0, 103), slots.slice(103, 104), mask)]), null);
 });
 
 test('segments that no batch uses are removed, and the others are compacted', () => {
@@ -141,14 +141,14 @@ test('segments that no batch uses are removed, and the others are compacted', ()
         const [left] = sequences.splice(random.below(sequences.length + 1), 1);
         if (left !== undefined) pages.unshift(...left.pages);
       }
-      sequences = sequences.filter(({ pages: held, length }) => {
-        const isLeft = length >= held.length * PAGE;
-        if (isLeft) pages.unshift(...held);
+      sequences = sequences.filter(({ pages: ownPages, length }) => {
+        const isLeft = length >= ownPages.length * PAGE;
+        if (isLeft) pages.unshift(...ownPages);
         return !isLeft;
       });
       if (random.next() < 0.2 && pages.length >= 8) sequences.push({ pages: pages.splice(0, 8), length: 0 });
       const inputs = sequences.filter(() => random.next() < 0.9);
-      const made = inputs.map((each) => {
+      const inputBatch = inputs.map((each) => {
         const slots = each.pages.flatMap((page) => [...range(page * PAGE, (page + 1) * PAGE)]);
         const count = each.length === 0 ? 20 + random.below(60) : 1;
         const before = Uint32Array.from(slots.slice(0, each.length));
@@ -156,7 +156,7 @@ test('segments that no batch uses are removed, and the others are compacted', ()
         each.length += count;
         return sequenceOf(before, writes);
       });
-      if (made.length > 0) run(made);
+      if (inputBatch.length > 0) run(inputBatch);
     }
     for (let batch = 0; batch < PATIENCE + PAGES; batch++) run([sequenceOf(new Uint32Array(0), range(0, 1))]);
     assert.equal(segments.count, 0);

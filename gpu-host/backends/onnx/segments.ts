@@ -15,12 +15,12 @@ const KEPT_BATCHES = 8;
 const MAX_FILL_BYTES = 1 << 25;
 /** Maximum segments moved before one batch. */
 const MAX_MOVES = 8;
-const NONE: readonly number[] = [];
+const NO_SEGMENTS: readonly number[] = [];
 
 /** The segments that hold the beginnings of a batch's contexts. */
 export interface FoundSegments {
   /** For each sequence of the batch, its segments in order; no two sequences share a segment. */
-  readonly of: readonly (readonly number[])[];
+  readonly bySequence: readonly (readonly number[])[];
   /** Segments in memory. A run reads all of them, whether or not its rows use them. */
   readonly count: number;
 }
@@ -29,9 +29,10 @@ export interface FoundSegments {
  * Copies of the keys and values of contexts in decoding. A copy is ordered head by head, so that the attention reads it in place: the pool
  * scatters a context over slots, and gathering them would copy the whole context in every step and layer. The pool remains the truth.
  *
- * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when it was filled. It serves any context that has the
- * same slots at the same place, while the pool's versions of these slots stay the same. So a write, copy or swap of a slot makes its
- * segments useless, without any notice. Segments in use lie at the beginning of each plane's memory, since a run reads a contiguous part.
+ * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when the segment was filled. It serves any context that
+ * has the same slots, from a multiple of SEGMENT_SLOTS on, while the pool's versions of these slots stay the same. So a write, copy or swap
+ * of a slot invalidates the slot's segments without a notification. Segments in use lie at the beginning of each plane's memory, since a
+ * run reads a contiguous part.
  */
 export class KvSegments {
   readonly #config: ModelConfig;
@@ -49,12 +50,12 @@ export class KvSegments {
   readonly #versions: Float64Array;
   /** Batch that used each segment last. */
   readonly #lastUsed: Float64Array;
-  /** For each slot, a segment that it ends, or -1; for each segment, another one with the same last slot. */
+  /** Linked lists of the segments with the same last slot: each slot's first segment, and each segment's next one; -1 ends a list. */
   readonly #endingAt: Int32Array;
   readonly #nextSameEnd: Int32Array;
   /**
-   * For each slot, the last batch with a call that stores its inputs' keys and has this slot at the end of a segment:
-   * a later step probably continues the call's context.
+   * For each slot, the last batch with a causal sequence that stored its inputs' keys and had the slot at the end of a segment:
+   * a later step probably continues that sequence's context.
    */
   readonly #lastExpected: Float64Array;
   /** Index at which the search for a stale segment continues. */
@@ -84,11 +85,11 @@ export class KvSegments {
     this.#compact();
     const takenSegments = new Set<number>();
     const segmentsBySequence = batch.map((sequence) =>
-      isStep(sequence) ? this.#segmentsOf(sequence.context, takenSegments) : NONE,
+      isStep(sequence) ? this.#segmentsOf(sequence.context, takenSegments) : NO_SEGMENTS,
     );
     if (takenSegments.size === 0) return null;
     for (const segment of takenSegments) this.#lastUsed[segment] = this.#batch;
-    return { of: segmentsBySequence, count: this.#count };
+    return { bySequence: segmentsBySequence, count: this.#count };
   }
 
   /** Keys and values of all segments, as inputs of the graph. */
@@ -113,7 +114,7 @@ export class KvSegments {
    * @param foundSegments what {@link find} returned for the batch
    */
   learn(batch: readonly SequenceInput[], foundSegments: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
-    const steps: { readonly context: Uint32Array; readonly held: number }[] = [];
+    const steps: { readonly context: Uint32Array; readonly heldSegments: number }[] = [];
     let wantedSegments = 0;
     for (const rows of runs) {
       for (const { members, shared, slots } of rows) {
@@ -121,20 +122,20 @@ export class KvSegments {
         for (const { index } of members) {
           if (!isStep(batch[index])) continue;
           const { context } = batch[index];
-          steps.push({ context, held: foundSegments?.of[index].length ?? 0 });
+          steps.push({ context, heldSegments: foundSegments?.bySequence[index].length ?? 0 });
           wantedSegments += Math.floor(context.length / SEGMENT_SLOTS);
         }
       }
     }
-    const { perRow, perSegment, perSegmentRun } = this.#costs;
-    if (wantedSegments * (SEGMENT_SLOTS * perRow - perSegment) > perSegmentRun) this.#fill(steps);
+    const { perColumn, perSegment, perSegmentRun } = this.#costs;
+    if (wantedSegments * (SEGMENT_SLOTS * perColumn - perSegment) > perSegmentRun) this.#fill(steps);
     for (const sequence of batch) this.#expect(sequence);
   }
 
-  #fill(steps: readonly { readonly context: Uint32Array; readonly held: number }[]): void {
+  #fill(steps: readonly { readonly context: Uint32Array; readonly heldSegments: number }[]): void {
     let remainingFills = this.#maxFills;
-    for (const { context, held } of steps) {
-      for (let end = (held + 1) * SEGMENT_SLOTS; end <= context.length; end += SEGMENT_SLOTS) {
+    for (const { context, heldSegments } of steps) {
+      for (let end = (heldSegments + 1) * SEGMENT_SLOTS; end <= context.length; end += SEGMENT_SLOTS) {
         if (this.#lastExpected[context[end - 1]] < this.#batch - KEPT_BATCHES) break;
         if (remainingFills-- === 0) return;
         const segment = this.#allocate();

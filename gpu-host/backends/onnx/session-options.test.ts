@@ -41,7 +41,7 @@ async function sleepsInSteps(options: InferenceSession.SessionOptions): Promise<
 test('threads of a session do not spin between steps: the option reaches ONNX Runtime', {
   skip: !existsSync(THREADS) && 'no /proc here',
 }, async () => {
-  // The threads of libuv must not count as the session's.
+  // The first session starts the threads of libuv, which must not count as the second session's.
   await sleepsInSteps(sessionOptions(2));
   const sleeps = await sleepsInSteps(sessionOptions(2));
   assert.ok(sleeps >= STEPS / 2, `${sleeps} sleeps in ${STEPS} steps`);

@@ -10,8 +10,8 @@ import { DependencyFinder, planGroups } from './stages.ts';
 const COSTS: RunCosts = {
   perRun: 1000,
   perToken: 10,
-  perRow: 1,
-  perPackedRow: 0,
+  perColumn: 1,
+  perPackedColumn: 0,
   perScore: 1,
   perSegmentRun: 0,
   perSegment: 0,
@@ -46,8 +46,8 @@ function randomBatch(seed: number, count: number): SequenceInput[] {
   });
 }
 
-/** The definition: a slot read after an earlier sequence wrote it. */
-function readers(batch: readonly SequenceInput[]): number[][] {
+/** For each sequence, by definition: the earlier sequences of the batch that write slots of its context. */
+function writersOf(batch: readonly SequenceInput[]): number[][] {
   return batch.map(({ context }, reader) =>
     batch.flatMap(({ writes }, writer) =>
       writer < reader && writes.some((slot) => context.includes(slot)) ? [writer] : [],
@@ -62,7 +62,7 @@ describe('DependencyFinder', () => {
     const finder = new DependencyFinder(SLOTS);
     const property = fc.property(batches, ({ seed, count }) => {
       const batch = randomBatch(seed, count);
-      const expected = readers(batch);
+      const expected = writersOf(batch);
       const found = finder.find(batch);
       assert.deepEqual(found, expected.some(({ length }) => length > 0) ? expected : null);
     });
@@ -72,7 +72,7 @@ describe('DependencyFinder', () => {
 
 describe('planGroups', () => {
   const plan = (batch: readonly SequenceInput[], costs = COSTS, heads = 1) =>
-    planGroups(batch, readers(batch), costs, heads);
+    planGroups(batch, writersOf(batch), costs, heads);
 
   test('every sequence is in one group, after or in the same row as all that it reads from', () => {
     const property = fc.property(batches, fc.constantFrom(0, 30, 1e9), ({ seed, count }, perRun) => {
@@ -84,7 +84,7 @@ describe('planGroups', () => {
         [...batch.keys()],
       );
       const groupOf = (index: number) => groups.find(({ members }) => members.includes(index));
-      readers(batch).forEach((writers, reader) => {
+      writersOf(batch).forEach((writers, reader) => {
         for (const writer of writers) {
           const [from, to] = [groupOf(writer), groupOf(reader)];
           assert.ok(from !== undefined && to !== undefined);

@@ -17,19 +17,19 @@ export class DependencyFinder {
   /** For each sequence, the earlier sequences whose writes it reads, ascending; null when no sequence reads an earlier one's writes. */
   find(batch: readonly SequenceInput[]): readonly (readonly number[])[] | null {
     if (batch.length < 2) return null;
-    let isAny = false;
+    let hasDependency = false;
     for (const { context, writes } of batch) {
-      if (this.#hits(context)) {
-        isAny = true;
+      if (this.#readsWritten(context)) {
+        hasDependency = true;
         break;
       }
       for (let i = 0; i < writes.length; i++) this.#written[writes[i]] = 1;
     }
     for (const { writes } of batch) for (let i = 0; i < writes.length; i++) this.#written[writes[i]] = 0;
-    return isAny ? writersRead(batch) : null;
+    return hasDependency ? writersRead(batch) : null;
   }
 
-  #hits(context: Uint32Array): boolean {
+  #readsWritten(context: Uint32Array): boolean {
     const written = this.#written;
     let sum = 0;
     for (let i = 0; i < context.length; i++) sum += written[context[i]];
@@ -57,14 +57,14 @@ export function planGroups(
 ): readonly Group[] {
   let groups: Group[] = [];
   dependencies.forEach((writers, index) => {
-    const read = groups.filter(({ members }) => members.some((member) => writers.includes(member)));
-    const stage = read.reduce((latest, group) => Math.max(latest, group.stage), 0);
-    const joined = read.filter((group) => group.stage === stage);
-    const members = [...joined.flatMap((group) => group.members), index].toSorted((a, b) => a - b);
-    if (joined.length > 0 && !isWorthJoining(batch, joined, index, members, costs, heads)) {
+    const readGroups = groups.filter(({ members }) => members.some((member) => writers.includes(member)));
+    const stage = readGroups.reduce((latest, group) => Math.max(latest, group.stage), 0);
+    const joinedGroups = readGroups.filter((group) => group.stage === stage);
+    const members = [...joinedGroups.flatMap((group) => group.members), index].toSorted((a, b) => a - b);
+    if (joinedGroups.length > 0 && !isWorthJoining(batch, joinedGroups, index, members, costs, heads)) {
       groups.push({ stage: stage + 1, members: [index] });
     } else {
-      groups = [...groups.filter((group) => !joined.includes(group)), { stage, members }];
+      groups = [...groups.filter((group) => !joinedGroups.includes(group)), { stage, members }];
     }
   });
   return groups;
@@ -82,11 +82,11 @@ function isWorthJoining(
   const row = linkedRow(batch, members);
   if (!fitsScores(row, heads)) return false;
   const { positions, context } = batch[index];
-  const apart = joined.reduce(
+  const separateCost = joined.reduce(
     (sum, { members }) => sum + rowCost(linkedRow(batch, members), costs),
     costs.perRun + rowCost({ tokens: positions.length, context: context.length }, costs),
   );
-  return rowCost(row, costs) <= apart;
+  return rowCost(row, costs) <= separateCost;
 }
 
 /** True when a context names a slot twice. Attention must count such a slot twice, but a linked row has one column for it. */

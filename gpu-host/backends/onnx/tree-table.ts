@@ -58,7 +58,7 @@ const TREES: Readonly<Record<string, readonly (readonly [branches: number, slots
 type Levels = (typeof TREES)[string];
 
 /** Slots of each fork's context in a tree, and in a copy of its own; slots for the steps' keys and values. */
-interface Places {
+interface ForkSlots {
   readonly tree: readonly Uint32Array[];
   readonly apart: readonly Uint32Array[];
   readonly steps: readonly Uint32Array[];
@@ -69,7 +69,7 @@ function depthOf(levels: Levels): number {
 }
 
 /** Computes the tree's tokens and copies each path. */
-async function plant(backend: OnnxBackend, levels: Levels, random: Random): Promise<Places> {
+async function plant(backend: OnnxBackend, levels: Levels, random: Random): Promise<ForkSlots> {
   let nextSlot = 0;
   const takeSlots = (count: number) => {
     nextSlot += count;
@@ -103,12 +103,12 @@ interface Decoded {
 }
 
 /** Decodes in every fork, and returns the median step's CPU time. */
-async function decode(backend: OnnxBackend, contexts: readonly Uint32Array[], places: Places): Promise<Decoded> {
+async function decode(backend: OnnxBackend, contexts: readonly Uint32Array[], forkSlots: ForkSlots): Promise<Decoded> {
   const times: number[] = [];
   let answers: readonly Float32Array[] = [];
   for (let step = 0; step < STEPS; step++) {
     const batch = contexts.map((context, fork): SequenceInput => {
-      const stepSlots = places.steps[fork];
+      const stepSlots = forkSlots.steps[fork];
       return {
         inputs: { kind: 'tokens', tokens: Uint32Array.of(100 + fork) },
         positions: Uint32Array.of(context.length + step),
@@ -142,15 +142,15 @@ function spread(numbers: readonly number[]): string {
 
 async function measure(backend: OnnxBackend, levels: Levels): Promise<string[]> {
   const random = new Random(SEED);
-  const places = await plant(backend, levels, random);
-  const empty = places.tree.map(() => new Uint32Array(0));
-  const ways = [places.tree, places.apart, empty];
+  const forkSlots = await plant(backend, levels, random);
+  const empty = forkSlots.tree.map(() => new Uint32Array(0));
+  const variants = [forkSlots.tree, forkSlots.apart, empty];
   const rounds: { readonly apart: number; readonly empty: number; readonly ms: number }[] = [];
   for (let round = 0; round < ROUNDS; round++) {
-    const decoded: Decoded[] = new Array(ways.length);
-    for (let turn = 0; turn < ways.length; turn++) {
-      const way = (round + turn) % ways.length;
-      decoded[way] = await decode(backend, ways[way], places);
+    const decoded: Decoded[] = new Array(variants.length);
+    for (let turn = 0; turn < variants.length; turn++) {
+      const variant = (round + turn) % variants.length;
+      decoded[variant] = await decode(backend, variants[variant], forkSlots);
     }
     const [tree, apart, none] = decoded;
     tree.answers.forEach((answer, fork) => {

@@ -39,8 +39,8 @@ class VisionNodes {
     const inputs = [this.#normalized(pixels), this.#weights.tensor(`${name}.patch_embedding.weight`)];
     if (tower === 'siglip') inputs.push(this.#weights.tensor(`${name}.patch_embedding.bias`));
     const strides = { kernel_shape: [patchSize, patchSize], strides: [patchSize, patchSize] };
-    const cut = graph.node('Conv', inputs, 'patches-by-place', strides);
-    const flat = graph.node('Reshape', [cut, graph.integers([0, hiddenSize, patches])], 'patches-flat');
+    const patchGrid = graph.node('Conv', inputs, 'patches-by-place', strides);
+    const flat = graph.node('Reshape', [patchGrid, graph.integers([0, hiddenSize, patches])], 'patches-flat');
     let rows = graph.node('Transpose', [flat], 'patches', { perm: [0, 2, 1] });
     if (tower === 'clip') {
       // One class row for each picture; the graph does not fix the number of pictures.
@@ -49,24 +49,24 @@ class VisionNodes {
       const shape = graph.node('Concat', [count, graph.integers([1, hiddenSize])], 'class-shape', { axis: 0 });
       rows = graph.node('Concat', [graph.node('Expand', [token, shape], 'class-rows'), rows], 'rows', { axis: 1 });
     }
-    const places = this.#weights.tensor(`${name}.position_embedding.weight`);
-    const placed = graph.node('Add', [rows, places], 'rows-placed');
-    return tower === 'clip' ? this.#norm('vision_tower.pre_layrnorm', placed) : placed;
+    const positionEmbeddings = this.#weights.tensor(`${name}.position_embedding.weight`);
+    const positioned = graph.node('Add', [rows, positionEmbeddings], 'rows-placed');
+    return tower === 'clip' ? this.#norm('vision_tower.pre_layrnorm', positioned) : positioned;
   }
 
   layer(name: string, row: string): string {
     const graph = this.#graph;
     const attended = this.#attention(`${name}.self_attn`, this.#norm(`${name}.layer_norm1`, row));
-    const between = graph.node('Add', [row, attended], `${name}:after-attention`);
+    const afterAttention = graph.node('Add', [row, attended], `${name}:after-attention`);
     const { intermediateSize, hiddenSize, activation } = this.#config;
     const inner = this.#linear(
       `${name}.mlp.fc1`,
-      this.#norm(`${name}.layer_norm2`, between),
+      this.#norm(`${name}.layer_norm2`, afterAttention),
       intermediateSize,
       hiddenSize,
     );
     const outer = this.#linear(`${name}.mlp.fc2`, this.#activated(activation, inner), hiddenSize, intermediateSize);
-    return graph.node('Add', [between, outer], `${name}:after-mlp`);
+    return graph.node('Add', [afterAttention, outer], `${name}:after-mlp`);
   }
 
   projected(row: string): string {

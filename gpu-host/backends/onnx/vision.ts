@@ -38,10 +38,10 @@ export class OnnxImageEncoder implements ImageEncoder {
     });
     const shape = [images.length, imageSize, imageSize, 3];
     const result = await this.#session.run({ pixels: new Tensor('uint8', pixels, shape) });
-    const all = floats(result.embeds);
-    const values = embeds * embedSize;
+    const allEmbeds = floats(result.embeds);
+    const imageValues = embeds * embedSize;
     // Slices copy: callers keep single pictures' embeds, and a view would keep the whole batch in memory.
-    return images.map((_, i) => all.slice(i * values, (i + 1) * values));
+    return images.map((_, i) => allEmbeds.slice(i * imageValues, (i + 1) * imageValues));
   }
 
   release(): Promise<void> {

@@ -82,10 +82,10 @@ function storedBlocks(tensors: TensorStore, { parts, bits }: LinearLayer): Store
   if (first === undefined || blocked.length < parts.length || bitsOf(first.dtype) > bits) return null;
   const { dtype, blockSize } = first;
   const hasZeros = first.zeros !== null;
-  const same = blocked.every(
+  const isUniform = blocked.every(
     (each) => each.dtype === dtype && each.blockSize === blockSize && (each.zeros !== null) === hasZeros,
   );
-  return same ? { dtype, blockSize, parts: blocked } : null;
+  return isUniform ? { dtype, blockSize, parts: blocked } : null;
 }
 
 /** Bits with which a multiplication's weights are kept on the device. */

@@ -10,7 +10,7 @@ type Change = (x: Float64Array, projected: Float64Array) => Float64Array;
 /** An adapter's change to each projection of one layer. */
 export type LayerChanges = Readonly<Record<Projection, Change>>;
 
-/** No adapter. */
+/** The changes without an adapter: each projection stays as it is. */
 export const UNCHANGED = layerOf(() => (_x, projected) => projected);
 
 /** A low-rank adapter as the reference computes it: `projected + scale · B · (A · x)`. */

@@ -118,14 +118,14 @@ class ReferenceBackend implements Backend {
   }
 
   async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
-    const picked = this.#picked;
+    const previousPicks = this.#picked;
     this.#picked = [];
     for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
-    checkPicked(batch, picked.length);
+    checkPicked(batch, previousPicks.length);
     const adapters = batch.map(({ adapter }) => ReferenceAdapter.of(adapter));
     const passages = batch.map((sequence, i): Passage => {
       const received = new Float64Array(sequence.context.length + sequence.positions.length);
-      return { sequence, rows: this.#embed(sequence, picked), received, adapter: adapters[i] };
+      return { sequence, rows: this.#embed(sequence, previousPicks), received, adapter: adapters[i] };
     });
     this.#weights.layers.forEach((layer, index) => {
       // Sequences pass each layer one after another: a later sequence reads keys and values that an earlier one has just written.
@@ -176,13 +176,13 @@ class ReferenceBackend implements Backend {
     const { positions, writes } = passage.sequence;
     const normed = passage.rows.map((x) => rmsNorm(x, layer.inputNorm, rmsNormEpsilon));
     const changes = passage.adapter?.layers[index] ?? UNCHANGED;
-    const fresh = normed.map((x, i) => this.#keyValue(layer, changes, x, positions[i]));
-    const attended = normed.map((x, i) => this.#attention(layer, changes, index, passage, x, i, fresh));
+    const newKeyValues = normed.map((x, i) => this.#keyValue(layer, changes, x, positions[i]));
+    const attended = normed.map((x, i) => this.#attention(layer, changes, index, passage, x, i, newKeyValues));
     passage.rows = passage.rows
       .map((x, i) => add(x, attended[i]))
       .map((x) => add(x, this.#feedForward(layer, changes, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
     writes.forEach((slot, i) => {
-      this.#pool.write(index, slot, fresh[i]);
+      this.#pool.write(index, slot, newKeyValues[i]);
     });
   }
 
@@ -194,14 +194,16 @@ class ReferenceBackend implements Backend {
       : {};
     if (output.kind === 'none') return { kind: 'none', ...attention };
     // In single precision, as states leave the device: a state has the same distribution in its own step and when it is projected later.
-    const wanted = rows.slice(-output.rows).map((x) => single(rmsNorm(x, this.#weights.norm, rmsNormEpsilon)));
-    if (output.kind === 'states') return { kind: 'states', states: flat(wanted), ...attention };
-    const logits = wanted.map((state) => this.#head(state));
+    const wantedStates = rows
+      .slice(-output.rows)
+      .map((x) => toSinglePrecision(rmsNorm(x, this.#weights.norm, rmsNormEpsilon)));
+    if (output.kind === 'states') return { kind: 'states', states: flat(wantedStates), ...attention };
+    const logits = wantedStates.map((state) => this.#head(state));
     const top = topTokens(logits, Math.min(output.topK, vocabularySize), output.allowed);
     return {
       kind: 'top',
       ...(output.tokensOnly && !output.draws ? tokensOnly(top) : top),
-      ...(output.states ? { states: flat(wanted) } : {}),
+      ...(output.states ? { states: flat(wantedStates) } : {}),
       ...attention,
     };
   }
@@ -255,7 +257,7 @@ class ReferenceBackend implements Backend {
     for (let j = 0; j < width; j++) {
       if (mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0) visible.push(j);
     }
-    const rows = visible.map((j) =>
+    const keyValues = visible.map((j) =>
       j < context.length ? this.#pool.read(layerIndex, context[j]) : fresh[j - context.length],
     );
     const query = changes.q_proj(x, this.#linear(layer.query, x, layer.queryBias));
@@ -263,8 +265,8 @@ class ReferenceBackend implements Backend {
     this.#heads(query).forEach((head, h) => {
       this.#normAndRotate(head, layer.queryNorm, positions[i]);
       const start = Math.floor(h / (heads / kvHeads)) * headDim;
-      const keys = rows.map(({ key }) => key.subarray(start, start + headDim));
-      const values = rows.map(({ value }) => value.subarray(start, start + headDim));
+      const keys = keyValues.map(({ key }) => key.subarray(start, start + headDim));
+      const values = keyValues.map(({ value }) => value.subarray(start, start + headDim));
       const weights = attentionWeights(head, keys);
       visible.forEach((j, k) => {
         received[j] += weights[k];
@@ -304,7 +306,7 @@ function picksOf(request: OutputRequest, output: SequenceOutput): number[] {
   });
 }
 
-function single(x: Float64Array): Float64Array {
+function toSinglePrecision(x: Float64Array): Float64Array {
   return Float64Array.from(Float32Array.from(x));
 }
 

@@ -44,9 +44,9 @@ export class SlotPool {
   /** Copies slots pairwise in every layer and rotates keys on by `shifts`; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void {
     this.#layers.forEach((slots, layer) => {
-      const read = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));
+      const copies = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));
       destinations.forEach((slot, i) => {
-        slots[slot] = read[i];
+        slots[slot] = copies[i];
       });
     });
   }

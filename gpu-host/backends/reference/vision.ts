@@ -97,7 +97,7 @@ export class ReferenceImageEncoder implements ImageEncoder {
     const joined = rows.map((_, i) => {
       const row = new Float64Array(hiddenSize);
       for (let start = 0; start < hiddenSize; start += headDim) {
-        const head = (all: Float64Array) => all.subarray(start, start + headDim);
+        const head = (vector: Float64Array) => vector.subarray(start, start + headDim);
         const weights = attentionWeights(head(queries[i]), keys.map(head));
         row.set(weightedSum(weights, values.map(head), headDim), start);
       }

@@ -38,16 +38,16 @@ export async function handlerValues(
   await take(backend, scenario.before);
   const { batch } = scenario;
   const rows = batch.map(({ positions }) => positions.length);
-  const whole = batch.map((sequence, i): SequenceInput => {
+  const fullBatch = batch.map((sequence, i): SequenceInput => {
     const output = { ...wholeVocabulary(config, rows[i]), states: true };
     return { ...sequence, output, attention: true };
   });
-  const watched = await backend.forward(whole);
+  const fullOutputs = await backend.forward(fullBatch);
   const forward = await backend.forward(
     batch.map((sequence, i): SequenceInput => ({ ...sequence, output: { kind: 'states', rows: rows[i] } })),
   );
-  const masked = await backend.forward(
-    whole.map((sequence, i): SequenceInput => {
+  const maskedOutputs = await backend.forward(
+    fullBatch.map((sequence, i): SequenceInput => {
       const output = { ...wholeVocabulary(config, rows[i]), allowed: allowedMask(config, random, rows[i]) };
       return { ...sequence, output, attention: false };
     }),
@@ -58,20 +58,20 @@ export async function handlerValues(
   const distribution = await backend.project(states, count, config.vocabularySize);
   const scores = await backend.score(states, count, tokens);
   return {
-    forward: join([states, ...watched.map(statesOf)]),
+    forward: join([states, ...fullOutputs.map(statesOf)]),
     'next-distribution': values({ kind: 'top', ...distribution }),
     'log-probabilities': join(scores.logProbabilities),
     entropy: scores.entropies,
-    step: join(watched.map(values)),
-    'step, allowed tokens': join(masked.map(values)),
-    'forward-scores': join(watched.map(({ attention }) => attention ?? new Float32Array(0))),
+    step: join(fullOutputs.map(values)),
+    'step, allowed tokens': join(maskedOutputs.map(values)),
+    'forward-scores': join(fullOutputs.map(({ attention }) => attention ?? new Float32Array(0))),
   };
 }
 
 /** The error of a handler's numbers in its norm. The error is infinite unless masked-out tokens are -Infinity on both sides. */
 export function handlerError(handler: HandlerName, actual: Float32Array, expected: Float32Array): number {
   if (actual.length !== expected.length) return Number.POSITIVE_INFINITY;
-  let most = 0;
+  let largestDifference = 0;
   let squares = 0;
   let magnitude = 0;
   for (let i = 0; i < expected.length; i++) {
@@ -81,11 +81,11 @@ export function handlerError(handler: HandlerName, actual: Float32Array, expecte
     }
     const difference = Math.abs(actual[i] - expected[i]);
     if (!Number.isFinite(difference)) return Number.POSITIVE_INFINITY;
-    most = Math.max(most, difference);
+    largestDifference = Math.max(largestDifference, difference);
     squares += difference ** 2;
     magnitude += expected[i] ** 2;
   }
-  return NORMS[handler] === 'max abs' || most === 0 ? most : Math.sqrt(squares / magnitude);
+  return NORMS[handler] === 'max abs' || largestDifference === 0 ? largestDifference : Math.sqrt(squares / magnitude);
 }
 
 /** A token mask with a random share of the vocabulary per row, sometimes few tokens, sometimes all. */

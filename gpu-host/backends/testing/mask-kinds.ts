@@ -85,7 +85,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
   }),
 
   'tokens masked': (config, random) => {
-    const kept = range(0, 16).filter((slot) => slot % 3 !== 1);
+    const visibleSlots = range(0, 16).filter((slot) => slot % 3 !== 1);
     const context = 16;
     const mask = Uint8Array.from({ length: 2 * (context + 2) }, (_, i) => {
       const key = i % (context + 2);
@@ -94,7 +94,7 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
     return {
       before: [fill(config, random, range(0, 16))],
       batch: [
-        ask(config, random, 2, { context: kept, positions: range(16, 18) }),
+        ask(config, random, 2, { context: visibleSlots, positions: range(16, 18) }),
         ask(config, random, 2, { context: range(0, 16), mask }),
       ],
     };
@@ -181,18 +181,18 @@ export const MASK_KINDS: Readonly<Record<string, Make>> = {
     const [trunk, branches] = [range(0, 70), [range(70, 82), range(82, 94)]];
     const twigs = Array.from({ length: 4 }, (_, i) => range(94 + 5 * i, 99 + 5 * i));
     const paths = twigs.map((twig, i) => [trunk, branches[i % 2], twig] as const);
-    const grown = (parts: readonly Uint32Array[]) => Uint32Array.of(...parts.flatMap((part) => [...part]));
+    const joined = (parts: readonly Uint32Array[]) => Uint32Array.of(...parts.flatMap((part) => [...part]));
     return {
       before: [
         fill(config, random, trunk),
         ...branches.map((branch) => fill(config, random, branch, { context: trunk })),
-        ...paths.map(([, branch, twig]) => fill(config, random, twig, { context: grown([trunk, branch]) })),
+        ...paths.map(([, branch, twig]) => fill(config, random, twig, { context: joined([trunk, branch]) })),
       ],
       batch: [
-        ...paths.map((path, i) => ask(config, random, 1, { context: grown(path), writes: range(120 + i, 121 + i) })),
+        ...paths.map((path, i) => ask(config, random, 1, { context: joined(path), writes: range(120 + i, 121 + i) })),
         // Forks that end where others go on, one with several inputs.
         ask(config, random, 1, { context: trunk }),
-        ask(config, random, 3, { context: grown([trunk, branches[0]]) }),
+        ask(config, random, 3, { context: joined([trunk, branches[0]]) }),
       ],
     };
   },

@@ -31,8 +31,8 @@ export async function mergedModel(model: LoadedModel, adapter: string, directory
 function merged(weight: Float32Array, columns: number, a: FloatTensor, b: FloatTensor, scale: number): Float32Array {
   const [down, up] = [readTensor(a), readTensor(b)];
   const rank = up.length / (weight.length / columns);
-  return weight.map((value, at) => {
-    const [row, column] = [Math.floor(at / columns), at % columns];
+  return weight.map((value, index) => {
+    const [row, column] = [Math.floor(index / columns), index % columns];
     let change = 0;
     for (let k = 0; k < rank; k++) change += up[row * rank + k] * down[k * columns + column];
     return value + scale * change;

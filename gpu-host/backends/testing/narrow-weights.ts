@@ -12,16 +12,16 @@ export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecisio
   const { config, tensors } = model;
   const untied = { ...config, tiedEmbeddings: false };
   const columnsOf = new Map(expectedTensors(untied).map(([name, shape]) => [name, shape[1] ?? 0]));
-  const original = (name: string) =>
+  const storedName = (name: string) =>
     name === 'lm_head.weight' && config.tiedEmbeddings ? 'model.embed_tokens.weight' : name;
   return {
     ...model,
     config: untied,
     tensors: {
-      has: (name) => tensors.has(original(name)),
-      info: (name) => tensors.info(original(name)),
+      has: (name) => tensors.has(storedName(name)),
+      info: (name) => tensors.info(storedName(name)),
       read(name) {
-        const weights = tensors.read(original(name));
+        const weights = tensors.read(storedName(name));
         const columns = columnsOf.get(name) ?? 0;
         const isHead = name === 'lm_head.weight';
         const isProduct = name.endsWith('_proj.weight') || isHead;
@@ -35,24 +35,24 @@ export function narrowWeightsModel(model: LoadedModel, precision: NarrowPrecisio
 function narrowed(weights: Float32Array, columns: number, precision: NarrowPrecision, isHead: boolean): Float32Array {
   if (precision === 'int4' && !isHead && columns % 32 === 0) {
     const group = [128, 64, 32].find((size) => columns % size === 0) ?? columns;
-    return scaled(weights, group, fourBitScale, (value) => Math.min(7, Math.max(-8, nearestEven(value))));
+    return quantizedAndWidened(weights, group, fourBitScale, (value) => Math.min(7, Math.max(-8, nearestEven(value))));
   }
   if (columns % 16 !== 0) return weights;
   return precision === 'fp8'
-    ? scaled(weights, columns, (row) => Math.fround(largest(row) / 448), nearestE4m3)
-    : scaled(weights, columns, (row) => Math.fround(largest(row) / 127), nearestEven);
+    ? quantizedAndWidened(weights, columns, (row) => Math.fround(largest(row) / 448), nearestE4m3)
+    : quantizedAndWidened(weights, columns, (row) => Math.fround(largest(row) / 127), nearestEven);
 }
 
-/** Replaces each run of `together` values by the run's scale times the codes of the quotients. */
-function scaled(
+/** Quantises and widens each run of `runLength` values: each value becomes the code of `value / scale`, times the run's scale. */
+function quantizedAndWidened(
   weights: Float32Array,
-  together: number,
+  runLength: number,
   scaleOf: (values: Float32Array) => number,
   codeOf: (value: number) => number,
 ): Float32Array {
   const result = new Float32Array(weights.length);
-  for (let start = 0; start < weights.length; start += together) {
-    const values = weights.subarray(start, start + together);
+  for (let start = 0; start < weights.length; start += runLength) {
+    const values = weights.subarray(start, start + runLength);
     const scale = scaleOf(values);
     values.forEach((value, i) => {
       result[start + i] = scale === 0 ? 0 : codeOf(Math.fround(value / scale)) * scale;

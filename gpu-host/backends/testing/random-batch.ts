@@ -50,10 +50,10 @@ export const batches: fc.Arbitrary<Case[]> = fc.array(
 export function randomSteps(config: ModelConfig, batch: readonly Case[]): Step[] {
   const { pageSize, pageCount } = RANDOM_POOL;
   const slots = new Random(batch[0].seed).permutation(pageSize * (pageCount - 1));
-  let taken = 0;
+  let takenCount = 0;
   const take = (count: number) => {
-    taken += count;
-    return slots.slice(taken - count, taken);
+    takenCount += count;
+    return slots.slice(takenCount - count, takenCount);
   };
   const fill: SequenceInput[] = [];
   const main: SequenceInput[] = [];
@@ -62,11 +62,13 @@ export function randomSteps(config: ModelConfig, batch: readonly Case[]): Step[]
   const movedPage = batch[0].inputs % (pageCount - 1);
   for (const each of batch) {
     const random = new Random(each.seed);
-    const own = take(each.context);
-    if (own.length > 0) {
-      fill.push(sequence(config, random.tokens(config, own.length), { writes: own, output: { kind: 'none' } }));
+    const ownContext = take(each.context);
+    if (ownContext.length > 0) {
+      fill.push(
+        sequence(config, random.tokens(config, ownContext.length), { writes: ownContext, output: { kind: 'none' } }),
+      );
     }
-    const context = distinct([...forkOf(each, main), ...own, ...readsOf(each, main, random)]);
+    const context = distinct([...forkOf(each, main), ...ownContext, ...readsOf(each, main, random)]);
     const writes = each.writes ? take(each.inputs) : new Uint32Array(0);
     const inputs =
       each.kind === 'tokens' ? random.tokens(config, each.inputs) : random.floats(each.inputs * config.hiddenSize);
@@ -80,15 +82,15 @@ export function randomSteps(config: ModelConfig, batch: readonly Case[]): Step[]
         ...(each.attention ? { attention: true } : {}),
       }),
     );
-    const everything = distinct([...own, ...writes]);
-    const copied = take(everything.length);
-    const shifts = new Int32Array(everything.length).map((_, i) => (i % 4 === 3 ? 0 : each.shift));
+    const ownSlots = distinct([...ownContext, ...writes]);
+    const copiedSlots = take(ownSlots.length);
+    const shifts = new Int32Array(ownSlots.length).map((_, i) => (i % 4 === 3 ? 0 : each.shift));
     const exact = each.shift === 0 ? {} : { shifts };
-    copies.push({ kind: 'copy', sources: everything, destinations: copied, ...exact });
-    const moved = copied.map((slot) =>
+    copies.push({ kind: 'copy', sources: ownSlots, destinations: copiedSlots, ...exact });
+    const movedContext = copiedSlots.map((slot) =>
       Math.floor(slot / pageSize) === movedPage ? (pageCount - 1) * pageSize + (slot % pageSize) : slot,
     );
-    after.push(sequence(config, random.tokens(config, 1), { context: moved, positions: Uint32Array.of(1010) }));
+    after.push(sequence(config, random.tokens(config, 1), { context: movedContext, positions: Uint32Array.of(1010) }));
   }
   return [
     { kind: 'forward', batch: fill },

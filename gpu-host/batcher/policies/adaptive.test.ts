@@ -43,7 +43,7 @@ interface Client {
  * Clients in a closed loop: each issues its next call `thinkMs` after its result, and every `awayEvery`th time 60 ms after it. Returns the mean
  * batch size after the first steps, and the calls per millisecond. A step takes 5 ms plus 0.05 ms per sequence.
  */
-function simulated(
+function simulate(
   clients: readonly { thinkMs: number; startMs: number; awayEvery?: number }[],
   grace: { maxMs: number; stepShare: number },
   steps: number,
@@ -94,26 +94,26 @@ function simulated(
   return { mean: sequences / counted, rate: sequences / nowMs };
 }
 
-const simulate = (...of: Parameters<typeof simulated>): number => simulated(...of).mean;
+const meanBatchSize = (...of: Parameters<typeof simulate>): number => simulate(...of).mean;
 
 test('two groups that started apart come together', () => {
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: 0.1 + i * 0.01, startMs: i < 16 ? 0 : 3 }));
-  assert.ok(simulate(clients, { maxMs: 0, stepShare: 0 }, 100) <= 17, 'without the grace they alternate for ever');
-  const together = simulate(clients, DEFAULT_GRACE, 100);
+  assert.ok(meanBatchSize(clients, { maxMs: 0, stepShare: 0 }, 100) <= 17, 'without the grace they alternate for ever');
+  const together = meanBatchSize(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 30, `mean batch ${together}`);
 });
 
 test('latecomers join a group whose calls come one after another', () => {
-  // As inferlets of one thread do: a step of all takes 6.6 ms, and the last of them asks for its next one 5.15 ms after the first.
+  // As inferlets of one thread do: a step of all takes 6.6 ms, and the last of them asks for its next one 5.15 ms after its result.
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: 0.5 + 0.15 * i, startMs: i < 2 ? 8 : 0 }));
-  const together = simulate(clients, DEFAULT_GRACE, 100);
+  const together = meanBatchSize(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 31, `mean batch ${together}`);
 });
 
 test('a group that is slower than a step waits for quick latecomers', () => {
   const clients = Array.from({ length: 32 }, (_, i) => ({ thinkMs: i < 2 ? 2 : 7 + 0.02 * i, startMs: i < 2 ? 4 : 0 }));
   // The quick two have a step alone while the others think. The next one is for all; else they would miss each other's steps for ever.
-  const together = simulate(clients, DEFAULT_GRACE, 100);
+  const together = meanBatchSize(clients, DEFAULT_GRACE, 100);
   assert.ok(together >= 16.9, `mean batch ${together}`);
 });
 
@@ -123,8 +123,8 @@ test('quick clients that are away now and then cost the others little', () => {
     startMs: 0,
     awayEvery: 9 + (i % 7),
   }));
-  const { rate } = simulated(clients, DEFAULT_GRACE, 1000);
-  const { rate: without } = simulated(clients, { maxMs: 0, stepShare: 0 }, 1000);
+  const { rate } = simulate(clients, DEFAULT_GRACE, 1000);
+  const { rate: without } = simulate(clients, { maxMs: 0, stepShare: 0 }, 1000);
   assert.ok(rate >= 1.14 * without, `${rate} calls a millisecond, ${without} without any wait`);
 });
 
@@ -154,15 +154,15 @@ test('the policy waits for queues that return within a step, and for no others',
     { thinkMs, startMs: 0 },
     { thinkMs, startMs: 3 },
   ];
-  assert.ok(simulate(twins(3), DEFAULT_GRACE, 200) >= 1.9);
-  assert.ok(simulate(twins(3), { maxMs: 1, stepShare: 0.25 }, 200) <= 1.1);
-  assert.ok(simulate(twins(8), DEFAULT_GRACE, 200) <= 1.1);
+  assert.ok(meanBatchSize(twins(3), DEFAULT_GRACE, 200) >= 1.9);
+  assert.ok(meanBatchSize(twins(3), { maxMs: 1, stepShare: 0.25 }, 200) <= 1.1);
+  assert.ok(meanBatchSize(twins(8), DEFAULT_GRACE, 200) <= 1.1);
 });
 
 test('the policy does not wait for slow clients', () => {
   const quick = Array.from({ length: 8 }, () => ({ thinkMs: 0.1, startMs: 0 }));
   const slow = Array.from({ length: 8 }, (_, i) => ({ thinkMs: 200 + i, startMs: 0 }));
-  assert.ok(simulate([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);
+  assert.ok(meanBatchSize([...quick, ...slow], DEFAULT_GRACE, 300) >= 8);
   // The slow clients are awaited at most twice after each of their answers, so the quick ones lose next to nothing.
   const batcher = new Batcher();
   const queue = batcher.openQueue(new Scoreboard());

@@ -4,7 +4,7 @@
  * - `eager`: every call leaves alone, in order of arrival.
  * - `k-only`: when `calls` calls are ready, or the oldest has waited `maxWaitMs`.
  * - `t-only`: on a clock of `intervalMs`, whatever is ready.
- * - `rate`: waits for the next call while this, at the recent arrival rate, costs the ready calls less than it saves; never past `maxWaitMs`.
+ * - `rate`: waits for the next call while the expected wait costs the ready calls less than it saves the next one; never past `maxWaitMs`.
  *
  * All but `adaptive` are for comparison (Pie, SOSP '25, section 5.2).
  */

@@ -40,13 +40,13 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
 
 /** Checks the turns of the model and its adapters, batch by batch. */
 export class TurnChecker {
-  #before: string | undefined | null = null;
+  #previousVariant: string | undefined | null = null;
   /** For each variant with a ready call that was passed over: the variants that went instead. */
   readonly #passed = new Map<string | undefined, (string | undefined)[]>();
 
   /**
-   * The model waits for one batch of forwards at most. An adapter waits for one of each other adapter, and for one of the model before each of
-   * these and before its own.
+   * Forwards without an adapter wait for at most one batch of other variants. Those of an adapter wait for at most one batch of each other
+   * adapter, and for one of the model before each of these batches and before their own.
    */
   check({ forwards }: Batch, ready: readonly WorldCall[]): void {
     if (forwards.length === 0) return;
@@ -60,11 +60,14 @@ export class TurnChecker {
       else {
         if (variant === undefined) assert.equal(passed.length, 1, 'calls without an adapter wait for several batches');
         else assert.ok(chosen === undefined || !twice, `${chosen} goes twice while ${variant} waits`);
-        assert.ok(chosen !== undefined || this.#before !== undefined, `${variant} waits for two batches of the model`);
+        assert.ok(
+          chosen !== undefined || this.#previousVariant !== undefined,
+          `${variant} waits for two batches of the model`,
+        );
         this.#passed.set(variant, passed);
       }
     }
-    this.#before = chosen;
+    this.#previousVariant = chosen;
   }
 }
 
@@ -106,9 +109,12 @@ function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): voi
   assert.ok(!call.late, `${call.name} lacks what it needs`);
   for (const { earlier, conflict } of call.conflicts) {
     if (earlier.finished || earlier.dropped) continue;
-    const before = whole.has(earlier);
+    const isBefore = whole.has(earlier);
     const rides = call.kind === 'project' && earlier.kind === 'forward';
-    assert.ok(before && (conflict === 'soft' || rides), `${call.name} did not wait for ${earlier.name} (${conflict})`);
+    assert.ok(
+      isBefore && (conflict === 'soft' || rides),
+      `${call.name} did not wait for ${earlier.name} (${conflict})`,
+    );
   }
 }
 
@@ -138,18 +144,18 @@ function checkNeeds(grant: Grant, before: readonly Grant[]): void {
         (from.call as WorldCall).needs(earlier),
         `${(from.call as WorldCall).name} does not need ${earlier.name}`,
       );
-      const its = before.find((other) => other.call === earlier);
-      assert.ok(its, `${earlier.name} is not before ${call.name}`);
+      const earlierGrant = before.find((other) => other.call === earlier);
+      assert.ok(earlierGrant, `${earlier.name} is not before ${call.name}`);
       if (reached.has(earlier)) continue;
       reached.add(earlier);
-      visit(its);
+      visit(earlierGrant);
     }
   };
   assert.notEqual(grant.after?.length, 0);
   visit(grant);
   for (const { earlier } of call.conflicts) {
-    const here = before.some((other) => other.call === earlier);
-    if (here && call.needs(earlier)) assert.ok(reached.has(earlier), `${call.name} needs ${earlier.name}`);
+    const isInBatch = before.some((other) => other.call === earlier);
+    if (isInBatch && call.needs(earlier)) assert.ok(reached.has(earlier), `${call.name} needs ${earlier.name}`);
   }
 }
 
@@ -165,12 +171,12 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
   const tokens = sum(batch.forwards);
   const short = Math.max(1, Math.min(SHORT_TOKENS, maxTokens >> 2));
   const left = ready.filter((call) => call.kind === 'project' && !taken.has(call)).map((call) => call.scores);
-  const hasScores = scoresOf(batch.projections) + Math.max(...left) > maxScores;
+  const isScoreLimitReached = scoresOf(batch.projections) + Math.max(...left) > maxScores;
   for (const call of ready) {
     if (taken.has(call)) continue;
     if (call.kind === 'encode') continue;
     if (call.kind === 'project') {
-      const isFull = hasScores || batch.projections.length === maxCalls;
+      const isFull = isScoreLimitReached || batch.projections.length === maxCalls;
       assert.ok(calls > 0 || isFull, `${call.name} was left behind`);
     } else if (calls > 0 && call.variant === batch.forwards[0]?.call.variant) {
       // A short call leaves a place and a quarter of the inputs to long ones.

@@ -26,7 +26,7 @@ const outputs = fc.oneof(
   { weight: 3, arbitrary: embeds },
   { weight: 1, arbitrary: fc.uniqueArray(fc.nat({ max: 8 }), { maxLength: 2 }) },
 );
-const some = fc.uniqueArray(fc.nat({ max: 8 }), { maxLength: 2 });
+const pagesOrEmbeds = fc.uniqueArray(fc.nat({ max: 8 }), { maxLength: 2 });
 
 const tokens = fc.oneof(
   { weight: 6, arbitrary: fc.constant(1) },
@@ -78,7 +78,11 @@ export const shape: fc.Arbitrary<SimShape> = fc.oneof(
   },
   {
     weight: 2,
-    arbitrary: fc.record({ kind: fc.constantFrom('instant' as const, 'idle' as const), reads: some, writes: some }),
+    arbitrary: fc.record({
+      kind: fc.constantFrom('instant' as const, 'idle' as const),
+      reads: pagesOrEmbeds,
+      writes: pagesOrEmbeds,
+    }),
   },
   { weight: 1, arbitrary: fc.constant({ kind: 'barrier' as const }) },
 );

@@ -82,9 +82,9 @@ export class Trace {
 
   /** Steps until no call is ready. */
   steps(): string[][] {
-    const all: string[][] = [];
-    while (this.batcher.waiting > 0) all.push(this.step());
-    return all;
+    const namesByStep: string[][] = [];
+    while (this.batcher.waiting > 0) namesByStep.push(this.step());
+    return namesByStep;
   }
 
   /** The wait that the batcher wants; 0 when a batch would leave (and has left). */

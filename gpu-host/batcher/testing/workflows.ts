@@ -71,12 +71,13 @@ export function latenciesOfMix(setup: MixSetup): number[] {
       batcher.push(call, nowMs);
     }
   };
-  const toCome = [...queries];
+  const pendingQueries = [...queries];
   while (queries.some(({ endMs }) => endMs === undefined)) {
-    for (let next = toCome[0]; next && next.startMs <= nowMs; next = toCome[0]) begin(toCome.shift() ?? next);
+    for (let next = pendingQueries[0]; next && next.startMs <= nowMs; next = pendingQueries[0])
+      begin(pendingQueries.shift() ?? next);
     const decision = batcher.next(nowMs);
     if (decision.kind !== 'batch') {
-      nowMs = toCome[0]?.startMs ?? nowMs;
+      nowMs = pendingQueries[0]?.startMs ?? nowMs;
       continue;
     }
     nowMs += stepMs(
@@ -84,7 +85,7 @@ export function latenciesOfMix(setup: MixSetup): number[] {
       tokenMs,
     );
     for (const grant of decision.batch.forwards) {
-      const call = computed(batcher, grant, nowMs);
+      const call = noteComputed(batcher, grant, nowMs);
       if (!call) continue;
       const owner = owners.get(call);
       if (!owner) continue;
@@ -138,7 +139,7 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
     }
     nowMs += stepMs(decision.batch.forwards.reduce((sum, grant) => sum + grant.tokens, 0));
     for (const grant of decision.batch.forwards) {
-      const call = computed(batcher, grant, nowMs);
+      const call = noteComputed(batcher, grant, nowMs);
       if (!call) continue;
       if (!call.continues) {
         batcher.push(new SimCall(call.queue, { kind: 'forward', run: true, tokens }, call.name), nowMs);
@@ -154,7 +155,7 @@ export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, d
 }
 
 /** Takes note of the computed tokens. @returns the call when it has ended */
-function computed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | undefined {
+function noteComputed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | undefined {
   const call = grant.call as SimCall;
   call.left -= grant.tokens;
   if (call.left > 0) {

@@ -32,7 +32,7 @@ export class World {
   #slow: WorldCall[] = [];
   #endMs = Number.NEGATIVE_INFINITY;
   /** Time since which the batcher has wanted to wait. */
-  #waitingMs: number | undefined;
+  #waitingSinceMs: number | undefined;
 
   constructor(policy: BatchPolicy, limits: BatchLimits) {
     this.policy = policy;
@@ -101,7 +101,7 @@ export class World {
     let decision = this.batcher.next(this.nowMs);
     if (decision.kind === 'idle') {
       assert.deepEqual(ready, [], 'the device idles with work at hand');
-      this.#waitingMs = undefined;
+      this.#waitingSinceMs = undefined;
       return;
     }
     if (decision.kind === 'wait') {
@@ -112,7 +112,7 @@ export class World {
       decision = this.batcher.next(this.nowMs);
       if (decision.kind !== 'batch') assert.fail('the wait is extended');
     }
-    this.#waitingMs = undefined;
+    this.#waitingSinceMs = undefined;
     this.#start(decision.batch, ready);
   }
 
@@ -250,7 +250,7 @@ export class World {
   /** Checks that the wait ends when the policy says so. */
   #checkWait(ms: number, ready: readonly WorldCall[]): void {
     const { policy, nowMs } = this;
-    this.#waitingMs ??= nowMs;
+    this.#waitingSinceMs ??= nowMs;
     assert.ok(ms > 0);
     const untilMs = nowMs + ms;
     const oldestMs = Math.min(...ready.map((call) => call.arrivedMs));
@@ -267,7 +267,7 @@ export class World {
         assert.ok(untilMs - oldestMs <= policy.maxWaitMs + slackMs);
         break;
       case 't-only':
-        assert.ok(untilMs - this.#waitingMs <= policy.intervalMs + slackMs);
+        assert.ok(untilMs - this.#waitingSinceMs <= policy.intervalMs + slackMs);
         assert.ok(Math.abs(untilMs % policy.intervalMs) < slackMs, 'not on the clock');
         break;
       case 'rate':

@@ -26,8 +26,8 @@ export function joined(first: Uint32Array, second: Uint32Array): Uint32Array {
 
 /** Number of tokens with which both begin. */
 export function commonStart(a: Uint32Array, b: Uint32Array): number {
-  const most = Math.min(a.length, b.length);
+  const maxCount = Math.min(a.length, b.length);
   let count = 0;
-  while (count < most && a[count] === b[count]) count++;
+  while (count < maxCount && a[count] === b[count]) count++;
   return count;
 }

@@ -55,7 +55,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
 class Model {
   readonly tree = new PrefixTree<TestPage>(PAGE_SIZE);
   known: Known[] = [];
-  /** Every node ever returned: those that left may be used as parents too. */
+  /** Every node that the tree ever returned: evicted and removed ones may be named as parents too. */
   readonly nodes: PrefixNode<TestPage>[] = [];
   readonly textOf = new Map<PrefixNode<TestPage>, string>();
   clock = 0;
@@ -97,7 +97,7 @@ class Model {
       if (!known) break;
       expected.push(known);
     }
-    this.used(expected.at(-1));
+    this.noteUse(expected.at(-1));
     this.lookups++;
     this.hits += expected.length * PAGE_SIZE;
     this.misses += tokens.length - expected.length * PAGE_SIZE;
@@ -135,7 +135,7 @@ class Model {
       assert.equal(node.depth, last!.depth);
     }
     assert.deepEqual(inserted.added, added);
-    this.used(last);
+    this.noteUse(last);
   }
 
   toggleUse(which: number): void {
@@ -156,23 +156,23 @@ class Model {
 
   evictBlocked(): void {
     const top = this.oldestFirst().find((known) => !known.page.used);
-    const left = top ? this.from(top) : [];
+    const removed = top ? this.subtreeOf(top) : [];
     const pages = this.tree.evictBlocked(isFree);
-    assert.equal(pages.length, left.length);
-    assert.deepEqual(new Set(pages), new Set(left.map(({ page }) => page)));
-    this.evictions += left.filter((known) => !known.page.used).length;
-    this.forget(left);
+    assert.equal(pages.length, removed.length);
+    assert.deepEqual(new Set(pages), new Set(removed.map(({ page }) => page)));
+    this.evictions += removed.filter((known) => !known.page.used).length;
+    this.forget(removed);
   }
 
   remove(which: number): void {
     const node = this.nodes[which % (this.nodes.length || 1)];
     if (!node) return;
     const top = this.known.find((known) => known.node === node);
-    const left = top ? this.from(top) : [];
+    const removed = top ? this.subtreeOf(top) : [];
     const pages = this.tree.remove(node);
-    assert.equal(pages.length, left.length);
-    assert.deepEqual(new Set(pages), new Set(left.map(({ page }) => page)));
-    this.forget(left);
+    assert.equal(pages.length, removed.length);
+    assert.deepEqual(new Set(pages), new Set(removed.map(({ page }) => page)));
+    this.forget(removed);
   }
 
   check(): void {
@@ -186,7 +186,7 @@ class Model {
     assert.deepEqual(this.tree.stats(), { lookups, hitTokens, missTokens, evictions });
   }
 
-  /** Half of the calls continue from a returned node, which may have left. */
+  /** Half of the calls continue from a returned node, which may no longer be in the tree. */
   start(tenant: number, from: number): { name: string; parent: PrefixNode<TestPage> | undefined; before: string } {
     const parent = from % 2 ? this.nodes[(from >> 1) % (this.nodes.length || 1)] : undefined;
     return { name: parent?.tenant ?? `tenant ${tenant}`, parent, before: (parent && this.textOf.get(parent)) ?? '' };
@@ -201,11 +201,11 @@ class Model {
   }
 
   /** A page and its descendants. */
-  from({ tenant, text }: Known): Known[] {
+  subtreeOf({ tenant, text }: Known): Known[] {
     return this.known.filter((known) => known.tenant === tenant && known.text.startsWith(text));
   }
 
-  used(last: Known | undefined): void {
+  noteUse(last: Known | undefined): void {
     this.clock++;
     if (!last) return;
     for (const known of this.known) {
@@ -217,9 +217,9 @@ class Model {
     return [...this.known].sort((a, b) => a.stamp - b.stamp || b.depth - a.depth);
   }
 
-  forget(left: readonly Known[]): void {
-    this.known = this.known.filter((known) => !left.includes(known));
-    for (const { node } of left) assert.equal(node.attached, false);
+  forget(removed: readonly Known[]): void {
+    this.known = this.known.filter((known) => !removed.includes(known));
+    for (const { node } of removed) assert.equal(node.attached, false);
   }
 }
 

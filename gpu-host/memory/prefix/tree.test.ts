@@ -70,7 +70,7 @@ test('evicts the least recently used leaf first, a parent after its children', (
   tree.insert('u', undefined, Uint32Array.of(1), [page('u1')]);
   tree.match('t', undefined, Uint32Array.of(1, 2));
   const order = [];
-  for (const left of tree.evictLeaves(always)) order.push(left.name);
+  for (const evicted of tree.evictLeaves(always)) order.push(evicted.name);
   assert.deepEqual(order, ['13', 'u1', '12', '1']);
   assert.equal(tree.stats().evictions, 4);
 });
@@ -96,9 +96,9 @@ test('removing a page removes the pages after it, which can no longer be found',
 test('a page that is removed takes the pages after it along', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('1'), page('12'), page('123')]);
-  const left = tree.remove(nodes[1]!);
+  const removed = tree.remove(nodes[1]!);
   assert.deepEqual(
-    left.map(({ name }) => name),
+    removed.map(({ name }) => name),
     ['123', '12'],
   );
   assert.deepEqual(tree.remove(nodes[1]!), []);

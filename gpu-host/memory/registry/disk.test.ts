@@ -11,7 +11,7 @@ import { contentsOf, PAGE_BYTES, snapshotOf, TestRequester, type TestSnapshot } 
 import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirectory } from './testing/registries.ts';
 
 const MAKER: Caller = { tenant: 't', inferlet: 'one', functionName: 'maker' };
-const SAME: Caller = { ...MAKER, inferlet: 'two' };
+const SAME_FUNCTION: Caller = { ...MAKER, inferlet: 'two' };
 
 test('damage found when a call wants pages is the error of that call; the name can be cleared', async (t) => {
   const directory = temporaryDirectory(t);
@@ -114,11 +114,11 @@ test('a file that another inferlet locks while it comes from disk is not opened 
   const save = { persistent: true, rights: 'private' } as const;
   await new Life(directory).registry.saveFile(MAKER, 'f', snapshotOf(1, 2), save, memoryOnly);
   const { registry, requester } = new Life(directory);
-  const [mine, theirs] = [MAKER, SAME].map((caller) => registry.openFile(caller, 'f', true, requester, same));
+  const [mine, theirs] = [MAKER, SAME_FUNCTION].map((caller) => registry.openFile(caller, 'f', true, requester, same));
   await mine;
   await assertRejected(theirs, 'unavailable', /locked/);
   registry.unlockFile(MAKER, 'f');
-  registry.openFile(SAME, 'f', true, memoryOnly, same);
+  registry.openFile(SAME_FUNCTION, 'f', true, memoryOnly, same);
 });
 
 test('a file that is saved anew while it comes from disk shows the new content', async (t) => {

@@ -24,7 +24,7 @@ const header = (snapshot: TestSnapshot): FileHeader => ({
   nextPosition: snapshot.nextPosition,
 });
 
-async function encoded(snapshot: TestSnapshot): Promise<Buffer> {
+async function encode(snapshot: TestSnapshot): Promise<Buffer> {
   const head = new FileHead(header(snapshot));
   for (const [i, { page, masked }] of snapshot.pages.entries()) {
     head.setPage(i, { filled: page.filled, positions: page.positions, masked });
@@ -42,14 +42,14 @@ const readerOf =
     return Buffer.from(bytes.subarray(offset, offset + length));
   };
 
-const opened = (bytes: Buffer): Promise<StoredFile> =>
+const openBytes = (bytes: Buffer): Promise<StoredFile> =>
   openStored(async (offset, into) => {
     into.set(readerOf(bytes)(offset, into.length));
   }, bytes.length);
 
 /** Reads the whole file, two pages at a time. */
-async function decoded(bytes: Buffer): Promise<{ header: FileHeader; snapshot: TestSnapshot }> {
-  const file = await opened(bytes);
+async function decode(bytes: Buffer): Promise<{ header: FileHeader; snapshot: TestSnapshot }> {
+  const file = await openBytes(bytes);
   const { pages: count, tokens, nextPosition } = file.header;
   const data = new Uint8Array(count * PAGE_BYTES);
   for (let first = 0; first < count; first += 2) {
@@ -66,8 +66,8 @@ async function decoded(bytes: Buffer): Promise<{ header: FileHeader; snapshot: T
 test('gives back what was written, bit for bit', async () => {
   for (const pages of [0, 1, 3]) {
     const snapshot = snapshotOf(pages + 7, pages);
-    const bytes = await encoded(snapshot);
-    const back = await decoded(bytes);
+    const bytes = await encode(snapshot);
+    const back = await decode(bytes);
     assert.deepEqual(back.header, header(snapshot));
     assert.deepEqual(decodeHeader(readerOf(bytes), bytes.length), header(snapshot));
     assert.deepEqual(contentsOf(back.snapshot), contentsOf(snapshot));
@@ -77,37 +77,37 @@ test('gives back what was written, bit for bit', async () => {
 });
 
 test('finds every changed byte and every other length', async () => {
-  const bytes = await encoded(snapshotOf(3, 2));
+  const bytes = await encode(snapshotOf(3, 2));
   for (let i = 0; i < bytes.length; i++) {
     const changed = Buffer.from(bytes);
     changed[i] = (changed[i] as number) ^ (1 << (i % 8));
-    await assert.rejects(decoded(changed), FileDamage, `byte ${i}`);
+    await assert.rejects(decode(changed), FileDamage, `byte ${i}`);
   }
   for (let length = 0; length < bytes.length; length++) {
-    await assert.rejects(decoded(bytes.subarray(0, length)), FileDamage, `${length} bytes`);
+    await assert.rejects(decode(bytes.subarray(0, length)), FileDamage, `${length} bytes`);
     assert.throws(() => decodeHeader(readerOf(bytes.subarray(0, length)), length), FileDamage, `${length} bytes`);
   }
-  await assert.rejects(decoded(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
+  await assert.rejects(decode(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
 });
 
 test('names the format of a file that it cannot read', async () => {
-  const bytes = await encoded(snapshotOf(3, 1));
+  const bytes = await encode(snapshotOf(3, 1));
   bytes.writeUInt32LE(2, 8);
-  await assert.rejects(decoded(bytes), /it has format 2, and this host reads format 1/);
-  await assert.rejects(decoded(Buffer.from('not a snapshot at all')), /it does not begin like a snapshot/);
+  await assert.rejects(decode(bytes), /it has format 2, and this host reads format 1/);
+  await assert.rejects(decode(Buffer.from('not a snapshot at all')), /it does not begin like a snapshot/);
 });
 
 test('finds two swapped pages', async () => {
-  const bytes = await encoded(snapshotOf(3, 2));
+  const bytes = await encode(snapshotOf(3, 2));
   const first = bytes.subarray(bytes.length - 2 * PAGE_BYTES, bytes.length - PAGE_BYTES);
   const second = bytes.subarray(bytes.length - PAGE_BYTES);
   const swapped = Buffer.concat([bytes.subarray(0, bytes.length - 2 * PAGE_BYTES), second, first]);
-  await assert.rejects(decoded(swapped), /checksum of page 0/);
+  await assert.rejects(decode(swapped), /checksum of page 0/);
 });
 
 test('refuses a page past the last', async () => {
-  const bytes = await encoded(snapshotOf(3, 1));
-  const file = await opened(bytes);
+  const bytes = await encode(snapshotOf(3, 1));
+  const file = await openBytes(bytes);
   assert.throws(() => file.pageAt(1), RangeError);
   await assert.rejects(file.readPages(1, new Uint8Array(PAGE_BYTES)), RangeError);
   await assert.rejects(file.readPages(0, new Uint8Array(PAGE_BYTES - 1)), RangeError);

@@ -24,7 +24,7 @@ const NAMES = ['a', 'b', 'c', 'd', 'e'];
 /** Two pages go to or from the disk at a time. All names together and a neighbour's export do not fit into memory. */
 const LIMITS = { maxMemoryPages: 8, maxSavingBytes: 4000, bufferBytes: 2 * PAGE_BYTES };
 const NEIGHBOUR_PAGES = 2;
-/** Empty snapshots whose files together take all bytes that may be saved at once. */
+/** Number of empty snapshots whose files together take all bytes that may be saved at once. */
 const FILLERS = 12;
 
 const name = fc.constantFrom(...NAMES);
@@ -47,7 +47,7 @@ const operation = fc.oneof(
 );
 type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
 
-/** A content that a name was given, in the order of the calls. */
+/** A content that a call gave to a name. `Trial.known` has them in the order of the calls. */
 interface Known {
   readonly name: string;
   readonly contents: unknown;
@@ -123,10 +123,10 @@ class Trial {
       });
     let refusal = trySave();
     if (refusal === 'invalid-argument') {
-      // The lock comes with the pages, perhaps from disk.
+      // Opening the file takes its lock; the pages may come from disk.
       const open = () => this.life.registry.openFile(CALLER, name, true, this.requester, contentsOf);
-      const opened = await laterRefusalOf(open);
-      if (opened !== undefined) assert.equal(opened, 'not-found');
+      const openRefusal = await laterRefusalOf(open);
+      if (openRefusal !== undefined) assert.equal(openRefusal, 'not-found');
       refusal = trySave();
     }
     if (refusal !== undefined) {
@@ -164,10 +164,10 @@ class Trial {
     this.note();
   }
 
-  /** Takes the lock. Checks that opening a name gives content that the name shows now or, from disk, at some time until it is loaded. */
+  /** Opens a name with its lock. It must give what the name shows now or, from disk, what it showed at some time until it was loaded. */
   open(name: string): void {
     const shown = this.shown.get(name) as unknown[];
-    const before = shown.length - 1;
+    const firstShown = shown.length - 1;
     const requester = this.requester;
     let opened: unknown;
     const refusal = refusalOf(() => {
@@ -183,7 +183,7 @@ class Trial {
     }
     const outcome = opened.then(
       (contents) => {
-        const possible = shown.slice(before);
+        const possible = shown.slice(firstShown);
         assert.ok(
           possible.some((each) => isDeepStrictEqual(each, contents)),
           `"${name}" shows what it never had`,
@@ -193,7 +193,7 @@ class Trial {
       (error: unknown) => {
         assert.ok(error instanceof CallFault, String(error));
         if (error.error.tag === 'cancelled') assert.ok(requester.hasEnded);
-        else assert.deepEqual([error.error.tag, shown.slice(before).includes(undefined)], ['not-found', true]);
+        else assert.deepEqual([error.error.tag, shown.slice(firstShown).includes(undefined)], ['not-found', true]);
         this.count(`open ${error.error.tag}`);
       },
     );
@@ -214,7 +214,7 @@ class Trial {
     assert.ok(memoryPages <= LIMITS.maxMemoryPages, `${memoryPages} pages in memory`);
   }
 
-  /** The content saved last of those that are not gone. */
+  /** The newest content of the name that is not gone. */
   visible(name: string): Known | undefined {
     return this.known.findLast((known) => known.name === name && !known.isGone);
   }

@@ -17,7 +17,7 @@ import fc from 'fast-check';
 import { FILE_RIGHTS } from '../../protocol/calls.ts';
 import { directoryNameOf, type EntryKind, fileNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
-import { assertExpected, type Known, Model, mayRead } from './testing/model.ts';
+import { assertExpected, type KnownName, Model, mayRead } from './testing/model.ts';
 import { contentsOf, PAGE_BYTES, snapshotOf, type TestSnapshot } from './testing/page-memory.ts';
 import { Life, laterRefusalOf, refusalOf } from './testing/registries.ts';
 
@@ -81,7 +81,7 @@ class Trial {
   readonly model = new Model(LIMITS);
   life: Life;
   /** True when file sizes differ from those that the registry left. */
-  resized = false;
+  hasResizedFiles = false;
   readonly counts: Record<string, number>;
 
   constructor(directory: string, counts: Record<string, number>) {
@@ -127,7 +127,7 @@ class Trial {
       case 'restart':
         this.model.restart(operation.model);
         this.life = new Life(this.directory, operation.model === 0 ? 0 : 1, LIMITS);
-        this.resized = false;
+        this.hasResizedFiles = false;
         break;
     }
   }
@@ -235,9 +235,9 @@ class Trial {
 
   /** Damages a file: flips a bit, cuts, lengthens, or puts another entry's file in its place. */
   damage({ which, how, where }: Of<'damage'>): void {
-    const whole = this.model.known.filter(({ persistent, damaged }) => persistent && !damaged);
-    const known = whole[which % (whole.length || 1)];
-    const other = whole[where % (whole.length || 1)];
+    const intact = this.model.known.filter(({ persistent, damaged }) => persistent && !damaged);
+    const known = intact[which % (intact.length || 1)];
+    const other = intact[where % (intact.length || 1)];
     if (!known || !other) return;
     const path = this.#pathOf(known);
     const { size } = statSync(path);
@@ -255,9 +255,9 @@ class Trial {
       copyFileSync(this.#pathOf(other), path);
     }
     known.damaged = true;
-    // Content in memory was read whole; of other files the registry may not have read any part yet.
+    // Unless the content is in memory, the registry may not have read the file yet, and may or may not list it.
     known.doubtful = !known.inMemory;
-    this.resized ||= how > 0;
+    this.hasResizedFiles ||= how > 0;
   }
 
   check(): void {
@@ -273,13 +273,13 @@ class Trial {
         files.add(join(this.directory, tenant, file));
       }
     }
-    if (!this.resized) assert.equal(stats.diskBytes, bytes, 'bytes on disk');
+    if (!this.hasResizedFiles) assert.equal(stats.diskBytes, bytes, 'bytes on disk');
     const persistent = this.model.known.filter((known) => known.persistent);
     assert.deepEqual(files, new Set(persistent.map((known) => this.#pathOf(known))));
   }
 
   async #load(
-    known: Known | undefined,
+    known: KnownName | undefined,
     expected: readonly (string | undefined)[],
     what: string,
     load: () => unknown,
@@ -306,7 +306,7 @@ class Trial {
     name: string,
     snapshot: TestSnapshot,
     persistent: boolean,
-    file: Known['file'],
+    file: KnownName['file'],
   ): void {
     const { tokens, nextPosition } = snapshot;
     const contents = contentsOf(snapshot);
@@ -326,8 +326,8 @@ class Trial {
 
   #compareList(
     actual: readonly { readonly name: string }[],
-    expected: { must: Known[]; may: Known[] },
-    info: (known: Known) => object,
+    expected: { must: KnownName[]; may: KnownName[] },
+    info: (known: KnownName) => object,
   ): void {
     const doubtful = new Set(expected.may.filter((known) => known.doubtful).map((known) => known.name));
     const isCertain = ({ name }: { readonly name: string }) => !doubtful.has(name);
@@ -341,7 +341,7 @@ class Trial {
       );
   }
 
-  #pathOf({ tenant, kind, name }: Known): string {
+  #pathOf({ tenant, kind, name }: KnownName): string {
     return join(this.directory, directoryNameOf(tenant), fileNameOf(kind, name));
   }
 

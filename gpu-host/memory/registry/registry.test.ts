@@ -9,8 +9,8 @@ import { contentsOf, snapshotOf } from './testing/page-memory.ts';
 import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirectory } from './testing/registries.ts';
 
 const MAKER: Caller = { tenant: 't', inferlet: 'one', functionName: 'maker' };
-const SAME: Caller = { ...MAKER, inferlet: 'two' };
-const OTHER: Caller = { tenant: 't', inferlet: 'three', functionName: 'other' };
+const SAME_FUNCTION: Caller = { ...MAKER, inferlet: 'two' };
+const OTHER_FUNCTION: Caller = { tenant: 't', inferlet: 'three', functionName: 'other' };
 const STRANGER: Caller = { tenant: 'u', inferlet: 'four', functionName: 'maker' };
 const OPERATOR: Caller = { tenant: 'system', inferlet: 'five', functionName: 'setup' };
 
@@ -98,7 +98,10 @@ test('persistent entries come back bit for bit after a restart, and the others a
   const imported = await second.registry.importPages('t', 'kept', requester, same);
   assert.deepEqual(contentsOf(imported), contentsOf(kept));
   assert.equal(second.registry.importPages('t', 'kept', memoryOnly, same), imported);
-  assert.deepEqual(await second.registry.openFile(OTHER, 'file', false, requester, contentsOf), contentsOf(file));
+  assert.deepEqual(
+    await second.registry.openFile(OTHER_FUNCTION, 'file', false, requester, contentsOf),
+    contentsOf(file),
+  );
   assertRefused(() => second.registry.importPages('t', 'gone', memoryOnly, same), 'not-found');
   assert.equal(second.memory.held.size, 5);
   assert.equal(second.registry.stats().diskBytes, first.registry.stats().diskBytes);
@@ -126,7 +129,7 @@ test('a file of another model is refused by both names, and can be removed', asy
     () => registry.saveFile(MAKER, 'f', snapshotOf(4, 1), { persistent: true, rights: 'private' }, memoryOnly),
     'invalid-argument',
   );
-  assertRefused(() => registry.removeFile(OTHER, 'f'), 'unsupported');
+  assertRefused(() => registry.removeFile(OTHER_FUNCTION, 'f'), 'unsupported');
   registry.unexport('t', 'b');
   registry.removeFile(MAKER, 'f');
   await registry.exportPages('t', 'b', snapshotOf(5, 1), true, memoryOnly);
@@ -158,18 +161,31 @@ test('rights go by function', () => {
   const open = (caller: Caller, name: string, write: boolean) => () =>
     registry.openFile(caller, name, write, memoryOnly, same);
   for (const name of ['private', 'readable', 'writable']) {
-    open(SAME, name, true)();
-    registry.unlockFile(SAME, name);
+    open(SAME_FUNCTION, name, true)();
+    registry.unlockFile(SAME_FUNCTION, name);
     assertRefused(open(STRANGER, name, false), 'not-found');
   }
-  assertRefused(open(OTHER, 'private', false), 'unsupported', /private to the function "maker"/);
-  open(OTHER, 'readable', false)();
-  assertRefused(open(OTHER, 'readable', true), 'unsupported');
-  assertRefused(() => registry.removeFile(OTHER, 'readable'), 'unsupported');
-  open(OTHER, 'writable', true)();
-  registry.saveFile(OTHER, 'writable', snapshotOf(3, 2), { persistent: false, rights: 'writable' }, memoryOnly);
+  assertRefused(open(OTHER_FUNCTION, 'private', false), 'unsupported', /private to the function "maker"/);
+  open(OTHER_FUNCTION, 'readable', false)();
+  assertRefused(open(OTHER_FUNCTION, 'readable', true), 'unsupported');
+  assertRefused(() => registry.removeFile(OTHER_FUNCTION, 'readable'), 'unsupported');
+  open(OTHER_FUNCTION, 'writable', true)();
+  registry.saveFile(
+    OTHER_FUNCTION,
+    'writable',
+    snapshotOf(3, 2),
+    { persistent: false, rights: 'writable' },
+    memoryOnly,
+  );
   assertRefused(
-    () => registry.saveFile(OTHER, 'writable', snapshotOf(3, 2), { persistent: false, rights: 'private' }, memoryOnly),
+    () =>
+      registry.saveFile(
+        OTHER_FUNCTION,
+        'writable',
+        snapshotOf(3, 2),
+        { persistent: false, rights: 'private' },
+        memoryOnly,
+      ),
     'unsupported',
     /may change the rights/,
   );
@@ -184,7 +200,7 @@ test('rights go by function', () => {
 
   const listed = (caller: Caller, prefix = '') => registry.listFiles(caller, prefix).map(({ name }) => name);
   assert.deepEqual(listed(MAKER), ['private', 'readable', 'system/prompt', 'writable']);
-  assert.deepEqual(listed(OTHER), ['readable', 'system/prompt', 'writable']);
+  assert.deepEqual(listed(OTHER_FUNCTION), ['readable', 'system/prompt', 'writable']);
   assert.deepEqual(listed(STRANGER), ['system/prompt']);
   assert.deepEqual(listed(MAKER, 'w'), ['writable']);
   const writable = registry.listFiles(MAKER, 'writable')[0];
@@ -200,28 +216,28 @@ test('a lock is held by one inferlet until it releases the lock or ends', () => 
   registry.saveFile(MAKER, 'f', snapshotOf(1, 1), options, memoryOnly);
   assertRefused(() => registry.saveFile(MAKER, 'f', snapshotOf(2, 1), options, memoryOnly), 'invalid-argument', /lock/);
   registry.openFile(MAKER, 'f', true, memoryOnly, same);
-  assertRefused(() => registry.openFile(SAME, 'f', true, memoryOnly, same), 'unavailable', /locked/);
-  assertRefused(() => registry.removeFile(SAME, 'f'), 'unavailable');
-  registry.openFile(SAME, 'f', false, memoryOnly, same);
-  registry.unlockFile(SAME, 'f');
+  assertRefused(() => registry.openFile(SAME_FUNCTION, 'f', true, memoryOnly, same), 'unavailable', /locked/);
+  assertRefused(() => registry.removeFile(SAME_FUNCTION, 'f'), 'unavailable');
+  registry.openFile(SAME_FUNCTION, 'f', false, memoryOnly, same);
+  registry.unlockFile(SAME_FUNCTION, 'f');
   const second = snapshotOf(2, 2);
   registry.saveFile(MAKER, 'f', second, options, memoryOnly);
-  assert.equal(registry.openFile(SAME, 'f', false, memoryOnly, same), second);
+  assert.equal(registry.openFile(SAME_FUNCTION, 'f', false, memoryOnly, same), second);
   assert.equal(memory.held.size, 2);
   registry.releaseInferlet(MAKER.inferlet);
-  registry.openFile(SAME, 'f', true, memoryOnly, same);
+  registry.openFile(SAME_FUNCTION, 'f', true, memoryOnly, same);
   registry.releaseInferlet(MAKER.inferlet);
   assertRefused(() => registry.openFile(MAKER, 'f', true, memoryOnly, same), 'unavailable');
-  registry.unlockFile(SAME, 'f');
+  registry.unlockFile(SAME_FUNCTION, 'f');
   registry.openFile(MAKER, 'f', true, memoryOnly, same);
-  registry.releaseInferlet(SAME.inferlet);
-  assertRefused(() => registry.openFile(SAME, 'f', true, memoryOnly, same), 'unavailable');
+  registry.releaseInferlet(SAME_FUNCTION.inferlet);
+  assertRefused(() => registry.openFile(SAME_FUNCTION, 'f', true, memoryOnly, same), 'unavailable');
   registry.unlockFile(MAKER, 'f');
-  registry.unlockFile(SAME, 'f');
-  registry.unlockFile(SAME, 'nothing');
-  registry.openFile(OTHER, 'f', true, memoryOnly, same);
-  registry.removeFile(OTHER, 'f');
-  registry.releaseInferlet(OTHER.inferlet);
+  registry.unlockFile(SAME_FUNCTION, 'f');
+  registry.unlockFile(SAME_FUNCTION, 'nothing');
+  registry.openFile(OTHER_FUNCTION, 'f', true, memoryOnly, same);
+  registry.removeFile(OTHER_FUNCTION, 'f');
+  registry.releaseInferlet(OTHER_FUNCTION.inferlet);
   assert.equal(memory.held.size, 0);
 });
 
@@ -245,14 +261,14 @@ test('every limit is refused before anything changes', async (t) => {
     maxSavingBytes: 800,
   };
   const { memory, registry } = new Life(directory, 0, limits);
-  const exported = (tenant: string, name: string, pages: number, persistent = false) =>
+  const exportNew = (tenant: string, name: string, pages: number, persistent = false) =>
     registry.exportPages(tenant, name, snapshotOf(pages, pages), persistent, memoryOnly);
-  assertRefused(() => exported('t', 'a', 5), 'limit-exceeded', /at most 4/);
-  exported('t', 'a', 4);
-  assertRefused(() => exported('t', 'b', 3), 'limit-exceeded', /would hold 7 pages; it may hold 6/);
-  exported('t', 'b', 0);
+  assertRefused(() => exportNew('t', 'a', 5), 'limit-exceeded', /at most 4/);
+  exportNew('t', 'a', 4);
+  assertRefused(() => exportNew('t', 'b', 3), 'limit-exceeded', /would hold 7 pages; it may hold 6/);
+  exportNew('t', 'b', 0);
   registry.saveFile(MAKER, 'c', snapshotOf(1, 1), { persistent: false, rights: 'private' }, memoryOnly);
-  assertRefused(() => exported('t', 'd', 0), 'limit-exceeded', /exports and files/);
+  assertRefused(() => exportNew('t', 'd', 0), 'limit-exceeded', /exports and files/);
   registry.openFile(MAKER, 'c', true, memoryOnly, same);
   assertRefused(
     () => registry.saveFile(MAKER, 'c', snapshotOf(1, 3), { persistent: false, rights: 'private' }, memoryOnly),
@@ -261,14 +277,14 @@ test('every limit is refused before anything changes', async (t) => {
   registry.saveFile(MAKER, 'c', snapshotOf(1, 2), { persistent: false, rights: 'private' }, memoryOnly);
 
   // A page takes 80 bytes, and so does the file besides the header's text.
-  const saving = exported('u', 'a', 4, true);
-  assertRefused(() => exported('v', 'a', 3, true), 'unavailable', /0 bytes of the tenant .* 200 is its share/);
-  await exported('v', 'b', 1, true);
+  const saving = exportNew('u', 'a', 4, true);
+  assertRefused(() => exportNew('v', 'a', 3, true), 'unavailable', /0 bytes of the tenant .* 200 is its share/);
+  await exportNew('v', 'b', 1, true);
   registry.unexport('v', 'b');
   await saving;
-  assertRefused(() => exported('v', 'a', 4, true), 'limit-exceeded', /on disk/);
+  assertRefused(() => exportNew('v', 'a', 4, true), 'limit-exceeded', /on disk/);
   registry.unexport('u', 'a');
-  await exported('v', 'a', 4, true);
+  await exportNew('v', 'a', 4, true);
   assertRefused(
     () => new Life(undefined).registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly),
     'unsupported',

@@ -183,7 +183,7 @@ export class PageRegistry<S extends Snapshot> {
       requester,
       (snapshot, entry) => {
         if (write) {
-          // Another inferlet may have taken it while the pages came from disk.
+          // Another inferlet may have taken the lock while the pages came from disk.
           checkUnlocked(caller, entry);
           this.#lock(caller.inferlet, entry);
         }

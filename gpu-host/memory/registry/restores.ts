@@ -23,19 +23,19 @@ export interface RestoringEntries<S extends Snapshot> {
 export type Use<S extends Snapshot, T> = (snapshot: S, entry: Entry<S>) => T;
 
 /** A version on its way from disk. */
-interface Loading<S extends Snapshot> {
+interface LoadingVersion<S extends Snapshot> {
   readonly entry: Entry<S>;
   readonly version: Version<S>;
   readonly restoration: Restoration<S>;
 }
 
 /** The importer's result from a snapshot. */
-interface Used<T> {
+interface ImportResult<T> {
   readonly result: T;
 }
 
 /** Owners whose entries are restored at once; each restore has a buffer. */
-const AT_ONCE = 4;
+const MAX_CONCURRENT_OWNERS = 4;
 
 /**
  * Brings entries back from disk, one at a time for each owner: the next requester may want the same file. The tenants that wait take turns,
@@ -43,7 +43,7 @@ const AT_ONCE = 4;
  */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
-  readonly #queues = new TenantQueues(AT_ONCE);
+  readonly #queues = new TenantQueues(MAX_CONCURRENT_OWNERS);
   /** Pages on their way from disk. */
   #loadingPages = 0;
 
@@ -72,7 +72,7 @@ export class Restores<S extends Snapshot> {
   }
 
   /** Uses the entry's content if it has come to memory meanwhile; else makes room for it. */
-  #begin<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Used<T> | Loading<S> {
+  #begin<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): ImportResult<T> | LoadingVersion<S> {
     checkOpen(requester);
     const entry = find();
     const version = this.#entries.touch(entry);
@@ -85,10 +85,10 @@ export class Restores<S extends Snapshot> {
 
   /** Fills the pages and uses them. Undefined when the name has got other content meanwhile. */
   async #fill<T>(
-    { entry, version, restoration }: Loading<S>,
+    { entry, version, restoration }: LoadingVersion<S>,
     requester: Requester<S>,
     use: Use<S, T>,
-  ): Promise<Used<T> | undefined> {
+  ): Promise<ImportResult<T> | undefined> {
     const { files, maker, transfer } = this.#entries;
     const isCurrent = () => !entry.removed && entry.current === version;
     try {

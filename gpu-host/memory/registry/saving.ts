@@ -2,7 +2,7 @@ import { FileHead, type FileHeader } from './file-format.ts';
 import type { PieceWriter } from './files.ts';
 import type { DeviceTurns, Snapshot, SnapshotMemory } from './snapshot.ts';
 
-/** Bytes of the saves under way, from the call on. */
+/** Bytes of the saves under way, each counted from the call that starts it. */
 export class SavingBytes {
   #total = 0;
   readonly #tenants = new Map<string, number>();

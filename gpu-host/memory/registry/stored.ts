@@ -10,7 +10,7 @@ import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } fro
 /** A tenant's entries on disk, from the files' headers. Does not read the pages. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
   const shelf: Shelf<S> = { entries: new Map(), refusals: new Map() };
-  for (const fileName of explained("the tenant's directory", () => files.list(tenant))) {
+  for (const fileName of withDiskFaults("the tenant's directory", () => files.list(tenant))) {
     const found = readFile<S>(files, tenant, fileName, maker);
     if ('fault' in found) shelf.refusals.set(fileName, found);
     else shelf.entries.set(fileName, found);
@@ -84,7 +84,7 @@ export async function fillFromFile<S extends Snapshot>(
   }
 }
 
-/** The way of pages to memory. */
+/** The buffers through which pages reach memory. */
 export interface Transfer<S extends Snapshot> {
   readonly memory: Pick<SnapshotMemory<S>, 'takeBuffer' | 'settled'>;
   /** Bytes that wait for a turn at once; one page may be longer. */
@@ -113,11 +113,11 @@ export async function fillPages<S extends Snapshot>(
   { memory, bufferBytes }: Transfer<S>,
 ): Promise<void> {
   const { pages, pageBytes } = source;
-  const most = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
-  const buffer = memory.takeBuffer(most * pageBytes);
+  const pagesAtOnce = Math.min(pages, pagesPerBuffer(bufferBytes, pageBytes));
+  const buffer = memory.takeBuffer(pagesAtOnce * pageBytes);
   try {
-    for (let first = 0; first < pages; first += most) {
-      const count = Math.min(most, pages - first);
+    for (let first = 0; first < pages; first += pagesAtOnce) {
+      const count = Math.min(pagesAtOnce, pages - first);
       await source.readPages(first, buffer.bytes.subarray(0, count * pageBytes));
       let filled = 0;
       await requester.between(() => {
@@ -156,8 +156,8 @@ function checkPlace(header: FileHeader, tenant: string, fileName: string): void 
 /** @throws CallFault `invalid-argument` naming both models when another model made the file */
 function checkMaker(header: FileHeader, maker: Maker): void {
   const { fingerprint, pageSize, pageBytes } = maker;
-  const same = header.fingerprint.hash === fingerprint.hash;
-  if (same && header.pageSize === pageSize && header.pageBytes === pageBytes) return;
+  const isSameModel = header.fingerprint.hash === fingerprint.hash;
+  if (isSameModel && header.pageSize === pageSize && header.pageBytes === pageBytes) return;
   const describe = (made: Maker): string =>
     `${made.fingerprint.name}, fingerprint ${made.fingerprint.hash.slice(0, 12)}, ${made.pageBytes} bytes a page of ${made.pageSize}`;
   throw fault(
@@ -167,7 +167,7 @@ function checkMaker(header: FileHeader, maker: Maker): void {
 }
 
 /** Runs a file operation. @throws CallFault for damage or a disk error */
-function explained<T>(what: string, body: () => T): T {
+function withDiskFaults<T>(what: string, body: () => T): T {
   try {
     return body();
   } catch (cause) {

@@ -4,7 +4,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TenantQueues, type Waiter } from './tenant-queues.ts';
 
 /** An inferlet of a tenant, which waits for a resource: by default, one that belongs to the tenant. */
-const of = (tenant: string, resource = tenant): Waiter => ({ tenant, resource, whenEnded: () => () => undefined });
+const waiterOf = (tenant: string, resource = tenant): Waiter => ({
+  tenant,
+  resource,
+  whenEnded: () => () => undefined,
+});
 
 test('tenants take turns, and a failure passes the turn on', async () => {
   const queue = new TenantQueues(1);
@@ -18,14 +22,14 @@ test('tenants take turns, and a failure passes the turn on', async () => {
     if (name === 'a2') throw new Error(name);
     return name;
   };
-  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => queue.run(of(name.slice(0, 1)), task(name)));
+  const results = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'].map((name) => queue.run(waiterOf(name.slice(0, 1)), task(name)));
   const settled = await Promise.allSettled(results);
   assert.deepEqual(order, ['a1', 'a2', 'b1', 'c1', 'a3', 'b2']);
   assert.deepEqual(
     settled.map(({ status }) => status),
     ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled', 'fulfilled'],
   );
-  assert.equal(await queue.run(of('a'), task('a4')), 'a4');
+  assert.equal(await queue.run(waiterOf('a'), task('a4')), 'a4');
 });
 
 /** Tasks that run until the test ends them, oldest first. */
@@ -50,7 +54,7 @@ function openTasks() {
 test("a tenant's tasks run one after the other, beside those of as many tenants as may run", async () => {
   const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
-  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => queues.run(of(tenant), task(tenant)));
+  const works = ['a', 'a', 'b', 'c', 'c'].map((tenant) => queues.run(waiterOf(tenant), task(tenant)));
   await nextTurn();
   const seen: string[] = [];
   for (let i = 0; i < works.length; i++) {
@@ -64,9 +68,9 @@ test("a tenant's tasks run one after the other, beside those of as many tenants 
 test('tenants that want the same resource take turns, and a task that waits for another resource starts as soon as that is free', async () => {
   const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
-  const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(of(tenant, 'shared'), task(`${tenant}'s`)));
-  const own = queues.run(of('b', 'b'), task('b'));
-  const [c, behind] = [queues.run(of('c'), task('c')), queues.run(of('a'), task('a'))];
+  const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(waiterOf(tenant, 'shared'), task(`${tenant}'s`)));
+  const own = queues.run(waiterOf('b', 'b'), task('b'));
+  const [c, behind] = [queues.run(waiterOf('c'), task('c')), queues.run(waiterOf('a'), task('a'))];
   await nextTurn();
   const seen: string[] = [];
   for (let i = 0; i < 7; i++) {
@@ -82,7 +86,7 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   const { running, task, endFirst } = openTasks();
   const registered = new Set<(cause: unknown) => void>();
   const leaving: Waiter = {
-    ...of('a'),
+    ...waiterOf('a'),
     whenEnded: (leave) => {
       registered.add(leave);
       return () => registered.delete(leave);
@@ -90,9 +94,9 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   };
   const first = queues.run(leaving, task('first'));
   assert.equal(registered.size, 0, 'a request that need not wait need not leave');
-  const left = queues.run(leaving, () => assert.fail('it has left'));
+  const abandoned = queues.run(leaving, () => assert.fail('it has left'));
   for (const leave of registered) leave(new Error('it has ended'));
-  await assert.rejects(left, /it has ended/);
+  await assert.rejects(abandoned, /it has ended/);
   registered.clear();
   const next = queues.run(leaving, task('next'));
   await endFirst();

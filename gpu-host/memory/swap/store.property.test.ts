@@ -40,25 +40,25 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ op: fc.constantFrom('turn' as const, 'wait' as const) }) },
 );
 
-interface Held {
+interface StoredPage {
   readonly ticket: SwapTicket;
   readonly content: Uint8Array;
   lost: boolean;
 }
 
-const isOnDisk = ({ ticket }: Held) => ticket.place === 'disk';
+const isOnDisk = ({ ticket }: StoredPage) => ticket.place === 'disk';
 /** The page's slot in the file. */
-const slotOf = ({ ticket }: Held) => (ticket as SwapTicket & { readonly slot: number }).slot;
+const slotOf = ({ ticket }: StoredPage) => (ticket as SwapTicket & { readonly slot: number }).slot;
 
 class Model {
   readonly fd: number;
   readonly store: SwapStore;
-  held: Held[] = [];
+  storedPages: StoredPage[] = [];
   writesFail = false;
   readErrors = 0;
   writeErrors = 0;
-  /** True while the last page could not be moved. */
-  #stopped = false;
+  /** True after a page could not be moved, until a page is moved. */
+  #hasFailedMove = false;
   #writing = 0;
 
   constructor(directory: string) {
@@ -83,9 +83,9 @@ class Model {
           try {
             this.checkDisk();
             await file.writeAsync(slot, bytes);
-            this.#stopped = false;
+            this.#hasFailedMove = false;
           } catch (error) {
-            this.#stopped = true;
+            this.#hasFailedMove = true;
             throw error;
           } finally {
             this.#writing--;
@@ -105,10 +105,13 @@ class Model {
   async wait(): Promise<void> {
     do await setImmediate();
     while (this.#writing > 0);
-    const inMemory = this.held.filter((held) => !isOnDisk(held)).length;
-    const onDisk = this.held.length - inMemory;
+    const inMemory = this.storedPages.filter((held) => !isOnDisk(held)).length;
+    const onDisk = this.storedPages.length - inMemory;
     assert.equal(this.store.stats().writeErrors, this.writeErrors);
-    assert.ok(inMemory < MEMORY_PAGES || onDisk === DISK_PAGES || this.#stopped, 'memory has room for the next page');
+    assert.ok(
+      inMemory < MEMORY_PAGES || onDisk === DISK_PAGES || this.#hasFailedMove,
+      'memory has room for the next page',
+    );
   }
 
   /** Returns once the store has closed its file, after a write that is under way. */
@@ -150,8 +153,8 @@ class Model {
 
   put(seed: number): void {
     const content = pageOf(seed);
-    const inMemory = this.held.filter((held) => !isOnDisk(held)).length;
-    const onDisk = this.held.length - inMemory;
+    const inMemory = this.storedPages.filter((held) => !isOnDisk(held)).length;
+    const onDisk = this.storedPages.length - inMemory;
     const ticket = this.store.put(content);
     if (inMemory < MEMORY_PAGES) {
       assert.equal(ticket?.place, 'memory');
@@ -161,13 +164,13 @@ class Model {
       assert.equal(ticket?.place, 'disk');
     }
     if (!ticket) return;
-    this.held.push({ ticket, content, lost: false });
+    this.storedPages.push({ ticket, content, lost: false });
   }
 
   get(op: 'read' | 'take' | 'drop', which: number): void {
-    const held = this.held[which % (this.held.length || 1)];
+    const held = this.storedPages[which % (this.storedPages.length || 1)];
     if (!held) return;
-    if (op !== 'read') this.held = this.held.filter((other) => other !== held);
+    if (op !== 'read') this.storedPages = this.storedPages.filter((other) => other !== held);
     if (op === 'drop') {
       this.store.drop(held.ticket);
       return;
@@ -187,7 +190,7 @@ class Model {
 
   /** Damages an intact page on disk; a lost page stays lost. */
   flip(which: number, byte: number): void {
-    const onDisk = this.held.filter((held) => isOnDisk(held) && !held.lost);
+    const onDisk = this.storedPages.filter((held) => isOnDisk(held) && !held.lost);
     const held = onDisk[which % (onDisk.length || 1)];
     if (!held) return;
     writeSync(this.fd, Uint8Array.of((held.content[byte] as number) ^ 0x10), 0, 1, slotOf(held) * PAGE_BYTES + byte);
@@ -198,19 +201,19 @@ class Model {
     if (pages >= DISK_PAGES) return;
     // Cut in the middle of a page, which is lost as well.
     ftruncateSync(this.fd, pages * PAGE_BYTES + 5);
-    for (const held of this.held) if (isOnDisk(held) && slotOf(held) >= pages) held.lost = true;
+    for (const held of this.storedPages) if (isOnDisk(held) && slotOf(held) >= pages) held.lost = true;
   }
 
   check(): void {
     this.store.check();
-    const places = this.held.map((held) => `${held.ticket.place} ${slotOf(held)}`);
+    const places = this.storedPages.map((held) => `${held.ticket.place} ${slotOf(held)}`);
     assert.equal(new Set(places).size, places.length, 'two pages have one place');
     const { memoryPages, diskPages, capacity, readErrors } = this.store.stats();
     assert.deepEqual(
       { memoryPages, diskPages, capacity, readErrors },
       {
-        memoryPages: this.held.filter((held) => !isOnDisk(held)).length,
-        diskPages: this.held.filter(isOnDisk).length,
+        memoryPages: this.storedPages.filter((held) => !isOnDisk(held)).length,
+        diskPages: this.storedPages.filter(isOnDisk).length,
         capacity: MEMORY_PAGES + DISK_PAGES,
         readErrors: this.readErrors,
       },
@@ -243,7 +246,7 @@ test('a hundred thousand random operations give back each stored page, or report
         }
         await model.wait();
         // Every remaining page comes back, or is known to be lost.
-        while (model.held.length > 0) model.get('take', 0);
+        while (model.storedPages.length > 0) model.get('take', 0);
         model.check();
       } finally {
         // Opens the file if it is not open, so that closing the store always closes it.

@@ -15,10 +15,10 @@ function temporaryDirectory(t: TestContext): string {
   return directory;
 }
 
-const filled = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
+const pageFilledWith = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
 
 /** Reads a page and drops it, readable or not. */
-function taken(store: SwapStore, ticket: SwapTicket): Uint8Array {
+function readAndDrop(store: SwapStore, ticket: SwapTicket): Uint8Array {
   const into = new Uint8Array(PAGE_BYTES);
   try {
     store.read(ticket, into);
@@ -35,18 +35,18 @@ test('fills memory, then the disk, then refuses; a freed place can be used again
     diskBytes: 1 * PAGE_BYTES,
     directory: temporaryDirectory(t),
   });
-  const tickets = [1, 2, 3].map((value) => store.put(filled(value))!);
+  const tickets = [1, 2, 3].map((value) => store.put(pageFilledWith(value))!);
   assert.deepEqual(
     tickets.map(({ place }) => place),
     ['memory', 'memory', 'disk'],
   );
-  assert.equal(store.put(filled(4)), undefined);
+  assert.equal(store.put(pageFilledWith(4)), undefined);
   store.drop(tickets[1]!);
-  const fourth = store.put(filled(4))!;
+  const fourth = store.put(pageFilledWith(4))!;
   assert.equal(fourth.place, 'memory');
-  assert.deepEqual(taken(store, tickets[2]!), filled(3));
-  assert.deepEqual(taken(store, fourth), filled(4));
-  assert.deepEqual(taken(store, tickets[0]!), filled(1));
+  assert.deepEqual(readAndDrop(store, tickets[2]!), pageFilledWith(3));
+  assert.deepEqual(readAndDrop(store, fourth), pageFilledWith(4));
+  assert.deepEqual(readAndDrop(store, tickets[0]!), pageFilledWith(1));
   assert.deepEqual(store.stats(), {
     memoryPages: 0,
     diskPages: 0,
@@ -59,14 +59,14 @@ test('fills memory, then the disk, then refuses; a freed place can be used again
 
 test('reads without forgetting, copies what it is given', (t) => {
   const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: 0, directory: '/nowhere' });
-  const bytes = filled(1);
+  const bytes = pageFilledWith(1);
   const ticket = store.put(bytes)!;
   bytes.fill(9);
   const into = new Uint8Array(PAGE_BYTES);
   store.read(ticket, into);
-  assert.deepEqual(into, filled(1));
+  assert.deepEqual(into, pageFilledWith(1));
   into.fill(8);
-  assert.deepEqual(taken(store, ticket), filled(1));
+  assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(1));
   t.assert.throws(() => store.read(ticket, into), /ticket was spent/);
   t.assert.throws(() => store.drop(ticket), /ticket was spent/);
 });
@@ -102,8 +102,8 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
     store.putFrom(() => assert.fail('nothing is read for which there is no room')),
     undefined,
   );
-  assert.deepEqual(taken(store, tickets[3]!), filled(4));
-  assert.deepEqual(taken(store, tickets[1]!), filled(2));
+  assert.deepEqual(readAndDrop(store, tickets[3]!), pageFilledWith(4));
+  assert.deepEqual(readAndDrop(store, tickets[1]!), pageFilledWith(2));
   for (const where of ['memory', 'disk']) {
     assert.throws(() => store.putFrom(() => assert.fail('the device failed')), /the device failed/);
     store.check();
@@ -116,9 +116,9 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
 test('its file has no name', (t) => {
   const directory = temporaryDirectory(t);
   const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: 0, diskBytes: PAGE_BYTES, directory });
-  const ticket = store.put(filled(5))!;
+  const ticket = store.put(pageFilledWith(5))!;
   assert.deepEqual(readdirSync(directory), []);
-  assert.deepEqual(taken(store, ticket), filled(5));
+  assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(5));
   store.close();
 });
 
@@ -136,20 +136,20 @@ test('a page that the disk changed is a fault of that page only', (t) => {
     },
     report: (problem) => reports.push(problem),
   });
-  const [first, second, third] = [1, 2, 3].map((value) => store.put(filled(value))!);
+  const [first, second, third] = [1, 2, 3].map((value) => store.put(pageFilledWith(value))!);
   writeSync(fd, Uint8Array.of(0), 0, 1, PAGE_BYTES + 7);
   ftruncateSync(fd, 2 * PAGE_BYTES + 10);
-  assert.throws(() => taken(store, second!), SwapFault);
+  assert.throws(() => readAndDrop(store, second!), SwapFault);
   assert.throws(() => store.read(third!, new Uint8Array(PAGE_BYTES)), /the file ends after 10 of 64 bytes/);
-  assert.deepEqual(taken(store, first!), filled(1));
+  assert.deepEqual(readAndDrop(store, first!), pageFilledWith(1));
   assert.equal(store.stats().readErrors, 2);
   assert.deepEqual(reports, ['a page cannot be read back: its checksum does not match'], 'told once');
   store.drop(third!);
   assert.equal(store.stats().diskPages, 0);
   store.check();
-  const again = [4, 5, 6].map((value) => store.put(filled(value))!);
+  const again = [4, 5, 6].map((value) => store.put(pageFilledWith(value))!);
   assert.deepEqual(
-    again.map((ticket) => taken(store, ticket)[0]),
+    again.map((ticket) => readAndDrop(store, ticket)[0]),
     [4, 5, 6],
   );
   store.close();
@@ -166,14 +166,14 @@ test('a disk that refuses every write makes the store full, with the reason', (t
     directory,
     report: (problem) => reports.push(problem),
   });
-  const ticket = store.put(filled(1))!;
-  assert.equal(store.put(filled(2)), undefined);
-  assert.equal(store.put(filled(2)), undefined);
+  const ticket = store.put(pageFilledWith(1))!;
+  assert.equal(store.put(pageFilledWith(2)), undefined);
+  assert.equal(store.put(pageFilledWith(2)), undefined);
   assert.equal(store.stats().writeErrors, 2);
   assert.equal(reports.length, 1, 'told once');
   assert.match(reports[0]!, /cannot be written: .*(EEXIST|ENOTDIR)/);
   assert.equal(store.stats().diskPages, 0);
-  assert.deepEqual(taken(store, ticket), filled(1));
+  assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(1));
 });
 
 test('refuses pages of another size', () => {
@@ -185,7 +185,7 @@ test('refuses pages of another size', () => {
 });
 
 test('a disk that fails, works and fails again is reported twice', () => {
-  let broken = true;
+  let isBroken = true;
   const reports: string[] = [];
   const store = new SwapStore({
     pageBytes: PAGE_BYTES,
@@ -195,7 +195,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
     openFile: () => ({
       read() {},
       write() {
-        if (broken) throw new Error('no space');
+        if (isBroken) throw new Error('no space');
       },
       writeAsync: async () => assert.fail('no page is in memory'),
       readAsync: async () => assert.fail('nothing fetches pages'),
@@ -203,7 +203,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
     }),
     report: (problem) => reports.push(problem),
   });
-  for (broken of [true, true, false, true]) store.put(filled(1));
+  for (isBroken of [true, true, false, true]) store.put(pageFilledWith(1));
   assert.deepEqual(reports, ['a page cannot be written: no space', 'a page cannot be written: no space']);
 });
 
@@ -216,12 +216,12 @@ test('the store touches pages that the device copies only after it has settled t
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
   const [first, second] = [put(1)!, put(2)!];
   assert.deepEqual(log.splice(0), ['read true', 'read false'], 'only memory keeps a page where it was read to');
-  assert.deepEqual(store.pageInMemory(first), filled(1));
-  assert.deepEqual(taken(store, second), filled(2));
+  assert.deepEqual(store.pageInMemory(first), pageFilledWith(1));
+  assert.deepEqual(readAndDrop(store, second), pageFilledWith(2));
   assert.deepEqual(log.splice(0), [], 'the device copies a held page itself, and no page on disk');
-  assert.deepEqual(taken(store, first), filled(1));
+  assert.deepEqual(readAndDrop(store, first), pageFilledWith(1));
   assert.deepEqual(log.splice(0), ['settle']);
-  store.put(filled(3));
+  store.put(pageFilledWith(3));
   assert.deepEqual(log, ['settle'], 'the device may still copy the page that had this place');
   store.close();
 });
@@ -239,17 +239,17 @@ class HeldFile implements SlotFile {
 
   async writeAsync(slot: number, bytes: Uint8Array): Promise<void> {
     this.log.push(`begin ${slot}`);
-    await this.#held();
+    await this.#untilEnded();
     this.write(slot, bytes);
   }
 
   async readAsync(slot: number, into: Uint8Array): Promise<void> {
     this.log.push(`fetch ${slot}`);
-    await this.#held();
+    await this.#untilEnded();
     this.read(slot, into);
   }
 
-  #held(): Promise<void> {
+  #untilEnded(): Promise<void> {
     return new Promise((resolve, reject) => this.#ends.push((failure) => (failure ? reject(failure) : resolve())));
   }
 
@@ -276,7 +276,7 @@ function heldStore(memoryPages: number, diskPages: number) {
     ...{ pageBytes: PAGE_BYTES, memoryBytes: memoryPages * PAGE_BYTES, diskBytes: diskPages * PAGE_BYTES },
     ...{ directory: '/nowhere', openFile: () => file, report: (problem: string) => reports.push(problem) },
   });
-  const put = (value: number) => store.put(filled(value))!;
+  const put = (value: number) => store.put(pageFilledWith(value))!;
   return { file, store, put, reports };
 }
 
@@ -285,11 +285,11 @@ test('a page on disk is fetched on another thread, and stays until it is dropped
   const [first, second] = [put(1), put(2)];
   const into = new Uint8Array(PAGE_BYTES);
   const fetching = store.fetch(second, into);
-  assert.deepEqual(taken(store, first), filled(1), 'others are read meanwhile');
+  assert.deepEqual(readAndDrop(store, first), pageFilledWith(1), 'others are read meanwhile');
   await file.end();
   assert.equal(await fetching, true);
-  assert.deepEqual(into, filled(2));
-  assert.deepEqual(taken(store, second), filled(2));
+  assert.deepEqual(into, pageFilledWith(2));
+  assert.deepEqual(readAndDrop(store, second), pageFilledWith(2));
   store.close();
 });
 
@@ -344,7 +344,7 @@ test('moves the pages that came first to disk, so that memory has room for the n
   tickets.push(put(3));
   await setImmediate();
   assert.deepEqual(placesOf(tickets), ['memory', 'memory', 'memory']);
-  assert.deepEqual(store.pageInMemory(tickets[0]!), filled(1), 'a page stays in memory until it is on disk');
+  assert.deepEqual(store.pageInMemory(tickets[0]!), pageFilledWith(1), 'a page stays in memory until it is on disk');
   tickets.push(put(4));
   assert.equal(tickets[3]!.place, 'disk', 'a page that finds no room goes to disk itself');
   await file.end();
@@ -354,7 +354,7 @@ test('moves the pages that came first to disk, so that memory has room for the n
   assert.deepEqual(file.log.splice(0), ['begin 0', 'write 1', 'write 0'], 'a full disk takes no page');
   store.check();
   assert.deepEqual(
-    tickets.map((ticket) => taken(store, ticket)[0]),
+    tickets.map((ticket) => readAndDrop(store, ticket)[0]),
     [1, 2, 3, 4, 5],
   );
   store.check();
@@ -370,7 +370,7 @@ test('the place of a write under way is not used again before the write has ende
   assert.deepEqual(file.log.splice(0), ['begin 0', 'write 1']);
   await file.end();
   assert.deepEqual(store.stats(), { memoryPages: 1, diskPages: 1, capacity: 2, writeErrors: 0, readErrors: 0 });
-  assert.deepEqual(taken(store, second), filled(2));
+  assert.deepEqual(readAndDrop(store, second), pageFilledWith(2));
   store.check();
 });
 
@@ -379,8 +379,8 @@ test('the disk holds as many pages as it may, also when the last place was taken
   const [first, second] = [put(1), put(2)];
   await file.end();
   assert.deepEqual(placesOf([first, second]), ['memory', 'disk']);
-  assert.equal(store.put(filled(3)), undefined);
-  assert.deepEqual([taken(store, first)[0], taken(store, second)[0]], [1, 2]);
+  assert.equal(store.put(pageFilledWith(3)), undefined);
+  assert.deepEqual([readAndDrop(store, first)[0], readAndDrop(store, second)[0]], [1, 2]);
   store.check();
 });
 
@@ -391,7 +391,7 @@ test('a page that cannot be moved stays in memory, and the next page tries again
   assert.equal(first.place, 'memory');
   assert.equal(store.stats().writeErrors, 1);
   assert.deepEqual(reports, ['a page cannot be written: no space']);
-  assert.deepEqual(taken(store, first), filled(1));
+  assert.deepEqual(readAndDrop(store, first), pageFilledWith(1));
   const second = put(2);
   await file.end();
   assert.equal(second.place, 'disk');
@@ -416,18 +416,18 @@ test('a page is moved once the device has copied it', async () => {
     openFile: () => file,
     settled: async () => {
       await setImmediate();
-      held!.fill(7);
+      buffer!.fill(7);
       log.push('settled');
     },
   });
-  let held: Uint8Array | undefined;
+  let buffer: Uint8Array | undefined;
   const ticket = store.putFrom((into) => {
-    held = into;
+    buffer = into;
   })!;
   await setImmediate();
   await file.end();
   assert.deepEqual([log, ticket.place, file.log], [['settled'], 'disk', ['begin 0', 'write 0']]);
-  assert.deepEqual(taken(store, ticket), filled(7));
+  assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(7));
 });
 
 test('memory that the device reaches fastest is there from the start', () => {

@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import { toldText } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/told-text.ts';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
 /** One page that is swapped out. Valid until `drop`. */
@@ -257,22 +257,22 @@ export class SwapStore {
     return oldest;
   }
 
-  async #move(page: Ticket): Promise<void> {
+  async #move(ticket: Ticket): Promise<void> {
     const slot = this.#diskSlots.take() as number;
     let isMoved = false;
     this.#isMoving = true;
     try {
       await this.#settled();
-      const bytes = this.#memory[page.slot];
-      if (!bytes || !this.#inMemory.has(page)) return;
+      const bytes = this.#memory[ticket.slot];
+      if (!bytes || !this.#inMemory.has(ticket)) return;
       const checksum = crc32(bytes);
       await this.#ensureFile().writeAsync(slot, bytes);
       this.#isFailing = false;
       // During the write, the caller may have dropped the page, or put another one into the last place on disk.
-      if (!this.#inMemory.has(page) || this.#diskIsFull) return;
-      this.#inMemory.delete(page);
-      this.#memorySlots.give(page.slot);
-      Object.assign(page, { place: 'disk', slot, checksum } satisfies Ticket);
+      if (!this.#inMemory.has(ticket) || this.#diskIsFull) return;
+      this.#inMemory.delete(ticket);
+      this.#memorySlots.give(ticket.slot);
+      Object.assign(ticket, { place: 'disk', slot, checksum } satisfies Ticket);
       isMoved = true;
     } finally {
       this.#isMoving = false;
@@ -330,7 +330,7 @@ export class SwapStore {
       if (crc32(into) !== checksum) problem = 'its checksum does not match';
     } catch (cause) {
       problem = messageOf(cause);
-      publicText = toldText(cause);
+      publicText = textForTenant(cause);
     }
     if (problem === undefined) {
       this.#isFailing = false;

@@ -5,11 +5,11 @@ import { copyOf, type PlainPage, type PlainSlot } from './plain-pages.ts';
 import { type Operation, PAGE_SIZE } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** The address that a number picks: odd ones pick one of the text, because other inferlets with the same text must not see its changes. */
+/** The address that `pick` selects. Odd numbers select a page of the text: other inferlets with the same text must not see its changes. */
 export function addressOf({ pages, text }: Actor, pick: number): number {
-  const held = [...pages.keys()];
-  const among = pick % 2 === 0 || text.length === 0 ? held : text;
-  return among[(pick >> 1) % among.length] ?? 0;
+  const heldAddresses = [...pages.keys()];
+  const candidates = pick % 2 === 0 || text.length === 0 ? heldAddresses : text;
+  return candidates[(pick >> 1) % candidates.length] ?? 0;
 }
 
 /** The tag of the fault that refuses `action`. */
@@ -36,16 +36,16 @@ export function applySlotCopy(world: World, actor: Actor, operation: Extract<Ope
     count,
     shift,
   };
-  const held = pages.get(from);
-  const source = held && copyOf(held);
+  const sourcePage = pages.get(from);
+  const source = sourcePage && copyOf(sourcePage);
   const target = pages.get(to);
   const moved = source?.slots.slice(fromSlot, fromSlot + count) ?? [];
-  const legal =
+  const isLegal =
     fromSlot + count <= PAGE_SIZE &&
     toSlot + count <= PAGE_SIZE &&
     (shift === 0 || world.setting.rotates) &&
     moved.every((slot) => !slot || slot.position + shift >= 0);
-  if (!source || !target || !legal) {
+  if (!source || !target || !isLegal) {
     assert.notEqual(
       refusal(() => space.copySlots(request)),
       undefined,
@@ -75,21 +75,22 @@ export function applyTokenCopy(
   }
   const { renumber } = operation;
   const positions = renumber === undefined ? [] : operation.indices.map((_, i) => renumber + i);
-  const room: [PlainPage, number][] = [];
+  const emptySlots: [PlainPage, number][] = [];
   for (const address of destinations) {
     const target = pages.get(address) as PlainPage;
-    for (const [i, slot] of target.slots.entries()) if (!slot) room.push([target, i]);
+    for (const [i, slot] of target.slots.entries()) if (!slot) emptySlots.push([target, i]);
   }
   const moved = operation.indices.map((index) => filled[index]);
-  const turned = moved.some((token, i) => token && renumber !== undefined && token.slot.position !== positions[i]);
+  const hasShift = moved.some((token, i) => token && renumber !== undefined && token.slot.position !== positions[i]);
   const request = {
     sources: Uint32Array.from(sources),
     indices: Uint32Array.from(operation.indices),
     destinations: Uint32Array.from(destinations),
     positions: Uint32Array.from(positions),
   };
-  const legal = moved.every((token) => token) && moved.length <= room.length && (!turned || world.setting.rotates);
-  if (!legal) {
+  const isLegal =
+    moved.every((token) => token) && moved.length <= emptySlots.length && (!hasShift || world.setting.rotates);
+  if (!isLegal) {
     assert.notEqual(
       refusal(() => copyTokens(space, request)),
       undefined,
@@ -99,7 +100,7 @@ export function applyTokenCopy(
   if (!world.attempt(actor, destinations.length, () => copyTokens(space, request))) return;
   for (const [i, token] of moved.entries()) {
     if (!token) continue;
-    const [target, slot] = room[i] as [PlainPage, number];
+    const [target, slot] = emptySlots[i] as [PlainPage, number];
     target.slots[slot] = { value: token.slot.value, position: positions[i] ?? token.slot.position };
     target.masked[slot] = token.masked;
   }

@@ -5,7 +5,7 @@ import type { Page } from '../pool.ts';
 import type { LeaseOperation } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** Gives a hint about an export. None may take a page of an inferlet from the device, or change what a tenant holds. */
+/** Gives a hint about an export. No hint may take an inferlet's page from the device, or change what a tenant holds. */
 export function applyLease(world: World, actor: Actor, operation: LeaseOperation): void {
   if (operation.kind === 'pass') {
     world.nowMs += operation.ms;
@@ -15,11 +15,11 @@ export function applyLease(world: World, actor: Actor, operation: LeaseOperation
   if (!found) return;
   const { memory } = world.kit;
   const { snapshot } = found;
-  const before = residentOf(world);
-  const [held, { owned }] = [tenantPages(world), memory.pool.counts()];
+  const residentBefore = residentOf(world);
+  const [tenantPagesBefore, { owned }] = [tenantPages(world), memory.pool.counts()];
   switch (operation.kind) {
     case 'pin': {
-      const lease = granted(() => memory.snapshots.leases.grant(snapshot, operation.ms));
+      const lease = grantIfAllowed(() => memory.snapshots.leases.grant(snapshot, operation.ms));
       if (!lease) break;
       found.lease = lease;
       world.counts.pins++;
@@ -40,8 +40,9 @@ export function applyLease(world: World, actor: Actor, operation: LeaseOperation
       for (const { page } of snapshot.pages) memory.moveOut(actor.space, page);
       assert.ok(memory.pool.counts().owned <= owned);
   }
-  for (const page of before) assert.ok(page.frame >= 0, `${operation.kind} took an inferlet's page from the device`);
-  assert.deepEqual(tenantPages(world), held);
+  for (const page of residentBefore)
+    assert.ok(page.frame >= 0, `${operation.kind} took an inferlet's page from the device`);
+  assert.deepEqual(tenantPages(world), tenantPagesBefore);
 }
 
 /** Each tenant pins its share at most; a lease that has ended early has left no page pinned. */
@@ -51,24 +52,27 @@ export function checkLeases({ exports, setting, kit: { memory } }: World): void 
     if (!lease || lease.ended || !memory.snapshots.leases.isLeased(snapshot)) continue;
     pinned.set(snapshot.tenant, (pinned.get(snapshot.tenant) ?? 0) + snapshot.pages.length);
   }
-  const most = Math.floor(setting.pages / 4);
-  let all = 0;
+  const maxPinned = Math.floor(setting.pages / 4);
+  let pinnedTotal = 0;
   for (const [tenant, pages] of pinned) {
-    all += pages;
-    assert.ok(pages <= Math.floor(Math.min(most, setting.tenantPages ?? most) / 2), `${tenant} pins ${pages} pages`);
+    pinnedTotal += pages;
+    assert.ok(
+      pages <= Math.floor(Math.min(maxPinned, setting.tenantPages ?? maxPinned) / 2),
+      `${tenant} pins ${pages} pages`,
+    );
   }
-  assert.ok(all <= most);
-  assert.equal(memory.snapshots.leases.pages, all);
+  assert.ok(pinnedTotal <= maxPinned);
+  assert.equal(memory.snapshots.leases.pages, pinnedTotal);
 }
 
 function bring({ kit: { memory } }: World, { space }: Actor, pages: readonly { readonly page: Page }[]): void {
-  const others = memory.pool.counts();
+  const countsBefore = memory.pool.counts();
   for (const { page } of pages) if (!memory.bringBack(space, page)) break;
   const { free, cached } = memory.pool.counts();
-  assert.ok(free + cached <= others.free + others.cached);
+  assert.ok(free + cached <= countsBefore.free + countsBefore.cached);
 }
 
-function granted(grant: () => Lease): Lease | undefined {
+function grantIfAllowed(grant: () => Lease): Lease | undefined {
   try {
     return grant();
   } catch (error) {

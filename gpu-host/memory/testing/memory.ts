@@ -69,14 +69,14 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
       options.ended?.(space, cause);
     },
   });
-  let opened = 0;
+  let openedCount = 0;
   return {
     memory,
     device,
     swap,
     tenants,
     open({ arrival, maxPages = pages, tenant = 'tenant', tenantPages, family } = {}) {
-      const number = opened++;
+      const number = openedCount++;
       const id = `inferlet-${number}`;
       return memory.openSpace({ id, tenant, arrival: arrival ?? number, maxPages, tenantPages, family });
     },

@@ -3,13 +3,17 @@
  * @param fails true when a schedule fails, as `schedule` must
  */
 export function shrink<T>(schedule: readonly T[], fails: (shorter: readonly T[]) => boolean): readonly T[] {
-  let left = schedule;
-  for (let piece = left.length >> 1; piece >= 1; piece = Math.min(piece >> 1, left.length)) {
-    for (let at = 0; at < left.length; ) {
-      const shorter = [...left.slice(0, at), ...left.slice(at + piece)];
-      if (fails(shorter)) left = shorter;
-      else at += piece;
+  let shortest = schedule;
+  for (
+    let pieceLength = shortest.length >> 1;
+    pieceLength >= 1;
+    pieceLength = Math.min(pieceLength >> 1, shortest.length)
+  ) {
+    for (let at = 0; at < shortest.length; ) {
+      const shorter = [...shortest.slice(0, at), ...shortest.slice(at + pieceLength)];
+      if (fails(shorter)) shortest = shorter;
+      else at += pieceLength;
     }
   }
-  return left;
+  return shortest;
 }

@@ -10,10 +10,10 @@ import { applyLease, checkLeases } from './leasing.ts';
 import { makeMemory, type TestMemory } from './memory.ts';
 import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type LeaseOperation, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
-import { type Prepared, prepareWrite, type WriteShape } from './write.ts';
+import { type PreparedWrite, prepareWrite, type WriteShape } from './write.ts';
 
-/** Maximum number of places that the calls of one batch may reserve for their tenant. */
-const RESERVED = 12;
+/** Maximum pages that the calls of one batch may reserve of their tenant's quota. */
+const MAX_RESERVED_PAGES = 12;
 
 /** An inferlet: its space, and the oracle's content of its addresses. */
 export interface Actor {
@@ -21,7 +21,7 @@ export interface Actor {
   readonly pages: Map<number, PlainPage>;
   /** Addresses of the text that the inferlet continues. */
   text: number[];
-  next: number;
+  nextAddress: number;
   busy: boolean;
 }
 
@@ -55,7 +55,7 @@ export class World {
       rotates: setting.rotates,
       swapMemoryPages: setting.swapMemoryPages,
       swapDiskPages: setting.swapDiskPages,
-      ended: (space) => this.#ended(space),
+      ended: (space) => this.#noteEnded(space),
       now: () => this.nowMs,
     });
   }
@@ -100,7 +100,7 @@ export class World {
       }),
       pages: new Map(),
       text: [],
-      next: 1,
+      nextAddress: 1,
       busy: false,
     };
     this.actors[who] = actor;
@@ -184,7 +184,7 @@ export class World {
     return held;
   }
 
-  #ended(space: PageSpace): void {
+  #noteEnded(space: PageSpace): void {
     const requester = this.#requester;
     assert.ok(requester, 'an inferlet was ended without a request for memory');
     this.counts.terminated++;
@@ -206,12 +206,12 @@ export class World {
   #mayNotFit(space: PageSpace, more: number): boolean {
     const { pages, maxPages, swapMemoryPages, tenantPages } = this.setting;
     const { held } = this.kit.memory.snapshots;
-    const roomy = swapMemoryPages >= 1000;
+    const hasAmpleSwap = swapMemoryPages >= 1000;
     let pinned = 0;
-    for (const page of roomy ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
+    for (const page of hasAmpleSwap ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
     if (space.heldPages + more > Math.min(maxPages, pages - pinned)) return true;
     // Writes to pages shared with the tenant's other inferlets and exports make copies besides.
-    const tenantHeld = this.#heldBy(space.owner.tenant).size + RESERVED;
+    const tenantHeld = this.#heldBy(space.owner.tenant).size + MAX_RESERVED_PAGES;
     return tenantPages !== null && tenantHeld + more + space.heldPages > tenantPages;
   }
 
@@ -271,8 +271,8 @@ export class World {
       case 'import': {
         const found = this.exports.get(operation.name);
         if (!found) return;
-        const first = actor.next;
-        actor.next += found.pages.length;
+        const first = actor.nextAddress;
+        actor.nextAddress += found.pages.length;
         const done = this.attempt(actor, found.pages.length, () => space.importSnapshot(first, found.snapshot));
         for (const [i, copy] of found.pages.entries()) if (done) pages.set(first + i, copyOf(copy));
         return;
@@ -290,8 +290,8 @@ export class World {
   }
 
   allocate(actor: Actor, count: number): number[] | undefined {
-    const first = actor.next;
-    actor.next += count;
+    const first = actor.nextAddress;
+    actor.nextAddress += count;
     if (!this.attempt(actor, count, () => actor.space.allocate(first, count))) return undefined;
     const addresses = Array.from({ length: count }, (_, i) => first + i);
     for (const address of addresses) actor.pages.set(address, emptyPage(PAGE_SIZE));
@@ -299,8 +299,8 @@ export class World {
   }
 
   #share(actor: Actor, sources: readonly number[]): number[] {
-    const first = actor.next;
-    actor.next += sources.length;
+    const first = actor.nextAddress;
+    actor.nextAddress += sources.length;
     actor.space.share(Uint32Array.from(sources), first);
     return sources.map((source, i) => {
       actor.pages.set(first + i, copyOf(actor.pages.get(source) as PlainPage));
@@ -309,32 +309,33 @@ export class World {
   }
 
   #batch(operation: Extract<Operation, { kind: 'batch' }>): void {
-    const before = new Map<Actor, Map<number, PlainPage>>();
-    const prepared: { actor: Actor; write: Prepared }[] = [];
+    const pagesBefore = new Map<Actor, Map<number, PlainPage>>();
+    const prepared: { actor: Actor; write: PreparedWrite }[] = [];
     for (const call of operation.calls) {
       const actor = this.actor(call.who);
       actor.space.busy = true;
       const shape = this.#shape(actor, call);
       if (!shape) continue;
-      if (!before.has(actor)) before.set(actor, new Map([...actor.pages].map(([key, page]) => [key, copyOf(page)])));
+      if (!pagesBefore.has(actor))
+        pagesBefore.set(actor, new Map([...actor.pages].map(([key, page]) => [key, copyOf(page)])));
       const write = prepareWrite(this, actor, shape);
       if (write) prepared.push({ actor, write });
     }
     for (const { actor } of prepared)
       assert.ok(actor.space.heldPages <= Math.min(this.setting.maxPages, this.setting.pages));
-    const [killed] = prepared;
-    if (operation.fate === 'killed' && killed && this.actors.includes(killed.actor)) {
-      this.#end(this.actors.indexOf(killed.actor));
+    const [firstPrepared] = prepared;
+    if (operation.fate === 'killed' && firstPrepared && this.actors.includes(firstPrepared.actor)) {
+      this.#end(this.actors.indexOf(firstPrepared.actor));
     }
     // Drop the sequences of inferlets that were ended meanwhile.
-    const left = prepared.filter(({ actor }) => this.actors.includes(actor));
+    const remainingWrites = prepared.filter(({ actor }) => this.actors.includes(actor));
     if (operation.fate === 'failed') {
-      for (const { write } of left.reverse()) write.revert();
-      for (const [{ pages }, former] of before) {
+      for (const { write } of remainingWrites.reverse()) write.revert();
+      for (const [{ pages }, former] of pagesBefore) {
         // A page that the failed batch allocated is empty again.
         for (const address of pages.keys()) pages.set(address, former.get(address) ?? emptyPage(PAGE_SIZE));
       }
-    } else for (const { write } of left) write.compute();
+    } else for (const { write } of remainingWrites) write.compute();
     for (const actor of this.actors) if (actor) actor.space.busy = actor.busy;
   }
 

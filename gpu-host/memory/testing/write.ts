@@ -20,7 +20,7 @@ export interface WriteShape {
 }
 
 /** A forward with reserved slots, as the engine holds it from preparing a batch to its end. */
-export interface Prepared {
+export interface PreparedWrite {
   /** Runs the step over the slots resolved at its preparation. */
   compute(): void;
   /** Fails the step. */
@@ -28,28 +28,28 @@ export interface Prepared {
 }
 
 /** Prepares a forward as the handlers do; the oracle executes it at once. Undefined when it was refused. */
-export function prepareWrite(world: World, actor: Actor, shape: WriteShape): Prepared | undefined {
+export function prepareWrite(world: World, actor: Actor, shape: WriteShape): PreparedWrite | undefined {
   const { space, pages } = actor;
   const positions = shape.tokens.map((_, i) => shape.first + i);
   const inPages = Uint32Array.from(shape.inPages);
   const outPages = Uint32Array.from(shape.outPages);
-  const room: [PlainPage, number][] = [];
+  const emptySlots: [PlainPage, number][] = [];
   for (const address of outPages) {
     const page = pages.get(address) as PlainPage;
-    for (const [i, slot] of page.slots.entries()) if (!slot) room.push([page, i]);
+    for (const [i, slot] of page.slots.entries()) if (!slot) emptySlots.push([page, i]);
   }
-  if (room.length < shape.tokens.length) {
+  if (emptySlots.length < shape.tokens.length) {
     assert.throws(() => space.emptySlots(outPages, shape.tokens.length), isOverflow);
     return undefined;
   }
-  let prepared: Prepared | undefined;
+  let prepared: PreparedWrite | undefined;
   const done = world.attempt(actor, outPages.length, () => {
     prepared = prepare(world, actor, { ...shape, positions, inPages, outPages });
   });
   if (!done) return undefined;
   const context = visibleSlots(shape.inPages.map((address) => pages.get(address) as PlainPage));
   for (const [i, value] of forwardValues(context, shape.tokens, positions, shape.adapter).entries()) {
-    const [page, slot] = room[i] as [PlainPage, number];
+    const [page, slot] = emptySlots[i] as [PlainPage, number];
     page.slots[slot] = { position: positions[i] as number, value };
   }
   return prepared;
@@ -64,27 +64,36 @@ interface ResolvedShape {
   readonly adapter: string | undefined;
 }
 
-function prepare(world: World, actor: Actor, shape: ResolvedShape): Prepared {
+function prepare(world: World, actor: Actor, shape: ResolvedShape): PreparedWrite {
   const { space } = actor;
   const { inPages, outPages, tokens, positions, keep, adapter } = shape;
   const pages = space.takePages(inPages, adapter);
   world.counts.known += pages.text.mappings.length;
   const asked = { inPages, outPages, positions: Uint32Array.from(positions), tokens: Uint32Array.from(tokens), keep };
   const run = space.beginPrefix({ ...asked, causal: true, adapter }, pages);
-  const taken = run?.cachedInputs ?? 0;
-  assert.ok(taken <= Math.max(0, tokens.length - keep));
-  world.counts.taken += taken;
+  const cachedInputs = run?.cachedInputs ?? 0;
+  assert.ok(cachedInputs <= Math.max(0, tokens.length - keep));
+  world.counts.taken += cachedInputs;
   const { text, rest } = run?.context ?? pages;
   const { free } = space.pool;
-  const slots = space.emptySlots(outPages, tokens.length - taken);
+  const slots = space.emptySlots(outPages, tokens.length - cachedInputs);
   space.makeResident(rest);
   if (run) assert.equal(space.pool.free, free, 'after beginPrefix a call needs no more memory');
-  const seen = gather([...text.mappings, ...rest]);
-  const known = text.slots(0).subarray(0, text.mappings.length * space.pool.pageSize);
-  for (const [i, slot] of known.entries()) assert.equal(slot, seen[i]?.slot, 'the known slots are those of the pages');
-  for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[taken + i] as number);
-  run?.reserve(Uint32Array.from(tokens.slice(taken)));
-  return new Reserved(world.kit.device, run, slots, seen, tokens.slice(taken), positions.slice(taken), adapter);
+  const contextSlots = gather([...text.mappings, ...rest]);
+  const knownSlots = text.slots(0).subarray(0, text.mappings.length * space.pool.pageSize);
+  for (const [i, slot] of knownSlots.entries())
+    assert.equal(slot, contextSlots[i]?.slot, 'the known slots are those of the pages');
+  for (const [i, { page, slot }] of slots.entries()) fillSlot(page, slot, positions[cachedInputs + i] as number);
+  run?.reserve(Uint32Array.from(tokens.slice(cachedInputs)));
+  return new ReservedWrite(
+    world.kit.device,
+    run,
+    slots,
+    contextSlots,
+    tokens.slice(cachedInputs),
+    positions.slice(cachedInputs),
+    adapter,
+  );
 }
 
 /** Physical slots and positions of a call's context. */
@@ -99,7 +108,7 @@ function gather(context: readonly Mapping[]): { slot: number; position: number }
   return seen;
 }
 
-class Reserved implements Prepared {
+class ReservedWrite implements PreparedWrite {
   readonly #device: ArrayDevice;
   readonly #run: PrefixRun | undefined;
   readonly #slots: readonly EmptySlot[];

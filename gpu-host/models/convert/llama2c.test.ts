@@ -12,7 +12,7 @@ import { convertLlama2c } from './llama2c.ts';
 
 const VOCABULARY = 280;
 
-/** Writes a model as llama2.c's `export.py` does, except that q and k keep their order of rows: a reader takes it for llama2.c's order. */
+/** Encodes a model as llama2.c's `export.py` does, but does not reorder the rows of q and k: a reader assumes llama2.c's order for them. */
 function checkpointOf({ config, tensors }: LoadedModel): Buffer {
   const { hiddenSize, intermediateSize, layers, heads, kvHeads, contextLength, headDim, tiedEmbeddings } = config;
   const header = Int32Array.of(
@@ -99,19 +99,19 @@ describe('convertLlama2c', () => {
       const theirs = new PlainForward(original, 'interleaved');
       const ours = new PlainForward(converted, 'half-split');
       const wrong = new PlainForward(original, 'half-split');
-      let largest = 0;
-      let control = 0;
+      let convertedDifference = 0;
+      let unconvertedDifference = 0;
       for (const token of [1, 70, 9, 200, 279, 3]) {
         const expected = theirs.next(token);
         const found = ours.next(token);
         const unconverted = wrong.next(token);
         for (const [i, value] of expected.entries()) {
-          largest = Math.max(largest, Math.abs(value - found[i]!));
-          control = Math.max(control, Math.abs(value - unconverted[i]!));
+          convertedDifference = Math.max(convertedDifference, Math.abs(value - found[i]!));
+          unconvertedDifference = Math.max(unconvertedDifference, Math.abs(value - unconverted[i]!));
         }
       }
-      assert.ok(largest < 1e-12, `largest difference ${largest}`);
-      assert.ok(control > 0.1, 'the rotation matters for these weights');
+      assert.ok(convertedDifference < 1e-12, `largest difference ${convertedDifference}`);
+      assert.ok(unconvertedDifference > 0.1, 'the rotation matters for these weights');
     }
   });
 
@@ -122,11 +122,11 @@ describe('convertLlama2c', () => {
       if (!/[qk]_proj/.test(name)) assert.deepEqual(converted.tensors.read(name), original.tensors.read(name), name);
     }
     const tokenizer = await loadTokenizer(directory);
-    const spelled = (text: string) =>
+    const tokenTexts = (text: string) =>
       Array.from(tokenizer.encode(text), (id) => Buffer.from(tokenizer.tokenBytes(id)).toString());
-    assert.deepEqual(spelled('ab'), [' ab']);
-    assert.deepEqual(spelled('aabc'), [' ', 'a', 'abc']);
-    assert.deepEqual(spelled('bcabx'), [' ', 'bc', 'ab', 'x']);
+    assert.deepEqual(tokenTexts('ab'), [' ab']);
+    assert.deepEqual(tokenTexts('aabc'), [' ', 'a', 'abc']);
+    assert.deepEqual(tokenTexts('bcabx'), [' ', 'bc', 'ab', 'x']);
     assert.deepEqual([...tokenizer.encode('\n')].at(-1), 3 + 10);
     assert.equal(tokenizer.decode(tokenizer.encode('abc é 你')), 'abc é 你');
   });
@@ -157,8 +157,11 @@ describe('convertLlama2c', () => {
       tokenizer: { file: join(directory, 'tokenizer.bin') },
     };
     await assert.rejects(convertLlama2c(wrongHash, directory), { code: 'checksum-mismatch' });
-    const alone = { checkpoint: { file: join(directory, 'model.bin') }, tokenizer: { file: join(directory, 'none') } };
-    await assert.rejects(convertLlama2c(alone, directory), { code: 'missing-file' });
+    const withoutTokenizer = {
+      checkpoint: { file: join(directory, 'model.bin') },
+      tokenizer: { file: join(directory, 'none') },
+    };
+    await assert.rejects(convertLlama2c(withoutTokenizer, directory), { code: 'missing-file' });
   });
 
   it('stories15m begins its story as llama2.c does', async () => {

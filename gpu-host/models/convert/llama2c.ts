@@ -66,13 +66,13 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
   const [hidden, intermediate, layers, heads, kvHeads, signedVocabulary, context] = Array.from({ length: 7 }, (_, i) =>
     checkpoint.readInt32LE(4 * i),
   ) as [number, number, number, number, number, number, number];
-  const plausible =
+  const isPlausible =
     [hidden, intermediate, layers, heads, kvHeads, context].every((value) => value > 0 && value < 1 << 20) &&
     hidden % heads === 0 &&
     heads % kvHeads === 0 &&
     (hidden / heads) % 2 === 0 &&
     signedVocabulary !== 0;
-  if (!plausible) throw new ModelError('malformed-weights', `${file}: not a llama2.c checkpoint (version 0)`);
+  if (!isPlausible) throw new ModelError('malformed-weights', `${file}: not a llama2.c checkpoint (version 0)`);
   return {
     family: 'llama',
     hiddenSize: hidden,
@@ -102,7 +102,7 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
   const queries = config.heads * headDim;
   const keys = config.kvHeads * headDim;
   let position = HEADER_BYTES;
-  /** llama2.c stores all layers of one kind together. */
+  /** Takes the next section, which holds one kind of tensor for all layers in sequence; returns its reader by layer. */
   const section = (perLayer: number, count = layers) => {
     const start = position;
     position += 4 * perLayer * count;

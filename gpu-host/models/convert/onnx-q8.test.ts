@@ -16,7 +16,7 @@ const FLOAT = 1;
 const UINT8 = 2;
 const INT8 = 3;
 
-/** A graph with only the parts that the importer reads: initializers (scales per tensor, per column, or floats) and names of products. */
+/** A graph with only the parts that the importer reads: initializers (floats, or integers with scales) and named matrix products. */
 function exportGraph(model: LoadedModel, leaveOut = ''): { graph: Uint8Array; values: Map<string, Float32Array> } {
   const initializer: object[] = [];
   const node: object[] = [];
@@ -39,36 +39,36 @@ function exportGraph(model: LoadedModel, leaveOut = ''): { graph: Uint8Array; va
       ? weight
       : Float32Array.from(weight, (_, i) => weight[(i % rows) * columns + Math.floor(i / rows)]!);
     const dims = embedding ? [rows, columns] : [columns, rows];
-    const base = embedding ? name : `onnx::MatMul_${index}`;
-    const place = `/${name
+    const initializerName = embedding ? name : `onnx::MatMul_${index}`;
+    const nodePath = `/${name
       .replace('.weight', '')
       .replace(/\.(?!\d)/g, '/')
       .replace('layers/', 'layers.')}`;
     if (!embedding)
       node.push({
         opType: 'MatMulInteger',
-        name: `${place}/MatMul_quant`,
-        input: ['x', `${base}_quantized`],
+        name: `${nodePath}/MatMul_quant`,
+        input: ['x', `${initializerName}_quantized`],
         output: ['y'],
       });
     const perColumn = index % 2 === 0;
     const scales = Float32Array.from({ length: perColumn ? dims[1]! : 1 }, (_, i) => 0.01 + 0.001 * i);
-    const zero = embedding ? 128 : 0;
+    const zeroPoint = embedding ? 128 : 0;
     const quantized = Array.from(
       stored,
-      (value, i) => Math.max(-127, Math.min(127, Math.round(value / scales[i % scales.length]!))) + zero,
+      (value, i) => Math.max(-127, Math.min(127, Math.round(value / scales[i % scales.length]!))) + zeroPoint,
     );
-    const dequantized = Float32Array.from(quantized, (value, i) => (value - zero) * scales[i % scales.length]!);
+    const dequantized = Float32Array.from(quantized, (value, i) => (value - zeroPoint) * scales[i % scales.length]!);
     const type = embedding ? UINT8 : INT8;
     const bytes = embedding ? Uint8Array.from(quantized) : new Uint8Array(Int8Array.from(quantized).buffer);
-    initializer.push({ name: `${base}_quantized`, dataType: type, dims, rawData: bytes });
+    initializer.push({ name: `${initializerName}_quantized`, dataType: type, dims, rawData: bytes });
     initializer.push({
-      name: `${base}_scale`,
+      name: `${initializerName}_scale`,
       dataType: FLOAT,
       dims: perColumn ? [scales.length] : [],
       floatData: [...scales],
     });
-    initializer.push({ name: `${base}_zero_point`, dataType: type, dims: [], int32Data: [zero] });
+    initializer.push({ name: `${initializerName}_zero_point`, dataType: type, dims: [], int32Data: [zeroPoint] });
     values.set(
       name,
       embedding

@@ -36,7 +36,7 @@ const SIDE_FILES = [
  * Converts a Llama-family ONNX export with 8-bit weights (as `optimum` and transformers.js publish: `onnx/model_quantized.onnx` beside
  * config.json and tokenizer.json) to Hugging Face layout in `directory`, the weights dequantised to 32-bit floats.
  *
- * The graph maps initializers to weights: embeddings and norms keep their names, and the name of a product's node gives its weight's place
+ * The graph maps initializers to weights: embeddings and norms keep their names, and the name of a MatMul node gives the module of its weight
  * (`/model/layers.0/self_attn/q_proj/MatMul_quant`).
  *
  * @throws ModelError `malformed-weights`, `missing-tensor` or `wrong-shape`

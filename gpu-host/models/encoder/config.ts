@@ -70,7 +70,7 @@ const configSchema = z.looseObject({
   max_position_embeddings: size,
   type_vocab_size: size.max(16).default(2),
   pad_token_id: z.int().min(0).nullish(),
-  /** ModernBERT has other names for these two. */
+  /** ModernBERT has `hidden_activation` instead, and `norm_eps` instead of `layer_norm_eps`. */
   hidden_act: z.string().optional(),
   hidden_activation: z.string().optional(),
   layer_norm_eps: z.number().positive().max(1).default(1e-12),
@@ -137,10 +137,10 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
   const activation = ACTIVATIONS.get(file[activationName] ?? 'gelu');
   if (activation === undefined) throw refused(`"${activationName}": "${file[activationName]}"`);
   const family = isModern ? parseModernBert(json) : bertParts(file);
-  const usable = file.max_position_embeddings - ('positions' in family ? family.firstPosition : 0);
-  if (usable < MIN_CONTEXT) {
+  const usablePositions = file.max_position_embeddings - ('positions' in family ? family.firstPosition : 0);
+  if (usablePositions < MIN_CONTEXT) {
     const names = `"max_position_embeddings"${file.model_type.endsWith('roberta') ? ' less "pad_token_id"' : ''}`;
-    throw new ModelError('malformed-config', `config.json: ${names}: room for ${usable} tokens`);
+    throw new ModelError('malformed-config', `config.json: ${names}: room for ${usablePositions} tokens`);
   }
   const sentence = sentenceSchema.safeParse(files.sentence ?? {});
   if (!sentence.success) throw malformed('sentence_bert_config.json', sentence.error);
@@ -154,8 +154,8 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
     vocabularySize: file.vocab_size,
     tokenTypes: isModern ? 1 : file.type_vocab_size,
     contextLength: Math.min(
-      usable,
-      Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usable),
+      usablePositions,
+      Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usablePositions),
       Math.max(MIN_CONTEXT, Math.floor(Math.sqrt(MAX_SCORES / file.num_attention_heads))),
     ),
     activation,

@@ -86,7 +86,7 @@ describe('the config of an encoder', () => {
     assert.equal(length({}, { max_seq_length: 32 }), 32);
     assert.equal(length({}, { max_seq_length: 128 }), 64);
     assert.equal(length({ model_type: 'xlm-roberta', pad_token_id: 1 }), 62);
-    // The scores of 16 heads for so many tokens take 1 GiB.
+    // The attention scores of 16 heads for 4,096 tokens take 1 GiB.
     assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 16 }), 4096);
     assert.equal(length({ max_position_embeddings: 8192, num_attention_heads: 4 }), 8192);
   });
@@ -151,7 +151,7 @@ describe('the tokenizer of an encoder', () => {
       inside(written).filter((id) => id < 5),
       [],
     );
-    // The vocabulary of a Unigram model has the names as pieces.
+    // The vocabulary of a Unigram model contains the names of special tokens as pieces.
     const pieces = roberta!.encode('king </s> <s> <pad> queen').tokens;
     assert.deepEqual(
       inside(pieces).filter((id) => id < 3),

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { issueText, ModelError } from '../errors.ts';
 
 /**
- * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each part, turns queries and keys
- * by their positions, gates its inner layer, and lets most layers see only near tokens.
+ * The part of an encoder's config that only ModernBERT has (Warner et al., 2024): it normalises before each sublayer, rotates queries and
+ * keys by their positions (RoPE), has a gated MLP, and lets a token see only near tokens in most layers.
  */
 export interface ModernBertParts {
   readonly family: 'modernbert';
@@ -16,7 +16,7 @@ export interface ModernBertParts {
   readonly scorePooling: 'first' | 'mean';
 }
 
-const absent = z.literal(false).default(false);
+const mustBeFalse = z.literal(false).default(false);
 const theta = z.number().positive().max(1e12);
 const rotation = z.looseObject({ rope_type: z.literal('default').default('default'), rope_theta: theta.optional() });
 
@@ -37,10 +37,10 @@ const schema = z.looseObject({
     .nullish(),
   classifier_pooling: z.enum(['cls', 'mean']).default('cls'),
   // No published model changes these fields, so other values are refused.
-  norm_bias: absent,
-  attention_bias: absent,
-  mlp_bias: absent,
-  classifier_bias: absent,
+  norm_bias: mustBeFalse,
+  attention_bias: mustBeFalse,
+  mlp_bias: mustBeFalse,
+  classifier_bias: mustBeFalse,
   classifier_activation: z.literal('gelu').default('gelu'),
 });
 
@@ -53,16 +53,18 @@ export function parseModernBert(json: unknown): ModernBertParts {
   if (types && types.length !== layers) {
     throw new ModelError('malformed-config', `config.json: "layer_types" has ${types.length} of ${layers} layers`);
   }
-  const every = file.global_attn_every_n_layers;
-  const all = rotations?.full_attention?.rope_theta ?? file.global_rope_theta;
+  const globalInterval = file.global_attn_every_n_layers;
+  const globalTheta = rotations?.full_attention?.rope_theta ?? file.global_rope_theta;
   return {
     family: 'modernbert',
-    seesAll: Array.from({ length: layers }, (_, i) => (types ? types[i] === 'full_attention' : i % every === 0)),
+    seesAll: Array.from({ length: layers }, (_, i) =>
+      types ? types[i] === 'full_attention' : i % globalInterval === 0,
+    ),
     window: Math.floor(file.local_attention / 2),
     thetas: {
-      all,
-      // As in transformers 4, `"local_rope_theta": null` means that of the other layers.
-      near: rotations?.sliding_attention?.rope_theta ?? file.local_rope_theta ?? all,
+      all: globalTheta,
+      // As in transformers 4, `"local_rope_theta": null` means `global_rope_theta`.
+      near: rotations?.sliding_attention?.rope_theta ?? file.local_rope_theta ?? globalTheta,
     },
     scorePooling: file.classifier_pooling === 'cls' ? 'first' : 'mean',
   };

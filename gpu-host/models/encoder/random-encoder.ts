@@ -57,16 +57,16 @@ export async function randomEncoder(
     ...options.config,
   };
   const random = gaussian(seed);
-  const written = (name: string): string => {
+  const writtenName = (name: string): string => {
     const plain = oldNorms
       ? name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')
       : name;
     return (/^(classifier|head)\./.test(name) ? '' : prefix) + plain;
   };
   const tensors = expectedEncoderTensors(parseEncoderConfig(json, kind)).map(([name, shape]) => ({
-    name: written(name),
+    name: writtenName(name),
     shape,
-    // The names of norms and embeddings are those of a causal model, except for case.
+    // `randomTensor` recognises norms and embeddings by their lower-case names.
     data: () => randomTensor(name.toLowerCase(), shape, random),
   }));
   const write = (file: string, value: unknown) => writeFile(join(directory, file), JSON.stringify(value, null, 2));
@@ -107,12 +107,12 @@ const special = (content: string, id: number) => ({
 
 function wordPieces(): WrittenTokenizer {
   const specials = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'];
-  const all = [...specials, ...SIGNS, ...LETTERS, ...LETTERS.map((letter) => `##${letter}`), ...WORDS];
+  const vocabulary = [...specials, ...SIGNS, ...LETTERS, ...LETTERS.map((letter) => `##${letter}`), ...WORDS];
   const [cls, sep] = ['[CLS]', '[SEP]'].map((id) => (type_id: number) => ({ SpecialToken: { id, type_id } }));
   const text = (id: 'A' | 'B', type_id: number) => ({ Sequence: { id, type_id } });
   const named = (id: string) => [id, { id, ids: [specials.indexOf(id)], tokens: [id] }];
   return {
-    size: all.length,
+    size: vocabulary.length,
     json: {
       ...{ version: '1.0', truncation: null, padding: null },
       added_tokens: specials.map(special),
@@ -133,7 +133,7 @@ function wordPieces(): WrittenTokenizer {
       decoder: { type: 'WordPiece', prefix: '##', cleanup: true },
       model: {
         ...{ type: 'WordPiece', unk_token: '[UNK]', continuing_subword_prefix: '##', max_input_chars_per_word: 100 },
-        vocab: Object.fromEntries(all.map((token, id) => [token, id])),
+        vocab: Object.fromEntries(vocabulary.map((token, id) => [token, id])),
       },
     },
     config: {

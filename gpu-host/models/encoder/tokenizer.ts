@@ -31,12 +31,12 @@ export interface EncoderTokenizer {
  * Characters of a text to tokenize at first, and at most, per token of the context. The library takes seconds for a text of some hundred
  * thousand characters, and its stack overflows with as many tokens.
  */
-const CHARACTERS_PER_TOKEN = { first: 8, most: 64 };
+const CHARACTERS_PER_TOKEN = { first: 8, max: 64 };
 /** Extra tokens to read beyond the context: a cut inside a word changes the last tokens before it. */
 const MARGIN = 64;
 const MAX_NESTED_SEQUENCES = 8;
 
-/** A place of a template: a special token, or the tokens of the first or second text. */
+/** An element of a template: special tokens, or the tokens of the first or second text. `type` is the segment. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
 
 const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
@@ -101,18 +101,18 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
   }
   const specialIds = new Set(addedTokens.filter((token) => token.special).map(({ id }) => id));
   const unknownId = model.unk_id ?? library.token_to_id(model.unk_token ?? '');
-  // The library knows no special tokens now, but the vocabulary may have their names as pieces.
-  const idsOfAll = (text: string): number[] =>
+  // The library above got no special tokens, but the vocabulary may have their names as pieces.
+  const idsOfWholeText = (text: string): number[] =>
     (library.encode(text, { add_special_tokens: false }).ids as number[])
       .map((id) => (specialIds.has(id) ? unknownId : id))
       .filter((id) => id !== undefined);
   const { contextLength, tokenTypes } = config;
-  const maxCharacters = contextLength * CHARACTERS_PER_TOKEN.most;
-  /** Reads twice as much until there are enough tokens. */
+  const maxCharacters = contextLength * CHARACTERS_PER_TOKEN.max;
+  /** Tokenizes a prefix of the text, and doubles the prefix until there are enough tokens. */
   const idsOf = (text: string): number[] => {
     const maxEnd = Math.min(text.length, maxCharacters);
     for (let end = contextLength * CHARACTERS_PER_TOKEN.first; ; end *= 2) {
-      const ids = idsOfAll(text.slice(0, Math.min(end, maxEnd)));
+      const ids = idsOfWholeText(text.slice(0, Math.min(end, maxEnd)));
       if (end >= maxEnd || ids.length >= contextLength + MARGIN) return ids;
     }
   };
@@ -142,8 +142,8 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
 }
 
 /**
- * The tokens that the two texts of a pair keep of `room`: the longer one gives tokens away first. When both are too long, the longer one, or
- * the second, has the odd token. Pure.
+ * The numbers of tokens that the two texts of a pair keep, at most `room` together: the longer text loses tokens first. When both are too long,
+ * an odd token goes to the longer text, or to the second of equally long texts. Pure.
  */
 export function fitPair(first: number, second: number, room: number): readonly [number, number] {
   if (first + second <= room) return [first, second];

@@ -91,7 +91,7 @@ async function isDownloaded(completeFile: string, checksum: Checksum, options: D
   return true;
 }
 
-/** Removes a file with a wrong checksum, and then returns false where another try makes sense. */
+/** Removes a file with a wrong checksum; then returns false with `mayRetry`, and throws without it. */
 async function isVerified(
   file: string,
   checksum: Checksum,
@@ -198,7 +198,7 @@ async function fetchRest(options: DownloadOptions): Promise<void> {
   }
 }
 
-/** First byte of the body, in the file; null when the part is complete already. Truncates the part when the server does not resume. */
+/** Position in the file at which the body begins; null when the part is complete. Truncates the part when the server does not resume. */
 async function startOf(
   response: Response,
   presentBytes: number,

@@ -30,7 +30,7 @@ describe('a repository of the hub', () => {
     }
   });
 
-  /** Small files with git's hash; the weights redirect to the storage, and their answer has the checksum. */
+  /** Serves small files with git's hash, and the weights as a redirect to `location` whose response has the checksum. */
   const serve = (id: string, location: string, sent = { small: SMALL, large: LARGE }) => {
     const blob = createHash('sha1').update(`blob ${SMALL.length}\0`).update(SMALL).digest('hex');
     const sha256 = createHash('sha256').update(LARGE).digest('hex');
@@ -43,7 +43,7 @@ describe('a repository of the hub', () => {
   const put = (id: string, name: string, file: ServedFile) => {
     for (const revision of ['main', 'c0ffee']) hub.files.set(`/${id}/resolve/${revision}/${name}`, file);
   };
-  const rename = (from: string, locationOf: (path: string) => string) => {
+  const redirectRepository = (from: string, locationOf: (path: string) => string) => {
     for (const revision of ['main', 'c0ffee'])
       for (const name of ['config.json', 'tokenizer.json', 'model.safetensors', 'generation_config.json']) {
         const location = locationOf(`resolve/${revision}/${name}`);
@@ -65,8 +65,8 @@ describe('a repository of the hub', () => {
   };
 
   it('is fetched with its checksums under its old names', async () => {
-    rename('older/tiny', (path) => `/old/tiny/${path}`);
-    rename('old/tiny', (path) => `/owner/tiny/${path}`);
+    redirectRepository('older/tiny', (path) => `/old/tiny/${path}`);
+    redirectRepository('old/tiny', (path) => `/owner/tiny/${path}`);
     serve('owner/tiny', `${storage.url}/stored`);
     assert.deepEqual(await pull('older/tiny'), { commit: 'c0ffee', weights: LARGE });
     assert.deepEqual(
@@ -89,10 +89,10 @@ describe('a repository of the hub', () => {
   });
 
   it('is refused after too many redirects, and none to another host is followed with the token', async () => {
-    rename('round/tiny', (path) => `/round/tiny/${path}`);
+    redirectRepository('round/tiny', (path) => `/round/tiny/${path}`);
     await assert.rejects(pull('round/tiny'), { code: 'download-failed', message: /round\/tiny more than 5 times/ });
     assert.equal(hub.requests.length, 6);
-    rename('away/tiny', (path) => `//${new URL(storage.url).host}/owner/tiny/${path}`);
+    redirectRepository('away/tiny', (path) => `//${new URL(storage.url).host}/owner/tiny/${path}`);
     await assert.rejects(pull('away/tiny'));
     assert.ok(storage.requests.every(({ method, authorization }) => method === 'GET' && authorization === undefined));
   });

@@ -168,11 +168,11 @@ export async function findVersion(name: string, tag: string, signal?: AbortSigna
     try {
       const args = ['view', `${name}@${tag}`, 'version', '--json', '--fetch-retries=0'];
       return z.string().parse(JSON.parse((await npm(args, NPM_TIMEOUT_MS, signal)).stdout));
-    } catch (again) {
-      // A registry that is away leaves the version that was pulled last in use, whatever npm's proxy answers.
+    } catch (npmFailure) {
+      // Rethrow `unreachable` whatever npm answers: the caller then uses the version that was pulled last.
       const isAway = error instanceof ModelError && error.code === 'unreachable';
-      const isKnown = again instanceof ModelError && again.code !== 'download-failed';
-      throw isKnown && (!isAway || again.code === 'cancelled') ? again : error;
+      const isKnown = npmFailure instanceof ModelError && npmFailure.code !== 'download-failed';
+      throw isKnown && (!isAway || npmFailure.code === 'cancelled') ? npmFailure : error;
     }
   }
 }
@@ -282,7 +282,7 @@ function npmError(args: readonly string[], cause: unknown): ModelError {
     'code E401': 'access-denied',
     'code E403': 'access-denied',
   };
-  const telling = text.find((line) => !/^(syscall|errno|path|code|A complete log) /.test(line));
-  const message = `${command} failed: ${telling ?? reason ?? causeText(cause)}`;
+  const reasonLine = text.find((line) => !/^(syscall|errno|path|code|A complete log) /.test(line));
+  const message = `${command} failed: ${reasonLine ?? reason ?? causeText(cause)}`;
   return new ModelError(codes[reason ?? ''] ?? 'download-failed', message, { hint: `see what ${command} says`, cause });
 }

@@ -61,7 +61,7 @@ const parse = (changes: object = {}, preprocessor: object = {}) => {
   const file = { ...LLAVA_15, ...changes };
   return parseVision(file, { ...PREPROCESSOR, ...preprocessor }, parseConfig(file));
 };
-const tower = (changes: object) => ({ vision_config: { ...LLAVA_15.vision_config, ...changes } });
+const withTower = (changes: object) => ({ vision_config: { ...LLAVA_15.vision_config, ...changes } });
 
 describe('configs of models that take images', () => {
   it('reads LLaVA 1.5, whose config omits defaults', () => {
@@ -93,7 +93,7 @@ describe('configs of models that take images', () => {
     assert.equal(parse({ vision_feature_select_strategy: 'full' })?.embeds, 577);
     const siglip = parse(
       {
-        ...tower({ model_type: 'siglip_vision_model', image_size: 384 }),
+        ...withTower({ model_type: 'siglip_vision_model', image_size: 384 }),
         vision_feature_select_strategy: 'full',
         vision_feature_layer: -1,
       },
@@ -121,17 +121,17 @@ describe('configs of models that take images', () => {
   });
 
   const REFUSED: Readonly<Record<string, readonly [reason: RegExp, config: object, preprocessor?: object]>> = {
-    'another tower': [/"pixtral"/, tower({ model_type: 'pixtral' })],
-    'another activation': [/"relu"/, tower({ hidden_act: 'relu' })],
-    'an activation that every object has': [/"constructor"/, tower({ hidden_act: 'constructor' })],
-    'more channels': [/4 channels/, tower({ num_channels: 4 })],
-    'images smaller than a patch': [/patches of 400/, tower({ patch_size: 400 })],
-    'images past a frame': [/more than 1024 pixels/, tower({ image_size: 1400 })],
-    'heads that do not fit': [/15 heads/, tower({ num_attention_heads: 15 })],
+    'another tower': [/"pixtral"/, withTower({ model_type: 'pixtral' })],
+    'another activation': [/"relu"/, withTower({ hidden_act: 'relu' })],
+    'an activation that every object has': [/"constructor"/, withTower({ hidden_act: 'constructor' })],
+    'more channels': [/4 channels/, withTower({ num_channels: 4 })],
+    'images smaller than a patch': [/patches of 400/, withTower({ patch_size: 400 })],
+    'images past a frame': [/more than 1024 pixels/, withTower({ image_size: 1400 })],
+    'heads that do not fit': [/15 heads/, withTower({ num_attention_heads: 15 })],
     'several feature layers': [/several layers/, { vision_feature_layer: [-2, -5] }],
     'a layer that is not there': [/vision_feature_layer 25 of 24/, { vision_feature_layer: 25 }],
     'another strategy': [/"pooled"/, { vision_feature_select_strategy: 'pooled' }],
-    'SigLIP without its first patch': [/no class token/, tower({ model_type: 'siglip_vision_model' })],
+    'SigLIP without its first patch': [/no class token/, withTower({ model_type: 'siglip_vision_model' })],
     'quantised weights': [/quantised/, { quantization_config: { bits: 4 } }],
     'another text model': [/"gemma"/, { text_config: { model_type: 'gemma' } }],
     'no text model': [/"text_config"/, { text_config: undefined }],
@@ -173,13 +173,13 @@ describe('models that take images on disk', () => {
   after(() => rmSync(directory, { recursive: true, force: true }));
 
   it('are read under every set of names, and without their weights', async () => {
-    const made = await Promise.all(
+    const models = await Promise.all(
       (['first', 'flat', 'nested'] as const).map((names) => randomVisionModel(join(directory, names), { names }, 4)),
     );
     for (const name of ['model.norm.weight', 'lm_head.weight', 'vision_tower.encoder.layers.1.mlp.fc1.bias']) {
-      const [first, ...others] = made.map(({ tensors }) => tensors.read(name));
+      const [first, ...others] = models.map(({ tensors }) => tensors.read(name));
       for (const other of others) assert.deepEqual(other, first);
     }
-    assert.deepEqual(await readVision(made[0]!.directory), made[0]!.vision);
+    assert.deepEqual(await readVision(models[0]!.directory), models[0]!.vision);
   });
 });

@@ -83,10 +83,10 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   const parsed = llavaSchema.safeParse(split.file);
   if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const { vision_config: file, ...llava } = parsed.data;
-  const kind = Object.hasOwn(TOWERS, file.model_type) && TOWERS[file.model_type as keyof typeof TOWERS];
-  if (!kind) throw refused(`vision towers of type "${file.model_type}" are not supported`);
+  const towerDefaults = Object.hasOwn(TOWERS, file.model_type) && TOWERS[file.model_type as keyof typeof TOWERS];
+  if (!towerDefaults) throw refused(`vision towers of type "${file.model_type}" are not supported`);
   if (file.num_channels !== 3) throw refused(`a vision tower of ${file.num_channels} channels is not supported`);
-  const patchSize = file.patch_size ?? kind.patch_size;
+  const patchSize = file.patch_size ?? towerDefaults.patch_size;
   if (file.image_size < patchSize) throw refused(`images of ${file.image_size} pixels in patches of ${patchSize}`);
   if (file.image_size > MAX_IMAGE_SIZE) throw refused(`images of more than ${MAX_IMAGE_SIZE} pixels a side`);
   if (file.hidden_size % file.num_attention_heads !== 0) {
@@ -94,18 +94,18 @@ export function parseVision(json: unknown, preprocessor: unknown, text: ModelCon
   }
   if (preprocessor === undefined)
     throw refused('preprocessor_config.json is missing, which says how images are prepared');
-  const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, kind.tower);
+  const keepsClassToken = classTokenOf(llava.vision_feature_select_strategy, towerDefaults.tower);
   const patches = Math.floor(file.image_size / patchSize) ** 2;
   return {
-    tower: kind.tower,
+    tower: towerDefaults.tower,
     hiddenSize: file.hidden_size,
     intermediateSize: file.intermediate_size,
     heads: file.num_attention_heads,
     layers: layersOf(llava.vision_feature_layer, file.num_hidden_layers),
     imageSize: file.image_size,
     patchSize,
-    activation: activationOf(file.hidden_act ?? kind.hidden_act),
-    layerNormEpsilon: file.layer_norm_eps ?? kind.layer_norm_eps,
+    activation: activationOf(file.hidden_act ?? towerDefaults.hidden_act),
+    layerNormEpsilon: file.layer_norm_eps ?? towerDefaults.layer_norm_eps,
     keepsClassToken,
     projectorActivation: activationOf(llava.projector_hidden_act),
     projectorBias: llava.multimodal_projector_bias,

@@ -57,11 +57,11 @@ export function splitLlava(
   if (!parsed.success) throw new ModelError('malformed-config', `config.json: ${issueText(parsed.error)}`);
   const { text_config, bos_token_id, eos_token_id, quantization_config } = parsed.data;
   const type = typeof text_config.model_type === 'string' ? text_config.model_type : 'llama';
-  const outer = Object.entries({ bos_token_id, eos_token_id }).filter(([, value]) => value != null);
+  const outerIds = Object.entries({ bos_token_id, eos_token_id }).filter(([, value]) => value != null);
   const text: Record<string, unknown> = {
     model_type: type,
     ...TEXT_DEFAULTS[type],
-    ...Object.fromEntries(outer),
+    ...Object.fromEntries(outerIds),
     ...text_config,
   };
   text.quantization_config ??= quantization_config;

@@ -31,7 +31,7 @@ const TOWER = {
 };
 
 /** Prefixes of the text model, its head, the tower and the projector. */
-const NAMES = {
+const WRITTEN_PREFIXES = {
   first: ['language_model.model.', 'language_model.lm_head.', 'vision_tower.vision_model.', ''],
   flat: ['language_model.model.', 'language_model.lm_head.', 'vision_tower.', ''],
   nested: ['model.language_model.', 'lm_head.', 'model.vision_tower.', 'model.'],
@@ -69,14 +69,14 @@ export async function randomVisionModel(
   const vision = parseVision(config, preprocessor, text);
   if (!vision) throw new TypeError('the config is not that of a vision model');
   const random = gaussian(seed);
-  const [model, head, tower, projector] = NAMES[options.names ?? 'first'];
-  const written = (name: string): string => {
+  const [model, head, tower, projector] = WRITTEN_PREFIXES[options.names ?? 'first'];
+  const writtenName = (name: string): string => {
     if (name.startsWith('lm_head.')) return head + name.slice('lm_head.'.length);
     if (name.startsWith('vision_tower.')) return tower + name.slice('vision_tower.'.length);
     return name.startsWith('model.') ? model + name.slice('model.'.length) : projector + name;
   };
   const tensors = [...expectedTensors(text), ...expectedVisionTensors(vision)].map(([name, shape]) => ({
-    name: written(name),
+    name: writtenName(name),
     shape,
     data: () => (isVision(name) ? visionTensor(name, shape, random) : randomTensor(name, shape, random)),
   }));

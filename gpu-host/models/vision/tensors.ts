@@ -33,7 +33,7 @@ export function expectedVisionTensors(config: VisionConfig): [name: string, shap
 }
 
 /** Prefixes of this module, each with the prefixes that versions of transformers wrote in its place. */
-const WRITTEN: readonly (readonly [prefix: string, written: readonly string[]])[] = [
+const WRITTEN_PREFIXES: readonly (readonly [prefix: string, written: readonly string[]])[] = [
   ['lm_head.', ['language_model.lm_head.', 'lm_head.']],
   ['model.', ['language_model.model.', 'model.language_model.']],
   [
@@ -46,7 +46,7 @@ const WRITTEN: readonly (readonly [prefix: string, written: readonly string[]])[
 /** The tensors of a LLaVA checkpoint, with the text model's tensors under the names that they have without a tower. */
 export function llavaTensors(stored: TensorStore): TensorStore {
   const writtenAs = (name: string): string => {
-    const [prefix = '', written = []] = WRITTEN.find(([start]) => name.startsWith(start)) ?? [];
+    const [prefix = '', written = []] = WRITTEN_PREFIXES.find(([start]) => name.startsWith(start)) ?? [];
     const names = written.map((start) => start + name.slice(prefix.length));
     return names.find((candidate) => stored.has(candidate)) ?? name;
   };

@@ -384,19 +384,19 @@ test('an artifact with a missing or truncated file is built again', async () => 
 });
 
 test('a new artifact replaces a damaged one, and leaves a whole one of another build to its readers', async () => {
-  const own = await mkdtemp(join(store, 'published-'));
-  const outcome = await buildArtifact(await component(await guest('')), { store: own });
+  const ownStore = await mkdtemp(join(store, 'published-'));
+  const outcome = await buildArtifact(await component(await guest('')), { store: ownStore });
   assert.ok(outcome.ok);
   const { hash, directory } = outcome.artifact;
-  const [first, second] = [join(own, 'first'), join(own, 'second')];
+  const [first, second] = [join(ownStore, 'first'), join(ownStore, 'second')];
   for (const copy of [first, second]) await cp(directory, copy, { recursive: true });
   const { ino } = await stat(directory);
-  await publishArtifact(first, own, hash);
+  await publishArtifact(first, ownStore, hash);
   assert.equal((await stat(directory)).ino, ino);
   await writeFile(join(directory, 'artifact.json'), '{');
-  await publishArtifact(second, own, hash);
-  assert.ok(await readArtifact(own, hash));
-  assert.deepEqual(await readdir(own), [hash]);
+  await publishArtifact(second, ownStore, hash);
+  assert.ok(await readArtifact(ownStore, hash));
+  assert.deepEqual(await readdir(ownStore), [hash]);
 });
 
 test('kernels.wasm computes what clang makes of kernels.c', async () => {
@@ -406,16 +406,16 @@ test('kernels.wasm computes what clang makes of kernels.c', async () => {
   const [, ...flags] =
     /^\/\/ clang( .*) -o kernels\.wasm kernels\.c$/m.exec(await readFile(source, 'utf8'))?.[1]?.split(' ') ?? [];
   await promisify(execFile)('clang', [...flags, '-o', compiled, source]);
-  const [kept, made] = await Promise.all(
+  const [committed, rebuilt] = await Promise.all(
     [join(fixtures, 'kernels.wasm'), compiled].map(async (file) => {
       const { exports } = new WebAssembly.Instance(new WebAssembly.Module(await readFile(file)));
       return exports as Record<string, (a: number, b: number) => number>;
     }),
   );
-  const names = Object.keys(made!).filter((name) => typeof made![name] === 'function');
+  const names = Object.keys(rebuilt!).filter((name) => typeof rebuilt![name] === 'function');
   assert.deepEqual(
-    Object.keys(kept!)
-      .filter((name) => typeof kept![name] === 'function')
+    Object.keys(committed!)
+      .filter((name) => typeof committed![name] === 'function')
       .sort(),
     [...names].sort(),
   );
@@ -429,6 +429,6 @@ test('kernels.wasm computes what clang makes of kernels.c', async () => {
       [12, 3],
     ] as const) {
       if (name === 'ackermann' && a > 2) continue;
-      assert.equal(kept![name]!(a, b), made![name]!(a, b), `${name}(${a}, ${b})`);
+      assert.equal(committed![name]!(a, b), rebuilt![name]!(a, b), `${name}(${a}, ${b})`);
     }
 });

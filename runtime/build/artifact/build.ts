@@ -37,7 +37,7 @@ export type BuildOutcome =
     }
   | BuildFailure;
 
-/** Builds under way in this process, so that two requests for one component share a build. */
+/** Running builds without a signal, by store and hash: two requests for one artifact share a build. */
 const underway = new Map<string, Promise<BuildOutcome>>();
 
 /**

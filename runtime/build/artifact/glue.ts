@@ -11,10 +11,10 @@ const INLINE_MODULE = /new WebAssembly\.Module\(new Uint8Array\(\[([^\]]*)\]\)\)
 
 /**
  * Rewrites jco's glue:
- * - helper modules compiled inline become files that `getCoreModule` answers, so that loading compiles no bytes (workerd refuses it) and
- *   each is compiled once per process; `getCoreModule` must answer WebAssembly.Module itself, not a promise;
- * - debug calls, whose arguments are built and whose switch reads `process.env` every time, are switched off by a constant;
- * - suspended tasks wake on events instead of polling every 10 ms (the poll stays as a fallback).
+ * - Helper modules that jco inlined become files that `getCoreModule` returns: loading compiles no bytes (workerd refuses to), and a
+ *   process compiles each module once. `getCoreModule` must return a WebAssembly.Module, not a promise.
+ * - A constant switches off debug calls: each would build its arguments and read `process.env`.
+ * - Suspended tasks wake on events instead of polling every 10 ms; the poll stays as a fallback.
  */
 export function rewriteGlue(source: string): Glue {
   const helpers = new Map<string, Uint8Array>();
@@ -31,7 +31,7 @@ export function rewriteGlue(source: string): Glue {
   });
   if (/new (globalThis\.)?WebAssembly\.Module\(/.test(out)) throw new Error('jco made an inline module in a new way');
   for (const [name, rewrite] of [
-    ['debug', silence],
+    ['debug', disableDebugCalls],
     ['wake', wakeByEvent],
   ] as const) {
     const rewritten = rewrite(out);
@@ -42,7 +42,7 @@ export function rewriteGlue(source: string): Glue {
   return { source: out, helpers, rewrites };
 }
 
-function silence(source: string): string | null {
+function disableDebugCalls(source: string): string | null {
   if (!source.includes('const _debugLog = ')) return null;
   const calls = source.replace(/^(\s*)_debugLog\(/gm, '$1_DEBUG && _debugLog(');
   return `const _DEBUG = false;\n${calls}`;
@@ -82,8 +82,8 @@ const TURN = `
   const _pokeAll = () => { for (const state of ASYNC_STATE.values()) state.poke(); };`;
 
 function wakeByEvent(source: string): string | null {
-  const once = (text: string) => source.split(text).length === 2;
-  if (![EVENT, LOOP_START, STATES].every(once)) return null;
+  const occursOnce = (text: string) => source.split(text).length === 2;
+  if (![EVENT, LOOP_START, STATES].every(occursOnce)) return null;
   const start = source.indexOf(LOOP_START);
   const end = source.indexOf(LOOP_END, start + LOOP_START.length);
   if (end < 0 || !source.slice(start, end).includes('setTimeout(resolve, delay)')) return null;

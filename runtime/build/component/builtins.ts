@@ -21,7 +21,7 @@ const INSTEAD: Readonly<Record<string, string>> = {
 };
 
 /** Modules that share another module's hint. */
-const SAME: Readonly<Record<string, string>> = {
+const HINT_ALIASES: Readonly<Record<string, string>> = {
   https: 'http',
   http2: 'http',
   tls: 'net',
@@ -42,7 +42,7 @@ export function builtinOf(path: string): string | null {
 export function builtinHint(name: string): string {
   return (
     INSTEAD[name] ??
-    INSTEAD[SAME[name] ?? ''] ??
+    INSTEAD[HINT_ALIASES[name] ?? ''] ??
     'Inferlets run in a sandbox without Node; look for an npm package written for browsers.'
   );
 }

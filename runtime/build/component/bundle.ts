@@ -91,7 +91,7 @@ export function imports(): Plugin {
     name: 'pie',
     setup(setup) {
       /** Resolves as if this plugin were absent. */
-      const resolveUnseen = (path: string, from: Omit<OnResolveArgs, 'path' | 'pluginData'>) => {
+      const resolveWithoutPlugin = (path: string, from: Omit<OnResolveArgs, 'path' | 'pluginData'>) => {
         const { importer, namespace, resolveDir, kind, with: attributes } = from;
         return setup.resolve(path, { importer, namespace, resolveDir, kind, with: attributes, pluginData: SEEN });
       };
@@ -105,15 +105,15 @@ export function imports(): Plugin {
       setup.onResolve({ filter: /^[a-z_][a-z_/0-9]*$/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN || builtinOf(path) === null) return undefined;
         // Allow npm packages with the name of a Node module (`events`, `buffer`).
-        const resolved = await resolveUnseen(path, origin);
+        const resolved = await resolveWithoutPlugin(path, origin);
         return resolved.errors.length > 0 ? refuse(path) : resolved;
       });
       setup.onResolve({ filter: /^@pie\/inferlet(\/|$)/ }, async ({ path, pluginData, ...origin }) => {
         if (pluginData === SEEN) return undefined;
-        const resolvedInProject = await resolveUnseen(path, origin);
+        const resolvedInProject = await resolveWithoutPlugin(path, origin);
         return resolvedInProject.errors.length === 0
           ? resolvedInProject
-          : resolveUnseen(path, { ...origin, resolveDir: REPOSITORY });
+          : resolveWithoutPlugin(path, { ...origin, resolveDir: REPOSITORY });
       });
     },
   };

@@ -27,7 +27,7 @@ async function project(name: string, files: Readonly<Record<string, string>>): P
   return directory;
 }
 
-/** The order of an abort signal's events. The source runs in Node and in a guest, and both must log the same. */
+/** The order of an abort signal's events. The source of this function runs in Node and in a guest; both must return the same. */
 async function aborts(): Promise<unknown> {
   const seen: unknown[] = [];
   const controller = new AbortController();
@@ -144,9 +144,9 @@ suite('a source compiles to a component', () => {
     });
     const outcome = await buildComponent(path, { store });
     assert.ok(outcome.ok, outcome.ok ? '' : outcome.message);
-    const made = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: 256 });
-    assert.ok(made.ok, made.ok ? '' : made.message);
-    artifact = made.artifact;
+    const built = await buildArtifact(outcome.component, { store: join(root, 'artifacts'), memoryPages: 256 });
+    assert.ok(built.ok, built.ok ? '' : built.message);
+    artifact = built.artifact;
   });
 
   const host = () => {
@@ -298,11 +298,11 @@ test('an unchanged bundle is not compiled again', async () => {
 
 test('a kept component that a power loss has emptied is compiled again', async () => {
   const path = await project('emptied', { 'index.js': 'export async function run(input) { return input; }' });
-  const kept = join(root, 'kept');
-  const build = () => runComponentStage(path, join(root, 'emptied.wasm'), kept);
+  const componentStore = join(root, 'kept');
+  const build = () => runComponentStage(path, join(root, 'emptied.wasm'), componentStore);
   await build();
-  const [file = ''] = (await readdir(kept)).filter((name) => name.endsWith('.wasm'));
-  await truncate(join(kept, file), 0);
+  const [file = ''] = (await readdir(componentStore)).filter((name) => name.endsWith('.wasm'));
+  await truncate(join(componentStore, file), 0);
   const again = await build();
   assert.ok(!again.cached && again.bytes > 0);
   const last = await build();

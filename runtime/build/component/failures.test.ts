@@ -35,8 +35,8 @@ async function failure(path: string, options: { timeoutMs?: number } = {}): Prom
   return outcome;
 }
 
-/** The failure of a build in this process: a process of its own loads the tools again. */
-async function fault(path: string): Promise<BuildFailure> {
+/** The failure of a build in this process, which saves the time in which a new process loads the tools. */
+async function failureInProcess(path: string): Promise<BuildFailure> {
   const outcome = await runComponentStage(path, join(root, 'out.wasm'), store).catch(failureFrom);
   assert.ok(!outcome.ok, 'the build should have failed');
   return outcome;
@@ -48,7 +48,7 @@ suite('compile errors name their place', () => {
       'index.ts':
         "import { readFile } from 'node:fs/promises';\nimport http from 'http';\nexport const run = () => readFile(http);\n",
     });
-    const { code, message, diagnostics, hint } = await fault(path);
+    const { code, message, diagnostics, hint } = await failureInProcess(path);
     assert.equal(code, 'build-failed');
     assert.match(message, /index\.ts:1:\d+: "node:fs\/promises" is a Node module.*no file system.*and 1 more/s);
     assert.deepEqual(
@@ -77,22 +77,25 @@ suite('compile errors name their place', () => {
 
   test('a package that is not installed', async () => {
     const path = await project('missing', { 'index.ts': "import x from 'not-there';\nexport const run = () => x;" });
-    const { message, hint } = await fault(path);
+    const { message, hint } = await failureInProcess(path);
     assert.match(message, /index\.ts:1:15: Could not resolve "not-there"/);
     assert.match(hint, /npm/);
   });
 
   test('a source without run', async () => {
-    const { message, hint } = await fault(await project('norun', { 'index.ts': 'export const walk = 1;' }));
+    const { message, hint } = await failureInProcess(await project('norun', { 'index.ts': 'export const walk = 1;' }));
     assert.match(message, /does not export `run`/);
     assert.match(hint, /defineInferlet/);
   });
 
   test('a missing entry or file, and a broken manifest', async () => {
-    assert.match((await fault(await project('empty', { 'a.txt': '' }))).message, /no index\.ts/);
-    assert.match((await fault(join(root, 'nowhere.ts'))).message, /no file or folder/);
-    assert.match((await fault(await project('manifest', { 'pie.json': '{' }))).message, /not JSON/);
-    assert.match((await fault(await project('main', { 'pie.json': '{"main": "x.ts"}' }))).message, /x\.ts.*not there/);
+    assert.match((await failureInProcess(await project('empty', { 'a.txt': '' }))).message, /no index\.ts/);
+    assert.match((await failureInProcess(join(root, 'nowhere.ts'))).message, /no file or folder/);
+    assert.match((await failureInProcess(await project('manifest', { 'pie.json': '{' }))).message, /not JSON/);
+    assert.match(
+      (await failureInProcess(await project('main', { 'pie.json': '{"main": "x.ts"}' }))).message,
+      /x\.ts.*not there/,
+    );
   });
 
   test('a module that throws while it loads', async () => {
@@ -100,7 +103,7 @@ suite('compile errors name their place', () => {
       'index.ts':
         "interface A { b: number }\nconst a = (): A => null as never;\nconsole.log(a().b);\nexport const run = () => '';\n",
     });
-    const { message, diagnostics } = await fault(path);
+    const { message, diagnostics } = await failureInProcess(path);
     assert.match(message, /fails while it loads: index\.ts:3:\d+: /);
     assert.equal(diagnostics?.[0]?.source, 'console.log(a().b);');
   });
@@ -109,7 +112,7 @@ suite('compile errors name their place', () => {
     const path = await project('early', {
       'index.ts': "import { now } from 'pie:inferlet/runtime@0.1.0';\nnow();\nexport const run = () => '';",
     });
-    assert.match((await fault(path)).message, /calls runtime now while it loads/);
+    assert.match((await failureInProcess(path)).message, /calls runtime now while it loads/);
   });
 
   test('a module that never finishes loading: build-timeout', async () => {

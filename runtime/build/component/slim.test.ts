@@ -45,9 +45,9 @@ suite('a slim component', () => {
     );
     assert.deepEqual(results[1], results[0]);
 
-    const most = code.slice(100, -100);
-    assert.ok(Buffer.from(component).includes(most), 'the whole component has the source in its snapshot');
-    assert.ok(!Buffer.from(slimmed).includes(most));
+    const sourceText = code.slice(100, -100);
+    assert.ok(Buffer.from(component).includes(sourceText), 'the whole component has the source in its snapshot');
+    assert.ok(!Buffer.from(slimmed).includes(sourceText));
     assert.ok(!Buffer.from(slimmed).includes('component-name'));
     assert.ok(slimmed.length < component.length - 2 * code.length);
     assert.deepEqual(slim(slimmed), slimmed, 'a second pass removes nothing');

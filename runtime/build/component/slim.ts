@@ -2,7 +2,13 @@ import { leb, Reader, signedLeb, Writer } from '../wasm/binary.ts';
 import { readSections, SECTION, type Section, withSection, writeSections } from '../wasm/sections.ts';
 
 /** Custom sections that only people and debuggers read. */
-const SPOKEN: ReadonlySet<string> = new Set(['name', 'component-name', 'producers', 'target_features', '.dep-v0']);
+const DEBUG_SECTIONS: ReadonlySet<string> = new Set([
+  'name',
+  'component-name',
+  'producers',
+  'target_features',
+  '.dep-v0',
+]);
 
 /** Ids of a component's sections that hold others (Component Model, Binary Format). */
 const CUSTOM = 0;
@@ -20,7 +26,7 @@ export function slim(component: Uint8Array): Uint8Array {
   while (!reader.done) {
     const id = reader.byte();
     const body = reader.slice(reader.u32());
-    if (id === CUSTOM && SPOKEN.has(new Reader(component, body.at, body.end).name())) continue;
+    if (id === CUSTOM && DEBUG_SECTIONS.has(new Reader(component, body.at, body.end).name())) continue;
     const bytes = component.subarray(body.at, body.end);
     const slimmed = id === CORE_MODULE ? slimModule(bytes) : id === COMPONENT ? slim(bytes) : bytes;
     out.push([id, ...leb(slimmed.length)]);
@@ -31,7 +37,7 @@ export function slim(component: Uint8Array): Uint8Array {
 
 function slimModule(bytes: Uint8Array): Uint8Array {
   const sections = readSections(bytes).filter(
-    ({ id, body }) => id !== SECTION.custom || !SPOKEN.has(new Reader(body).name()),
+    ({ id, body }) => id !== SECTION.custom || !DEBUG_SECTIONS.has(new Reader(body).name()),
   );
   const image = imageOf(sections);
   if (!image) return writeSections(sections);
@@ -53,7 +59,7 @@ function imageOf(sections: readonly Section[]): Uint8Array | null {
     const { at: from, end } = reader.slice(reader.u32());
     segments.push({ at, bytes: body.subarray(from, end) });
   }
-  const image = new Uint8Array(segments.reduce((most, { at, bytes }) => Math.max(most, at + bytes.length), 0));
+  const image = new Uint8Array(segments.reduce((end, { at, bytes }) => Math.max(end, at + bytes.length), 0));
   for (const { at, bytes } of segments) image.set(bytes, at);
   return image;
 }

@@ -40,21 +40,21 @@ export async function runComponentStage(
   const bundled = await bundle(source);
   const bundleMs = Math.round(performance.now() - started);
   const cache = store === undefined ? null : join(store, `${componentKey(bundled.code)}.wasm`);
-  const known = cache === null ? null : await readKeptFile(cache);
+  const cachedComponent = cache === null ? null : await readKeptFile(cache);
   const [component, notes] = await Promise.all([
-    known ?? compile(bundled, dirname(output)),
+    cachedComponent ?? compile(bundled, dirname(output)),
     hasWorkflows(source, bundled.files) ? check(source) : [],
   ]);
-  if (cache !== null && known === null) await keepFile(cache, component).catch(() => undefined);
+  if (cache !== null && cachedComponent === null) await keepFile(cache, component).catch(() => undefined);
   await publishFile(output, component);
   const compileMs = Math.round(performance.now() - started) - bundleMs;
-  const how = known ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
+  const how = cachedComponent ? 'unchanged' : `bundled in ${bundleMs} ms, compiled in ${compileMs} ms`;
   return {
     ok: true,
     path: output,
     hash: sha256(component),
     bytes: component.length,
-    cached: known !== null,
+    cached: cachedComponent !== null,
     files: bundled.files,
     notes,
     timings: { bundleMs, compileMs },

@@ -99,6 +99,6 @@ async function refusalOf({ directory }: Source, undecided: readonly [string, str
       return { file, line: Number(line), column: Number(column), text, source: lines[Number(line) - 1] ?? '' };
     }),
   );
-  const [[place, ways] = ['', '']] = undecided;
-  return new BuildError('build-failed', `The source cannot be traced: ${place}: ${text}`, ways, diagnostics);
+  const [[place, hint] = ['', '']] = undecided;
+  return new BuildError('build-failed', `The source cannot be traced: ${place}: ${text}`, hint, diagnostics);
 }

@@ -33,7 +33,7 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
     outfile: program,
     sourcemap: 'inline',
     // The library registers workflows and programs in this list.
-    banner: { js: `globalThis[Symbol.for('pie.workflows')] = []; ${TOLD}` },
+    banner: { js: `globalThis[Symbol.for('pie.workflows')] = []; ${REPORT_FUNCTION}` },
     plugins: [withoutPlatform(), imports(), ...(evaluation.plugins ?? [])],
   }).catch((error: unknown) => {
     throw fromEsbuild(error);
@@ -43,7 +43,7 @@ export async function evaluate(source: Source, evaluation: Evaluation): Promise<
 
 /** Begins the line of the result: the source may print lines before and after it. */
 const MARK = '\u0001result ';
-const TOLD = `const __pieTold = (result) => process.stdout.write('\\n' + ${JSON.stringify(MARK)} + JSON.stringify(result) + '\\n');`;
+const REPORT_FUNCTION = `const __pieTold = (result) => process.stdout.write('\\n' + ${JSON.stringify(MARK)} + JSON.stringify(result) + '\\n');`;
 
 /** Replaces the library's raw layer by a module whose functions fail, because a graph is made without a platform. */
 function withoutPlatform(): Plugin {

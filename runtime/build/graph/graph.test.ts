@@ -28,10 +28,10 @@ describe('the graph of a source', () => {
   after(() => rm(folder, { recursive: true, force: true }));
 
   async function draw(source: string, input: unknown) {
-    const [entry, out, given] = ['index.ts', 'graph.svg', 'input.json'].map((name) => path.join(folder, name));
+    const [entry, out, inputFile] = ['index.ts', 'graph.svg', 'input.json'].map((name) => path.join(folder, name));
     await writeFile(entry!, source);
-    await writeFile(given!, JSON.stringify(input));
-    return { ...(await runGraphStage(entry!, out!, given)), svg: await readFile(out!, 'utf8') };
+    await writeFile(inputFile!, JSON.stringify(input));
+    return { ...(await runGraphStage(entry!, out!, inputFile)), svg: await readFile(out!, 'utf8') };
   }
 
   it('is drawn before and after the passes', async () => {

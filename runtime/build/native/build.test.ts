@@ -40,14 +40,14 @@ async function project(name: string, text: string, more: Readonly<Record<string,
   return directory;
 }
 
-/** Compiles in this process: a process of its own loads the tools again. @throws BuildError */
-async function compiled(directory: string): Promise<Uint8Array> {
+/** Compiles in this process, which saves the time in which a new process loads the tools. @throws BuildError */
+async function compileInProcess(directory: string): Promise<Uint8Array> {
   const { path } = await runComponentStage(directory, join(root, 'out.wasm'), undefined);
   return readFile(path);
 }
 
-async function refused(directory: string): Promise<BuildFailure> {
-  const outcome = await compiled(directory).catch(failureFrom);
+async function refusalOf(directory: string): Promise<BuildFailure> {
+  const outcome = await compileInProcess(directory).catch(failureFrom);
   assert.ok('ok' in outcome, 'the build should have failed');
   return outcome;
 }
@@ -72,7 +72,7 @@ describe('a folder whose main is a C file', () => {
   });
 
   it('may use string.h and malloc beside the arena', async () => {
-    const component = await compiled(
+    const component = await compileInProcess(
       await project(
         'libc',
         `${HEAD}#include <stdlib.h>\n#include <string.h>
@@ -92,13 +92,13 @@ describe('a folder whose main is a C file', () => {
   });
 
   it('is refused with the place of its errors, or with the forbidden import', async () => {
-    const wrong = await refused(await project('wrong', `${HEAD}${RUN} {\n  return input.text;\n}`));
+    const wrong = await refusalOf(await project('wrong', `${HEAD}${RUN} {\n  return input.text;\n}`));
     assert.match(wrong.message, /main\.c:3:16: .*text/);
     assert.equal(wrong.diagnostics?.[0]?.source, '  return input.text;');
-    assert.match((await refused(await project('missing', '#include "nothing.h"\n'))).hint, /wasi-libc/);
-    assert.match((await refused(await project('empty', HEAD))).hint, /pie_run\(pie_string input\)/);
+    assert.match((await refusalOf(await project('missing', '#include "nothing.h"\n'))).hint, /wasi-libc/);
+    assert.match((await refusalOf(await project('empty', HEAD))).hint, /pie_run\(pie_string input\)/);
     const puts = `${HEAD}#include <stdio.h>\n${RUN} { puts(input.data); return (pie_result_string_string){0}; }`;
-    const stdio = await refused(await project('stdio', puts));
+    const stdio = await refusalOf(await project('stdio', puts));
     assert.match(stdio.message, /fd_write.* of WASI/);
     assert.match(stdio.hint, /pie_append/);
   });
@@ -110,7 +110,7 @@ describe('a folder whose main is a C file', () => {
     const inner = `pie_mark_t inner = pie_mark(); ${append} pie_release(inner);`;
     const own = 'pie_buffer own = {0}; for (int k = 0; k < 50; k++) pie_append(&own, PIE_TEXT("xyz"));';
     /**
-     * Code before a loop, code of each turn between a mark and its release, and the output; null where the guest traps.
+     * Code before a loop, code of each turn between a mark and its release, and the output, which is null where the guest traps.
      */
     const cases: readonly (readonly [before: string, turn: string, said: string | null])[] = [
       [reserved, append, `"${'abcd'.repeat(30)}"`],
@@ -127,7 +127,7 @@ describe('a folder whose main is a C file', () => {
     });
     const result = '(pie_result_string_string){.ok = pie_text(&text)}';
     const text = `${HEAD}${RUN} { pie_buffer text = {0};\n${bodies.join('\n')}\n${quote} return ${result}; }`;
-    const component = await compiled(await project('marks', text));
+    const component = await compileInProcess(await project('marks', text));
     for (const [i, [, , said]] of cases.entries()) {
       const running = run(component, `${i}`);
       if (said === null) await assert.rejects(running, WebAssembly.RuntimeError, `case ${i}`);
@@ -146,7 +146,7 @@ describe('a folder whose main is a C file', () => {
         'sub/x.c': options,
         [main]: options,
       });
-      assert.match((await refused(directory)).message, /begins with - or @/, main);
+      assert.match((await refusalOf(directory)).message, /begins with - or @/, main);
     }
   });
 });
@@ -216,7 +216,7 @@ describe('a machine without clang', () => {
       first?.ending.kind === 'returned' && first.ending.text,
       '{"text":"é!","tokens":[7],"finishReason":"stop-token","promptTokens":3}',
     );
-    // A text ends also at the token that begins the next one, as in text-completion.
+    // A text ends also at the token that begins the next text, as in text-completion.
     assert.match(first?.lines.join('\n') ?? '', /"stopTokens":"Uint32Array\[2,1\]"/);
     assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
   });

@@ -9,8 +9,8 @@ import { BuildError } from '../outcome.ts';
 /** Maximum characters of a compiler's output. */
 const MAX_OUTPUT_CHARACTERS = 1_000_000;
 
-/** Wall-clock limit of a compiler over its limit on CPU time: on a busy machine it waits for a core most of the time. */
-const WAITS = 4;
+/** A compiler's wall-clock limit is this multiple of its CPU limit: on a busy machine, it mostly waits for a core. */
+const WALL_CLOCK_FACTOR = 4;
 
 /** Thrown when a compiler, or a part of it, is not installed. */
 export class MissingCompilerError extends BuildError {
@@ -74,7 +74,7 @@ export async function runCompiler(
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   running.add(child);
-  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs * WAITS);
+  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs * WALL_CLOCK_FACTOR);
   let output = '';
   let errors = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -93,7 +93,7 @@ export async function runCompiler(
     if (code === null) {
       throw new BuildError(
         'build-timeout',
-        `The compiler took more than ${limitMs / 1000} s of CPU time, ${(limitMs * WAITS) / 1000} s in all, or more memory than it may, and was stopped.`,
+        `The compiler took more than ${limitMs / 1000} s of CPU time, ${(limitMs * WALL_CLOCK_FACTOR) / 1000} s in all, or more memory than it may, and was stopped.`,
         'Make the source smaller.',
       );
     }

@@ -60,20 +60,21 @@ function layoutAssertions(type: WitType): string[] {
   const name = typeName(type);
   const { size, align } = layoutOf(type);
   const lines = [`_Static_assert(sizeof(${name}) == ${size} && _Alignof(${name}) == ${align}, "${name}");`];
-  const at = (member: string, offset: number) =>
+  const assertOffset = (member: string, offset: number) =>
     lines.push(`_Static_assert(offsetof(${name}, ${member}) == ${offset}, "${name}.${member}");`);
   if (type.kind === 'record') {
     const { offsets } = sequence(type.fields.map((field) => field.type));
     type.fields.forEach((field, i) => {
-      at(identifier(field.name), offsets[i] ?? -1);
+      assertOffset(identifier(field.name), offsets[i] ?? -1);
     });
-  } else if (type.kind === 'option') at('value', payloadOffset(type));
+  } else if (type.kind === 'option') assertOffset('value', payloadOffset(type));
   else if (type.kind === 'result') {
-    if (type.ok) at('ok', payloadOffset(type));
-    if (type.err) at('err', payloadOffset(type));
+    if (type.ok) assertOffset('ok', payloadOffset(type));
+    if (type.err) assertOffset('err', payloadOffset(type));
   } else if (type.kind === 'variant') {
     const common = commonPayload(type) !== null;
-    for (const entry of type.cases) if (entry.type) at(common ? 'value' : identifier(entry.name), payloadOffset(type));
+    for (const entry of type.cases)
+      if (entry.type) assertOffset(common ? 'value' : identifier(entry.name), payloadOffset(type));
   }
   return lines;
 }
@@ -118,7 +119,7 @@ function literal(type: WitType, value: unknown): string {
 const handle = (interfaceName: string, resource: string): string =>
   identifier(`held_${interfaceName}_${resource}`).replaceAll('-', '_');
 
-/** A call with sampled arguments, and the line that it must record. */
+/** A call with sampled arguments, and the line that the host must record for the call. */
 function call(entry: WitInterface, fn: WitFunction, number: number): { code: string; line: string } {
   const name = functionName(entry, fn);
   const args: unknown[] = [];
@@ -156,12 +157,12 @@ describe('pie.h', () => {
   });
 
   it('makes every call of the contract with sampled arguments of every shape', async () => {
-    const all = allFunctions();
-    const constructors = all.filter(({ fn }) => fn.kind === 'constructor');
-    const others = all.filter(({ fn }) => fn.kind !== 'constructor');
+    const functions = allFunctions();
+    const constructors = functions.filter(({ fn }) => fn.kind === 'constructor');
+    const others = functions.filter(({ fn }) => fn.kind !== 'constructor');
     // A constructor may take the result of an earlier one, so queues and grammars come first.
-    const first = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
-    constructors.sort((a, b) => first(a.fn.resource ?? '') - first(b.fn.resource ?? ''));
+    const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
+    constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
     const calls = [
       ...constructors.map(({ entry, fn }) => call(entry, fn, 3)),
       ...[1, 2, 3, 4, 5].flatMap((number) => others.map(({ entry, fn }) => call(entry, fn, number))),
@@ -185,11 +186,11 @@ describe('pie.h', () => {
       ok: true,
       text: JSON.stringify('a "line"\nand é\u0001').replace('\\n', '\\u000a'),
     });
-    const made = lines.filter((line) => !line.includes('[resource-drop]'));
-    made.forEach((line, i) => {
+    const recorded = lines.filter((line) => !line.includes('[resource-drop]'));
+    recorded.forEach((line, i) => {
       assert.equal(line, calls[i]?.line, `call ${i}`);
     });
-    assert.equal(made.length, calls.length);
+    assert.equal(recorded.length, calls.length);
   });
 
   it('releases arena memory up to a mark and keeps earlier allocations intact', async () => {

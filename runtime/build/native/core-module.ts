@@ -11,7 +11,7 @@ export const readModule = async ({ entry }: Source): Promise<Compiled> => ({
   files: [basename(entry)],
 });
 
-/** Makes a component of a core module from outside. @throws BuildError when its imports or exports do not match the contract */
+/** Makes a component of a module that another build made. @throws BuildError when its imports or exports do not match the contract */
 export async function wrapForeign(module: Uint8Array): Promise<Uint8Array> {
   try {
     return await wrapModule(module);

@@ -29,7 +29,7 @@ after(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-/** LLVM takes three times as long as all else to optimise hundreds of calls. */
+/** A rustc that does not optimise the inferlet: LLVM takes three times as long as all else to optimise hundreds of calls. */
 const optimisingCrateOnly = (rustc: string): string => `
 case "$*" in *--crate-name=inferlet*) exec ${rustc} "$@" -Copt-level=0; esac
 exec ${rustc} "$@"
@@ -46,13 +46,13 @@ async function run(module: Uint8Array, input: string) {
   const { host, lines } = recordingHost();
   const execution = instantiate(program, compileWorld(host), { slices: new SliceRunner(), cpuLimitMs: 10_000 });
   const ending = await execution.start(input);
-  const open = execution.guest.held;
+  const open = execution.guest.handleCount;
   execution.dispose();
   return { ending, lines, open };
 }
 
-/** A name of the crate as an inferlet writes it. */
-const outside = (type: WitType): string => typeName(type).replaceAll('crate::', 'pie::');
+/** The name of a type of the crate `pie`, as an inferlet writes it. */
+const nameInInferlet = (type: WitType): string => typeName(type).replaceAll('crate::', 'pie::');
 
 const quoted = (text: string): string => JSON.stringify(text).replace(/\\u([0-9a-f]{4})/g, '\\u{$1}');
 
@@ -74,14 +74,14 @@ function literal(type: WitType, value: unknown): string {
     }
     case 'record': {
       const members = value as Record<string, unknown>;
-      return `${outside(type)} { ${type.fields.map((field) => `${identifier(field.name)}: ${literal(field.type, members[field.js])}`).join(', ')} }`;
+      return `${nameInInferlet(type)} { ${type.fields.map((field) => `${identifier(field.name)}: ${literal(field.type, members[field.js])}`).join(', ')} }`;
     }
     case 'enum':
-      return `${outside(type)}::${pascalCase(value as string)}`;
+      return `${nameInInferlet(type)}::${pascalCase(value as string)}`;
     case 'variant': {
       const { tag, val } = value as { tag: string; val: unknown };
       const payload = type.cases.find((entry) => entry.name === tag)?.type;
-      return `${outside(type)}::${pascalCase(tag)}${payload ? `(${literal(payload, val)})` : ''}`;
+      return `${nameInInferlet(type)}::${pascalCase(tag)}${payload ? `(${literal(payload, val)})` : ''}`;
     }
     default:
       return `(${String(value)} as ${typeName(type)})`;
@@ -98,7 +98,7 @@ function argument(type: WitType, value: unknown): string {
     case 'option':
       return value === undefined ? 'None' : `Some(${argument(type.value, value)})`;
     case 'borrow':
-      return `&${held(type.interface, type.resource)}`;
+      return `&${heldResource(type.interface, type.resource)}`;
     case 'record':
     case 'variant':
       return `&${literal(type, value)}`;
@@ -107,14 +107,14 @@ function argument(type: WitType, value: unknown): string {
   }
 }
 
-/** The single resource of a kind that the program holds. */
-const held = (interfaceName: string, resource: string): string => `held.${member(interfaceName, resource)}`;
+/** The Rust expression for the single resource of a kind that the program holds. */
+const heldResource = (interfaceName: string, resource: string): string => `held.${member(interfaceName, resource)}`;
 
 const member = (interfaceName: string, resource: string): string => identifier(`${interfaceName}-${resource}`);
 
 interface Call {
   readonly code: string;
-  /** The line that it must record. */
+  /** The line that the host must record for the call. */
   readonly line: string;
 }
 
@@ -133,15 +133,15 @@ function call(entry: WitInterface, fn: WitFunction, number: number, answer: numb
     const made = `${module}::${pascalCase(resource)}::${name}(${expressions.join(', ')})`;
     return { code: `let ${member(entry.name, resource)} = ${made.replaceAll('held.', '')};`, line };
   }
-  const callee = fn.resource ? `${held(entry.name, fn.resource)}.${name}` : `${module}::${name}`;
+  const callee = fn.resource ? `${heldResource(entry.name, fn.resource)}.${name}` : `${module}::${name}`;
   const started = `${callee}(${expressions.join(', ')})${fn.result?.kind === 'future' ? '.wait()' : ''}`;
   const value = fn.result?.kind === 'future' ? fn.result.value : fn.result;
   if (!value || value.kind === 'own') return { code: `drop(${started});`, line };
   const expected = literal(value, sample(value, answer));
-  return { code: `let expected: ${outside(value)} = ${expected}; assert_eq!(${started}, expected);`, line };
+  return { code: `let expected: ${nameInInferlet(value)} = ${expected}; assert_eq!(${started}, expected);`, line };
 }
 
-/** Every call of the contract, with the number of the recording host's first answer. */
+/** Every function of the contract, with the number of the recording host's first answer to it. */
 function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[] {
   let functions = 0;
   return world.imports.flatMap((entry) =>
@@ -155,16 +155,16 @@ function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[
 /** Makes the calls of some functions in one program, and checks what the platform saw. */
 async function makeCalls(
   constructors: readonly Call[],
-  held: readonly string[],
+  heldFields: readonly string[],
   others: readonly Call[],
 ): Promise<void> {
-  // A function for each call: the compiler takes minutes for one of a thousand calls.
+  // Each call has its own function: the compiler takes minutes for one function with a thousand calls.
   const module = await compile(`
-    struct Held { ${held.join(', ')} }
+    struct Held { ${heldFields.join(', ')} }
     ${others.map(({ code }, i) => `#[inline(never)] fn call_${i}(held: &Held) { ${code} }`).join('\n')}
     fn run(input: String) -> Result<String, String> {
       ${constructors.map(({ code }) => code).join('\n')}
-      let held = Held { ${held.map((member) => member.split(':')[0]).join(', ')} };
+      let held = Held { ${heldFields.map((member) => member.split(':')[0]).join(', ')} };
       for call in [${others.map((_, i) => `call_${i}`).join(', ')}] as [fn(&Held); ${others.length}] {
         call(&held);
       }
@@ -184,13 +184,13 @@ async function makeCalls(
 }
 
 describe('pie.rs', { skip }, () => {
-  const all = allFunctions();
-  const constructors = all.filter(({ fn }) => fn.kind === 'constructor');
-  const others = all.filter(({ fn }) => fn.kind !== 'constructor');
+  const contractFunctions = allFunctions();
+  const constructors = contractFunctions.filter(({ fn }) => fn.kind === 'constructor');
+  const others = contractFunctions.filter(({ fn }) => fn.kind !== 'constructor');
   // A constructor may take the result of an earlier one, so queues and grammars come first.
-  const first = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
-  constructors.sort((a, b) => first(a.fn.resource ?? '') - first(b.fn.resource ?? ''));
-  const held = constructors.map(({ entry, fn }) => {
+  const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
+  constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
+  const heldFields = constructors.map(({ entry, fn }) => {
     const resource = fn.resource ?? '';
     return `${member(entry.name, resource)}: pie::${identifier(entry.name)}::${pascalCase(resource)}`;
   });
@@ -200,7 +200,7 @@ describe('pie.rs', { skip }, () => {
     it(`makes every call of the contract with arguments and answers of every shape, part ${part + 1}`, () =>
       makeCalls(
         constructors.map(({ entry, fn }) => call(entry, fn, 3, 0)),
-        held,
+        heldFields,
         // The fourth answer of a function is an error.
         [1, 2, 4, 5].flatMap((number, index) =>
           functions.map(({ entry, fn, base }) => call(entry, fn, number, base + index + 1)),

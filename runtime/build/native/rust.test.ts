@@ -32,7 +32,7 @@ before(async () => {
   root = await mkdtemp(join(tmpdir(), 'pie-rust-'));
   store = join(root, 'store');
   await mkdir(store);
-  if (skip === false) restoreRustc = await replaceRustc(root, recording);
+  if (skip === false) restoreRustc = await replaceRustc(root, recordingRustc);
 });
 after(async () => {
   restoreRustc();
@@ -40,10 +40,10 @@ after(async () => {
 });
 
 /**
- * Notes each call in `store/calls`, and states the version in `store/version` once that is there. The first call that compiles the crate keeps it, as
- * its bytes are always the same; later ones copy it.
+ * A rustc that logs each call in `store/calls`, and reports the version in `store/version` if that file exists. The first call that
+ * compiles the crate `pie` keeps the result, whose bytes are always the same; later calls copy the result.
  */
-const recording = (rustc: string): string => `
+const recordingRustc = (rustc: string): string => `
 echo "$*" >> ${store}/calls
 if [ "$1" = --version ] && [ -e ${store}/version ]; then exec cat ${store}/version; fi
 case "$*" in *--crate-name=pie*)
@@ -69,7 +69,7 @@ async function project(name: string, text: string, more: Readonly<Record<string,
   return directory;
 }
 
-/** A program whose runs share one compiled component. */
+/** Prepares a component, and returns a function that runs the component once with an input. */
 async function load(component: Uint8Array, { host, lines }: Recording = recordingHost()) {
   const program = await testProgram(await testArtifact(component, 256));
   return async (input: string) => {
@@ -103,12 +103,12 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     assert.deepEqual([...outcome.files].sort(), ['main.rs', 'part.rs']);
     assert.ok(outcome.component.length < 200_000, `${outcome.component.length} bytes`);
     const run = await load(outcome.component);
-    const said = async (input: string) => (await run(input)).ending;
-    assert.deepEqual(await said('{"do":"fail"}'), { kind: 'returned', ok: false, text: 'enough' });
+    const endingOf = async (input: string) => (await run(input)).ending;
+    assert.deepEqual(await endingOf('{"do":"fail"}'), { kind: 'returned', ok: false, text: 'enough' });
     const panicked = await run('{"do":"panic"}');
     assert.equal(panicked.ending.kind, 'trapped');
     assert.match(panicked.lines[0] ?? '', /^runtime log\("error", "panicked at .*main\.rs:4:/);
-    assert.equal((await said('{"do":"fill"}')).kind, 'trapped');
+    assert.equal((await endingOf('{"do":"fill"}')).kind, 'trapped');
 
     const texts = [
       'null',
@@ -119,15 +119,15 @@ describe('a folder whose main is a Rust file', { skip }, () => {
       '"é😀\\u00e9\\ud83d\\ude00"',
     ];
     for (const text of texts) {
-      const ending = await said(text);
+      const ending = await endingOf(text);
       assert.ok(ending.kind === 'returned' && ending.ok, text);
       assert.deepEqual(JSON.parse(ending.text), JSON.parse(text));
     }
-    const lone = await said('"\\ud83d\\u0041"');
+    const lone = await endingOf('"\\ud83d\\u0041"');
     assert.ok(lone.kind === 'returned' && lone.text === '"�A"');
     const wrong = ['', '{', '[1,]', '{"a"}', '{"a":1,}', '"', '"\\x"', '"\\u12"', '1 2', 'nul', '[1 2]', '"\n"', '-'];
     for (const text of [...wrong, '['.repeat(10_000)]) {
-      const ending = await said(text);
+      const ending = await endingOf(text);
       assert.ok(ending.kind === 'returned' && !ending.ok, text);
       assert.match(ending.text, /^The text is not JSON at byte \d+\.$/);
     }
@@ -178,7 +178,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     );
     const child = spawn(process.execPath, [MAIN, 'component', source, join(folder, 'out.wasm')], { stdio: 'ignore' });
     const ended = once(child, 'exit');
-    // The first file there is the compiler's folder.
+    // The first entry in the folder is the working folder of the compiler.
     for await (const _ of watch(folder)) if ((await readdir(folder)).length > 0) break;
     child.kill('SIGINT');
     assert.deepEqual(await ended, [130, null]);

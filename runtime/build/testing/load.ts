@@ -117,9 +117,9 @@ const answerOf = (item: WitFunction, answers: Readonly<Record<string, unknown>> 
 
 /**
  * The simplest value of a type: zero, an empty list, the first case, `ok`. jco takes the result of a function as the bare `ok` value.
- * @param top true for the result of a function
+ * @param isResult true for the result of a function
  */
-function plain(type: WitType | null, top = false): unknown {
+function plain(type: WitType | null, isResult = false): unknown {
   if (!type) return undefined;
   switch (type.kind) {
     case 'bool':
@@ -137,7 +137,7 @@ function plain(type: WitType | null, top = false): unknown {
     case 'future':
       return Promise.resolve(plain(type.value));
     case 'result':
-      return top ? plain(type.ok) : { tag: 'ok', val: plain(type.ok) };
+      return isResult ? plain(type.ok) : { tag: 'ok', val: plain(type.ok) };
     case 'record':
       return Object.fromEntries(type.fields.map((field) => [field.js, plain(field.type)]));
     case 'variant':

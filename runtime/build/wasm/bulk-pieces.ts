@@ -43,7 +43,7 @@ export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 export class BulkPieces {
   readonly #fuel: readonly number[];
   readonly #yield: readonly number[];
-  readonly #first: number;
+  readonly #firstIndex: number;
   readonly #bodies = new Map<string, readonly number[]>();
 
   /**
@@ -54,7 +54,7 @@ export class BulkPieces {
   constructor(fuel: readonly number[], yieldIndex: readonly number[], first: number) {
     this.#fuel = fuel;
     this.#yield = yieldIndex;
-    this.#first = first;
+    this.#firstIndex = first;
   }
 
   /** Bodies of the functions, in the order of their indices. */
@@ -72,7 +72,7 @@ export class BulkPieces {
     const copies = sub === BULK.memoryCopy;
     const key = copies ? `copy ${index} ${source}` : `fill ${index}`;
     if (!this.#bodies.has(key)) this.#bodies.set(key, copies ? this.#copy(index, source) : this.#fill(index));
-    return this.#first + [...this.#bodies.keys()].indexOf(key);
+    return this.#firstIndex + [...this.#bodies.keys()].indexOf(key);
   }
 
   #fill(memory: number): readonly number[] {

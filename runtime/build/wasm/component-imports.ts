@@ -90,8 +90,8 @@ class Scope {
 }
 
 /**
- * Reads the imports of a component, with the types of its functions. It reads only up to the last import: the types, aliases and instances
- * before it. Throws WasmError for bytes that are not a component, and for forms that wit-component never writes.
+ * Reads the imports of a component, with the types of their functions. It skips all sections but those of types, aliases, instances,
+ * imports and exports. Throws WasmError for bytes that are not a component, and for forms that wit-component never writes.
  */
 export function readComponentImports(bytes: Uint8Array): ComponentImports {
   const reader = new Reader(bytes, 8);

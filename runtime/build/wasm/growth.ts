@@ -22,16 +22,16 @@ interface Module {
 
 /**
  * Memories that the modules of a component define, module by module. A memory grows when the code of its module has `memory.grow` for it,
- * or when any module imports a memory by one of its export names and grows that import.
+ * or when any module imports a memory under one of this memory's export names and grows that import.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
-  const read = modules.map(readModule);
+  const parsedModules = modules.map(readModule);
   const grownNames = new Set(
-    read.flatMap(({ names, importedCount: imported, grown }) =>
+    parsedModules.flatMap(({ names, importedCount: imported, grown }) =>
       names.filter((_, index) => index < imported && grown.has(index)).flat(),
     ),
   );
-  return read.map(({ definedMins: defined, names, importedCount: imported, grown }) =>
+  return parsedModules.map(({ definedMins: defined, names, importedCount: imported, grown }) =>
     defined.map((min, index) => {
       const grows = grown.has(imported + index) || names[imported + index]?.some((name) => grownNames.has(name));
       return { min, grows: grows === true };

@@ -20,13 +20,13 @@ export function readDefinitions(bytes: Uint8Array): Definitions {
   const memories = new Reader(sectionBody(sections, SECTION.memory));
   const tables = new Reader(sectionBody(sections, SECTION.table));
   return {
-    memories: Array.from({ length: bounded(memories) }, () => readLimits(memories)),
-    tables: Array.from({ length: bounded(tables) }, () => readTable(tables).limits),
+    memories: Array.from({ length: readCount(memories) }, () => readLimits(memories)),
+    tables: Array.from({ length: readCount(tables) }, () => readTable(tables).limits),
   };
 }
 
 /** Reads a count, and refuses one that is larger than the section. */
-function bounded(reader: Reader): number {
+function readCount(reader: Reader): number {
   const count = reader.u32();
   if (count > reader.end) throw new WasmError('section shorter than its count', reader.at);
   return count;
@@ -61,8 +61,8 @@ export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareEl
   return writeSections(sections);
 }
 
-function bound({ min, max }: Limits, most: number): number[] {
-  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? most, most)))];
+function bound({ min, max }: Limits, highest: number): number[] {
+  return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? highest, highest)))];
 }
 
 interface Table {

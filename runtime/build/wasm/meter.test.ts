@@ -17,10 +17,10 @@ const VENDOR = fileURLToPath(
 type Run = (...args: number[]) => number;
 
 /**
- * An instance of metered bytes whose yield returns `fuel` until `most` yields have passed, then 0, which kills the
- * instance.
+ * An instance of metered bytes whose yield refills the tank with `fuel`, until `maxYields` yields have passed. The last
+ * yield leaves the tank empty, which kills the instance.
  */
-function instantiate(bytes: Uint8Array, fuel = 100, most = Number.POSITIVE_INFINITY) {
+function instantiate(bytes: Uint8Array, fuel = 100, maxYields = Number.POSITIVE_INFINITY) {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes.slice()), { host: { nothing: () => {} } });
   const state = { yields: 0 };
   const { pie_fuel: global, pie_yield: table } = instance.exports as {
@@ -33,7 +33,7 @@ function instantiate(bytes: Uint8Array, fuel = 100, most = Number.POSITIVE_INFIN
       0,
       hostFunction(() => {
         state.yields += 1;
-        global.value = state.yields >= most ? 0 : fuel;
+        global.value = state.yields >= maxYields ? 0 : fuel;
       }),
     );
   }
@@ -158,7 +158,7 @@ suite('metering preserves the results of a program', () => {
   });
 
   test('random structured programs', async () => {
-    let seen = 0;
+    let totalYields = 0;
     const property = fc.asyncProperty(
       programs(),
       fc.integer(),
@@ -169,15 +169,15 @@ suite('metering preserves the results of a program', () => {
         const [plain, checked] = [instantiate(bytes), instantiate(metered.bytes, fuel)];
         assert.equal(checked.exports.main!(input), plain.exports.main!(input));
         assert.deepEqual(new Uint8Array(checked.memory.buffer), new Uint8Array(plain.memory.buffer));
-        seen += checked.state.yields;
+        totalYields += checked.state.yields;
       },
     );
     await fc.assert(property, { seed: 7, numRuns: 120 });
-    assert.ok(seen > 1000, `the programs yielded ${seen} times`);
+    assert.ok(totalYields > 1000, `the programs yielded ${totalYields} times`);
   });
 });
 
-/** Programs that end: loops count down, functions call only later ones. */
+/** Programs that end: loops count down, and no function calls itself, even through others. */
 function programs(): fc.Arbitrary<string> {
   const { statement } = fc.letrec<{ statement: string; expression: string }>((tie) => ({
     expression: fc.oneof(
@@ -237,7 +237,7 @@ function programs(): fc.Arbitrary<string> {
 }
 
 suite('code without end yields and can be killed at the yield', () => {
-  const never: Readonly<Record<string, string>> = {
+  const endlessCode: Readonly<Record<string, string>> = {
     'an empty loop': '(func (export "main") (loop $l (br $l)))',
     'a loop with results on the stack':
       '(func (export "main") (i32.const 1) (loop $l (param i32) (br $l)) unreachable)',
@@ -260,7 +260,7 @@ suite('code without end yields and can be killed at the yield', () => {
     'functions that double each other forty times': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
     'functions that double each other forty times, called through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
   };
-  for (const [name, fields] of Object.entries(never)) {
+  for (const [name, fields] of Object.entries(endlessCode)) {
     test(name, async () => {
       const metered = meter(await wat(`(module ${fields})`));
       const { exports, state } = instantiate(metered.bytes, 1000, 20);

@@ -21,7 +21,7 @@ const I32_EQZ = 0x45;
 
 export interface Metered {
   readonly bytes: Uint8Array;
-  /** Number of inserted checks; 0 when the module needs none and is unchanged. */
+  /** Number of inserted checks; 0 when the module needs none. */
   readonly checks: number;
 }
 

@@ -19,7 +19,7 @@ async function fuelOfCalls(locals: number): Promise<number> {
 }
 
 test('a call pays for many locals, which it sets to zero, like a fill of as many bytes', async () => {
-  // The function that calls pays 1 at its entry.
+  // The calling function pays 1 at its entry.
   assert.equal(await fuelOfCalls(8), 1);
   assert.equal(await fuelOfCalls(40_000), 1 + CALLS * (1 + (40_000 * 8) / 64));
 });

@@ -81,14 +81,14 @@ interface Scan {
 /**
  * Puts the checks into functions, callees first.
  *
- * - A loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
+ * - `count`: a loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
  * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
  *   entry check when it and all its callees are short, are not recursive and make no indirect calls: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
- * - A bulk instruction takes its size, divided, from the global before it runs. A long fill or copy is done in pieces by a function.
- * - Locals are set to zero by each call. Few of them count as instructions of the function; many pay at its entry, like the fill that they are.
- * - In a function that counts down, a direct call that may reach an import is followed by a look at the global: the host takes all fuel
- *   away when an import took long.
+ * - `charge`: a bulk instruction takes its size, divided, from the global before it runs. A function does a long fill or copy in pieces.
+ * - A call sets all locals to zero. The cost counts into the function's longest path; above UNCHECKED_FUNCTION, the entry also charges it.
+ * - `ask`: in a function that counts down, a check of the global follows each direct call that may reach an import: the host takes all
+ *   fuel away when an import took long.
  */
 export class FunctionRewriter {
   checks = 0;
@@ -118,13 +118,13 @@ export class FunctionRewriter {
     const { insertions: all, indirect, longest: path } = this.#scan(reader);
     const zeroed = Math.floor((locals - params) / 2 ** LOCALS_SHIFT);
     const longest = path + zeroed;
-    const counts = all.some(({ kind }) => kind === 'count');
-    const insertions = counts ? all : all.filter(({ kind }) => kind !== 'ask');
-    const entry = counts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
-    if (!entry) this.#prices.set(index, longest);
-    if (!entry && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
+    const hasCounts = all.some(({ kind }) => kind === 'count');
+    const insertions = hasCounts ? all : all.filter(({ kind }) => kind !== 'ask');
+    const hasEntryCheck = hasCounts || indirect || this.#recursive.has(index) || longest > UNCHECKED_FUNCTION;
+    if (!hasEntryCheck) this.#prices.set(index, longest);
+    if (!hasEntryCheck && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
 
-    this.checks += insertions.length + (entry ? 1 : 0);
+    this.checks += insertions.length + (hasEntryCheck ? 1 : 0);
     const counter = leb(locals);
     const size = leb(locals + 1);
     const out = new Writer(reader.end - start + insertions.length * 24 + 32);
@@ -137,9 +137,9 @@ export class FunctionRewriter {
     out.push(leb(groups + 1));
     out.push(reader.bytes.subarray(groupsStart, codeStart));
     out.push([2, I32]);
-    const price = (counts ? GRANT : 1) + (zeroed > UNCHECKED_FUNCTION ? zeroed : 0);
-    if (entry) check(this.#entryCondition(price, size), this.#yield);
-    if (counts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
+    const price = (hasCounts ? GRANT : 1) + (zeroed > UNCHECKED_FUNCTION ? zeroed : 0);
+    if (hasEntryCheck) check(this.#entryCondition(price, size), this.#yield);
+    if (hasCounts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
     let from = codeStart;
     for (const { at, kind, shift, pieces } of insertions) {
       out.push(reader.bytes.subarray(from, at));

@@ -21,7 +21,7 @@ const MEMORY_KIND = 2;
 const GLOBAL_KIND = 3;
 
 /** Bulk instructions that change tables or segments. */
-const LASTING: ReadonlySet<number> = new Set([
+const STATE_CHANGING: ReadonlySet<number> = new Set([
   BULK.dataDrop,
   BULK.tableInit,
   BULK.elemDrop,
@@ -41,7 +41,7 @@ export function exposeState(bytes: Uint8Array): Uint8Array {
   let sections: readonly Section[] = readSections(bytes);
   const imports = readImports(new Reader(sectionBody(sections, SECTION.import)));
   const mutable = mutableGlobals(new Reader(sectionBody(sections, SECTION.global)));
-  const globals = changesMore(new Reader(sectionBody(sections, SECTION.code))) ? null : mutable;
+  const globals = changesTablesOrSegments(new Reader(sectionBody(sections, SECTION.code))) ? null : mutable;
   const memories = entryCount(sections, SECTION.memory);
   if (globals === null && memories === 0) return bytes;
   const state = [
@@ -77,7 +77,7 @@ function mutableGlobals(reader: Reader): number[] | null {
 }
 
 /** True when code changes tables or segments. */
-function changesMore(code: Reader): boolean {
+function changesTablesOrSegments(code: Reader): boolean {
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   for (let left = code.u32(); left > 0; left -= 1) {
     const body = code.slice(code.u32());
@@ -85,7 +85,7 @@ function changesMore(code: Reader): boolean {
     while (!body.done) {
       readInstruction(body, instruction);
       const { opcode, sub } = instruction;
-      if (opcode === TABLE_SET || (opcode === OP.bulk && LASTING.has(sub))) return true;
+      if (opcode === TABLE_SET || (opcode === OP.bulk && STATE_CHANGING.has(sub))) return true;
     }
   }
   return false;

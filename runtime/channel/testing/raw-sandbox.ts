@@ -10,7 +10,7 @@ export class RawSandbox {
   /** Payloads of the openings and of the closes. */
   readonly openings: Buffer[] = [];
   readonly closes: Buffer[] = [];
-  readonly #opened: (() => void)[] = [];
+  readonly #openWaiters: (() => void)[] = [];
 
   constructor(stream: Duplex) {
     const channel = new Channel(stream, {
@@ -22,7 +22,7 @@ export class RawSandbox {
             if (this.lanes.includes(lane)) return;
             this.openings.push(payload);
             this.lanes.push(lane);
-            for (const wake of this.#opened.splice(0)) wake();
+            for (const wake of this.#openWaiters.splice(0)) wake();
           },
           signal: (signal, payload) => {
             if (signal !== KIND.close) return;
@@ -38,7 +38,7 @@ export class RawSandbox {
 
   /** Resolves when `count` invocations were opened. */
   async opened(count: number): Promise<void> {
-    while (this.lanes.length < count) await new Promise<void>((resolve) => this.#opened.push(resolve));
+    while (this.lanes.length < count) await new Promise<void>((resolve) => this.#openWaiters.push(resolve));
   }
 
   /** Sends a call with the arguments that `write` writes. */

@@ -2,7 +2,7 @@ import type { Characters } from '../translate/characters.ts';
 import { tooLarge } from '../translate/error.ts';
 import type { Definitions, Expression, Grammar, Language, Lengths } from '../translate/expression.ts';
 import { JSON_CHARACTER, SHARED_RULES } from '../translate/json.ts';
-import { mostStates } from '../translate/states.ts';
+import { maxStates } from '../translate/states.ts';
 import { type Rule, State } from './state.ts';
 import { type ByteRange, utf8 } from './utf8.ts';
 
@@ -20,7 +20,7 @@ const MAX_STRING_STATES = 40_000;
  */
 export function buildAutomaton(grammar: Grammar): Rule {
   // Only a grammar that may be too large is built as a whole, to count its states.
-  if (mostStates(grammar.rules.values()) > MAX_STATES) openAll(new Builder(grammar, 'counted').rule(grammar.root));
+  if (maxStates(grammar.rules.values()) > MAX_STATES) openAll(new Builder(grammar, 'counted').rule(grammar.root));
   return new Builder(grammar, 'own').rule(grammar.root);
 }
 
@@ -43,7 +43,7 @@ function openAll({ start }: Rule): void {
   }
 }
 
-/** Before the last `min` to `max` characters of a JSON string and its closing quote. */
+/** The state in a JSON string with `min` to `max` more characters before its closing quote. */
 export class StringState extends State {
   readonly min: number;
   readonly max: number;
@@ -100,7 +100,7 @@ function languageAutomaton(language: Language): Rule {
   return made;
 }
 
-/** The automata of any JSON, by their definitions: all grammars share them. */
+/** The automata of the rules for arbitrary JSON, keyed by rule definition. All grammars share these automata. */
 let json: ReadonlyMap<Expression, Rule> | undefined;
 
 function jsonAutomata(): ReadonlyMap<Expression, Rule> {

@@ -8,7 +8,7 @@ import type { GrammarSource } from '../translate/source.ts';
 import { Engine } from './engine.ts';
 
 const SEED = 42;
-/** Skips languages with more texts than this. */
+/** The test skips a language with this many texts or more. */
 const MAX_TEXTS = 2000;
 const LETTERS = ['a', 'b', 'é', '日', '😀', '"', ','];
 
@@ -38,8 +38,8 @@ function language(random: Random, depth: number): { pattern: string; texts: Set<
 }
 
 function letters(random: Random): { pattern: string; texts: Set<string> } {
-  const some = random.shuffled(LETTERS).slice(0, random.integer(1, 4));
-  return { pattern: `[${some.join('')}]`, texts: new Set(some) };
+  const chosenLetters = random.shuffled(LETTERS).slice(0, random.integer(1, 4));
+  return { pattern: `[${chosenLetters.join('')}]`, texts: new Set(chosenLetters) };
 }
 
 function power(texts: ReadonlySet<string>, min: number, max: number): Set<string> {
@@ -116,13 +116,15 @@ describe(`masks, seed ${SEED}`, () => {
       const taken: number[] = [];
       for (;;) {
         steps += 1;
-        const left = words
+        const remainders = words
           .filter((word) => word.subarray(0, prefix.length).equals(prefix))
           .map((word) => word.subarray(prefix.length));
-        const mayEnd = left.some((rest) => rest.length === 0);
+        const mayEnd = remainders.some((rest) => rest.length === 0);
         const expected = tokens.flatMap((token, id) => {
           if (eos.includes(id)) return mayEnd ? [id] : [];
-          return token.length > 0 && left.some((rest) => rest.subarray(0, token.length).equals(token)) ? [id] : [];
+          return token.length > 0 && remainders.some((rest) => rest.subarray(0, token.length).equals(token))
+            ? [id]
+            : [];
         });
         const reply = engine.answer({ kind: 'mask', matcher });
         if (reply.tag === 'err') {
@@ -132,15 +134,15 @@ describe(`masks, seed ${SEED}`, () => {
         assert.ok(reply.val instanceof Uint32Array);
         assert.equal(reply.val.length, Math.ceil(tokens.length / 32));
         assert.deepEqual(allowed(reply.val), expected, `${pattern} after ${JSON.stringify(String(prefix))}`);
-        const going = expected.filter((id) => !eos.includes(id));
-        assert.deepEqual(ask({ kind: 'status', matcher }), { mayEnd, mustEnd: mayEnd && going.length === 0 });
+        const nonEndIds = expected.filter((id) => !eos.includes(id));
+        assert.deepEqual(ask({ kind: 'status', matcher }), { mayEnd, mustEnd: mayEnd && nonEndIds.length === 0 });
         for (const id of random.shuffled(tokens.map((_, token) => token)).slice(0, 5)) {
           const fresh = open(grammar, taken);
           assert.equal(ask({ kind: 'accept', matcher: fresh, tokens: Uint32Array.of(id) }), expected.includes(id));
           ask({ kind: 'close', matcher: fresh });
         }
-        if (going.length === 0) break;
-        const token = random.pick(going);
+        if (nonEndIds.length === 0) break;
+        const token = random.pick(nonEndIds);
         assert.equal(ask({ kind: 'accept', matcher, tokens: Uint32Array.of(token) }), true);
         taken.push(token);
         prefix = Buffer.concat([prefix, tokens[token] ?? Buffer.alloc(0)]);
@@ -185,9 +187,9 @@ describe(`masks, seed ${SEED}`, () => {
           }
           ask({ kind: 'close', matcher });
           assert.deepEqual(allowed(mask), accepted, `${val} after ${taken}`);
-          const going = accepted.filter((id) => id !== eos);
-          if (going.length === 0) break;
-          taken.push(random.pick(going));
+          const nonEndIds = accepted.filter((id) => id !== eos);
+          if (nonEndIds.length === 0) break;
+          taken.push(random.pick(nonEndIds));
         }
       }
       ask({ kind: 'forget', grammar });
@@ -227,7 +229,7 @@ describe(`masks, seed ${SEED}`, () => {
     assert.ok(masks instanceof Uint32Array);
     assert.equal(masks.length, 7);
     assert.deepEqual([...masks.slice(5)], [0xffff_ffff, 0xffff_ffff]);
-    // The same text is refused again after tokens were taken back, and another one passes.
+    // The matcher also refuses this text after `accept`. After a rollback, a text without the duplicate passes.
     ask({ kind: 'accept', matcher, tokens: Uint32Array.of(0, 1, 2, 1, 3) });
     const stuck = engine.answer({ kind: 'status', matcher });
     assert.equal(stuck.tag === 'err' && stuck.val.tag, 'invalid-argument');

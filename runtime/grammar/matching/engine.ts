@@ -27,12 +27,13 @@ export class Engine {
     try {
       return { tag: 'ok', val: this.#do(request) };
     } catch (error) {
-      // A source that is too large never compiles: the argument is invalid. A text's limit depends on the text.
-      const source = request.kind === 'compile' ? 'invalid-argument' : undefined;
-      if (error instanceof GrammarError) return { tag: 'err', val: handlerError(source ?? error.tag, error.message) };
+      // A source that exceeds a limit can never compile: the caller's argument is invalid. Errors of matching keep their own tag.
+      const compileTag = request.kind === 'compile' ? 'invalid-argument' : undefined;
+      if (error instanceof GrammarError)
+        return { tag: 'err', val: handlerError(compileTag ?? error.tag, error.message) };
       if (error instanceof RangeError) {
         const text = 'the grammar is nested too deep; use a simpler one';
-        return { tag: 'err', val: handlerError(source ?? 'limit-exceeded', text) };
+        return { tag: 'err', val: handlerError(compileTag ?? 'limit-exceeded', text) };
       }
       const text = `the grammar could not be matched: ${error instanceof Error ? error.message : String(error)}`;
       return { tag: 'err', val: handlerError('internal', text) };

@@ -78,7 +78,7 @@ describe('places', () => {
       const depths = 500;
       for (let depth = 0; depth < depths; depth += 1)
         place = place && places.after(place, (index === 0 ? 'a' : '(').charCodeAt(0));
-      // Every depth may still be closed.
+      // The text may still close each open level, so the ways grow with the depth.
       assert.ok(place && place.ways.length <= 3 * depths, `${place?.ways.length} ways`);
     }
   });
@@ -110,15 +110,15 @@ describe('places', () => {
       path.push(place ?? assert.fail(`${JSON.stringify(String.fromCharCode(byte))} is refused`));
     }
     assert.ok(path.at(-1)?.mayEnd);
-    // Continue the text after its places were forgotten.
+    // The text goes on from each place of the path, although the bound made some places forget what follows them.
     for (const [index, byte] of text.entries()) {
       assert.deepEqual(places.after(path[index] as Place, byte)?.mayEnd, path[index + 1]?.mayEnd);
     }
     const reachable = new Set(path);
     for (const place of reachable) for (const next of place.next ?? []) if (next) reachable.add(next);
-    const leading = [...reachable].filter(({ next }) => next).length;
+    const placesWithNext = [...reachable].filter(({ next }) => next).length;
     assert.ok(path.length > 10 * (mostBytes / 2048), `too few places: ${path.length}`);
-    assert.ok(leading <= mostBytes / 2048, `${leading} places lead on`);
+    assert.ok(placesWithNext <= mostBytes / 2048, `${placesWithNext} places lead on`);
   });
 
   it('cannot be built for grammars with too many alternatives or too many states', () => {

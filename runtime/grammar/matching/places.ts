@@ -26,8 +26,8 @@ export class Place {
   forced: Forced | undefined;
   /** For a place within a shared string: where it is in the string, and what follows the string. Such a place has no ways of its own. */
   readonly within: Within | undefined;
-  /** For a place of shared strings: the tokens that go on in the string, once computed. */
-  inside: Inside | undefined;
+  /** For a place of `Places.strings`: the tokens that go on in the string, once computed. */
+  stringTokens: StringTokens | undefined;
 
   constructor(ways: readonly Way[], mayEnd: boolean, within?: Within) {
     this.ways = ways;
@@ -42,7 +42,7 @@ interface Within {
 }
 
 /** The tokens that may come at a place within a string. */
-export interface Inside {
+export interface StringTokens {
   /** Tokens that do not end the string. */
   readonly mask: Uint32Array;
   /** Nodes of the vocabulary's tree at which the string ends. */
@@ -52,9 +52,9 @@ export interface Inside {
 /**
  * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. Its stacks share common parts (a
  * graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no
- * left recursion, so only finitely many ways are reachable without a byte. A place within JSON strings consists of a place of `strings` and
- * what follows them, so that grammars share the former with its masks. Remembered places are forgotten when they take too much memory; the
- * places of current texts stay valid.
+ * left recursion, so only finitely many ways are reachable without a byte. A place within a JSON string consists of a place of `strings`,
+ * which all grammars share together with its masks, and the frame of what follows the string. Remembered places are forgotten when they take
+ * too much memory; the places of current texts stay valid.
  */
 export class Places {
   readonly start: Place;
@@ -67,7 +67,7 @@ export class Places {
   /** Places after shared strings. */
   readonly #placesBehind = new Map<Frame, Place>();
   readonly #frames = new KnownFrames();
-  /** Places with successors or a mask, including forgotten places that a text was still at. */
+  /** Places that cache successors, tokens or a forced text, including places forgotten earlier that a current text still uses. */
   readonly #cachingPlaces = new Set<Place>();
 
   /**
@@ -117,9 +117,9 @@ export class Places {
   }
 
   /** Remembers the tokens that go on in a string. */
-  keepInside(place: Place, inside: Inside): void {
+  keepStringTokens(place: Place, inside: StringTokens): void {
     this.#memory.take(this, inside.mask.byteLength + 8 * inside.exits.length);
-    place.inside = inside;
+    place.stringTokens = inside;
     this.#cachingPlaces.add(place);
   }
 
@@ -159,7 +159,7 @@ export class Places {
       place.next = undefined;
       place.mask = undefined;
       place.forced = undefined;
-      place.inside = undefined;
+      place.stringTokens = undefined;
     }
     this.#cachingPlaces.clear();
     this.#placesByHash.clear();

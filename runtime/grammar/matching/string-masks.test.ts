@@ -10,7 +10,7 @@ import { stringPlaces } from './string-masks.ts';
 import { TokenTree } from './token-tree.ts';
 
 const SEED = 20261122;
-/** Schemas with strings of all kinds, and how many of the places are at least within shared strings. */
+/** Schemas with strings of all kinds, and the least number of visited places that lie in shared strings. */
 const SCHEMAS: [schema: unknown, least: number][] = [
   [{ type: 'string' }, 20],
   [{ type: 'array', items: { type: ['string', 'null'] } }, 20],
@@ -67,25 +67,25 @@ describe('masks within strings', () => {
         const automaton = buildAutomaton(translate({ tag: 'json-schema', val: JSON.stringify(schema) }));
         const plain = new Places(automaton);
         const sharing = new Places(automaton, undefined, strings);
-        let used = 0;
+        let placesInStrings = 0;
         for (let walk = 0; walk < 20; walk += 1) {
-          let [place, same]: (Place | null)[] = [plain.start, sharing.start];
-          for (let step = 0; step < 60 && place && same; step += 1) {
+          let [place, sharedPlace]: (Place | null)[] = [plain.start, sharing.start];
+          for (let step = 0; step < 60 && place && sharedPlace; step += 1) {
             const expected = tree.mask(plain, place);
-            if (same.within) used += 1;
-            assert.deepEqual(allowed(tree.mask(sharing, same)), allowed(expected), `walk ${walk}, step ${step}`);
-            assert.equal(same.mayEnd, place.mayEnd);
+            if (sharedPlace.within) placesInStrings += 1;
+            assert.deepEqual(allowed(tree.mask(sharing, sharedPlace)), allowed(expected), `walk ${walk}, step ${step}`);
+            assert.equal(sharedPlace.mayEnd, place.mayEnd);
             const ids = allowed(expected);
             if (ids.length === 0) break;
             for (const byte of tokens[random.pick(ids)] ?? []) {
-              assert.equal(same && sharing.only(same), place && plain.only(place));
+              assert.equal(sharedPlace && sharing.only(sharedPlace), place && plain.only(place));
               place = place && plain.after(place, byte);
-              same = same && sharing.after(same, byte);
+              sharedPlace = sharedPlace && sharing.after(sharedPlace, byte);
             }
           }
-          assert.equal(same === null, place === null);
+          assert.equal(sharedPlace === null, place === null);
         }
-        assert.ok(used >= least, `${used} places in strings`);
+        assert.ok(placesInStrings >= least, `${placesInStrings} places in strings`);
       });
     }
   }

@@ -1,6 +1,6 @@
 import { StringState, stringRule } from './automaton.ts';
 import type { MemoryBound } from './memory.ts';
-import { type Inside, type Place, Places } from './places.ts';
+import { type Place, Places, type StringTokens } from './places.ts';
 import type { TokenTree } from './token-tree.ts';
 
 /**
@@ -12,11 +12,11 @@ export function stringPlaces(memory?: MemoryBound<Places>): Places {
 }
 
 /** Tokens that may come at a place of a string. */
-export function insideOf(place: Place, strings: Places, tree: TokenTree): Inside {
+export function stringTokensAt(place: Place, strings: Places, tree: TokenTree): StringTokens {
   const representative = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
-  if (representative.inside) return representative.inside;
-  const inside = tree.inside(strings, representative);
-  strings.keepInside(representative, inside);
+  if (representative.stringTokens) return representative.stringTokens;
+  const inside = tree.stringTokens(strings, representative);
+  strings.keepStringTokens(representative, inside);
   return inside;
 }
 

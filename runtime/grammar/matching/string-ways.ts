@@ -9,13 +9,13 @@ interface StringWays {
   readonly frame: Frame;
 }
 
-/** Cuts ways within shared strings off at the string's rule; undefined if a way is elsewhere, or the strings have different returns. */
+/** Cuts the stacks of `ways` off below the string's rule. Undefined if a way lies outside shared strings, or the returns differ. */
 export function stringWays(ways: readonly Way[]): StringWays | undefined {
   const found: OpenWay[] = [];
   let common: Frame | undefined;
   const known = new Map<Frame, Relative>();
   for (const { state, frame } of ways) {
-    const start = called(state);
+    const start = followTailCalls(state);
     if (!start.isShared) return undefined;
     const relative = relativeOf(frame, known);
     if (!relative || (common && relative.below !== common)) return undefined;
@@ -26,7 +26,7 @@ export function stringWays(ways: readonly Way[]): StringWays | undefined {
 }
 
 /** Follows states that only call a rule at the end of their own rule. Returns the start of the last rule called. */
-function called(state: State): State {
+function followTailCalls(state: State): State {
   for (let at = state; ; ) {
     at.open();
     const [call, ...more] = at.calls;
@@ -40,7 +40,7 @@ interface Relative {
   readonly below: Frame;
 }
 
-/** A frame up to the returns of the string's own rule: a return to a shared state is of a rule that the string calls. */
+/** Cuts `frame` off below the string's rule. Returns to shared states belong to rules that the string calls, and stay. */
 function relativeOf(frame: Frame, known: Map<Frame, Relative>): Relative | undefined {
   const made = known.get(frame);
   if (made) return made;

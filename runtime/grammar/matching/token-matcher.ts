@@ -20,9 +20,9 @@ export class TokenMatcher {
   readonly #compiled: Compiled;
   /** The start, then the place after each accepted token; null after an end. */
   readonly #path: (Place | null)[];
-  /** The tokens between the places, for grammars that leave something open; those past the last place are void. */
+  /** The accepted tokens, recorded only for grammars with a check. Entries beyond the tokens of `#path` are stale. */
   readonly #tokens: number[] = [];
-  /** The last check's outcome, for the text with this many places. A mask, the status and an end ask for it in turn. */
+  /** The outcome of the last check, and the length of `#path` then: `mask`, `status` and an end token ask for the same check. */
   #lastCheck: { readonly places: number; readonly fault: string | null } | null = null;
 
   constructor(compiled: Compiled) {

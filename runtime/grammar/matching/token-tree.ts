@@ -1,6 +1,6 @@
 import type { Vocabulary } from '../vocabulary.ts';
-import type { Inside, Place, Places } from './places.ts';
-import { insideOf } from './string-masks.ts';
+import type { Place, Places, StringTokens } from './places.ts';
+import { stringTokensAt } from './string-masks.ts';
 
 /**
  * A vocabulary as a prefix tree over bytes in preorder. Each node has its byte, its depth, the token that ends there, and the end of its
@@ -89,7 +89,7 @@ export class TokenTree {
   mask(places: Places, start: Place): Uint32Array {
     const { within } = start;
     if (within && places.strings) {
-      const { mask, exits } = insideOf(within.inner, places.strings, this);
+      const { mask, exits } = stringTokensAt(within.inner, places.strings, this);
       const maskCopy = new Uint32Array(mask);
       this.#leave(maskCopy, places, places.behind(within.frame), exits);
       return maskCopy;
@@ -100,7 +100,7 @@ export class TokenTree {
   }
 
   /** Tokens that stay within a string, and the nodes that end it. @param start a place of `strings` */
-  inside(strings: Places, start: Place): Inside {
+  stringTokens(strings: Places, start: Place): StringTokens {
     const mask = new Uint32Array(Math.ceil(this.#size / 32));
     const exits = this.#walkInside(mask, strings, start, 0, this.#bytes.length, 0);
     return { mask, exits };

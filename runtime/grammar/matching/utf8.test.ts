@@ -18,7 +18,7 @@ function holds(set: Characters, code: number): boolean {
   return set.some(([from, to]) => code >= from && code <= to);
 }
 
-function encodes(set: Characters, bytes: Uint8Array): number {
+function countEncodings(set: Characters, bytes: Uint8Array): number {
   return utf8(set).filter(
     (ranges) =>
       ranges.length === bytes.length &&
@@ -40,13 +40,13 @@ describe('sets of characters', () => {
       for (const code of codes) {
         if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) continue;
         assert.equal(
-          encodes(set, encoder.encode(String.fromCodePoint(code))),
+          countEncodings(set, encoder.encode(String.fromCodePoint(code))),
           holds(set, code) ? 1 : 0,
           code.toString(16),
         );
       }
     }
-    const all = complement([]);
+    const everyCharacter = complement([]);
     for (const bytes of [
       [0x80],
       [0xc0, 0x80],
@@ -57,7 +57,7 @@ describe('sets of characters', () => {
       [0xf4, 0x90, 0x80, 0x80],
       [0xff],
     ]) {
-      assert.equal(encodes(all, Uint8Array.from(bytes)), 0, 'the bytes are not UTF-8');
+      assert.equal(countEncodings(everyCharacter, Uint8Array.from(bytes)), 0, 'the bytes are not UTF-8');
     }
   });
 

@@ -1,21 +1,21 @@
 /** The program of a grammar worker: answers requests one at a time. */
 import { parentPort } from 'node:worker_threads';
-import type { Reply, Request, Sent } from '../messages.ts';
+import type { Reply, Request, SentReply } from '../messages.ts';
 import { Engine } from './engine.ts';
 
 const port = parentPort;
 if (!port) throw new Error('matching/worker.ts runs as a worker thread');
 const engine = new Engine();
 /** CPU time of this thread reported so far. Its start is not charged; time that a coarse clock misses is reported with a later request. */
-let toldMs = usedMs();
+let reportedMs = usedMs();
 
 port.on('message', (request: Request) => {
   const reply = engine.answer(request);
   const cpuMs = usedMs();
-  port.postMessage({ reply, cpuMs: cpuMs - toldMs } satisfies Sent, transferred(reply));
-  toldMs = cpuMs;
+  port.postMessage({ reply, cpuMs: cpuMs - reportedMs } satisfies SentReply, transferred(reply));
+  reportedMs = cpuMs;
 });
-port.postMessage({ reply: { tag: 'ok', val: undefined }, cpuMs: 0 } satisfies Sent);
+port.postMessage({ reply: { tag: 'ok', val: undefined }, cpuMs: 0 } satisfies SentReply);
 
 function usedMs(): number {
   const { user, system } = process.threadCpuUsage();

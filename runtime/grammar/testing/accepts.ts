@@ -2,7 +2,7 @@ import { jsonSchemaGrammar } from '../translate/json-schema.ts';
 import { prune } from '../translate/prune.ts';
 import { recognizes } from './recognize.ts';
 
-/** True if a schema's grammar matches a whole text, which its check at the end accepts. */
+/** True if a schema's grammar matches the whole text, and the grammar's check at the end accepts it. */
 export function accepts(schema: unknown, text: string): boolean {
   const grammar = prune(jsonSchemaGrammar(JSON.stringify(schema)));
   return recognizes(grammar, text) && (grammar.check?.fault(text) ?? null) === null;

@@ -22,7 +22,10 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
         return new Set(expression.set.some(([from, to]) => code >= from && code <= to) ? [at + 1] : []);
       }
       case 'sequence':
-        return expression.parts.reduce((places, part) => all(places, (place) => endsOf(part, place)), new Set([at]));
+        return expression.parts.reduce(
+          (places, part) => unionOver(places, (place) => endsOf(part, place)),
+          new Set([at]),
+        );
       case 'choice':
         return new Set(expression.options.flatMap((option) => [...endsOf(option, at)]));
       case 'repeat': {
@@ -30,7 +33,7 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
         let places = new Set([at]);
         const seen = new Set<string>();
         for (let count = 1; count <= expression.max && places.size > 0; count += 1) {
-          places = all(places, (place) => endsOf(expression.body, place));
+          places = unionOver(places, (place) => endsOf(expression.body, place));
           if (count >= expression.min) for (const place of places) found.add(place);
           const key = [...places].sort().join();
           if (count > expression.min && seen.has(key)) break;
@@ -73,6 +76,6 @@ export function recognizes({ root, rules }: Definitions, text: string): boolean 
   return ends.get(`${root} 0`)?.has(characters.length) ?? false;
 }
 
-function all(places: ReadonlySet<number>, next: (place: number) => Iterable<number>): Set<number> {
+function unionOver(places: ReadonlySet<number>, next: (place: number) => Iterable<number>): Set<number> {
   return new Set([...places].flatMap((place) => [...next(place)]));
 }

@@ -9,20 +9,20 @@ export function writtenTable(): string {
   return readFileSync(TABLE, 'utf8');
 }
 
-/** The refused schemas, those that are checked at the end, and the valid instances that no text reaches. */
+/** Lists the refused schemas, the schemas with a check at the end, and the valid instances of which a grammar accepts no text. */
 export function tableOf(outcomes: readonly SchemaOutcome[]): string {
   const sum = (count: (outcome: SchemaOutcome) => number): number =>
     outcomes.reduce((all, each) => all + count(each), 0);
-  const kept = outcomes.filter(({ refusal }) => refusal === null);
-  const reached = kept.reduce((all, { valid, narrower }) => all + valid - narrower.length, 0);
+  const compiledOutcomes = outcomes.filter(({ refusal }) => refusal === null);
+  const reached = compiledOutcomes.reduce((all, { valid, narrower }) => all + valid - narrower.length, 0);
   const title = ({ file, description }: SchemaOutcome): string => `${file.replace('.json', '')}: ${description}`;
   return [
     '# JSON-Schema-Test-Suite, draft 2020-12',
     '',
     '`node runtime/grammar/testing/schema-suite-table.ts` writes this file; `schema-suite.test.ts` compares it.',
     '',
-    `- Schemas: ${outcomes.length}; refused: ${outcomes.length - kept.length}; checked at the end: ${kept.filter(({ open }) => open.length > 0).length}.`,
-    `- Invalid instances that a grammar accepts: ${sum(({ wrong }) => wrong.length)} of ${kept.reduce((all, { invalid }) => all + invalid, 0)}.`,
+    `- Schemas: ${outcomes.length}; refused: ${outcomes.length - compiledOutcomes.length}; checked at the end: ${compiledOutcomes.filter(({ open }) => open.length > 0).length}.`,
+    `- Invalid instances that a grammar accepts: ${sum(({ wrong }) => wrong.length)} of ${compiledOutcomes.reduce((all, { invalid }) => all + invalid, 0)}.`,
     `- Valid instances that a grammar accepts in one of our texts: ${reached} of ${sum(({ valid }) => valid)}.`,
     '',
     '## Refused schemas',
@@ -31,11 +31,15 @@ export function tableOf(outcomes: readonly SchemaOutcome[]): string {
     '',
     '## Schemas of which a part is checked at the end',
     '',
-    ...kept.flatMap((each) => (each.open.length === 0 ? [] : [`- ${title(each)} — ${each.open.join(', ')}`])),
+    ...compiledOutcomes.flatMap((each) =>
+      each.open.length === 0 ? [] : [`- ${title(each)} — ${each.open.join(', ')}`],
+    ),
     '',
     '## Valid instances that grammars leave out',
     '',
-    ...kept.flatMap((each) => (each.narrower.length === 0 ? [] : [`- ${title(each)} — ${each.narrower.join('; ')}`])),
+    ...compiledOutcomes.flatMap((each) =>
+      each.narrower.length === 0 ? [] : [`- ${title(each)} — ${each.narrower.join('; ')}`],
+    ),
     '',
   ].join('\n');
 }

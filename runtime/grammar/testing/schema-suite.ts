@@ -6,7 +6,7 @@ import { translate } from '../translate/source.ts';
 import { vocabularyFrom } from './vocabularies.ts';
 
 const SUITE = path.join(import.meta.dirname, '../fixtures/json-schema-test-suite/tests/draft2020-12');
-/** The token after the 256 bytes. */
+/** The end-of-sequence token; the tokens before it are the 256 bytes. */
 const END = 256;
 
 export interface Case {
@@ -31,8 +31,8 @@ export interface SchemaOutcome {
   readonly invalid: number;
 }
 
-/** A grammar over single bytes in the engine itself, for whole texts. */
-export class WholeTexts {
+/** Matches whole texts against schemas, in an `Engine` whose vocabulary is the single bytes. */
+export class TextMatcher {
   readonly #engine = new Engine();
   readonly #vocabulary: number;
   #lastId = 0;
@@ -73,7 +73,7 @@ export class WholeTexts {
 
 /** Runs the whole suite: each instance in several texts. */
 export function runSuite(): SchemaOutcome[] {
-  const texts = new WholeTexts();
+  const texts = new TextMatcher();
   return suiteCases().map(([file, each]) => outcome(texts, file, each));
 }
 
@@ -86,7 +86,7 @@ export function suiteCases(): [file: string, each: Case][] {
   });
 }
 
-function outcome(texts: WholeTexts, file: string, { description, schema, tests }: Case): SchemaOutcome {
+function outcome(texts: TextMatcher, file: string, { description, schema, tests }: Case): SchemaOutcome {
   const valid = tests.filter((test) => test.valid).length;
   const counts = { file, description, valid, invalid: tests.length - valid };
   const compiled = texts.compile(schema);

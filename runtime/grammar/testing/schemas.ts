@@ -14,13 +14,15 @@ export function randomSchema(random: Random): Schema {
     properties: { value: { $ref: '#/$defs/small' }, next: { anyOf: [{ $ref: '#/$defs/tree' }, { type: 'null' }] } },
     required: ['value'],
   };
-  return { $defs: { tree, small: { type: 'integer', minimum: -9, maximum: 12 } }, ...piece(random, 3) };
+  return { $defs: { tree, small: { type: 'integer', minimum: -9, maximum: 12 } }, ...subschema(random, 3) };
 }
 
-function piece(random: Random, depth: number): Schema {
-  const leaves = [boolean, integer, number, string, string, patterned, listed, union, reference, anything];
+function subschema(random: Random, depth: number): Schema {
+  const leaves = [boolean, integer, number, string, string, patterned, constOrEnum, union, reference, anything];
   return random.pick(
-    depth === 0 ? leaves : [...leaves, object, object, object, array, tuple, either, one, merged, ...COMBINED],
+    depth === 0
+      ? leaves
+      : [...leaves, object, object, object, array, tuple, anyOfTwo, taggedOneOf, allOfMerged, ...COMBINED],
   )(random, depth - 1);
 }
 
@@ -64,7 +66,7 @@ function patterned(random: Random): Schema {
   return { type: 'string', format: random.pick([...FORMATS.keys()]) };
 }
 
-function listed(random: Random): Schema {
+function constOrEnum(random: Random): Schema {
   if (random.chance(0.4)) return { const: random.pick(VALUES) };
   return { enum: random.shuffled(VALUES).slice(0, random.integer(1, 4)) };
 }
@@ -77,20 +79,20 @@ function reference(random: Random): Schema {
   return { $ref: random.pick(['#/$defs/tree', '#/$defs/small']) };
 }
 
-function either(random: Random, depth: number): Schema {
-  return { anyOf: [piece(random, depth), piece(random, depth)] };
+function anyOfTwo(random: Random, depth: number): Schema {
+  return { anyOf: [subschema(random, depth), subschema(random, depth)] };
 }
 
-function one(random: Random, depth: number): Schema {
+function taggedOneOf(random: Random, depth: number): Schema {
   const variant = (kind: string) => ({
     type: 'object',
-    properties: { kind: { const: kind }, value: piece(random, depth) },
+    properties: { kind: { const: kind }, value: subschema(random, depth) },
     required: ['kind'],
   });
   return { oneOf: [variant('a'), variant('b'), { type: 'string', maxLength: 3 }] };
 }
 
-function merged(random: Random): Schema {
+function allOfMerged(random: Random): Schema {
   return {
     allOf: [
       { type: ['integer', 'string'], minimum: random.integer(-5, 0) },
@@ -119,7 +121,7 @@ function dependent(random: Random, depth: number): Schema {
   ]);
   return {
     type: 'object',
-    properties: { kind: { enum: kinds }, x: piece(random, depth), n: { type: 'integer', minimum: -20 } },
+    properties: { kind: { enum: kinds }, x: subschema(random, depth), n: { type: 'integer', minimum: -20 } },
     ...(random.chance(0.4) ? { required: ['kind'] } : {}),
     ...(random.chance(0.3) ? { additionalProperties: random.chance(0.5) } : {}),
     ...rule,
@@ -162,7 +164,7 @@ function multiple(random: Random): Schema {
     : { type: 'number', multipleOf: random.pick([0.5, 0.25, 10]), maximum: random.integer(0, 1000) };
 }
 
-function listing(random: Random): Schema {
+function constrainedArray(random: Random): Schema {
   const values = random.shuffled(VALUES).slice(0, random.integer(2, 9));
   return random.pick<Schema>([
     { type: 'array', items: { enum: values }, uniqueItems: true, minItems: random.integer(0, 2) },
@@ -172,7 +174,7 @@ function listing(random: Random): Schema {
   ]);
 }
 
-function named(random: Random): Schema {
+function constrainedNames(random: Random): Schema {
   return {
     type: 'object',
     properties: { ab: { type: 'integer' } },
@@ -182,13 +184,13 @@ function named(random: Random): Schema {
   };
 }
 
-const COMBINED = [dependent, dependent, overlapping, negated, multiple, listing, named];
+const COMBINED = [dependent, dependent, overlapping, negated, multiple, constrainedArray, constrainedNames];
 
 function array(random: Random, depth: number): Schema {
   const least = random.integer(0, 2);
   return {
     type: 'array',
-    ...(random.chance(0.8) ? { items: piece(random, depth) } : {}),
+    ...(random.chance(0.8) ? { items: subschema(random, depth) } : {}),
     ...(random.chance(0.5) ? { minItems: least } : {}),
     ...(random.chance(0.5) ? { maxItems: least + random.integer(0, 3) } : {}),
   };
@@ -197,20 +199,20 @@ function array(random: Random, depth: number): Schema {
 function tuple(random: Random, depth: number): Schema {
   return {
     type: 'array',
-    prefixItems: Array.from({ length: random.integer(1, 3) }, () => piece(random, depth)),
-    ...(random.chance(0.3) ? { items: random.chance(0.5) ? false : piece(random, 0) } : {}),
+    prefixItems: Array.from({ length: random.integer(1, 3) }, () => subschema(random, depth)),
+    ...(random.chance(0.3) ? { items: random.chance(0.5) ? false : subschema(random, 0) } : {}),
     ...(random.chance(0.3) ? { minItems: random.integer(0, 2) } : {}),
   };
 }
 
 function object(random: Random, depth: number): Schema {
   if (random.chance(0.15))
-    return { type: 'object', patternProperties: { '^k[0-9]': piece(random, 0) }, additionalProperties: false };
+    return { type: 'object', patternProperties: { '^k[0-9]': subschema(random, 0) }, additionalProperties: false };
   const names = random.shuffled(NAMES).slice(0, random.integer(0, 4));
   const rest = random.pick([undefined, undefined, true, false, { type: 'integer' }]);
   return {
     type: 'object',
-    properties: Object.fromEntries(names.map((name) => [name, piece(random, depth)])),
+    properties: Object.fromEntries(names.map((name) => [name, subschema(random, depth)])),
     ...(random.chance(0.6) ? { required: random.shuffled(names).slice(0, random.integer(0, names.length)) } : {}),
     ...(rest === undefined ? {} : { additionalProperties: rest }),
     ...(random.chance(0.2) ? { minProperties: random.integer(0, names.length) } : {}),

@@ -34,9 +34,9 @@ export function value<T>(outcome: Outcome<T>): T {
 /** Ids whose bits are set. */
 export function allowed(mask: Uint32Array): number[] {
   const ids: number[] = [];
-  for (const [index, all] of mask.entries()) {
+  for (const [index, bits] of mask.entries()) {
     // Removes the lowest bit that is set.
-    for (let word = all; word !== 0; word &= word - 1) ids.push(index * 32 + 31 - Math.clz32(word & -word));
+    for (let word = bits; word !== 0; word &= word - 1) ids.push(index * 32 + 31 - Math.clz32(word & -word));
   }
   return ids;
 }
@@ -57,14 +57,14 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits,
     const status = value(await matcher.status());
     assert.equal(status.mayEnd, ends.length > 0);
     assert.equal(status.mustEnd, rest.length === 0 && ends.length > 0);
-    const leave = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
-    const token = leave ? random.pick(ends) : next(rest, mask, step, exits, random);
+    const takesEnd = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
+    const token = takesEnd ? random.pick(ends) : next(rest, mask, step, exits, random);
     assert.equal(
       value(await matcher.accept(Uint32Array.of(token))),
       true,
       `the mask allows token ${token}, and the matcher refuses it`,
     );
-    if (leave) {
+    if (takesEnd) {
       assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
       return Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)));

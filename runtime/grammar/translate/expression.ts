@@ -19,7 +19,7 @@ export interface Definitions {
   readonly rules: Pick<ReadonlyMap<string, Expression>, 'get'>;
 }
 
-/** A language without the empty text, with its own rules. Each rule matches some text; some rules are made when they are read. */
+/** A language with its own rules, without the empty text. Every rule matches at least one text. Some rules are built at their first lookup. */
 export interface Language extends Definitions {
   /** True for JSON strings, and for the rest of strings: no text goes on after its closing quote. */
   readonly isString: boolean;

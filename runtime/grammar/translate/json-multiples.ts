@@ -32,26 +32,30 @@ export function multiplesOf(of: number): Automaton {
   const { digits, scale } = decimal(of);
   if (digits * BigInt(scale + 1) > MAX_REMAINDERS) throw new Inexpressible('the multiples have too many remainders');
   const step = Number(digits);
-  /** `places`: digits after the point, as far as the step has them; -1 before the point. */
-  interface Read {
+  /** `decimalPlaces`: number of digits after the point, at most the `scale` of the step; -1 before the point. */
+  interface DigitsRead {
     readonly remainder: number;
-    readonly places: number;
+    readonly decimalPlaces: number;
     readonly begun: boolean;
   }
-  const accepts = ({ remainder, places, begun }: Read): boolean =>
-    begun && Number((BigInt(remainder) * 10n ** BigInt(scale - Math.max(0, places))) % digits) === 0;
-  const next = ({ remainder, places, begun }: Read, symbol: number): Read | null => {
-    if (symbol > POINT) return begun ? null : { remainder, places, begun: true };
-    if (symbol === POINT) return places < 0 ? { remainder, places: 0, begun: true } : null;
+  const accepts = ({ remainder, decimalPlaces, begun }: DigitsRead): boolean =>
+    begun && Number((BigInt(remainder) * 10n ** BigInt(scale - Math.max(0, decimalPlaces))) % digits) === 0;
+  const next = ({ remainder, decimalPlaces, begun }: DigitsRead, symbol: number): DigitsRead | null => {
+    if (symbol > POINT) return begun ? null : { remainder, decimalPlaces, begun: true };
+    if (symbol === POINT) return decimalPlaces < 0 ? { remainder, decimalPlaces: 0, begun: true } : null;
     // After the step's last decimal place, only a zero keeps the number a multiple.
-    if (places === scale) return symbol === 0 ? { remainder, places, begun } : null;
-    return { remainder: (remainder * 10 + symbol) % step, places: places < 0 ? places : places + 1, begun: true };
+    if (decimalPlaces === scale) return symbol === 0 ? { remainder, decimalPlaces, begun } : null;
+    return {
+      remainder: (remainder * 10 + symbol) % step,
+      decimalPlaces: decimalPlaces < 0 ? decimalPlaces : decimalPlaces + 1,
+      begun: true,
+    };
   };
-  return automatonFrom<Read>({ remainder: 0, places: -1, begun: false }, accepts, ALPHABET, next);
+  return automatonFrom<DigitsRead>({ remainder: 0, decimalPlaces: -1, begun: false }, accepts, ALPHABET, next);
 }
 
 /** Digits after the point that the multiples of a number may have. */
-export function placesOf(of: number): number {
+export function decimalPlacesOf(of: number): number {
   return decimal(of).scale;
 }
 

@@ -89,8 +89,14 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
 function containingItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
   const { json } = translation;
   const { least, most } = bounds;
-  const all = rules.contains ?? [];
-  const lastIndex = Math.max(1, prefixLength(rules), least, most === MANY ? 0 : most, ...all.map(({ from }) => from));
+  const containsRules = rules.contains ?? [];
+  const lastIndex = Math.max(
+    1,
+    prefixLength(rules),
+    least,
+    most === MANY ? 0 : most,
+    ...containsRules.map(({ from }) => from),
+  );
   const isOpenEnded = isOpen(rules, bounds);
   const rulesByPlace = new Map<string, Expression>();
   const items = new Map<string, Expression>();
@@ -99,7 +105,7 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
     ']',
     from(
       0,
-      all.map(() => 0),
+      containsRules.map(() => 0),
     ),
   );
 
@@ -114,7 +120,7 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
   }
 
   function itemsAt(index: number, foundCounts: readonly number[]): Expression {
-    const mayEnd = index >= least && all.every(({ min }, rule) => (foundCounts[rule] ?? 0) >= min);
+    const mayEnd = index >= least && containsRules.every(({ min }, rule) => (foundCounts[rule] ?? 0) >= min);
     const isPast = index >= most || (index >= prefixLength(rules) && !isOpenEnded);
     const options = isPast
       ? []
@@ -136,12 +142,12 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
     return made;
   }
 
-  /** For each way in which the next item keeps and breaks the rules: its parts, and the counts after it. */
+  /** The ways for the next item to match or miss each `contains` rule: the parts it must fit, and the counts after it. */
   function choices(
     index: number,
     foundCounts: readonly number[],
   ): { parts: readonly Part[]; after: readonly number[] }[] {
-    return all.reduce<{ parts: readonly Part[]; after: readonly number[] }[]>(
+    return containsRules.reduce<{ parts: readonly Part[]; after: readonly number[] }[]>(
       (ways, rule, ruleIndex) => ways.flatMap((way) => waysAfter(way, rule, ruleIndex)),
       [{ parts: [], after: [] }],
     );

@@ -44,10 +44,10 @@ export interface Case {
   readonly unlisted?: readonly (number | string)[] | undefined;
   readonly low?: Bound | undefined;
   readonly high?: Bound | undefined;
-  readonly multiples?: readonly { readonly of: number; readonly kept: boolean }[] | undefined;
+  readonly multiples?: readonly { readonly of: number; readonly mustHold: boolean }[] | undefined;
   readonly minLength?: number | undefined;
   readonly maxLength?: number | undefined;
-  readonly patterns?: readonly { readonly pattern: string; readonly kept: boolean }[] | undefined;
+  readonly patterns?: readonly { readonly pattern: string; readonly mustHold: boolean }[] | undefined;
   readonly formats?: readonly string[] | undefined;
   readonly minItems?: number | undefined;
   readonly maxItems?: number | undefined;

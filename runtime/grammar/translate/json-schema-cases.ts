@@ -28,7 +28,7 @@ import {
 
 /** Maximum schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
-/** Keywords whose target depends on the schemas that extend this one. Nothing extends a schema here, so '$ref' serves. */
+/** Keywords whose target depends on the schemas that extend the keyword's own. No schema extends another here, so '$ref' does the same. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
   ['$recursiveRef', 'use $ref'],
@@ -37,7 +37,7 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
 /** Called for a keyword that the grammar leaves open. */
 export type LeaveOpen = (keyword: string, at: Pointer) => void;
 
-/** The alternatives of schemas, without keywords that combine schemas. References are followed. */
+/** Turns schemas into alternative cases: resolves 'allOf', 'anyOf', 'not' and the like, and follows references. */
 export class Cases implements CaseMaker {
   readonly #root: unknown;
   readonly #leaveOpen: LeaveOpen;

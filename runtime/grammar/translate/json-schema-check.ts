@@ -26,7 +26,7 @@ const MAX_NAMED = 5;
 export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
   const [first = { keyword: 'the schema', at: '#' }] = open;
   const names = [...new Set(open.map(({ keyword, at }) => `${keyword} (${shortened(at)})`))];
-  const named = names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(', ')}, …` : names.join(', ');
+  const openKeywords = names.length > MAX_NAMED ? `${names.slice(0, MAX_NAMED).join(', ')}, …` : names.join(', ');
   let validator: SchemaValidator;
   try {
     validator = new SchemaValidator(root as JsonSchema | boolean);
@@ -34,11 +34,11 @@ export function checkOf(root: unknown, open: readonly OpenKeyword[]): Check {
     if (!(error instanceof SchemaError || error instanceof PatternError)) throw error;
     throw mistake(first.at, `${first.keyword} cannot be kept while decoding, nor checked at the end: ${error.message}`);
   }
-  return { open: names, fault: (text) => faultOf(validator, text, named) };
+  return { open: names, fault: (text) => faultOf(validator, text, openKeywords) };
 }
 
-function faultOf(validator: SchemaValidator, text: string, named: string): string | null {
-  const advice = `the grammar leaves ${named} open, to be checked at the end; ask again, or write a stricter schema`;
+function faultOf(validator: SchemaValidator, text: string, openKeywords: string): string | null {
+  const advice = `the grammar leaves ${openKeywords} open, to be checked at the end; ask again, or write a stricter schema`;
   try {
     const fault = validator.check(jsonValue(text));
     return fault && `the value at "${pointerTo(fault.place)}" does not fit the schema: ${fault.message} (${advice})`;

@@ -1,6 +1,6 @@
 import { choice, EMPTY, type Expression, type Language, sequence } from './expression.ts';
 import { type JsonRules, literal } from './json.ts';
-import { mostStates } from './states.ts';
+import { maxStates } from './states.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 /** Up to this many values come in any order; more come in the order of their list. */
@@ -27,11 +27,11 @@ export function differentValues(json: JsonRules, values: readonly unknown[], bou
     const [first, second] = name.split('.').map(Number);
     return second === undefined ? json.shared.get(name) : rules.rule(first ?? 0, second);
   };
-  const states = rules.count * mostStates(items.map((item) => json.withComma(item)));
+  const states = rules.count * maxStates(items.map((item) => json.withComma(item)));
   return { root: 'root', rules: { get }, isString: false, size: rules.count, states };
 }
 
-interface Places {
+interface PlaceRules {
   /** Returns the rule for the text that follows a place. */
   rule(first: number, count: number): Expression;
   /** Number of places. */
@@ -39,7 +39,7 @@ interface Places {
 }
 
 /** Rules by place. A place follows the items whose bits are set in its first number. */
-function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
+function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): PlaceRules {
   const rule = (usedItemBits: number, count: number): Expression => {
     const options = items.flatMap((item, index) => {
       if (count >= most || (usedItemBits >> index) & 1) return [];
@@ -52,9 +52,9 @@ function inAnyOrder(json: JsonRules, items: readonly Expression[], { least, most
 }
 
 /** Rules by place. A place precedes the item with its first number; its second number counts the items so far, as high as the bounds need. */
-function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): Places {
+function inOrder(json: JsonRules, items: readonly Expression[], { least, most }: Bounds): PlaceRules {
   const highest = most === MANY ? Math.max(least, 1) : Math.min(most, items.length);
-  const leads = (index: number, count: number): boolean => count + items.length - index >= least;
+  const canReachLeast = (index: number, count: number): boolean => count + items.length - index >= least;
   const ruleAt = (index: number, count: number): Expression => ({
     kind: 'rule',
     name: `${index}.${Math.min(count, highest)}`,
@@ -62,10 +62,10 @@ function inOrder(json: JsonRules, items: readonly Expression[], { least, most }:
   const rule = (index: number, count: number): Expression => {
     const item = items[index];
     if (item === undefined) return EMPTY;
-    const takes = count < most && leads(index + 1, count + 1);
+    const mayTakeItem = count < most && canReachLeast(index + 1, count + 1);
     return choice([
-      ...(takes ? [sequence([count === 0 ? item : json.withComma(item), ruleAt(index + 1, count + 1)])] : []),
-      ...(leads(index + 1, count) ? [ruleAt(index + 1, count)] : []),
+      ...(mayTakeItem ? [sequence([count === 0 ? item : json.withComma(item), ruleAt(index + 1, count + 1)])] : []),
+      ...(canReachLeast(index + 1, count) ? [ruleAt(index + 1, count)] : []),
     ]);
   };
   return { rule, count: (items.length + 1) * (highest + 1) };

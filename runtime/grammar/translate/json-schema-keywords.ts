@@ -33,13 +33,13 @@ export function ownRules(schema: SchemaObject, at: Pointer): Case | null {
     rules.listed = list === undefined ? constCase.listed : (conjunction({ listed: list }, constCase)?.listed ?? []);
   }
   const limits = limitsOf(schema, at);
-  if (has('multipleOf')) rules.multiples = [{ of: stepOf(schema, at), kept: true }];
+  if (has('multipleOf')) rules.multiples = [{ of: stepOf(schema, at), mustHold: true }];
   if (has('minLength')) rules.minLength = countOf(schema, 'minLength', at);
   if (has('maxLength')) rules.maxLength = countOf(schema, 'maxLength', at);
   const pattern = own(schema, 'pattern');
   if (pattern !== undefined) {
     if (typeof pattern !== 'string') throw mistake(inside(at, 'pattern'), 'must be a string');
-    rules.patterns = [{ pattern, kept: true }];
+    rules.patterns = [{ pattern, mustHold: true }];
   }
   if (has('format')) rules.formats = [String(own(schema, 'format'))];
   if (has('minItems')) rules.minItems = countOf(schema, 'minItems', at);

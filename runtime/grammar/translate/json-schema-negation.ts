@@ -96,10 +96,10 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
     const otherTypes = TYPES.filter(
       (type) => !declaredTypes.includes(type) && !(type === 'number' && declaredTypes.includes('integer')),
     );
-    const fractions = declaredTypes.includes('integer') && !declaredTypes.includes('number');
+    const allowsFractions = declaredTypes.includes('integer') && !declaredTypes.includes('number');
     return [
       ...(otherTypes.length > 0 ? [only(...otherTypes)] : []),
-      ...(fractions ? [{ ...only('number'), multiples: [{ of: 1, kept: false }] }] : []),
+      ...(allowsFractions ? [{ ...only('number'), multiples: [{ of: 1, mustHold: false }] }] : []),
     ];
   },
   const: (schema, at) => allBut([own(schema, 'const')], inside(at, 'const')),
@@ -118,10 +118,12 @@ const NEGATIONS: Readonly<Record<string, Negation>> = {
     ...only('number'),
     low: { value, exclusive: false },
   })),
-  multipleOf: (schema, at) => [{ ...only('number'), multiples: [{ of: stepOf(schema, at), kept: false }] }],
+  multipleOf: (schema, at) => [{ ...only('number'), multiples: [{ of: stepOf(schema, at), mustHold: false }] }],
   minLength: brokenCount('minLength', (count) => (count === 0 ? null : { ...only('string'), maxLength: count - 1 })),
   maxLength: brokenCount('maxLength', (count) => ({ ...only('string'), minLength: count + 1 })),
-  pattern: (schema) => [{ ...only('string'), patterns: [{ pattern: String(own(schema, 'pattern')), kept: false }] }],
+  pattern: (schema) => [
+    { ...only('string'), patterns: [{ pattern: String(own(schema, 'pattern')), mustHold: false }] },
+  ],
   format: inexpressible('format'),
   minItems: brokenCount('minItems', (count) => (count === 0 ? null : { ...only('array'), maxItems: count - 1 })),
   maxItems: brokenCount('maxItems', (count) => ({ ...only('array'), minItems: count + 1 })),

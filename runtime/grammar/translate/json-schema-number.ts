@@ -13,11 +13,11 @@ import {
   text,
 } from './expression.ts';
 import { type JsonRules, languageOf } from './json.ts';
-import { multiplesOf, placesOf } from './json-multiples.ts';
+import { decimalPlacesOf, multiplesOf } from './json-multiples.ts';
 import { decimals, integers } from './json-number.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible } from './json-schema-object.ts';
-import { Known } from './known.ts';
+import { BoundedCache } from './known.ts';
 import { automatonOf, complement, expressionOf, intersection } from './regular.ts';
 
 /** Decimal digits that a double surely distinguishes. */
@@ -27,7 +27,9 @@ const MIN_PLACES = 6;
 const MANY = Number.POSITIVE_INFINITY;
 /** Maximum states of the automata of remembered numbers: about 30 MB. */
 const MAX_KNOWN = 100_000;
-const numbers = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
+const numbers = new BoundedCache<Expression>(MAX_KNOWN, (made) =>
+  made.kind === 'language' ? made.language.states : 1,
+);
 
 /** Numbers of a case. @throws Inexpressible if an automaton for its multiples is too large */
 export function numberExpression(
@@ -40,10 +42,10 @@ export function numberExpression(
   const key = JSON.stringify({ whole: isInteger, low, high, multiples, others: excludedNumbers });
   const made = numbers.getOrMake(key, () => {
     const bounded = automatonOf(isInteger ? integers(low, high) : decimals(low, high));
-    const places = isInteger ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => placesOf(of)));
+    const places = isInteger ? 0 : Math.max(MIN_PLACES, ...multiples.map(({ of }) => decimalPlacesOf(of)));
     const automaton = [
       automatonOf(shortNumbers(places)),
-      ...multiples.map(({ of, kept }) => (kept ? multiplesOf(of) : complement(multiplesOf(of)))),
+      ...multiples.map(({ of, mustHold }) => (mustHold ? multiplesOf(of) : complement(multiplesOf(of)))),
       ...(excludedNumbers.length > 0 ? [complement(automatonOf(choice(excludedNumbers.map(spellings))))] : []),
     ].reduce(intersection, bounded);
     const ownRules = new RuleSet(MANY, () => new Error('this set has no limit'));

@@ -15,7 +15,7 @@ import { ANY_REST, escaped, literal, PLAIN } from './json.ts';
 import type { Translation } from './json-schema.ts';
 import type { Case } from './json-schema-case.ts';
 import { Inexpressible, type Part, type Pointer } from './json-schema-object.ts';
-import { language, stringFrom } from './json-schema-string.ts';
+import { automatonOfRules, stringFrom } from './json-schema-string.ts';
 import { fits, fitsCase, partsOf } from './json-schema-values.ts';
 import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
@@ -35,7 +35,7 @@ export function objectExpression(translation: Translation, rules: Case, at: Poin
   const { objects = [], names = [], required, minProperties: least = 0, maxProperties: most = MANY } = rules;
   if (objects.length === 0 && names.length === 0 && !required && least === 0 && most === MANY) return json.object;
   const isOpen = objects.some(({ additional }) => additional) || !objects.some(({ declares }) => declares);
-  const properties = declared(translation, rules, isOpen);
+  const properties = declaredProperties(translation, rules, isOpen);
   const otherProperty = undeclaredProperty(translation, rules, isOpen, at);
   // Names of undeclared properties may repeat, so only the first surely counts.
   if (!isNever(otherProperty) && least > 1) translation.leaveOpen('minProperties', at);
@@ -76,7 +76,7 @@ function namesOf({ objects = [], required = new Set() }: Case, isOpen: boolean):
   return [...new Set([...declaring.flatMap(({ properties }) => [...properties.keys()]), ...required])];
 }
 
-function declared(translation: Translation, rules: Case, isOpen: boolean): Property[] {
+function declaredProperties(translation: Translation, rules: Case, isOpen: boolean): Property[] {
   const { json, cases } = translation;
   const { names = [], required } = rules;
   return namesOf(rules, isOpen).map((name) => {
@@ -104,7 +104,7 @@ function undeclaredProperty(translation: Translation, rules: Case, isOpen: boole
     return json.rules.add('other', json.pair(key, value));
   }
   try {
-    return json.rules.add('other', patterned(translation, rules, patterns, declaredNames, isOpen));
+    return json.rules.add('other', patternedProperty(translation, rules, patterns, declaredNames, isOpen));
   } catch (error) {
     if (!(error instanceof Inexpressible)) throw error;
     translation.leaveOpen(patterns.length > 0 ? 'patternProperties' : 'propertyNames', at);
@@ -113,7 +113,7 @@ function undeclaredProperty(translation: Translation, rules: Case, isOpen: boole
 }
 
 /** Undeclared properties by the set of patterns that their names match. */
-function patterned(
+function patternedProperty(
   translation: Translation,
   rules: Case,
   patterns: readonly string[],
@@ -123,12 +123,12 @@ function patterned(
   const { json, cases } = translation;
   const { objects = [], names = [] } = rules;
   if (patterns.length > MAX_PATTERNS) throw new Inexpressible('too many patterns');
-  const fitting = names.map((name) => {
-    const all = cases.of([name]).filter(({ types }) => types?.has('string') ?? true);
-    return all.map((each) => {
+  const nameAutomata = names.map((name) => {
+    const stringCases = cases.of([name]).filter(({ types }) => types?.has('string') ?? true);
+    return stringCases.map((each) => {
       const texts = each.listed?.filter((value) => typeof value === 'string');
       const listed = texts?.filter((value) => fitsCase(value, each, cases));
-      return listed ? automatonOf(choice(listed.map(text))) : language(each);
+      return listed ? automatonOf(choice(listed.map(text))) : automatonOfRules(each);
     });
   });
   const undeclaredNames =
@@ -143,11 +143,11 @@ function patterned(
     });
     const value = translation.translate(parts);
     if (isNever(value)) continue;
-    const matchingNames = language({
-      patterns: patterns.map((pattern) => ({ pattern, kept: matched.includes(pattern) })),
+    const matchingNames = automatonOfRules({
+      patterns: patterns.map((pattern) => ({ pattern, mustHold: matched.includes(pattern) })),
     });
     let keys = [undeclaredNames ? intersection(undeclaredNames, matchingNames) : matchingNames];
-    for (const each of fitting) keys = keys.flatMap((key) => each.map((other) => intersection(key, other)));
+    for (const each of nameAutomata) keys = keys.flatMap((key) => each.map((other) => intersection(key, other)));
     const possibleKeys = keys.filter((each) => !isEmpty(each));
     const key = stringFrom((own) =>
       choice(possibleKeys.map((each) => expressionOf(each, own, (set) => escaped(oneOf(set))))),

@@ -6,29 +6,31 @@ import { escaped, type JsonRules, languageOf } from './json.ts';
 import type { Case } from './json-schema-case.ts';
 import { FORMATS } from './json-schema-formats.ts';
 import { Inexpressible, mistake, type Pointer } from './json-schema-object.ts';
-import { Known } from './known.ts';
+import { BoundedCache } from './known.ts';
 import { parseRegex, regex, regexSearch } from './regex.ts';
 import {
   type Automaton,
+  automatonCache,
   automatonOf,
   complement,
   expressionOf,
   intersection,
-  knownAutomata,
   lengths,
   matches,
 } from './regular.ts';
 import { countedRules } from './regular-counted.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-const patternAutomata = knownAutomata();
-const languages = knownAutomata();
+const patternAutomata = automatonCache();
+const ruleAutomata = automatonCache();
 
 type TextRules = Pick<Case, 'minLength' | 'maxLength' | 'patterns' | 'formats' | 'unlisted'>;
 
 /** Maximum states of the automata of remembered strings: about 50 MB. */
 const MAX_KNOWN = 200_000;
-const strings = new Known<Expression>(MAX_KNOWN, (made) => (made.kind === 'language' ? made.language.states : 1));
+const strings = new BoundedCache<Expression>(MAX_KNOWN, (made) =>
+  made.kind === 'language' ? made.language.states : 1,
+);
 
 /** Strings of a case. @throws Inexpressible if an automaton for its rules together is too large */
 export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer): Expression {
@@ -42,7 +44,8 @@ export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer)
   if (ruleCount === 1 && isMeasured) return json.stringOf(minLength, maxLength);
   const key = JSON.stringify([minLength, maxLength, patterns, formats, excludedTexts]);
   const made = strings.getOrMake(key, () => {
-    if (ruleCount > 1 && isMeasured) return measured(language({ patterns, formats, unlisted }), minLength, maxLength);
+    if (ruleCount > 1 && isMeasured)
+      return stringOfLength(automatonOfRules({ patterns, formats, unlisted }), minLength, maxLength);
     return stringFrom((own) => contentOf(rules, own, ruleCount === 1));
   });
   if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
@@ -60,13 +63,13 @@ export function stringFrom(make: (ownRules: RuleSet) => Expression): Expression 
 function contentOf(rules: TextRules, ownRules: RuleSet, isAlone: boolean): Expression {
   const [pattern] = rules.patterns ?? [];
   const [format] = rules.formats ?? [];
-  if (isAlone && pattern?.kept) return escaped(regexSearch(pattern.pattern));
+  if (isAlone && pattern?.mustHold) return escaped(regexSearch(pattern.pattern));
   if (isAlone && format !== undefined) return escaped(regex(FORMATS.get(format) ?? ''));
-  return expressionOf(language(rules), ownRules, escapedClass);
+  return expressionOf(automatonOfRules(rules), ownRules, escapedClass);
 }
 
 /** The texts of an automaton that have `min` to `max` characters. @throws Inexpressible if there are too many */
-function measured(automaton: Automaton, min: number, max: number): Expression {
+function stringOfLength(automaton: Automaton, min: number, max: number): Expression {
   const counted = countedRules(automaton, min, max, escapedClass);
   if (!counted) return NEVER;
   const { first, get, states } = counted;
@@ -83,12 +86,12 @@ function escapedClass(set: Characters): Expression {
 }
 
 /** Texts that keep all rules. @throws Inexpressible if an automaton for its rules together is too large */
-export function language({ minLength, maxLength, patterns, formats, unlisted }: TextRules): Automaton {
+export function automatonOfRules({ minLength, maxLength, patterns, formats, unlisted }: TextRules): Automaton {
   const rules = { minLength, maxLength, patterns, formats, unlisted };
-  return languages.getOrMake(JSON.stringify(rules), () => madeLanguage(rules));
+  return ruleAutomata.getOrMake(JSON.stringify(rules), () => makeAutomatonOfRules(rules));
 }
 
-function madeLanguage({
+function makeAutomatonOfRules({
   minLength = 0,
   maxLength = MANY,
   patterns = [],
@@ -98,9 +101,9 @@ function madeLanguage({
   const excludedTexts = unlisted.filter((value) => typeof value === 'string');
   const all = [
     ...formats.map(automatonOfFormat),
-    ...patterns.map(({ pattern, kept }) => {
+    ...patterns.map(({ pattern, mustHold }) => {
       const automaton = automatonOfRegex(pattern, false);
-      return kept ? automaton : complement(automaton);
+      return mustHold ? automaton : complement(automaton);
     }),
     ...(minLength > 0 || maxLength < MANY ? [lengths(minLength, maxLength)] : []),
     ...(excludedTexts.length > 0 ? [complement(automatonOf(choice(excludedTexts.map(text))))] : []),
@@ -119,7 +122,7 @@ export function fitsText(
   const length = [...value].length;
   if (length < minLength || length > maxLength) return false;
   return (
-    patterns.every(({ pattern, kept }) => matches(automatonOfRegex(pattern, false), value) === kept) &&
+    patterns.every(({ pattern, mustHold }) => matches(automatonOfRegex(pattern, false), value) === mustHold) &&
     formats.every((format) => hasFormat(value, format, ENDLESS))
   );
 }

@@ -35,7 +35,7 @@ describe('the format of a listed value', () => {
       const text = JSON.stringify(value);
       assert.ok(accepts({ type: 'string', format, const: value }, text));
       assert.ok(accepts({ allOf: [{ format }, { enum: [value, 1] }] }, text));
-      // No list of different strings is known, so that the whole text is checked as well.
+      // The grammar cannot keep the strings of a list different, so the whole text is checked as well.
       const checked = {
         prefixItems: [
           { format, const: value },

@@ -30,7 +30,7 @@ function fitsNumber(value: number, { integers, low, high, multiples = [] }: Case
   if (integers && !Number.isInteger(value)) return false;
   if (low && (low.exclusive ? value <= low.value : value < low.value)) return false;
   if (high && (high.exclusive ? value >= high.value : value > high.value)) return false;
-  return multiples.every(({ of, kept }) => isMultiple(value, of) === kept);
+  return multiples.every(({ of, mustHold }) => isMultiple(value, of) === mustHold);
 }
 
 function fitsArray(value: readonly unknown[], rules: Case, cases: Cases): boolean {
@@ -61,7 +61,7 @@ function fitsObject(value: Readonly<Record<string, unknown>>, rules: Case, cases
 export function partsOf({ objects = [] }: Case, name: string): readonly Part[] {
   return objects.flatMap(({ properties, patterns, additional }) => {
     const declared = properties.get(name);
-    const matched = patterns.filter(([pattern]) => fitsText(name, { patterns: [{ pattern, kept: true }] }));
+    const matched = patterns.filter(([pattern]) => fitsText(name, { patterns: [{ pattern, mustHold: true }] }));
     const declaredParts = [...(declared ? [declared] : []), ...matched.map(([, value]) => value)];
     return declaredParts.length > 0 ? declaredParts : additional ? [additional] : [];
   });

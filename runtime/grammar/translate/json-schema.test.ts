@@ -408,9 +408,9 @@ describe('JSON schemas', () => {
   });
 
   it('name the keywords that they leave to the end, and the one that a text breaks', () => {
-    const of = (schema: unknown) => jsonSchemaGrammar(JSON.stringify(schema)).check;
-    assert.equal(of({ type: 'array', items: { enum: [1, 2] }, uniqueItems: true }), undefined);
-    const check = of({ properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true } } });
+    const checkOf = (schema: unknown) => jsonSchemaGrammar(JSON.stringify(schema)).check;
+    assert.equal(checkOf({ type: 'array', items: { enum: [1, 2] }, uniqueItems: true }), undefined);
+    const check = checkOf({ properties: { tags: { type: 'array', items: { type: 'string' }, uniqueItems: true } } });
     assert.deepEqual(check?.open, ['uniqueItems (#/properties/tags)']);
     assert.equal(check?.fault('{"tags":["a","b"]}'), null);
     assert.match(
@@ -427,6 +427,6 @@ describe('JSON schemas', () => {
       [{ oneOf: [{ uniqueItems: true }, { uniqueItems: true, type: ['array', 'null'] }] }, 'oneOf (#)'],
     ];
     for (const [schema, keyword] of open)
-      assert.ok(of(schema)?.open.includes(keyword), JSON.stringify([schema, of(schema)?.open]));
+      assert.ok(checkOf(schema)?.open.includes(keyword), JSON.stringify([schema, checkOf(schema)?.open]));
   });
 });

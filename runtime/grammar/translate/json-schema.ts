@@ -24,7 +24,7 @@ import {
 import { objectExpression } from './json-schema-properties.ts';
 import { stringExpression } from './json-schema-string.ts';
 import { fitsCase } from './json-schema-values.ts';
-import { Known } from './known.ts';
+import { BoundedCache } from './known.ts';
 
 const MAX_DEPTH = 100;
 const MAX_RULES = 20_000;
@@ -129,7 +129,7 @@ class SchemaTranslator implements Translation {
       // Schemas that must hold at the same time may be recursive: then they lead back to this rule.
       const name = this.#rules.unused('all');
       this.#expressions.set(key, { kind: 'rule', name });
-      return this.#rules.define(name, this.#together(distinctParts, strict));
+      return this.#rules.define(name, this.#conjunction(distinctParts, strict));
     } catch (error) {
       this.#expressions.delete(key);
       throw error;
@@ -148,7 +148,7 @@ class SchemaTranslator implements Translation {
     if (otherKeywords.length === 0 && keyword === '$ref') expression = this.#reference(this.cases.resolve(schema, at));
     else if (otherKeywords.length === 0 && keyword === 'anyOf') {
       expression = choice(listOf(schema, keyword, at).map((option) => this.translate([option])));
-    } else expression = this.#together([{ schema, at }], false);
+    } else expression = this.#conjunction([{ schema, at }], false);
     this.#expressions.set(key, expression);
     return expression;
   }
@@ -161,10 +161,10 @@ class SchemaTranslator implements Translation {
       this.#rules.reserve(leaf.rules);
       return leaf.expression;
     }
-    const [names, reserved, open] = [this.#rules.size, this.#rules.reserved, this.open.length];
-    const expression = this.#together([{ schema, at }], false);
-    if (this.#rules.size === names && this.open.length === open) {
-      leaves.set(text, { expression, rules: this.#rules.reserved - reserved });
+    const [rulesBefore, reservedBefore, openBefore] = [this.#rules.size, this.#rules.reserved, this.open.length];
+    const expression = this.#conjunction([{ schema, at }], false);
+    if (this.#rules.size === rulesBefore && this.open.length === openBefore) {
+      leaves.set(text, { expression, rules: this.#rules.reserved - reservedBefore });
     }
     return expression;
   }
@@ -177,7 +177,7 @@ class SchemaTranslator implements Translation {
     return this.#rules.define(name, this.translate([target]));
   }
 
-  #together(parts: readonly Part[], strict: boolean): Expression {
+  #conjunction(parts: readonly Part[], strict: boolean): Expression {
     const at = parts[0]?.at ?? '#';
     let cases: readonly Case[];
     try {
@@ -228,12 +228,12 @@ class SchemaTranslator implements Translation {
     } catch (error) {
       if (!(error instanceof Inexpressible)) throw error;
       this.leaveOpen(type === 'number' ? 'multipleOf' : type === 'string' ? 'pattern' : type, at);
-      return this.#any(type, rules);
+      return this.#supersetOf(type, rules);
     }
   }
 
   /** A simple superset of a type's values, for rules that cannot be expressed. */
-  #any(type: Type, { integers, low, high }: Case): Expression {
+  #supersetOf(type: Type, { integers, low, high }: Case): Expression {
     switch (type) {
       case 'number':
         return numberExpression(this.json, { integers, low, high });
@@ -254,7 +254,7 @@ const LEAF_KEYWORDS: ReadonlySet<string> = new Set([
 ]);
 /** Maximum characters of remembered leaves: about 20 MB with their expressions. */
 const MAX_LEAVES = 500_000;
-const leaves = new Known<{ readonly expression: Expression; readonly rules: number }>(MAX_LEAVES);
+const leaves = new BoundedCache<{ readonly expression: Expression; readonly rules: number }>(MAX_LEAVES);
 
 /** The keywords of a schema that limit values. Unknown keywords are annotations, as JSON Schema says. */
 function assertions(schema: SchemaObject): string[] {

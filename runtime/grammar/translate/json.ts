@@ -20,8 +20,8 @@ import {
   sequence,
   text,
 } from './expression.ts';
-import { Known } from './known.ts';
-import { mostStates } from './states.ts';
+import { BoundedCache } from './known.ts';
+import { maxStates } from './states.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
 
@@ -33,9 +33,9 @@ export const PLAIN: Characters = complement(union(characters([0, 0x1f]), charact
 
 const SPECIAL = complement(PLAIN);
 
-/** Maximum characters of the bounds of remembered strings: about 1,000 strings. */
+/** Maximum size of the cache of strings, mostly the lengths of its keys: about 1,000 strings. */
 const MAX_STRINGS = 10_000;
-const strings = new Known<Expression>(MAX_STRINGS);
+const strings = new BoundedCache<Expression>(MAX_STRINGS);
 
 const QUOTE = text('"');
 const HEX = characters([0x30, 0x39], [0x41, 0x46], [0x61, 0x66]);
@@ -110,7 +110,7 @@ function stringOf(min: number, max: number, isBegun = false): Expression {
 
 /** The language of the rule 'root'. */
 export function languageOf(rules: ReadonlyMap<string, Expression>, isString = true): Language {
-  return { root: 'root', rules, isString, size: rules.size, states: mostStates(rules.values()) };
+  return { root: 'root', rules, isString, size: rules.size, states: maxStates(rules.values()) };
 }
 
 function pair(key: Expression, value: Expression): Expression {
@@ -197,7 +197,7 @@ export const JSON_CHARACTER = stringCharacter();
 const ANY_STRING = stringOf(0, MANY);
 export const ANY_REST = stringOf(0, MANY, true);
 
-/** The rules of any JSON. All grammars share these objects, and what is made from them once. */
+/** The rules for arbitrary JSON. All grammars share these objects, and the automata that are built from them once. */
 const JSON_RULES = jsonRules(optional(choice([text(' '), NEW_LINE])));
 const COMPACT_RULES = jsonRules(EMPTY);
 export const SHARED_RULES: readonly ReadonlyMap<string, Expression>[] = [JSON_RULES, COMPACT_RULES];

@@ -1,13 +1,13 @@
 /** A bounded cache of values made from texts: the schemas of a tenant repeat their strings, patterns and bounds. */
-export class Known<T> {
+export class BoundedCache<T> {
   readonly #known = new Map<string, T>();
-  readonly #most: number;
+  readonly #maxSize: number;
   readonly #sizeOf: (made: T) => number;
   #size = 0;
 
-  /** @param most largest sum of the sizes of keys and values; beyond it, the cache forgets everything */
-  constructor(most: number, sizeOf: (made: T) => number = () => 1) {
-    this.#most = most;
+  /** @param maxSize largest sum of the sizes of keys and values; beyond it, the cache forgets everything */
+  constructor(maxSize: number, sizeOf: (made: T) => number = () => 1) {
+    this.#maxSize = maxSize;
     this.#sizeOf = sizeOf;
   }
 
@@ -17,7 +17,7 @@ export class Known<T> {
 
   set(key: string, made: T): void {
     const size = key.length + this.#sizeOf(made);
-    if (this.#size + size > this.#most) {
+    if (this.#size + size > this.#maxSize) {
       this.#known.clear();
       this.#size = 0;
     }

@@ -8,23 +8,23 @@ import { rulesWhere } from './prune.ts';
  * @throws GrammarError with a rule of the cycle
  */
 export function refuseLeftRecursion(grammar: Grammar): void {
-  const empty = rulesWhere(grammar, mayBeEmpty);
-  const first = new Map<string, readonly string[]>();
+  const emptyRules = rulesWhere(grammar, mayBeEmpty);
+  const leftmostRules = new Map<string, readonly string[]>();
   for (const [name, definition] of grammar.rules) {
     const names: string[] = [];
-    leftmost(definition, empty, names);
-    if (names.length > 0) first.set(name, names);
+    leftmost(definition, emptyRules, names);
+    if (names.length > 0) leftmostRules.set(name, names);
   }
   const done = new Set<string>();
-  for (const name of first.keys()) visit(name, first, done);
+  for (const name of leftmostRules.keys()) visit(name, leftmostRules, done);
 }
 
 /** Searches depth first, with an explicit stack: chains of rules may be long. */
-function visit(start: string, first: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
+function visit(start: string, leftmostRules: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
   const path = [{ name: start, next: 0 }];
   const open = new Set([start]);
   for (let top = path.at(-1); top !== undefined; top = path.at(-1)) {
-    const called = done.has(top.name) ? undefined : first.get(top.name)?.[top.next];
+    const called = done.has(top.name) ? undefined : leftmostRules.get(top.name)?.[top.next];
     top.next += 1;
     if (called === undefined) {
       done.add(top.name);

@@ -11,13 +11,13 @@ const MAX_PASSES = 3;
  * @throws GrammarError when no text matches at all
  */
 export function prune(grammar: Grammar): Grammar {
-  const productive = rulesWhere(grammar, ends);
+  const productive = rulesWhere(grammar, matchesSomeText);
   const rules = new Map<string, Expression>();
   const pending = [grammar.root];
   for (let name = pending.pop(); name !== undefined; name = pending.pop()) {
     const definition = grammar.rules.get(name);
     if (rules.has(name) || definition === undefined) continue;
-    const pruned = isWhole(definition, productive) ? definition : keep(definition, productive);
+    const pruned = isWhole(definition, productive) ? definition : productivePart(definition, productive);
     rules.set(name, pruned);
     for (const used of references(pruned)) pending.push(used);
   }
@@ -57,7 +57,7 @@ export function rulesWhere(
   return found;
 }
 
-function ends(expression: Expression, productive: ReadonlySet<string>): boolean {
+function matchesSomeText(expression: Expression, productive: ReadonlySet<string>): boolean {
   switch (expression.kind) {
     case 'text':
     case 'language':
@@ -65,11 +65,11 @@ function ends(expression: Expression, productive: ReadonlySet<string>): boolean 
     case 'class':
       return expression.set.length > 0;
     case 'sequence':
-      return expression.parts.every((part) => ends(part, productive));
+      return expression.parts.every((part) => matchesSomeText(part, productive));
     case 'choice':
-      return expression.options.some((option) => ends(option, productive));
+      return expression.options.some((option) => matchesSomeText(option, productive));
     case 'repeat':
-      return expression.min === 0 || ends(expression.body, productive);
+      return expression.min === 0 || matchesSomeText(expression.body, productive);
     case 'rule':
       return productive.has(expression.name);
   }
@@ -95,7 +95,7 @@ export function isWhole(expression: Expression, productive: ReadonlySet<string>)
 }
 
 /** Returns the part of an expression that finite texts match. */
-function keep(expression: Expression, productive: ReadonlySet<string>): Expression {
+function productivePart(expression: Expression, productive: ReadonlySet<string>): Expression {
   switch (expression.kind) {
     case 'text':
     case 'language':
@@ -103,11 +103,15 @@ function keep(expression: Expression, productive: ReadonlySet<string>): Expressi
     case 'class':
       return expression.set.length > 0 ? expression : NEVER;
     case 'sequence':
-      return sequence(expression.parts.map((part) => keep(part, productive)));
+      return sequence(expression.parts.map((part) => productivePart(part, productive)));
     case 'choice':
-      return choice(expression.options.map((option) => keep(option, productive)).filter((kept) => !isNever(kept)));
+      return choice(
+        expression.options.map((option) => productivePart(option, productive)).filter((kept) => !isNever(kept)),
+      );
     case 'repeat':
-      return expression.max === 0 ? EMPTY : repeat(keep(expression.body, productive), expression.min, expression.max);
+      return expression.max === 0
+        ? EMPTY
+        : repeat(productivePart(expression.body, productive), expression.min, expression.max);
     case 'rule':
       return productive.has(expression.name) ? expression : NEVER;
   }

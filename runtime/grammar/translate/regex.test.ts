@@ -37,9 +37,9 @@ const LETTERS = ['a', 'b', 'c', '1', '.', ' ', '\n', 'é', '😀', 'A', '-', ']'
 function randomPattern(random: Random, depth: number): string {
   const alternatives = Array.from({ length: random.pick([1, 1, 2]) }, () =>
     Array.from({ length: random.integer(0, 3) }, () => {
-      const group = depth > 0 && random.chance(0.3);
+      const isGroup = depth > 0 && random.chance(0.3);
       const open = random.pick(['(', '(?:', '(?<name>'.replace('name', `n${random.integer(0, 1e9)}`)]);
-      const atom = group ? `${open}${randomPattern(random, depth - 1)})` : random.pick(ATOMS);
+      const atom = isGroup ? `${open}${randomPattern(random, depth - 1)})` : random.pick(ATOMS);
       return atom + random.pick(QUANTIFIERS);
     }).join(''),
   );
@@ -53,12 +53,12 @@ describe('regex', () => {
     for (let index = 0; index < 400; index += 1) {
       const pattern = randomPattern(random, 2);
       const whole = new RegExp(`^(?:${pattern})$`, 'u');
-      const found = new RegExp(pattern, 'u');
+      const anywhere = new RegExp(pattern, 'u');
       const [expression, search] = [regex(pattern), regexSearch(pattern)];
       for (let sample = 0; sample < 12; sample += 1) {
         const text = Array.from({ length: random.integer(0, 5) }, () => random.pick(LETTERS)).join('');
         assert.equal(matches(expression, text), whole.test(text), `${pattern} on ${JSON.stringify(text)}`);
-        assert.equal(matches(search, text), found.test(text), `search for ${pattern} in ${JSON.stringify(text)}`);
+        assert.equal(matches(search, text), anywhere.test(text), `search for ${pattern} in ${JSON.stringify(text)}`);
         if (whole.test(text)) matched += 1;
       }
     }

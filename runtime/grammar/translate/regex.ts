@@ -25,11 +25,11 @@ export interface Alternative {
 /** One part of a pattern, and whether its ends are anchored in all, some or none of its alternatives. */
 interface Part {
   readonly expression: Expression;
-  readonly fromStart: Held;
-  readonly toEnd: Held;
+  readonly fromStart: Anchoring;
+  readonly toEnd: Anchoring;
 }
 
-type Held = 'all' | 'some' | 'none';
+type Anchoring = 'all' | 'some' | 'none';
 
 const MAX_DEPTH = 100;
 const MAX_REPETITIONS = 10_000;
@@ -100,8 +100,8 @@ class Parser {
 
   #sequence(depth: number, leading: boolean): Part {
     const parts: Expression[] = [];
-    let fromStart: Held = 'none';
-    let toEnd: Held = 'none';
+    let fromStart: Anchoring = 'none';
+    let toEnd: Anchoring = 'none';
     for (let next = this.#peek(); next !== undefined && next !== '|' && next !== ')'; next = this.#peek()) {
       if (this.#take('$')) {
         toEnd = 'all';
@@ -191,8 +191,8 @@ class Parser {
     if (!this.#take(')')) throw this.error('a group is not closed', 'add a )');
     return {
       expression: choice(parts.map(({ expression }) => expression)),
-      fromStart: held(parts.map(({ fromStart }) => fromStart)),
-      toEnd: held(parts.map(({ toEnd }) => toEnd)),
+      fromStart: combinedAnchoring(parts.map(({ fromStart }) => fromStart)),
+      toEnd: combinedAnchoring(parts.map(({ toEnd }) => toEnd)),
     };
   }
 
@@ -301,7 +301,7 @@ const SETS: ReadonlyMap<string, Characters> = new Map([
   ['S', complement(SPACE)],
 ]);
 
-function held(parts: readonly Held[]): Held {
+function combinedAnchoring(parts: readonly Anchoring[]): Anchoring {
   if (parts.every((part) => part === 'all')) return 'all';
   return parts.every((part) => part === 'none') ? 'none' : 'some';
 }

@@ -12,7 +12,7 @@ const SEED = 20261122;
 const MANY = Number.POSITIVE_INFINITY;
 const PATTERNS = ['[ab]*', '(ab)*', 'a(é|b){0,4}', '(aab?)+', 'a|ab|abb😀', '((ab){2}|é)*', ''];
 
-function texts(random: Random): string {
+function randomText(random: Random): string {
   return Array.from({ length: random.integer(0, 8) }, () => random.pick(['a', 'a', 'b', 'é', '😀', 'ab', 'aab'])).join(
     '',
   );
@@ -21,7 +21,7 @@ function texts(random: Random): string {
 describe('counted rules', () => {
   it(`match what the automaton and the lengths match, and lead to an end, seed ${SEED}`, () => {
     const random = new Random(SEED);
-    let [taken, none] = [0, 0];
+    let [taken, emptyRuleSets] = [0, 0];
     for (const pattern of PATTERNS) {
       const whole = new RegExp(`^(?:${pattern})$`, 'u');
       for (let index = 0; index < 25; index += 1) {
@@ -31,17 +31,17 @@ describe('counted rules', () => {
         const rules = { get: (name: string) => (name === 'root' ? counted?.first : counted?.get(name)) };
         if (counted) assertLeads(rules, '0.0');
         for (let each = 0; each < 20; each += 1) {
-          const text = texts(random);
+          const text = randomText(random);
           const length = [...text].length;
           const expected = whole.test(text) && length >= min && length <= max;
           const found = counted !== undefined && recognizes({ root: 'root', rules }, text);
           assert.equal(found, expected, `${pattern} of ${min} to ${max}: ${text}`);
           if (expected) taken += 1;
         }
-        if (!counted) none += 1;
+        if (!counted) emptyRuleSets += 1;
       }
     }
-    assert.ok(taken > 100 && none > 0, `${taken} taken, ${none} empty`);
+    assert.ok(taken > 100 && emptyRuleSets > 0, `${taken} taken, ${emptyRuleSets} empty`);
   });
 
   it('are refused for too many lengths', () => {
@@ -50,7 +50,7 @@ describe('counted rules', () => {
   });
 });
 
-/** Each rule that another one calls exists and has an option. */
+/** Asserts that each rule that `first` reaches exists and has an option. */
 function assertLeads(rules: { get(name: string): unknown }, first: string): void {
   const seen = new Set([first]);
   for (const name of seen) {

@@ -2,7 +2,7 @@ import { type Characters, characters } from './characters.ts';
 import { choice, EMPTY, type Expression, sequence } from './expression.ts';
 import { Inexpressible } from './json-schema-object.ts';
 import type { Automaton } from './regular.ts';
-import { mostStates } from './states.ts';
+import { maxStates } from './states.ts';
 
 /** Maximum characters, and maximum pairs of a state and a number of characters. */
 const MAX_LENGTH = 3000;
@@ -20,14 +20,14 @@ interface CountedRules {
  * Rules for the texts of an automaton that have `min` to `max` characters; undefined if there are none. Unlike the product of two automata,
  * it costs little until a text comes.
  *
- * @param written how a set of characters is written
+ * @param expressionOfSet how a set of characters is written
  * @throws Inexpressible if there are too many pairs
  */
 export function countedRules(
   { accepts, moves }: Automaton,
   min: number,
   max: number,
-  written: (set: Characters) => Expression,
+  expressionOfSet: (set: Characters) => Expression,
 ): CountedRules | undefined {
   const isBounded = max < Number.POSITIVE_INFINITY;
   // Without a bound, a text that passes a cycle can be shortened by it: if any text is long enough, one of at most this length is, too.
@@ -38,13 +38,13 @@ export function countedRules(
   const steps = moves.map((own) =>
     [...Map.groupBy(own, ({ target }) => target)].map(([target, group]) => ({
       target,
-      set: written(characters(...group.map(({ from, to }) => [from, to] as const))),
+      set: expressionOfSet(characters(...group.map(({ from, to }) => [from, to] as const))),
     })),
   );
   const known = new Map<string, Expression>();
 
   /** True if a text that is in the state after `count` characters can still end with an allowed length. */
-  function leads(state: number, count: number): boolean {
+  function canEnd(state: number, count: number): boolean {
     for (let more = Math.max(0, min - count); more <= longest - count; more += 1) {
       if (lengths[more * accepts.length + state] === 1) return true;
     }
@@ -54,7 +54,7 @@ export function countedRules(
   function ruleOf(state: number, count: number): Expression {
     // Without a bound, the count matters up to the minimum only.
     const next = isBounded ? count + 1 : Math.min(min, count + 1);
-    const options = count === max ? [] : (steps[state] ?? []).filter(({ target }) => leads(target, next));
+    const options = count === max ? [] : (steps[state] ?? []).filter(({ target }) => canEnd(target, next));
     return choice([
       ...(accepts[state] && count >= min ? [EMPTY] : []),
       ...options.map(({ target, set }) => sequence([set, { kind: 'rule', name: `${target}.${next}` }])),
@@ -71,8 +71,8 @@ export function countedRules(
     return rule;
   }
 
-  if (!leads(0, 0)) return undefined;
-  const states = mostStates(steps.map((own) => choice(own.map(({ set }) => sequence([set, set])))));
+  if (!canEnd(0, 0)) return undefined;
+  const states = maxStates(steps.map((own) => choice(own.map(({ set }) => sequence([set, set])))));
   return { first: { kind: 'rule', name: '0.0' }, get, states: states * ((isBounded ? max : min) + 1) };
 }
 

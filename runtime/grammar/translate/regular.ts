@@ -8,7 +8,7 @@ import {
 } from './characters.ts';
 import { choice, EMPTY, type Expression, NEVER, oneOf, type RuleSet, sequence } from './expression.ts';
 import { Inexpressible } from './json-schema-object.ts';
-import { Known } from './known.ts';
+import { BoundedCache } from './known.ts';
 
 /** Maximum states of an automaton. Subset construction and products may multiply them. */
 const MAX_STATES = 3000;
@@ -32,29 +32,29 @@ export interface Automaton {
 const MAX_KNOWN = 200_000;
 
 /** Makes a cache of automata, bounded by their states and moves. */
-export function knownAutomata(): Known<Automaton> {
-  return new Known(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
+export function automatonCache(): BoundedCache<Automaton> {
+  return new BoundedCache(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
 }
 
-interface Nondeterministic {
+interface Nfa {
   readonly empty: number[][];
   readonly moves: { readonly set: Characters; readonly target: number }[][];
 }
 
 /** The automaton of an expression without rules (Thompson's construction, then subsets). @throws Inexpressible if it is too large */
 export function automatonOf(expression: Expression): Automaton {
-  const parts: Nondeterministic = { empty: [[], []], moves: [[], []] };
-  connect(parts, expression, 0, 1);
+  const nfa: Nfa = { empty: [[], []], moves: [[], []] };
+  connect(nfa, expression, 0, 1);
   return minimal(
     explored<readonly number[]>(
-      closureOf(parts, [0]),
+      closureOf(nfa, [0]),
       (states) => states.join(),
       (states) => states.includes(1),
       (states) =>
-        pieces(states.flatMap((state) => parts.moves[state] ?? [])).map(({ from, to, targets }) => ({
+        disjointRanges(states.flatMap((state) => nfa.moves[state] ?? [])).map(({ from, to, targets }) => ({
           from,
           to,
-          target: closureOf(parts, targets),
+          target: closureOf(nfa, targets),
         })),
     ),
   );
@@ -67,7 +67,7 @@ export function intersection(a: Automaton, b: Automaton): Automaton {
       [0, 0],
       (pair) => pair.join(),
       ([mine, theirs]) => a.accepts[mine] === true && b.accepts[theirs] === true,
-      ([mine, theirs]) => common(a.moves[mine] ?? [], b.moves[theirs] ?? []),
+      ([mine, theirs]) => jointMoves(a.moves[mine] ?? [], b.moves[theirs] ?? []),
     ),
   );
 }
@@ -162,20 +162,20 @@ export function expressionOf(
   return reference(0);
 }
 
-function connect(parts: Nondeterministic, expression: Expression, from: number, to: number): void {
-  const state = (): number => {
-    if (parts.empty.length > MAX_STATES * 4) throw new Inexpressible('its automaton is too large');
-    parts.empty.push([]);
-    return parts.moves.push([]) - 1;
+function connect(nfa: Nfa, expression: Expression, from: number, to: number): void {
+  const newState = (): number => {
+    if (nfa.empty.length > MAX_STATES * 4) throw new Inexpressible('its automaton is too large');
+    nfa.empty.push([]);
+    return nfa.moves.push([]) - 1;
   };
   const chain = (bodies: readonly Expression[], start: number, end: number): void => {
     let at = start;
     for (const body of bodies) {
-      const next = state();
-      connect(parts, body, at, next);
+      const next = newState();
+      connect(nfa, body, at, next);
       at = next;
     }
-    parts.empty[at]?.push(end);
+    nfa.empty[at]?.push(end);
   };
   switch (expression.kind) {
     case 'text':
@@ -186,41 +186,41 @@ function connect(parts: Nondeterministic, expression: Expression, from: number, 
       );
       return;
     case 'class':
-      parts.moves[from]?.push({ set: expression.set, target: to });
+      nfa.moves[from]?.push({ set: expression.set, target: to });
       return;
     case 'sequence':
       chain(expression.parts, from, to);
       return;
     case 'choice':
       for (const option of expression.options) {
-        const start = state();
-        parts.empty[from]?.push(start);
-        connect(parts, option, start, to);
+        const start = newState();
+        nfa.empty[from]?.push(start);
+        connect(nfa, option, start, to);
       }
       return;
     case 'repeat': {
-      let at = state();
-      parts.empty[from]?.push(at);
+      let at = newState();
+      nfa.empty[from]?.push(at);
       const step = (): void => {
-        const next = state();
-        connect(parts, expression.body, at, next);
+        const next = newState();
+        connect(nfa, expression.body, at, next);
         at = next;
       };
       for (let count = 0; count < expression.min; count += 1) step();
       if (expression.max === Number.POSITIVE_INFINITY) {
-        const loop = state();
-        parts.empty[at]?.push(loop);
-        const back = state();
-        connect(parts, expression.body, loop, back);
-        parts.empty[back]?.push(loop);
+        const loop = newState();
+        nfa.empty[at]?.push(loop);
+        const back = newState();
+        connect(nfa, expression.body, loop, back);
+        nfa.empty[back]?.push(loop);
         at = loop;
       } else {
         for (let count = expression.min; count < expression.max; count += 1) {
-          parts.empty[at]?.push(to);
+          nfa.empty[at]?.push(to);
           step();
         }
       }
-      parts.empty[at]?.push(to);
+      nfa.empty[at]?.push(to);
       return;
     }
     case 'rule':
@@ -230,7 +230,7 @@ function connect(parts: Nondeterministic, expression: Expression, from: number, 
 }
 
 /** The states reachable without a character, sorted. */
-function closureOf({ empty }: Nondeterministic, states: readonly number[]): readonly number[] {
+function closureOf({ empty }: Nfa, states: readonly number[]): readonly number[] {
   const reached = new Set(states);
   const pending = [...states];
   for (let state = pending.pop(); state !== undefined; state = pending.pop()) {
@@ -244,7 +244,7 @@ function closureOf({ empty }: Nondeterministic, states: readonly number[]): read
 }
 
 /** Splits the moves into disjoint ranges. All characters of a range lead to the same states. */
-function pieces(moves: readonly { readonly set: Characters; readonly target: number }[]) {
+function disjointRanges(moves: readonly { readonly set: Characters; readonly target: number }[]) {
   const ends = new Set<number>();
   for (const { set } of moves) {
     for (const [from, to] of set) {
@@ -262,7 +262,7 @@ function pieces(moves: readonly { readonly set: Characters; readonly target: num
   });
 }
 
-function common(mine: readonly Move[], theirs: readonly Move[]) {
+function jointMoves(mine: readonly Move[], theirs: readonly Move[]) {
   const commonMoves: { from: number; to: number; target: readonly [number, number] }[] = [];
   for (const a of mine) {
     for (const b of theirs) {

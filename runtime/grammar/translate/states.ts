@@ -4,13 +4,13 @@ import type { Expression } from './expression.ts';
 const STATES_OF_RANGE = 48;
 
 /** An upper bound of the number of states of these rules' automata. It is quick to find, and mostly close to that number. */
-export function mostStates(definitions: Iterable<Expression>): number {
+export function maxStates(definitions: Iterable<Expression>): number {
   let states = 0;
-  for (const definition of definitions) states += 2 + most(definition);
+  for (const definition of definitions) states += 2 + maxInnerStates(definition);
   return states;
 }
 
-function most(expression: Expression): number {
+function maxInnerStates(expression: Expression): number {
   switch (expression.kind) {
     case 'text':
       return 3 * expression.text.length;
@@ -18,19 +18,19 @@ function most(expression: Expression): number {
       return (expression.set.at(-1)?.[1] ?? 0) < 0x80 ? 0 : STATES_OF_RANGE * expression.set.length;
     case 'sequence': {
       let states = expression.parts.length;
-      for (const part of expression.parts) states += most(part);
+      for (const part of expression.parts) states += maxInnerStates(part);
       return states;
     }
     case 'choice': {
       let states = 0;
-      for (const option of expression.options) states += most(option);
+      for (const option of expression.options) states += maxInnerStates(option);
       return states;
     }
     case 'repeat': {
       const { body, min, max } = expression;
       const isBounded = max !== Number.POSITIVE_INFINITY;
       // A body is built at most twice: for the one required iteration, and for the loop.
-      return 4 + 2 * most(body) + (isBounded ? max : min);
+      return 4 + 2 * maxInnerStates(body) + (isBounded ? max : min);
     }
     case 'rule':
       return 0;

@@ -42,7 +42,7 @@ describe('redacting secrets', () => {
         for (const text of [encoded, encoded.replaceAll('+', '-').replaceAll('/', '_')]) {
           const clean = redact(`Basic ${text}.`);
           assert.match(clean, /^Basic .*\[KEY\].*\.$/, before);
-          // At each end, one character may remain that also holds bits of its neighbour.
+          // At each end, one base64 character may remain, because it also encodes bits of the neighbouring text.
           const left = clean.length - '[KEY]'.length - (text.length - Math.ceil((KEY.length * 8) / 6));
           assert.ok(left < 'Basic .'.length + 4, clean);
         }

@@ -59,7 +59,7 @@ export class Redactor {
     const byLength = [...this.#pieces].sort(([a], [b]) => b - a);
     for (const [length, pieces] of byLength) findAll(squeezed, length, pieces, found);
     if (isCut) this.#findBeginning(squeezed, found);
-    return found.any ? replaceFound(text, places, found) : text;
+    return found.hasAny ? replaceFound(text, places, found) : text;
   };
 
   #addForm(name: string, form: string): void {
@@ -199,7 +199,7 @@ function squeeze(text: string): { squeezed: string; places: Uint32Array } {
 class FoundPieces {
   readonly #ends: Int32Array;
   readonly #pieces: Piece[] = [];
-  any = false;
+  hasAny = false;
 
   /** @param length of the text */
   constructor(length: number) {
@@ -213,7 +213,7 @@ class FoundPieces {
   /** @param to exclusive */
   add(piece: Piece, from: number, to: number): void {
     if (to <= (this.#ends[from] as number)) return;
-    this.any = true;
+    this.hasAny = true;
     this.#ends[from] = to;
     this.#pieces[from] = piece;
   }

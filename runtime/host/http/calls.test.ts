@@ -23,7 +23,7 @@ describe('http', () => {
   const opened: TestInferlet[] = [];
   /** Sockets that the server has open. */
   let sockets = 0;
-  let written = 0;
+  let endlessBytes = 0;
   /** Breaks off the last pending answer. */
   let breakOff = () => undefined as unknown;
 
@@ -33,11 +33,11 @@ describe('http', () => {
     '/unread': (request) => void request.pause(),
     '/slow': (_request, response) => void response.write('first '),
     '/endless': (_request, response) => {
-      written = 0;
+      endlessBytes = 0;
       const piece = Buffer.alloc(MIB);
       const write = () => {
         while (!response.destroyed) {
-          written += piece.length;
+          endlessBytes += piece.length;
           if (!response.write(piece)) break;
         }
       };
@@ -99,7 +99,7 @@ describe('http', () => {
     guest.call<Promise<Outcome<ResponseHead>>>('http', '[method]exchange.head', exchange);
   const read = (guest: TestInferlet, exchange: Exchange) =>
     guest.call<Promise<Outcome<Uint8Array | undefined>>>('http', '[method]exchange.read', exchange);
-  async function whole(guest: TestInferlet, exchange: Exchange): Promise<string> {
+  async function readAll(guest: TestInferlet, exchange: Exchange): Promise<string> {
     const pieces: Uint8Array[] = [];
     for (;;) {
       const piece = value(await read(guest, exchange));
@@ -108,7 +108,7 @@ describe('http', () => {
       pieces.push(piece);
     }
   }
-  /** The case and the text of the error with which a request fails, in its head or in its body. */
+  /** The tag and the text of the error with which a request fails, in its head or in its body, or `none`. */
   async function failure(guest: TestInferlet, path: string, request: Partial<Request> = {}): Promise<string> {
     const exchange = begin(guest, path, request);
     const first = await head(guest, exchange);
@@ -123,8 +123,9 @@ describe('http', () => {
     }
   }
   const echo = async (guest: TestInferlet, request: Partial<Request> = {}, path = '/echo'): Promise<Seen> =>
-    JSON.parse(await whole(guest, begin(guest, path, request))) as Seen;
-  const connections = (count: number) => eventually(() => sockets === count, `the server has ${count} connections`);
+    JSON.parse(await readAll(guest, begin(guest, path, request))) as Seen;
+  const untilConnections = (count: number) =>
+    eventually(() => sockets === count, `the server has ${count} connections`);
 
   it('returns the head, then the body to its end', async () => {
     const guest = inferlet();
@@ -136,7 +137,7 @@ describe('http', () => {
       ['a', 'b'],
     );
     assert.ok(headers.every(({ name }) => name === name.toLowerCase() && name !== 'connection'));
-    assert.equal(await whole(guest, exchange), 'hello');
+    assert.equal(await readAll(guest, exchange), 'hello');
     assert.equal(value(await read(guest, exchange)), undefined);
     assert.equal(value(await head(guest, begin(guest, '/missing'))).status, 404);
   });
@@ -225,9 +226,9 @@ describe('http', () => {
         },
       });
       const other = inferlet({ grants, http: trusted });
-      assert.equal(await whole(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
+      assert.equal(await readAll(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
       assert.deepEqual(asked, ['rebind.example']);
-      // Addresses of a private network are removed from several addresses of a name.
+      // The client removes the private addresses from a name's list of addresses; here none remains.
       const mixed = client({
         privateHosts: [],
         lookup: async () => [
@@ -253,11 +254,11 @@ describe('http', () => {
       const guest = inferlet();
       const exchange = begin(guest, via(302, via(302, '/text')), { redirects: 2 });
       assert.equal(value(await head(guest, exchange)).url, `http://${host}/text`);
-      assert.equal(await whole(guest, exchange), 'hello');
+      assert.equal(await readAll(guest, exchange), 'hello');
       const first = begin(guest, via(302, '/text'));
       const { status, headers } = value(await head(guest, first));
       assert.deepEqual([status, headers.find(({ name }) => name === 'location')?.value], [302, '/text']);
-      assert.equal(await whole(guest, first), 'elsewhere');
+      assert.equal(await readAll(guest, first), 'elsewhere');
       assert.equal(value(await head(guest, begin(guest, '/loop', { redirects: 10 }))).status, 302);
       assert.equal(value(await head(guest, begin(guest, '/redirect/304?to=/text', { redirects: 1 }))).status, 304);
     });
@@ -293,11 +294,11 @@ describe('http', () => {
         const exchange = begin(guest, path);
         const { headers } = value(await head(guest, exchange));
         assert.ok(!headers.some(({ name }) => name === 'content-encoding' || name === 'content-length'), path);
-        assert.equal(await whole(guest, exchange), TEXT, path);
+        assert.equal(await readAll(guest, exchange), TEXT, path);
       }
       const strange = begin(guest, '/strange');
       assert.ok(value(await head(guest, strange)).headers.some(({ name }) => name === 'content-encoding'));
-      assert.equal(await whole(guest, strange), 'uryyb');
+      assert.equal(await readAll(guest, strange), 'uryyb');
       // A decoder of Brotli takes as much memory as the sender likes, so Brotli is neither requested nor decoded.
       const { headers } = await echo(guest, {});
       assert.equal(headers['accept-encoding'], 'gzip, deflate');
@@ -305,7 +306,7 @@ describe('http', () => {
       assert.ok(value(await head(guest, brotli)).headers.some(({ value: encoding }) => encoding === 'br'));
       const piece = value(await read(guest, brotli));
       assert.deepEqual(piece && Buffer.from(piece), brotliCompressSync(TEXT));
-      assert.equal(await whole(guest, begin(guest, '/gzip', { method: 'HEAD' })), '');
+      assert.equal(await readAll(guest, begin(guest, '/gzip', { method: 'HEAD' })), '');
       assert.match(await failure(guest, '/broken'), /^unavailable/);
     });
 
@@ -324,7 +325,7 @@ describe('http', () => {
       }
       assert.ok(received <= 32 * MIB && received > 31 * MIB);
       assert.match(await failure(guest, '/nothing'), /^limit-exceeded/);
-      await connections(0);
+      await untilConnections(0);
     });
 
     it('are read only as fast as the inferlet reads', async () => {
@@ -334,10 +335,11 @@ describe('http', () => {
       const piece = value(await read(guest, exchange));
       assert.ok(piece && piece.length > 0);
       // The server can write only as much as the buffers of two sockets hold.
-      for (let last = -1; last !== written; await new Promise((resolve) => setTimeout(resolve, 50))) last = written;
-      assert.ok(written < 24 * MIB, `${written} bytes were taken from the server`);
+      for (let last = -1; last !== endlessBytes; await new Promise((resolve) => setTimeout(resolve, 50)))
+        last = endlessBytes;
+      assert.ok(endlessBytes < 24 * MIB, `${endlessBytes} bytes were taken from the server`);
       exchange.drop();
-      await connections(0);
+      await untilConnections(0);
     });
 
     it('that break off fail at that point', async () => {
@@ -410,26 +412,26 @@ describe('http', () => {
     it('close their connection when dropped', async () => {
       const guest = inferlet();
       const exchange = begin(guest, '/never');
-      await connections(1);
+      await untilConnections(1);
       const waiting = head(guest, exchange);
       guest.call('http', '[resource-drop]exchange', exchange);
       const outcome = await waiting;
       assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
-      await connections(0);
+      await untilConnections(0);
     });
 
     it('end with the reason when the inferlet is stopped, and none begins later', async () => {
       const http = client();
       const guest = inferlet({ http });
-      const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => whole(guest, exchange));
+      const waiting = [begin(guest, '/never'), begin(guest, '/slow')].map((exchange) => readAll(guest, exchange));
       const failures = Promise.allSettled(waiting);
-      await connections(2);
+      await untilConnections(2);
       guest.inferlet.stop(handlerError('cancelled', 'the client has left'));
       for (const outcome of await failures) {
         assert.match(String((outcome as PromiseRejectedResult).reason), /cancelled: the client has left/);
       }
       assert.match(await failure(guest, '/text'), /^cancelled/);
-      await connections(0);
+      await untilConnections(0);
       assert.equal(http.exchanges, 0);
     });
 
@@ -439,11 +441,11 @@ describe('http', () => {
       const first = Array.from({ length: 64 }, () => begin(guest, '/never'));
       assert.match(await failure(guest, '/text'), /^limit-exceeded/);
       first[0]?.drop();
-      assert.equal(await whole(guest, begin(guest, '/text')), 'hello');
-      assert.equal(await whole(guest, begin(guest, '/text')), 'hello');
+      assert.equal(await readAll(guest, begin(guest, '/text')), 'hello');
+      assert.equal(await readAll(guest, begin(guest, '/text')), 'hello');
       assert.equal(http.exchanges, 63);
       await guest.end();
-      await connections(0);
+      await untilConnections(0);
       assert.equal(http.exchanges, 0);
     });
   });

@@ -83,8 +83,8 @@ export async function movePieces(
   const endsMs = performance.now() + TRANSFER_MS;
   let writing: Promise<Outcome<undefined>> | undefined;
   for (let remainingBytes = bytes; remainingBytes > 0; ) {
-    const why = stopReason() ?? (performance.now() > endsMs ? SLOW : null);
-    if (why) return why;
+    const stopError = stopReason() ?? (performance.now() > endsMs ? SLOW : null);
+    if (stopError) return stopError;
     const piece = await next();
     const earlierWrite = writing && (await writing);
     if (earlierWrite?.tag === 'err') return earlierWrite.val;

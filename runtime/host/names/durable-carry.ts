@@ -39,7 +39,7 @@ export async function carryOut(
 
 /**
  * Brings a file to a GPU host, which keeps a copy under the name of the file once the checksum holds.
- * @returns true when the host keeps it, false when the file has another checksum
+ * @returns true when the host keeps the copy, false when the file is too short or has another checksum
  */
 export async function carryIn(
   from: CopyReader,

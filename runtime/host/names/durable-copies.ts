@@ -80,8 +80,8 @@ export class DurableCopies {
         const copy = copyOf(content, writer, sent.val);
         const finished = await writer.finish(name, copy);
         if (finished.tag === 'err') return finished;
-        const why = stopReason();
-        if (why) return err(why);
+        const stopError = stopReason();
+        if (stopError) return err(stopError);
         // Until the store answers, the entry may name the file already, so the file must stay.
         isKept = true;
         const keepOutcome = await this.#keep(name, content.owner, copy);
@@ -133,7 +133,7 @@ export class DurableCopies {
     return ok(undefined);
   }
 
-  /** Ends the copy of content that a save has replaced. @throws StoreError */
+  /** Drops the copy of a name if another claim than `claim` made it: a save has replaced the content. @throws StoreError */
   async end(name: OwnedName, claim: string): Promise<void> {
     const { copy } = await this.#records.look(name, '');
     if (copy && copy.claim !== claim) await this.#drop(name, copy);
@@ -174,11 +174,11 @@ export class DurableCopies {
     if (bytes > largest) {
       return handlerError('limit-exceeded', `the name has ${bytes} bytes; at most ${largest} can be made durable`);
     }
-    const { copies: most, bytes: mostBytes } = this.#bounds;
-    if (usage.copies + 1 <= most && usage.bytes + bytes <= mostBytes) return null;
+    const { copies: maxCopies, bytes: maxBytes } = this.#bounds;
+    if (usage.copies + 1 <= maxCopies && usage.bytes + bytes <= maxBytes) return null;
     return handlerError(
       'limit-exceeded',
-      `the tenant's durable names are ${usage.copies} of ${most} with ${usage.bytes} of ${mostBytes} bytes, so there is no room for ` +
+      `the tenant's durable names are ${usage.copies} of ${maxCopies} with ${usage.bytes} of ${maxBytes} bytes, so there is no room for ` +
         `${bytes} bytes more. Remove names that are not needed`,
     );
   }

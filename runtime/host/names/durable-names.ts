@@ -45,16 +45,16 @@ export async function makeDurable(
   if (!durable) return err(NO_STORAGE);
   const shared = sharedFor(usedName);
   if (!shared) return err(queue.model.connection.connected ? TOO_OLD : UNREACHED);
-  const { names, own, owned, here } = shared;
+  const { names, ownHost, owned, here } = shared;
   const { tenant } = inferlet.description;
   if (owned.tenant === SYSTEM_TENANT && tenant !== SYSTEM_TENANT) return err(OPERATORS);
   return ask(inferlet, async (): Promise<Outcome<undefined>> => {
     const found = await findName(shared);
     if (found.tag === 'err') return found;
     const { owner, copy, removal } = found.val;
-    const place = names.placeOf(usedName.name, owner, own);
+    const place = names.placeOf(usedName.name, owner, ownHost);
     if (place.tag === 'err') return copy ? durableAlready(usedName, shared, copy) : place;
-    if (copy && !place.val && owner?.host !== own.name) return durableAlready(usedName, shared, copy);
+    if (copy && !place.val && owner?.host !== ownHost.name) return durableAlready(usedName, shared, copy);
     if (!place.val && removal) return err(nothingNamed(usedName.name));
     const side = place.val ? inferlet.otherHosts.at(place.val.connection, queue.name) : here;
     const free = ({ pages }: Imported) => {
@@ -72,7 +72,7 @@ export async function makeDurable(
     try {
       const access = await accessOf(usedName, side);
       if (access.tag === 'err') return access;
-      const host = place.val?.connection ?? own;
+      const host = place.val?.connection ?? ownHost;
       const entry = owner?.host === host.name ? owner : await names.replaceEntry(owned, host, owner);
       if (!entry) return err(CHANGED);
       const content: Content = { name: owned, owner: entry, side, pages, tokens, nextPosition, access: access.val };
@@ -135,7 +135,7 @@ export async function removeCopy(
 /** Removes from the queue's own host a name that was removed while the host was away. Once the host has answered, the removal is forgotten. */
 export async function finishRemoval(
   { inferlet, kind, name }: UsedName,
-  { names, own, owned, here }: Shared,
+  { names, ownHost, owned, here }: Shared,
   removal: Removal,
 ): Promise<void> {
   // Ask as the owner of the file: the function that removed the name had the right to.
@@ -145,13 +145,13 @@ export async function finishRemoval(
   const outcome = await answerInTime(here.device.ask(here.queue, call));
   // When the store is away, the entry of the removal stays, and the next use of the name tries again.
   if (outcome.tag === 'ok' || isNotFound(outcome))
-    await names.durable?.forgotten(owned, own.name, removal).catch(() => undefined);
+    await names.durable?.forgotten(owned, ownHost.name, removal).catch(() => undefined);
 }
 
 /** The readable names that have a current copy, and those that the queue's own host must still forget, by name. @throws StoreError */
 export async function listCopies(
   usedName: Omit<UsedName, 'name'>,
-  { names, own }: Shared,
+  { names, ownHost }: Shared,
   tenants: readonly string[],
   owners: ReadonlyMap<string, NameOwner>,
 ): Promise<{ readonly copies: ReadonlyMap<string, DurableCopy>; readonly removed: ReadonlyMap<string, Removal> }> {
@@ -159,7 +159,7 @@ export async function listCopies(
   const removed = new Map<string, Removal>();
   const { durable } = names;
   if (!durable) return { copies, removed };
-  for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, own.name)))) {
+  for (const lists of await Promise.all(tenants.map((tenant) => durable.list(tenant, ownHost.name)))) {
     const isAsked = ({ name }: { readonly name: { readonly model: string; readonly kind: string } }) =>
       name.model === usedName.queue.name && name.kind === usedName.kind;
     for (const {
@@ -173,7 +173,7 @@ export async function listCopies(
       name: { name },
       removal,
     } of lists.removals.filter(isAsked))
-      if (owners.get(name)?.host !== own.name) removed.set(name, removal);
+      if (owners.get(name)?.host !== ownHost.name) removed.set(name, removal);
   }
   return { copies, removed };
 }

@@ -36,12 +36,12 @@ describe('saves beside durable names', () => {
     const alone = await hosts.at('east');
     Object.assign(alone.inferlet.services, { names: undefined });
     const maker = await hosts.at('east');
-    const held = pages(maker, 1);
+    const savedPages = pages(maker, 1);
     assert.match(
-      await refused(save(maker, held, 'n')),
+      await refused(save(maker, savedPages, 'n')),
       /^unavailable: .*removed while its GPU host was away.*try again/,
     );
-    value(await save(maker, held, 'n'));
+    value(await save(maker, savedPages, 'n'));
     assert.deepEqual(await names(alone), ['m', 'n'], 'the host still has the removed names');
     assert.deepEqual(await names(await hosts.at('east')), ['n']);
     assert.deepEqual(await names(alone), ['n']);
@@ -62,11 +62,11 @@ describe('saves beside durable names', () => {
         },
       },
     });
-    const held = pages(maker, 1);
-    value(await save(maker, held, 'n'));
+    const savedPages = pages(maker, 1);
+    value(await save(maker, savedPages, 'n'));
     value(await makeDurable(maker, 'n'));
     const removing = remove(maker, 'n');
-    const anew = save(maker, held, 'n');
+    const anew = save(maker, savedPages, 'n');
     saving.resolve({ pending: anew });
     value(await removing);
     value(await anew);
@@ -77,7 +77,7 @@ describe('saves beside durable names', () => {
   it('count although their content was made durable before they were noted', async () => {
     hosts.fresh();
     const maker = await hosts.at('east');
-    const held = pages(maker, 1);
+    const savedPages = pages(maker, 1);
     const device = maker.queue.device!;
     const [stored, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const ask = device.ask.bind(device);
@@ -88,14 +88,14 @@ describe('saves beside durable names', () => {
       await go.promise;
       return outcome;
     }) as typeof device.ask;
-    const saving = save(maker, held, 'n');
+    const saving = save(maker, savedPages, 'n');
     await stored.promise;
     const other = await hosts.at('east');
     value(await makeDurable(other, 'n'));
     go.resolve();
     value(await saving);
     for (const host of ['east', 'west']) value(await load(await hosts.at(host), 'n'));
-    // The save has the later content.
+    // The save counts as the later content, so it has ended the durable copy.
     assert.deepEqual(await hosts.files(), []);
     value(await makeDurable(other, 'n'));
     await hosts.kill('east');
@@ -113,7 +113,7 @@ describe('saves beside durable names', () => {
     let answer: ReturnType<typeof importPages> | undefined;
     device.importPages = (...args) => {
       const { setTimeout: later } = globalThis;
-      // The wait for the answer begins with the next timer. Here it is over at once.
+      // The next timer bounds the wait for the answer. The test lets it fire at once.
       t.mock.method(globalThis, 'setTimeout', (end: () => void) => later(end, 0), { times: 1 });
       answer = go.promise.then(() => importPages(...args));
       return answer;
@@ -130,12 +130,12 @@ describe('saves beside durable names', () => {
     value(await open(maker).save('f', true, 'writable'));
     const claim = () => Promise.reject(new Error('the store is away'));
     const writer = await hosts.at('east', { claim });
-    const held = open(writer, 'f', 'write');
-    value(await held.ready());
-    assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
+    const lockedFile = open(writer, 'f', 'write');
+    value(await lockedFile.ready());
+    assert.match(await refused(lockedFile.save('f', true, 'writable')), /the store is away/);
     // A failed save of a new name leaves nothing.
-    assert.match(await refused(held.save('g', true, 'writable')), /the store is away/);
-    assert.match(await refused(held.save('f', true, 'writable')), /the store is away/);
+    assert.match(await refused(lockedFile.save('g', true, 'writable')), /the store is away/);
+    assert.match(await refused(lockedFile.save('f', true, 'writable')), /the store is away/);
     for (const host of ['east', 'west']) {
       const reader = await hosts.at(host);
       value(await open(reader, 'f').ready());

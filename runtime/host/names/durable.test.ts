@@ -9,18 +9,18 @@ import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { IoTurns } from './io-turns.ts';
 import {
-  count,
   list,
   load,
   MODEL,
   makeDurable,
   none,
   pages,
+  range,
   refused,
   remove,
   save,
+  someTokens,
   step,
-  text,
   until,
 } from './testing/calls.ts';
 import { DurableHosts } from './testing/durable-hosts.ts';
@@ -33,17 +33,22 @@ describe('durable names', () => {
   after(() => hosts.stop());
   afterEach(() => hosts.endTest());
 
-  /** Saves a text at a host. */
-  const saved = async (host: string, name: string, tokens = text(40), persistent = true): Promise<TestInferlet> => {
+  /** Saves the KV pages of a text under a name, from an inferlet of a host. */
+  const saveAt = async (
+    host: string,
+    name: string,
+    tokens = someTokens(40),
+    persistent = true,
+  ): Promise<TestInferlet> => {
     const maker = await hosts.at(host);
-    const held = pages(maker, Math.ceil(tokens.length / 16));
-    await step(maker, tokens, 0, none, held);
-    value(await save(maker, held, name, persistent));
+    const newPages = pages(maker, Math.ceil(tokens.length / 16));
+    await step(maker, tokens, 0, none, newPages);
+    value(await save(maker, newPages, name, persistent));
     return maker;
   };
   /** The distribution after one more token of the text. */
   const after40 = async (guest: TestInferlet, { pages: held }: Imported): Promise<Distribution | undefined> =>
-    (await step(guest, text(41).slice(40), 40, held, none))[0];
+    (await step(guest, someTokens(41).slice(40), 40, held, none))[0];
   const open = (guest: TestInferlet, name?: string, access = 'read') =>
     guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
   const files = async (guest: TestInferlet) =>
@@ -51,7 +56,7 @@ describe('durable names', () => {
   const removeFile = (guest: TestInferlet, name: string) =>
     guest.call<Promise<Outcome<undefined>>>('kv-files', 'remove', guest.queue, name);
   const names = async (guest: TestInferlet) => (await list(guest)).map(({ name }) => name);
-  const free = async (host: string) => (await hosts.connection(host).stats()).models[0]!.pages.free;
+  const freePages = async (host: string) => (await hosts.connection(host).stats()).models[0]!.pages.free;
   /** Makes the guest's next call of an operation at a host wait for `work`. */
   const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): void => {
     const isOwn = guest.queue.model?.connection.name === host;
@@ -68,10 +73,10 @@ describe('durable names', () => {
 
   it('are found with equal results while their host is away, after it was removed, and after it has lost its disk', async () => {
     hosts.fresh();
-    const maker = await saved('east', 'a/b');
+    const maker = await saveAt('east', 'a/b');
     value(await makeDurable(maker, 'a/b'));
     const expected = await after40(maker, value(await load(maker, 'a/b')));
-    await saved('east', 'plain');
+    await saveAt('east', 'plain');
     await hosts.kill('east');
     const guest = await hosts.at('west');
     const imported = value(await load(guest, 'a/b'));
@@ -80,12 +85,12 @@ describe('durable names', () => {
     assert.deepEqual(await after40(guest, imported), expected);
     assert.match(await refused(load(guest, 'plain')), /^unavailable: .*kept by GPU host east/);
     assert.deepEqual(await list(guest), [{ name: 'a/b', pages: 3, tokens: 40, nextPosition: 40, persistent: true }]);
-    // The host came later, and the platform no longer has the owner.
+    // The host `new` joined later, and its runtime no longer knows the owner, `east`.
     await hosts.add('new');
     const later = await hosts.at('new', { hosts: ['west', 'new'] });
     assert.deepEqual(await after40(later, value(await load(later, 'a/b'))), expected);
     assert.match(await refused(load(later, 'plain')), /^not-found/);
-    // The host's own content of the name, from before, does not count.
+    // Content that the host `new` has under this name without the shared names does not count.
     const stray = await hosts.at('new');
     Object.assign(stray.inferlet.services, { names: undefined });
     value(await save(stray, pages(stray, 1), 'a/b'));
@@ -97,8 +102,8 @@ describe('durable names', () => {
       value(await reader.queue.synchronize());
       assert.deepEqual(await names(reader), ['a/b'], host);
       // The name is still taken.
-      const held = pages(reader, 1);
-      assert.match(await refused(save(reader, held, 'a/b')), /^invalid-argument.*taken/, host);
+      const newPages = pages(reader, 1);
+      assert.match(await refused(save(reader, newPages, 'a/b')), /^invalid-argument.*taken/, host);
     }
     value(await remove(await hosts.at('new'), 'a/b'));
     assert.deepEqual(await hosts.files(), []);
@@ -108,7 +113,7 @@ describe('durable names', () => {
 
   it('that were not persistent survive the process of their host', async () => {
     hosts.fresh();
-    const maker = await saved('east', 'n', text(20), false);
+    const maker = await saveAt('east', 'n', someTokens(20), false);
     value(await makeDurable(maker, 'n'));
     await hosts.kill('east');
     await hosts.restart('east');
@@ -119,7 +124,7 @@ describe('durable names', () => {
 
   it('are made from another host than that of the inferlet, and a host that dies meanwhile takes nothing', async () => {
     hosts.fresh();
-    await saved('east', 'n', text(200));
+    await saveAt('east', 'n', someTokens(200));
     value(await makeDurable(await hosts.at('west'), 'n'));
     const guest = await hosts.at('west');
     beforeOp(guest, 'east', 'send-piece', () => hosts.kill('east'));
@@ -129,7 +134,7 @@ describe('durable names', () => {
 
   it('that were removed while their host was away stay removed when it is back', async () => {
     hosts.fresh();
-    for (const name of ['n', 'm']) value(await makeDurable(await saved('east', name), name));
+    for (const name of ['n', 'm']) value(await makeDurable(await saveAt('east', name), name));
     await hosts.kill('east');
     for (const name of ['n', 'm']) {
       value(await remove(await hosts.at('west'), name));
@@ -143,19 +148,19 @@ describe('durable names', () => {
     assert.match(await refused(remove(home, 'm')), /^not-found/);
     assert.match(await refused(makeDurable(home, 'n')), /^not-found/);
     assert.match(await refused(load(await hosts.at('west'), 'n')), /^not-found/);
-    // A host that has lost its disk meanwhile takes new content, which the removal does not concern.
+    // A host that lost its disk in between takes new content. The recorded removal does not apply to that content.
     const entry = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'k' } as const;
     await hosts.add('east');
-    value(await makeDurable(await saved('east', 'k'), 'k'));
+    value(await makeDurable(await saveAt('east', 'k'), 'k'));
     await hosts.kill('east');
     value(await remove(await hosts.at('west'), 'k'));
     await hosts.add('east');
-    await saved('east', 'k', text(7));
+    await saveAt('east', 'k', someTokens(7));
     assert.ok((await hosts.scheduler.durableNames.look(entry, 'east')).removal);
     for (const host of ['east', 'west']) assert.equal(value(await load(await hosts.at(host), 'k')).tokens, 7, host);
     // Both hosts now have names of new content.
-    await saved('west', 'n', text(9));
-    await saved('east', 'm', text(8));
+    await saveAt('west', 'n', someTokens(9));
+    await saveAt('east', 'm', someTokens(8));
     for (const host of ['east', 'west']) {
       const reader = await hosts.at(host);
       assert.deepEqual([value(await load(reader, 'n')).tokens, value(await load(reader, 'm')).tokens], [9, 8], host);
@@ -164,9 +169,9 @@ describe('durable names', () => {
 
   it('whose file is damaged are refused, and nothing is mapped', async () => {
     hosts.fresh();
-    const made = async (name: string, tokens = text(40)): Promise<string> => {
+    const makeDurableFile = async (name: string, tokens = someTokens(40)): Promise<string> => {
       const before = await hosts.files();
-      value(await makeDurable(await saved('east', name, tokens), name));
+      value(await makeDurable(await saveAt('east', name, tokens), name));
       return (await hosts.files()).find((file) => !before.includes(file))!;
     };
     const change = async (file: string, at: number) => {
@@ -174,7 +179,7 @@ describe('durable names', () => {
       bytes[at]! ^= 1;
       await writeFile(file, bytes);
     };
-    const other = await made('other', text(40, 2));
+    const other = await makeDurableFile('other', someTokens(40, 2));
     const damages: readonly [(file: string) => Promise<void>, RegExp][] = [
       [(file) => change(file, 5000), /changed/],
       [(file) => change(file, 60), /another one/],
@@ -183,17 +188,17 @@ describe('durable names', () => {
       [(file) => rm(file), /missing/],
       [async (file) => writeFile(file, await readFile(other)), /another one/],
     ];
-    for (const [i, [damage]] of damages.entries()) await damage(await made(`n${i}`));
+    for (const [i, [damage]] of damages.entries()) await damage(await makeDurableFile(`n${i}`));
     await hosts.kill('east');
     for (const [i, [, why]] of damages.entries()) {
       const guest = await hosts.at('west');
-      const before = await free('west');
+      const before = await freePages('west');
       const refusal = new RegExp(`^internal: the durable copy of "n${i}".*${why.source}`);
       assert.match(await refused(load(guest, `n${i}`)), refusal);
       if (why.source !== 'changed')
         assert.match(await refused(makeDurable(guest, `n${i}`)), /^internal: the durable copy/);
       assert.equal(guest.queue.device!.heldPages, 0);
-      assert.equal(await free('west'), before);
+      assert.equal(await freePages('west'), before);
       await guest.end();
     }
   });
@@ -201,18 +206,18 @@ describe('durable names', () => {
   it('have bounds for each tenant, and a copy that replaces another takes no more', async () => {
     hosts.fresh();
     const bounds = { copies: 2, bytes: 2 ** 20 };
-    for (const name of ['a', 'b', 'c']) await saved('east', name, text(20));
+    for (const name of ['a', 'b', 'c']) await saveAt('east', name, someTokens(20));
     const maker = await hosts.at('east', { bounds });
     for (const name of ['a', 'b', 'a', 'b']) value(await makeDurable(maker, name));
     assert.match(await refused(makeDurable(maker, 'c')), /^limit-exceeded: .*2 of 2/);
-    const all = await hosts.files();
-    assert.equal(all.length, 2);
-    const { size } = await stat(all[0]!);
+    const copyFiles = await hosts.files();
+    assert.equal(copyFiles.length, 2);
+    const { size } = await stat(copyFiles[0]!);
     const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * (size - 4096) - 1 } });
     assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
     const small = await hosts.at('east', { largestBytes: size - 4097 });
     assert.match(await refused(makeDurable(small, 'c')), /^limit-exceeded: .*can be made durable/);
-    // A runtime of the previous release knows no copies: the names that it removes are gone, and take no room.
+    // A runtime of the previous release ignores durable copies. A name that it removes is gone, and its copy takes no room.
     const { nameOwners } = hosts.scheduler;
     const owned = { tenant: hosts.tenant, model: MODEL, kind: 'export', name: 'a' } as const;
     await nameOwners.release(owned, (await nameOwners.of(owned))!);
@@ -222,9 +227,9 @@ describe('durable names', () => {
     // When two calls at once both find room for one copy, one of them is refused.
     value(await remove(maker, 'a'));
     value(await remove(maker, 'b'));
-    for (const name of ['a', 'b']) await saved('east', name, text(20));
-    const one = { copies: 1, bytes: 2 ** 20 };
-    const makers = await Promise.all(['a', 'b'].map(() => hosts.at('east', { bounds: one })));
+    for (const name of ['a', 'b']) await saveAt('east', name, someTokens(20));
+    const oneCopy = { copies: 1, bytes: 2 ** 20 };
+    const makers = await Promise.all(['a', 'b'].map(() => hosts.at('east', { bounds: oneCopy })));
     const ends = await Promise.all(makers.map((each, i) => refused(makeDurable(each, ['a', 'b'][i]!))));
     assert.equal(ends.filter((end) => end === 'ok').length, 1, ends.join('; '));
     assert.equal((await hosts.files()).length, 1);
@@ -232,8 +237,8 @@ describe('durable names', () => {
 
   it('whose write fails leave no file and no entry', async () => {
     hosts.fresh();
-    await saved('east', 'n', text(200));
-    const failing = async (guest: TestInferlet, why: RegExp) => {
+    await saveAt('east', 'n', someTokens(200));
+    const assertFails = async (guest: TestInferlet, why: RegExp) => {
       assert.match(await refused(makeDurable(guest, 'n')), why);
       assert.deepEqual(await hosts.files(), []);
       const look = await hosts.scheduler.durableNames.list(hosts.tenant, '');
@@ -241,31 +246,31 @@ describe('durable names', () => {
       assert.equal(guest.queue.device!.heldPages, 0);
     };
     const keep = () => Promise.reject(new Error('the store is away'));
-    await failing(await hosts.at('east', { records: { keep } }), /the store is away/);
+    await assertFails(await hosts.at('east', { records: { keep } }), /the store is away/);
     const lost = await hosts.at('east', {
       records: { keep: async (...args) => hosts.scheduler.durableNames.keep(...args).then(keep) },
     });
     value(await makeDurable(lost, 'n'));
     assert.equal((await hosts.files()).length, 1, 'the answer was lost, and the entry names the file');
     value(await remove(lost, 'n'));
-    await saved('east', 'n', text(200));
+    await saveAt('east', 'n', someTokens(200));
     const anew = await hosts.at('east');
     beforeOp(anew, 'east', 'send-end', async () => {
       value(await remove(await hosts.at('east'), 'n'));
-      await saved('east', 'n', text(200));
+      await saveAt('east', 'n', someTokens(200));
     });
-    await failing(anew, /^unavailable: .*saved anew/);
+    await assertFails(anew, /^unavailable: .*saved anew/);
     for (const op of ['send-begin', 'send-piece', 'send-end']) {
       const guest = await hosts.at('west');
       beforeOp(guest, 'east', op, () => hosts.kill('east'));
-      await failing(guest, /^(unavailable|device-lost|terminated|closed)/);
+      await assertFails(guest, /^(unavailable|device-lost|terminated|closed)/);
       await hosts.restart('east');
     }
   });
 
   it('of an inferlet that ends meanwhile leave no file', async () => {
     hosts.fresh();
-    await saved('east', 'n', text(200));
+    await saveAt('east', 'n', someTokens(200));
     const guest = await hosts.at('east');
     const [reached, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     beforeOp(guest, 'east', 'send-piece', () => {
@@ -285,7 +290,7 @@ describe('durable names', () => {
 
   it('keep no transfer between hosts waiting while the directory hangs', async () => {
     hosts.fresh();
-    for (const name of ['a', 'b', 'plain']) await saved('east', name);
+    for (const name of ['a', 'b', 'plain']) await saveAt('east', name);
     const turns = new IoTurns();
     const guest = await hosts.at('west', { turns });
     const hung = Promise.withResolvers<void>();
@@ -300,28 +305,28 @@ describe('durable names', () => {
 
   it('remove files that a killed runtime left, and no file that is young or in use', async () => {
     hosts.fresh();
-    const maker = await saved('east', 'n');
+    const maker = await saveAt('east', 'n');
     value(await makeDurable(maker, 'n'));
-    const [kept] = await hosts.files();
-    const folder = path.dirname(kept!);
+    const [usedFile] = await hosts.files();
+    const folder = path.dirname(usedFile!);
     const old = ['0', '1'].map((digit) => path.join(folder, `${'a'.repeat(40)}-${digit.repeat(32)}.kv`));
     const young = path.join(folder, `${'a'.repeat(40)}-${'3'.repeat(32)}.kv`);
     const strange = path.join(folder, 'notes.txt');
     for (const file of [...old, young, strange]) await writeFile(file, '');
-    const then = Date.now() / 1000 - 7200;
-    for (const file of [...old, kept!, strange]) await utimes(file, then, then);
-    await saved('east', 'm');
+    const twoHoursAgo = Date.now() / 1000 - 7200;
+    for (const file of [...old, usedFile!, strange]) await utimes(file, twoHoursAgo, twoHoursAgo);
+    await saveAt('east', 'm');
     value(await makeDurable(maker, 'm'));
-    const left = await hosts.files();
-    assert.ok(left.includes(kept!) && left.includes(young) && left.includes(strange));
-    assert.equal(left.length, 4);
+    const remainingFiles = await hosts.files();
+    assert.ok(remainingFiles.includes(usedFile!) && remainingFiles.includes(young) && remainingFiles.includes(strange));
+    assert.equal(remainingFiles.length, 4);
   });
 
   describe('of KV files', () => {
     const make = async (name: string, rights: string, tokens = 20) => {
       const maker = await hosts.at('east');
       const file = open(maker);
-      value(await file.pred(text(tokens), count(tokens), 1));
+      value(await file.pred(someTokens(tokens), range(tokens), 1));
       value(await file.save(name, true, rights as 'private'));
       return maker;
     };
@@ -354,7 +359,7 @@ describe('durable names', () => {
       assert.match(await refused(open(other, 'readable').ready()), /^not-found/);
       value(await removeFile(maker, 'private'));
       await hosts.restart('east');
-      // The host forgets them when any function asks.
+      // The host forgets the removed files when any function asks for them.
       const third = await hosts.at('east', { functionName: 'third' });
       for (const name of ['private', 'writable']) {
         assert.match(await refused(open(third, name).ready()), /^not-found/);
@@ -368,10 +373,10 @@ describe('durable names', () => {
       for (const host of both) {
         value(await makeDurable(await make(host, 'writable'), host, 'kv-files'));
         const writer = await hosts.at(host);
-        const held = open(writer, host, 'write');
-        value(await held.ready());
-        value(await held.pred(text(24).slice(20), count(4, 20), 1));
-        value(await held.save(host, true, 'writable'));
+        const lockedFile = open(writer, host, 'write');
+        value(await lockedFile.ready());
+        value(await lockedFile.pred(someTokens(24).slice(20), range(4, 20), 1));
+        value(await lockedFile.save(host, true, 'writable'));
         await writer.end();
         assert.deepEqual(await hosts.files(), []);
       }
@@ -396,7 +401,7 @@ describe('durable names', () => {
   it('that are made durable anew, or removed, while they are read give one error', async () => {
     hosts.fresh();
     for (const change of [makeDurable, remove]) {
-      const maker = await saved('east', 'n');
+      const maker = await saveAt('east', 'n');
       value(await makeDurable(maker, 'n'));
       const guest = await hosts.at('west', { hosts: ['west'] });
       const { durable } = guest.inferlet.services.names!;

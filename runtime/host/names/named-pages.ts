@@ -46,7 +46,7 @@ export async function bring(
   const shared = sharedFor(usedName);
   if (!shared) return open(here);
   return ask(inferlet, async (): Promise<Outcome<Brought>> => {
-    const { names, own, owned } = shared;
+    const { names, ownHost, owned } = shared;
     const found = await findName(shared);
     if (found.tag === 'err') {
       // The own host's names do not need the store.
@@ -54,7 +54,7 @@ export async function bring(
       return isNotFound(outcome) ? found : outcome;
     }
     const { owner, copy, removal } = found.val;
-    const place = names.placeOf(usedName.name, owner, own);
+    const place = names.placeOf(usedName.name, owner, ownHost);
     if (place.tag === 'err') return copy ? bringCopy(usedName, shared, copy, write) : place;
     if (place.val) {
       const fetched = await fetchPages(usedName, shared, place.val, copy, write, open);
@@ -66,19 +66,19 @@ export async function bring(
       return err(nothingNamed(usedName.name));
     }
     // When the owner is gone, its copy counts, and not older content that the inferlet's own host may have under the name.
-    if (copy && (owner?.host !== own.name || (await isLost(usedName, shared))))
+    if (copy && (owner?.host !== ownHost.name || (await isLost(usedName, shared))))
       return bringCopy(usedName, shared, copy, write);
     const outcome = await open(here);
     // When the store is away, the next import updates the entry.
-    if (outcome.tag === 'ok' && !owner) void names.note(owned, own).catch(() => undefined);
-    if (isNotFound(outcome) && !copy && owner?.host === own.name)
+    if (outcome.tag === 'ok' && !owner) void names.note(owned, ownHost).catch(() => undefined);
+    if (isNotFound(outcome) && !copy && owner?.host === ownHost.name)
       void names.owners.release(owned, owner).catch(() => undefined);
     return outcome;
   });
 }
 
 /**
- * Notes a save at the queue's own GPU host, and takes it back when the name belongs to another.
+ * Records in the store a save at the queue's own GPU host, and undoes the save when another host owns the name.
  * @param saved the outcome of the save
  * @param undo removes the name from the host again
  * @param replaces true when the save replaced content of this host, which `undo` would remove with it
@@ -102,7 +102,7 @@ export async function noteSave(
     await removal;
     let isUnknown = false;
     const claiming = names
-      .claim(owned, ownHost, persistent, (connection) => hasName(usedName, connection))
+      .claim(owned, ownHost, persistent, (connection) => nameTakenError(usedName, connection))
       .catch((error: unknown) => {
         isUnknown = true;
         return fromStore(error);
@@ -141,7 +141,7 @@ export async function atOwner<T>(usedName: UsedName, call: (side: Side) => Promi
   const shared = sharedFor(usedName);
   if (!shared) return call(here);
   return ask(inferlet, async (): Promise<Outcome<T>> => {
-    const { names, own } = shared;
+    const { names, ownHost } = shared;
     const found = await findName(shared);
     if (found.tag === 'err') {
       // The own host's names do not need the store.
@@ -149,7 +149,7 @@ export async function atOwner<T>(usedName: UsedName, call: (side: Side) => Promi
       return isNotFound(outcome) ? found : outcome;
     }
     const { owner, removal } = found.val;
-    const place = names.placeOf(name, owner, own);
+    const place = names.placeOf(name, owner, ownHost);
     if (place.tag === 'err') return place;
     if (place.val) return callAt(usedName, place.val, call);
     if (!removal) return call(here);
@@ -197,21 +197,21 @@ async function removeElsewhere(
   ownOutcome: Outcome<undefined>,
   remove: (side: Side) => Promise<Outcome<undefined>>,
 ): Promise<Outcome<undefined>> {
-  const { names, own, owned } = shared;
+  const { names, ownHost, owned } = shared;
   const found = await findName(shared);
   if (found.tag === 'err') return ownOutcome.tag === 'ok' && !names.durable ? ownOutcome : found;
   const { owner, copy, removal } = found.val;
-  // It was removed before, and only the own host had not heard of it.
-  if (removal) await names.durable?.forgotten(owned, own.name, removal);
+  // The name was removed before, and only the own host had not heard of it.
+  if (removal) await names.durable?.forgotten(owned, ownHost.name, removal);
   const outcome = removal ? err(nothingNamed(usedName.name)) : ownOutcome;
   if (!owner) return outcome;
-  const place = names.placeOf(usedName.name, owner, own);
+  const place = names.placeOf(usedName.name, owner, ownHost);
   if (place.tag === 'err') {
     if (copy) return removeCopy(usedName, shared, owner, copy, true);
     return outcome.tag === 'ok' ? outcome : place;
   }
   if (!place.val) {
-    const isOwn = owner.host === own.name;
+    const isOwn = owner.host === ownHost.name;
     if (copy) return removeCopy(usedName, shared, owner, copy, !isOwn, isOwn && outcome.tag === 'ok');
     if (isOwn) await names.owners.release(owned, owner);
     return outcome;
@@ -224,9 +224,9 @@ async function removeElsewhere(
 }
 
 /**
- * The tenant's entries on all GPU hosts that are there, and those of which a copy is left, by name.
- * @param list lists those of one host
- * @param ofCopy the entry of a copy; null when it is not asked for
+ * Lists the tenant's names on all connected GPU hosts, and the names of which only a copy is left, sorted by name.
+ * @param list lists the names of one host
+ * @param ofCopy the list entry of a copy; null when the list leaves the copy out
  */
 export async function listNames<T extends { readonly name: string }>(
   usedName: Omit<UsedName, 'name'>,
@@ -247,7 +247,7 @@ export async function listNames<T extends { readonly name: string }>(
     const owners = new Map<string, NameOwner>(
       maps.flatMap((map, i) => [...map].filter(([name]) => tenantOf(owned.tenant, name) === tenants[i])),
     );
-    const holders = [...names.holders(owners, shared.own)];
+    const holders = [...names.holders(owners, shared.ownHost)];
     const otherLists = await Promise.all(
       holders.map(async ([connection, heldNames]) => {
         const listed = await answerInTime(list(inferlet.otherHosts.at(connection, queue.name)));
@@ -268,7 +268,7 @@ export async function listNames<T extends { readonly name: string }>(
     await Promise.all(removalsToFinish.map(([name, removal]) => finishNamed({ ...usedName, name }, removal)));
     for (const [i, listed] of otherLists.entries()) {
       const connection = holders[i]?.[0];
-      // A host that was lost in the meantime is not there.
+      // Leave out the names of a host that was lost in the meantime.
       if (listed.tag === 'err' && connection?.connected) return listed;
       if (listed.tag === 'ok') for (const entry of listed.val) entriesByName.set(entry.name, entry);
     }
@@ -277,8 +277,8 @@ export async function listNames<T extends { readonly name: string }>(
 }
 
 /**
- * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Then notes the save in
- * the store: the entry of an earlier save that was not persistent would end with the owner's process, and the name would be free to other hosts
+ * Saves pages under a name whose lock the inferlet holds at another GPU host: carries them there first. Then records the save in the store.
+ * Otherwise the entry of an earlier save that was not persistent would end with the owner's process, and other hosts could take the name
  * while the owner has the new content.
  * @param save saves pages at the owner
  */
@@ -320,7 +320,7 @@ export async function saveAtOwner(
       if (saved.tag === 'err') return saved;
       const { connection } = owner;
       const refused = await names.claim(ownedName(usedName), connection, persistent, (other) =>
-        hasName(usedName, other),
+        nameTakenError(usedName, other),
       );
       return refused ? err(refused) : saved;
     } finally {
@@ -423,7 +423,7 @@ async function isLost({ inferlet, kind, name }: UsedName, { here }: Shared): Pro
 }
 
 /** The error with which a save fails when a host has the name; null when it does not have it. */
-async function hasName({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
+async function nameTakenError({ inferlet, queue, kind, name }: UsedName, connection: GpuHostConnection) {
   const { device, queue: at } = inferlet.otherHosts.at(connection, queue.name);
   const { functionName } = inferlet.description;
   const call = { op: 'name-version', file: kind === 'file', name, functionName } as const;

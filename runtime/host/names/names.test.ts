@@ -12,18 +12,18 @@ import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
 import {
-  count,
   list,
   load,
   MODEL,
   none,
   PAGE_SIZE,
   pages,
+  range,
   refused,
   remove,
   save,
+  someTokens,
   step,
-  text,
   until,
 } from './testing/calls.ts';
 
@@ -34,7 +34,7 @@ describe('names of two GPU hosts', () => {
   const connections: GpuHostConnection[] = [];
   let names: SharedNames;
   let opened: TestInferlet[] = [];
-  let tests = 0;
+  let testCount = 0;
   let tenant = '';
 
   before(async () => {
@@ -76,12 +76,12 @@ describe('names of two GPU hosts', () => {
   });
 
   const connectionOf = (name: string) => connections.find((each) => each.name === name)!;
-  const fresh = () => {
-    tenant = `tenant-${++tests}`;
+  const useNewTenant = () => {
+    tenant = `tenant-${++testCount}`;
   };
   const at = (host: string, options: TestInferletOptions = {}) => {
     const made = new TestInferlet(connectionOf(host), {
-      id: `inferlet-${opened.length}-${tests}`,
+      id: `inferlet-${opened.length}-${testCount}`,
       tenant,
       ...options,
       services: { names, ...options.services },
@@ -91,17 +91,17 @@ describe('names of two GPU hosts', () => {
   };
   const owner = (name: string, kind: 'export' | 'file' = 'export') =>
     scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
-  /** Saves a text at a host. */
-  const saved = async (host: string, name: string, tokens = text(40), persistent = true) => {
+  /** Saves the KV pages of a text under a name, from an inferlet of a host. */
+  const saveAt = async (host: string, name: string, tokens = someTokens(40), persistent = true) => {
     const maker = at(host);
-    const held = pages(maker, Math.ceil(tokens.length / PAGE_SIZE));
-    await step(maker, tokens, 0, none, held);
-    value(await save(maker, held, name, persistent));
+    const newPages = pages(maker, Math.ceil(tokens.length / PAGE_SIZE));
+    await step(maker, tokens, 0, none, newPages);
+    value(await save(maker, newPages, name, persistent));
     await maker.end();
   };
   /** The distribution after one more token of the text. */
   const after40 = async (guest: TestInferlet, imported: Imported, seed = 1) =>
-    (await step(guest, text(41, seed).slice(40), 40, imported.pages, none))[0];
+    (await step(guest, someTokens(41, seed).slice(40), 40, imported.pages, none))[0];
 
   /** Makes the guest's next call of an operation at another host wait for `work`; resolves when `work` is done. */
   const beforeOp = (guest: TestInferlet, host: string, op: string, work: () => Promise<void>): Promise<void> => {
@@ -126,8 +126,8 @@ describe('names of two GPU hosts', () => {
   };
 
   it('an export is found from the other host, with equal results, and fetched once for each version', async () => {
-    fresh();
-    await saved('east', 'a/b');
+    useNewTenant();
+    await saveAt('east', 'a/b');
     const home = at('east');
     const expected = await after40(home, value(await load(home, 'a/b')));
     const guest = at('west');
@@ -149,23 +149,23 @@ describe('names of two GPU hosts', () => {
   });
 
   it('a name that was replaced or removed at its owner is not served from a copy', async () => {
-    fresh();
-    await saved('east', 'n');
+    useNewTenant();
+    await saveAt('east', 'n');
     const guest = at('west');
     value(await load(guest, 'n'));
     value(await remove(at('east'), 'n'));
     assert.match(await refused(load(guest, 'n')), /^not-found/);
     assert.equal(await owner('n'), null);
-    await saved('east', 'n', text(40, 2));
+    await saveAt('east', 'n', someTokens(40, 2));
     const imported = value(await load(guest, 'n'));
     const home = at('east');
     assert.deepEqual(await after40(guest, imported, 2), await after40(home, value(await load(home, 'n')), 2));
   });
 
   it('a name is listed, removed and saved as on one host', async () => {
-    fresh();
-    await saved('east', 'b');
-    await saved('west', 'a', text(20), false);
+    useNewTenant();
+    await saveAt('east', 'b');
+    await saveAt('west', 'a', someTokens(20), false);
     for (const host of ['east', 'west']) {
       const guest = at(host);
       assert.deepEqual(
@@ -175,8 +175,9 @@ describe('names of two GPU hosts', () => {
           ['b', 40, true],
         ],
       );
-      const held = pages(guest, 1);
-      for (const name of ['a', 'b']) assert.match(await refused(save(guest, held, name)), /^invalid-argument.*taken/);
+      const newPages = pages(guest, 1);
+      for (const name of ['a', 'b'])
+        assert.match(await refused(save(guest, newPages, name)), /^invalid-argument.*taken/);
       assert.equal((await list(guest)).length, 2, 'nothing of the refused saves is left');
     }
     value(await remove(at('west'), 'b'));
@@ -184,19 +185,21 @@ describe('names of two GPU hosts', () => {
     assert.match(await refused(load(at('east'), 'b')), /^not-found/);
     value(await remove(at('east'), 'a'));
     assert.deepEqual(await list(at('west')), []);
-    await saved('west', 'b', text(20));
+    await saveAt('west', 'b', someTokens(20));
     assert.equal(value(await load(at('east'), 'b')).tokens, 20);
     assert.equal((await owner('b'))?.host, 'west');
   });
 
   it('when two hosts save one name at once, exactly one gets it', async () => {
-    fresh();
+    useNewTenant();
     for (let round = 0; round < 8; round++) {
       const name = `race-${round}`;
       const makers = [at('east'), at('west')];
-      const held = makers.map((maker) => pages(maker, 1));
-      for (const [i, maker] of makers.entries()) await step(maker, text(4 + i), 0, none, held[i]!);
-      const ends = await Promise.all(makers.map((maker, i) => refused(save(maker, held[i]!, name, round % 2 === 0))));
+      const pagesOfMakers = makers.map((maker) => pages(maker, 1));
+      for (const [i, maker] of makers.entries()) await step(maker, someTokens(4 + i), 0, none, pagesOfMakers[i]!);
+      const ends = await Promise.all(
+        makers.map((maker, i) => refused(save(maker, pagesOfMakers[i]!, name, round % 2 === 0))),
+      );
       assert.equal(ends.filter((end) => end === 'ok').length, 1, ends.join('; '));
       assert.ok(
         ends.some((end) => /^invalid-argument.*taken/.test(end)),
@@ -210,8 +213,8 @@ describe('names of two GPU hosts', () => {
   });
 
   it('another tenant finds nothing, and another model refuses the pages', async () => {
-    fresh();
-    await saved('east', 'secret');
+    useNewTenant();
+    await saveAt('east', 'secret');
     value(await load(at('west'), 'secret'));
     const other = at('west', { tenant: 'another' });
     assert.match(await refused(load(other, 'secret')), /^not-found/);
@@ -224,9 +227,9 @@ describe('names of two GPU hosts', () => {
   });
 
   it('a name is unavailable while its owner is away, and comes back with the owner if it is persistent', async () => {
-    fresh();
-    await saved('east', 'kept');
-    await saved('east', 'passing', text(20), false);
+    useNewTenant();
+    await saveAt('east', 'kept');
+    await saveAt('east', 'passing', someTokens(20), false);
     const guest = at('west');
     const [host, connection] = [hosts.get('east')!, connectionOf('east')];
     await host.kill();
@@ -247,8 +250,8 @@ describe('names of two GPU hosts', () => {
 
   for (const op of ['name-version', 'import-pages', 'send-begin', 'send-piece', 'send-end'] as const)
     it(`an owner that dies at ${op} gives one error and leaves nothing`, async () => {
-      fresh();
-      await saved('east', 'n', text(200));
+      useNewTenant();
+      await saveAt('east', 'n', someTokens(200));
       const guest = at('west');
       const [host, connection] = [hosts.get('east')!, connectionOf('east')];
       const free = async () => (await connectionOf('west').stats()).models[0]!.pages.free;
@@ -264,45 +267,45 @@ describe('names of two GPU hosts', () => {
     });
 
   it('a name that changes in the middle of a transfer is not kept as its earlier version', async () => {
-    fresh();
-    await saved('east', 'n');
+    useNewTenant();
+    await saveAt('east', 'n');
     const guest = at('west');
     const changed = beforeOp(guest, 'east', 'import-pages', async () => {
       value(await remove(at('east'), 'n'));
-      await saved('east', 'n', text(20, 2));
+      await saveAt('east', 'n', someTokens(20, 2));
     });
     assert.equal(value(await load(guest, 'n')).tokens, 20);
     await changed;
     assert.equal(value(await load(guest, 'n')).tokens, 20);
-    // A copy that its host gave up says nothing about the name.
+    // The host `west` drops the copy that it is receiving: the load fails, and the name stays.
     const late = at('west');
     void beforeOp(late, 'east', 'send-end', async () =>
       late.queue.device!.send(late.queue.id, { op: 'copy-drop', copy: 1 }),
     );
     value(await remove(at('east'), 'n'));
-    await saved('east', 'n', text(9));
+    await saveAt('east', 'n', someTokens(9));
     assert.match(await refused(load(late, 'n')), /^unavailable: .*stood still/);
     assert.equal(value(await load(late, 'n')).tokens, 9);
   });
 
   it('a host of the previous version has names of its own, and gets no calls that it does not know', async () => {
-    fresh();
-    await saved('east', 'n');
+    useNewTenant();
+    await saveAt('east', 'n');
     const versions = { oldest: 13, newest: 13 };
     const old = await GpuHostConnection.connect(hosts.get('west')!.address, { name: 'west', versions });
     const [east] = connections as [GpuHostConnection];
     using _closed = { [Symbol.dispose]: () => old.close() };
-    const some = new SharedNames(scheduler.nameOwners, { list: [east, old] });
-    const there = new TestInferlet(old, { id: 'old', tenant, services: { names: some } });
+    const sharedNames = new SharedNames(scheduler.nameOwners, { list: [east, old] });
+    const there = new TestInferlet(old, { id: 'old', tenant, services: { names: sharedNames } });
     opened.push(there);
     assert.match(await refused(load(there, 'n')), /^not-found/);
-    const held = pages(there, 1);
-    value(await save(there, held, 'm'));
+    const newPages = pages(there, 1);
+    value(await save(there, newPages, 'm'));
     assert.deepEqual(
       (await list(there)).map(({ name }) => name),
       ['m'],
     );
-    const here = at('east', { services: { names: some } });
+    const here = at('east', { services: { names: sharedNames } });
     assert.match(await refused(load(here, 'm')), /^not-found/);
     assert.match(await refused(save(here, pages(here, 1), 'm')), /^invalid-argument.*taken/);
     value(await remove(there, 'm'));
@@ -311,8 +314,8 @@ describe('names of two GPU hosts', () => {
   });
 
   it('an inferlet that is stopped during a transfer leaves nothing', async () => {
-    fresh();
-    await saved('east', 'n', text(200));
+    useNewTenant();
+    await saveAt('east', 'n', someTokens(200));
     const guest = at('west');
     const host = hosts.get('east')!;
     const paused = beforeOp(guest, 'east', 'send-begin', async () => host.pause());
@@ -329,34 +332,34 @@ describe('names of two GPU hosts', () => {
   });
 
   it('an entry of a host that the platform no longer has is ignored', async () => {
-    fresh();
-    await saved('east', 'n');
+    useNewTenant();
+    await saveAt('east', 'n');
     const west = connectionOf('west');
     const fewer = new SharedNames(scheduler.nameOwners, { list: [west, connectionOf('strange')] });
     const guest = at('west', { services: { names: fewer } });
     assert.match(await refused(load(guest, 'n')), /^not-found/);
-    const held = pages(guest, 1);
-    await step(guest, text(9), 0, none, held);
-    value(await save(guest, held, 'n'));
+    const newPages = pages(guest, 1);
+    await step(guest, someTokens(9), 0, none, newPages);
+    value(await save(guest, newPages, 'n'));
     assert.equal((await owner('n'))?.host, 'west');
     // When the host returns, the later owner counts, at that host as well.
     assert.equal(value(await load(at('east'), 'n')).tokens, 9);
   });
 
   it('a name from before the hosts shared names is noted when it is used', async () => {
-    fresh();
+    useNewTenant();
     const maker = at('east', { services: { names: undefined } });
-    const held = pages(maker, 1);
-    await step(maker, text(9), 0, none, held);
-    value(await save(maker, held, 'old'));
+    const newPages = pages(maker, 1);
+    await step(maker, someTokens(9), 0, none, newPages);
+    value(await save(maker, newPages, 'old'));
     value(await load(at('east'), 'old'));
     await until(async () => (await owner('old'))?.host === 'east');
     assert.equal(value(await load(at('west'), 'old')).tokens, 9);
   });
 
   it('without the store a host still serves its own names', async () => {
-    fresh();
-    await saved('east', 'n');
+    useNewTenant();
+    await saveAt('east', 'n');
     const lost = { ...scheduler.nameOwners, of: () => Promise.reject(new Error('the store is away')) };
     const owners = Object.assign(Object.create(scheduler.nameOwners), lost) as typeof scheduler.nameOwners;
     const away = new SharedNames(owners, { list: connections });
@@ -374,13 +377,13 @@ describe('names of two GPU hosts', () => {
     const make = async (host: string, name: string, rights = 'writable') => {
       const maker = at(host, { functionName: 'maker' });
       const file = open(maker, undefined);
-      value(await file.pred(text(20), count(20), 1));
+      value(await file.pred(someTokens(20), range(20), 1));
       value(await file.save(name, true, rights as 'writable'));
       await maker.end();
     };
 
     it('are read from the other host with the rights of their owner', async () => {
-      fresh();
+      useNewTenant();
       await make('east', 'open');
       await make('east', 'closed', 'private');
       const reader = at('west', { functionName: 'reader' });
@@ -390,34 +393,34 @@ describe('names of two GPU hosts', () => {
         ['open'],
       );
       const [there, here] = [open(reader, 'open'), open(at('east', { functionName: 'reader' }), 'open')];
-      const row = async (file: KvFile) => value(await file.pred(text(21).slice(20), count(1, 20), 4));
+      const row = async (file: KvFile) => value(await file.pred(someTokens(21).slice(20), range(1, 20), 4));
       assert.deepEqual(await row(there), await row(here));
       assert.match(await refused(open(reader, 'absent').ready()), /^not-found/);
     });
 
     it('keep their lock at their owner, where another host saves them anew', async () => {
-      fresh();
+      useNewTenant();
       await make('east', 'n');
       const writer = at('west', { functionName: 'writer' });
-      const held = open(writer, 'n', 'write');
-      value(await held.ready());
-      // The same inferlet may open it again; others may not, wherever they are.
-      const twice = open(writer, 'n', 'write');
-      value(await twice.ready());
+      const lockedFile = open(writer, 'n', 'write');
+      value(await lockedFile.ready());
+      // The inferlet that holds the lock may open the file again; other inferlets may not, on either host.
+      const openedAgain = open(writer, 'n', 'write');
+      value(await openedAgain.ready());
       for (const host of ['east', 'west'])
         assert.match(await refused(open(at(host), 'n', 'write').ready()), /^unavailable.*locked/);
       assert.deepEqual(
         (await files(writer)).map(({ name, locked }) => [name, locked]),
         [['n', true]],
       );
-      value(await held.pred(text(24).slice(20), count(4, 20), 1));
+      value(await lockedFile.pred(someTokens(24).slice(20), range(4, 20), 1));
       // Both turns of the tenant are taken, so that the save waits.
       const busy = Promise.withResolvers<Outcome<undefined>>();
       for (let turn = 0; turn < 2; turn++)
         void names.turns.during(tenant, new AbortController().signal, () => busy.promise);
-      const saving = held.save('n', true, 'writable');
-      // This is written after the save, and so is not part of it.
-      value(await held.pred(text(25).slice(24), count(1, 24), 1));
+      const saving = lockedFile.save('n', true, 'writable');
+      // The file gets this token after the call of `save`, so the saved content lacks it.
+      value(await lockedFile.pred(someTokens(25).slice(24), range(1, 24), 1));
       busy.resolve({ tag: 'ok', val: undefined });
       value(await saving);
       for (const host of ['east', 'west']) {
@@ -426,9 +429,9 @@ describe('names of two GPU hosts', () => {
         assert.equal(reader.tokens, 24, host);
       }
       assert.equal((await owner('n', 'file'))?.host, 'east');
-      held.drop();
+      lockedFile.drop();
       assert.match(await refused(open(at('east'), 'n', 'write').ready()), /locked/);
-      twice.drop();
+      openedAgain.drop();
       const next = at('east', { functionName: 'writer' });
       value(await open(next, 'n', 'write').ready());
       assert.match(await refused(removeFile(writer, 'n')), /^unavailable.*locked/);
@@ -439,7 +442,7 @@ describe('names of two GPU hosts', () => {
     });
 
     it('of an inferlet that ends lose their lock at the other host', async () => {
-      fresh();
+      useNewTenant();
       await make('east', 'n');
       const writer = at('west', { functionName: 'writer' });
       value(await open(writer, 'n', 'write').ready());

@@ -15,7 +15,7 @@ export interface OtherSide extends Side {
 /** Usage without encoded tokens: an inferlet calls encoders only on its own hosts. */
 type Usage = Omit<DeviceUsage, 'encodedTokens'>;
 
-interface Open {
+interface OpenHost {
   readonly device: DeviceClient;
   /** Queues by model. */
   readonly queues: Map<string, number>;
@@ -27,7 +27,7 @@ interface Open {
  */
 export class OtherHosts {
   readonly #options: () => InferletOptions;
-  readonly #open = new Map<GpuHostConnection, Open>();
+  readonly #open = new Map<GpuHostConnection, OpenHost>();
   /** Replaced devices whose hosts have not reported their last usage yet. */
   readonly #ending = new Set<DeviceClient>();
   /** Usage of devices that have ended. */
@@ -80,9 +80,9 @@ export class OtherHosts {
     this.#past = { gpuUs: this.#past.gpuUs + gpuUs, pageMs: this.#past.pageMs + pageMs };
   }
 
-  #reopen(connection: GpuHostConnection): Open {
+  #reopen(connection: GpuHostConnection): OpenHost {
     this.drop(connection);
-    const open: Open = { device: connection.openInferlet(this.#options()), queues: new Map() };
+    const open: OpenHost = { device: connection.openInferlet(this.#options()), queues: new Map() };
     this.#open.set(connection, open);
     if (this.#isClosed) void open.device.close();
     return open;

@@ -12,7 +12,7 @@ import { TestInferlet } from '../../testing/inferlet.ts';
 import { value } from '../../testing/outcome.ts';
 import type { KvFile } from '../kv-file.ts';
 import { SharedNames } from './shared-names.ts';
-import { count, load, MODEL, none, pages, refused, remove, save, step, text, until } from './testing/calls.ts';
+import { load, MODEL, none, pages, range, refused, remove, save, someTokens, step, until } from './testing/calls.ts';
 import { TransferTurns } from './turns.ts';
 
 describe('saves of names that two GPU hosts share', () => {
@@ -58,13 +58,13 @@ describe('saves of names that two GPU hosts share', () => {
 
   it('a file that is made persistent at its owner is found after the owner restarts', async () => {
     const passing = open(at(EAST));
-    value(await passing.pred(text(20), count(20), 1));
+    value(await passing.pred(someTokens(20), range(20), 1));
     value(await passing.save('n', false, 'writable'));
     const writer = at(WEST, 'writer');
-    const held = open(writer, 'n', 'write');
-    value(await held.ready());
-    value(await held.pred(text(24).slice(20), count(4, 20), 1));
-    value(await held.save('n', true, 'writable'));
+    const lockedFile = open(writer, 'n', 'write');
+    value(await lockedFile.ready());
+    value(await lockedFile.pred(someTokens(24).slice(20), range(4, 20), 1));
+    value(await lockedFile.save('n', true, 'writable'));
     const [host, connection] = [hosts[EAST]!, connections[EAST]!];
     await host.kill();
     await until(() => !connection.connected);
@@ -78,13 +78,13 @@ describe('saves of names that two GPU hosts share', () => {
   });
 
   it('using and removing a name of another host leaves no error in the queue', async () => {
-    const made = open(at(EAST));
-    value(await made.pred(text(20), count(20), 1));
-    value(await made.save('elsewhere', false, 'writable'));
+    const savedFile = open(at(EAST));
+    value(await savedFile.pred(someTokens(20), range(20), 1));
+    value(await savedFile.save('elsewhere', false, 'writable'));
     const reader = at(WEST, 'reader');
     const file = open(reader, 'elsewhere');
     value(await file.ready());
-    const tail = file.extract(count(10, 5), 0);
+    const tail = file.extract(range(10, 5), 0);
     value(await tail.ready());
     assert.equal(tail.tokens, 10);
     value(await reader.call<Promise<Outcome<undefined>>>('kv-files', 'remove', reader.queue, 'elsewhere'));
@@ -95,9 +95,9 @@ describe('saves of names that two GPU hosts share', () => {
 
   it('an inferlet on one host pins, moves and inspects an export of the other host', async () => {
     const maker = at(EAST);
-    const held = pages(maker, 2);
-    await step(maker, text(20), 0, none, held);
-    value(await save(maker, held, 'pinned'));
+    const savedPages = pages(maker, 2);
+    await step(maker, someTokens(20), 0, none, savedPages);
+    value(await save(maker, savedPages, 'pinned'));
     await maker.end();
     const control = async (guest: TestInferlet, call: string, ...more: readonly unknown[]) =>
       value(await guest.call<Promise<Outcome<Residency>>>('allocate', call, guest.queue, 'pinned', ...more));
@@ -117,9 +117,9 @@ describe('saves of names that two GPU hosts share', () => {
 
   it('a save whose inferlet ends before the name is claimed leaves nothing under the name', async () => {
     const maker = at(EAST);
-    const [theirs, claimed, end] = [pages(maker, 1), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    await step(maker, text(9), 0, none, theirs);
-    value(await save(maker, theirs, 'm'));
+    const [makerPages, claimed, end] = [pages(maker, 1), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    await step(maker, someTokens(9), 0, none, makerPages);
+    value(await save(maker, makerPages, 'm'));
     const { nameOwners } = scheduler;
     const claim: NameOwners['claim'] = async (...args) => {
       claimed.resolve();
@@ -133,9 +133,9 @@ describe('saves of names that two GPU hosts share', () => {
       claim,
       release,
     });
-    const held = pages(late, 1);
-    await step(late, text(5), 0, none, held);
-    const saving = save(late, held, 'm');
+    const savedPages = pages(late, 1);
+    await step(late, someTokens(5), 0, none, savedPages);
+    const saving = save(late, savedPages, 'm');
     await claimed.promise;
     const ended = late.end();
     assert.match(await refused(saving), /^terminated/);
@@ -151,9 +151,9 @@ describe('saves of names that two GPU hosts share', () => {
     const { otherHosts } = guest.inferlet;
     const { device, queue } = otherHosts.at(connections[EAST]!, MODEL);
     const held = device.allocatePages(queue, 1);
-    const tokens = text(9);
+    const tokens = someTokens(9);
     const request = {
-      ...{ tokens, positions: count(tokens.length), inPages: none, outPages: value(held), mask: undefined },
+      ...{ tokens, positions: range(tokens.length), inPages: none, outPages: value(held), mask: undefined },
       ...{ rows: tokens.length, output: { tag: 'distributions', val: 1 } as const },
     };
     value(await device.ask(queue, { op: 'step', request }));
@@ -164,18 +164,18 @@ describe('saves of names that two GPU hosts share', () => {
 
   it('a save that gets no transfer turn at the owner leaves no pages', async () => {
     const maker = open(at(EAST));
-    value(await maker.pred(text(20), count(20), 1));
+    value(await maker.pred(someTokens(20), range(20), 1));
     value(await maker.save('t', true, 'writable'));
     const writer = at(WEST, 'writer');
-    const held = open(writer, 't', 'write');
-    value(await held.ready());
+    const lockedFile = open(writer, 't', 'write');
+    value(await lockedFile.ready());
     const names = writer.inferlet.services.names!;
     const turns = new TransferTurns(1);
     Object.assign(names, { turns });
     const busy = Promise.withResolvers<Outcome<undefined>>();
     for (let turn = 0; turn < 2; turn++) void turns.during(tenant, new AbortController().signal, () => busy.promise);
-    assert.match(await refused(held.save('t', true, 'writable')), /^unavailable: too many/);
-    held.drop();
+    assert.match(await refused(lockedFile.save('t', true, 'writable')), /^unavailable: too many/);
+    lockedFile.drop();
     assert.equal(writer.queue.device!.heldPages, 0);
     busy.resolve({ tag: 'ok', val: undefined });
   });

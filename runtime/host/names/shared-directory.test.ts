@@ -24,18 +24,18 @@ import { IoTurns } from './io-turns.ts';
 import { CopyReader, CopyWriter, SharedDirectory, SharedDirectoryError } from './shared-directory.ts';
 
 describe('a shared directory', () => {
-  let at: string;
+  let root: string;
   let redis: TestRedis;
   let scheduler: Scheduler;
   before(async () => {
-    at = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
+    root = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
     redis = await TestRedis.start();
     scheduler = openTestScheduler(redis);
   });
   after(async () => {
     await scheduler.close();
     await redis.stop();
-    await rm(at, { recursive: true, force: true });
+    await rm(root, { recursive: true, force: true });
   });
 
   const refused = (directory: string, why: RegExp) =>
@@ -46,10 +46,10 @@ describe('a shared directory', () => {
     });
 
   it('is refused at the start unless this user alone can write it', async () => {
-    await refused(path.join(at, 'absent'), /cannot be found.*Mount it/);
-    await writeFile(path.join(at, 'file'), '');
-    await refused(path.join(at, 'file'), /not a directory/);
-    const open = path.join(at, 'open');
+    await refused(path.join(root, 'absent'), /cannot be found.*Mount it/);
+    await writeFile(path.join(root, 'file'), '');
+    await refused(path.join(root, 'file'), /not a directory/);
+    const open = path.join(root, 'open');
     await mkdir(open);
     for (const mode of [0o777, 0o770, 0o1777]) {
       await chmod(open, mode);
@@ -74,8 +74,8 @@ describe('a shared directory', () => {
   it('is refused when the platform already uses another one, as when a mount is missing', async () => {
     const platform = openTestScheduler(redis, { prefix: 'mounts' });
     const { durableNames: names } = platform;
-    const mount = path.join(at, 'mount');
-    const bare = path.join(at, 'bare');
+    const mount = path.join(root, 'mount');
+    const bare = path.join(root, 'bare');
     for (const directory of [mount, bare]) await mkdir(directory, { mode: 0o700 });
     // When several runtimes open the same directory at once, one of them makes the folder.
     await Promise.all([0, 1, 2].map(() => SharedDirectory.open(mount, names)));
@@ -100,16 +100,16 @@ describe('a shared directory', () => {
 
   const tenant = { tenant: 't', model: 'm', kind: 'export', name: 'n' } as const;
   /** Makes a tenant's folder with `count` old files that no entry names. */
-  const abandoned = async (turns: IoTurns, count: number) => {
-    const mount = await mkdtemp(path.join(at, 'mount-'));
+  const makeAbandonedFiles = async (turns: IoTurns, count: number) => {
+    const mount = await mkdtemp(path.join(root, 'mount-'));
     const platform = openTestScheduler(redis, { prefix: path.basename(mount) });
     const directory = await SharedDirectory.open(mount, platform.durableNames, turns);
     await platform.close();
     const begun = await directory.begin(tenant);
     assert.ok(begun.tag === 'ok');
     await begun.val.discard();
-    const [own = ''] = (await readdir(mount, { recursive: true })).filter((name) => name.includes(path.sep));
-    const folder = path.join(mount, own);
+    const [tenantFolder = ''] = (await readdir(mount, { recursive: true })).filter((name) => name.includes(path.sep));
+    const folder = path.join(mount, tenantFolder);
     for (let i = 0; i < count; i++) {
       const file = path.join(folder, `${'a'.repeat(40)}-${i.toString(16).padStart(32, '0')}.kv`);
       await writeFile(file, '');
@@ -121,23 +121,23 @@ describe('a shared directory', () => {
   it('is swept in steps of 64 files, and a sweep ends at the first call that hangs', async () => {
     class Turns extends IoTurns {
       calls = 0;
-      last = Number.POSITIVE_INFINITY;
+      lastAnswered = Number.POSITIVE_INFINITY;
       override during<T>(work: () => Promise<T>, undo?: (made: T) => void): Promise<T> {
-        return ++this.calls > this.last ? Promise.reject(new Error('no answer')) : super.during(work, undo);
+        return ++this.calls > this.lastAnswered ? Promise.reject(new Error('no answer')) : super.during(work, undo);
       }
     }
     const turns = new Turns();
-    const { directory, folder } = await abandoned(turns, 70);
-    [turns.calls, turns.last] = [0, 3];
+    const { directory, folder } = await makeAbandonedFiles(turns, 70);
+    [turns.calls, turns.lastAnswered] = [0, 3];
     await directory.sweep('t', new Set(), Date.now());
     assert.equal(turns.calls, 4, 'the list, two files, and one that hangs');
-    turns.last = Number.POSITIVE_INFINITY;
+    turns.lastAnswered = Number.POSITIVE_INFINITY;
     await directory.sweep('t', new Set(), Date.now());
     assert.equal((await readdir(folder)).length, 70 - 2 - 64);
   });
 
   it('keeps no file when the close reports a failed write', async () => {
-    const file = path.join(at, 'written');
+    const file = path.join(root, 'written');
     const handle = await openFile(file, 'wx');
     closeSync(handle.fd);
     const writer = new CopyWriter(new IoTurns(), { handle, now: 0, path: file, file: 'f' });
@@ -147,7 +147,7 @@ describe('a shared directory', () => {
   });
 
   it('closes files that got no turn while it hung, once it answers again', async () => {
-    const file = path.join(at, 'unfinished');
+    const file = path.join(root, 'unfinished');
     const written = await openFile(file, 'wx');
     const read = await openFile(file);
     const turns = new IoTurns(50);
@@ -158,11 +158,11 @@ describe('a shared directory', () => {
     assert.ok(written.fd >= 0 && read.fd >= 0, 'no thread was free for the closes');
     hung.resolve();
     await eventually(() => written.fd < 0 && read.fd < 0, 'both handles are closed');
-    await eventually(async () => !(await readdir(at)).includes('unfinished'), 'the file is deleted');
+    await eventually(async () => !(await readdir(root)).includes('unfinished'), 'the file is deleted');
   });
 
   it('does not keep a process from ending when it hangs', async () => {
-    const pipe = path.join(at, 'pipe');
+    const pipe = path.join(root, 'pipe');
     execFileSync('mkfifo', [pipe]);
     const program = `
       import { open } from 'node:fs/promises';
@@ -186,7 +186,7 @@ describe('a shared directory', () => {
     const hung = Promise.withResolvers<string>();
     const undone: string[] = [];
     const begun: number[] = [];
-    const all = [0, 1, 2, 3].map((i) =>
+    const calls = [0, 1, 2, 3].map((i) =>
       turns.during(
         () => {
           begun.push(i);
@@ -195,7 +195,7 @@ describe('a shared directory', () => {
         (made) => undone.push(made),
       ),
     );
-    for (const end of await Promise.allSettled(all)) {
+    for (const end of await Promise.allSettled(calls)) {
       assert.equal(end.status, 'rejected');
       assert.match(String(end.reason), /no answer within 0.05 s/);
     }

@@ -16,7 +16,7 @@ const FORMAT = 'pie durable copy 1';
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
 /** Maximum number of files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
-const SWEPT = 64;
+const MAX_SWEPT_FILES = 64;
 /** Age of a file that no entry names, after which no transfer can still be writing it. */
 const ABANDONED_MS = 60 * 60_000;
 
@@ -63,10 +63,10 @@ export class SharedDirectory {
     await attempt(() => checkPlace(directory));
     const noted = await names.folder();
     const folder = noted ?? (await nameFolder(directory, names, attempt));
-    const at = path.join(directory, folder);
+    const folderPath = path.join(directory, folder);
     await attempt(async () => {
-      await checkFolder(directory, at);
-      const probe = path.join(at, randomBytes(16).toString('hex'));
+      await checkFolder(directory, folderPath);
+      const probe = path.join(folderPath, randomBytes(16).toString('hex'));
       try {
         const handle = await fs.open(probe, CREATE, 0o600);
         try {
@@ -78,7 +78,7 @@ export class SharedDirectory {
         await fs.rm(probe, { force: true });
       }
     });
-    return new SharedDirectory(at, turns);
+    return new SharedDirectory(folderPath, turns);
   }
 
   /** Begins a file. The caller must `finish` or `discard` it. */
@@ -113,16 +113,16 @@ export class SharedDirectory {
     if (opened.tag === 'err')
       return opened.val.tag === 'not-found' ? err(damaged(name.name, 'its file is missing')) : opened;
     const reader = new CopyReader(this.#turns, opened.val);
-    const wrong = await this.#inTurn(async () => {
+    const fileFault = await this.#inTurn(async () => {
       const stat = await opened.val.stat();
       if (!stat.isFile() || stat.size !== HEADER_BYTES + copy.bytes) return 'its file has another length';
       const { buffer, bytesRead } = await opened.val.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
       const isSame = bytesRead === HEADER_BYTES && buffer.equals(headerOf(name, copy));
       return isSame ? null : 'its file is another one';
     });
-    if (wrong.tag === 'ok' && wrong.val === null) return ok(reader);
+    if (fileFault.tag === 'ok' && fileFault.val === null) return ok(reader);
     await reader.close();
-    return wrong.tag === 'err' ? wrong : err(damaged(name.name, wrong.val ?? ''));
+    return fileFault.tag === 'err' ? fileFault : err(damaged(name.name, fileFault.val ?? ''));
   }
 
   /** Deletes the file of a copy. When the directory does not answer, the file stays, and `sweep` finds it. */
@@ -143,7 +143,7 @@ export class SharedDirectory {
       const file = /^[0-9a-f]{40}-([0-9a-f]{32})\.kv$/.exec(entry)?.[1];
       return file !== undefined && !files.has(file);
     });
-    for (const entry of unnamed.slice(0, SWEPT)) {
+    for (const entry of unnamed.slice(0, MAX_SWEPT_FILES)) {
       const swept = await this.#inTurn(async () => {
         const { mtimeMs } = await fs.lstat(path.join(folder, entry));
         if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
@@ -166,7 +166,7 @@ export class SharedDirectory {
   }
 }
 
-interface Begun {
+interface NewFile {
   readonly handle: FileHandle;
   /** Time of the directory's server at the beginning. */
   readonly now: number;
@@ -180,11 +180,11 @@ export class CopyWriter {
   readonly now: number;
   readonly file: string;
   readonly #turns: IoTurns;
-  readonly #begun: Begun;
+  readonly #begun: NewFile;
   #writtenBytes = 0;
   #isClosed = false;
 
-  constructor(turns: IoTurns, begun: Begun) {
+  constructor(turns: IoTurns, begun: NewFile) {
     this.now = begun.now;
     this.file = begun.file;
     this.#turns = turns;

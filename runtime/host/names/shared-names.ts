@@ -84,7 +84,7 @@ export class SharedNames {
     if (owner?.host === ownHost.name) await this.owners.release(name, owner);
   }
 
-  /** Notes that a host has a name that no entry names, because it was stored before hosts shared names. @throws StoreError */
+  /** Adds the entry of a name that a host has without an entry: the name was stored before hosts shared names. @throws StoreError */
   async note(name: OwnedName, ownHost: GpuHostConnection): Promise<void> {
     await this.owners.claim(name, ownerOf(ownHost, true), null);
   }
@@ -97,7 +97,7 @@ export class SharedNames {
 
   /**
    * Notes that a host has stored a name, and ends the copy of the earlier content.
-   * @param has asks another host whether it still has the name: null when it has not, else the error of a save under a taken name
+   * @param takenError asks another host whether it still has the name: null when it has not, else the error of a save under a taken name
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError
    */
@@ -105,7 +105,7 @@ export class SharedNames {
     name: OwnedName,
     ownHost: GpuHostConnection,
     persistent: boolean,
-    has: (connection: GpuHostConnection) => Promise<HandlerError | null>,
+    takenError: (connection: GpuHostConnection) => Promise<HandlerError | null>,
   ): Promise<HandlerError | null> {
     const mine = ownerOf(ownHost, persistent);
     let replaced: NameOwner | null = null;
@@ -118,10 +118,10 @@ export class SharedNames {
       }
       const isOwn = otherOwner.host === ownHost.name;
       const refused =
-        (isOwn ? null : await this.#refusal(name, otherOwner, has)) ??
-        // The entry is of `ownHost`, which has just stored the name. A KV file may replace its earlier content. A host refuses an export under a
-        // name that it has, so `ownHost` no longer has the export of the entry. With an entry of the present process, a removal or another save
-        // is under way. With an entry of an earlier process, the host has lost the export, and a durable copy may be left.
+        (isOwn ? null : await this.#refusal(name, otherOwner, takenError)) ??
+        // Here `ownHost`, which has just stored the name, also has the entry. A KV file may replace its earlier content. A host refuses an export
+        // under a name that it has, so `ownHost` no longer has the export of the entry. If its present process made the entry, a removal or
+        // another save is under way. If an earlier process made the entry, the host has lost the export, and a durable copy may be left.
         (isOwn && (name.kind === 'file' || otherOwner.hostId === mine.hostId)
           ? null
           : await this.#copyRefusal(name, otherOwner));
@@ -154,7 +154,7 @@ export class SharedNames {
   async #refusal(
     { name, kind }: OwnedName,
     owner: NameOwner,
-    has: (connection: GpuHostConnection) => Promise<HandlerError | null>,
+    takenError: (connection: GpuHostConnection) => Promise<HandlerError | null>,
   ): Promise<HandlerError | null> {
     const connection = this.host(owner.host);
     if (!connection) return null;
@@ -163,7 +163,7 @@ export class SharedNames {
     const advice = kind === 'export' ? 'unexport it first' : 'only the holder of its lock may save it anew';
     const takenText = `the name "${name}" is taken on GPU host ${owner.host}; ${advice}`;
     if (connection.version < COPIES_VERSION) return handlerError('invalid-argument', takenText);
-    const refused = await has(connection);
+    const refused = await takenError(connection);
     return refused?.tag === 'invalid-argument' ? handlerError('invalid-argument', takenText) : refused;
   }
 }

@@ -6,7 +6,7 @@ import { TransferTurns } from './turns.ts';
 const DONE: Outcome<undefined> = { tag: 'ok', val: undefined };
 const NEVER = new AbortController().signal;
 
-/** Transfers that end when the test says so. */
+/** Transfers that the test ends by their names. */
 class Transfers {
   readonly turns: TransferTurns;
   readonly begun: string[] = [];
@@ -32,9 +32,10 @@ class Transfers {
 
 test('a tenant has two transfers at once, all have eight, and those that wait take turns', async () => {
   const transfers = new Transfers();
-  const all = [];
-  for (const tenant of ['a', 'b', 'c', 'd']) for (const n of [1, 2, 3]) all.push(transfers.start(`${tenant} ${n}`));
-  all.push(transfers.start('e 1'));
+  const outcomes = [];
+  for (const tenant of ['a', 'b', 'c', 'd'])
+    for (const n of [1, 2, 3]) outcomes.push(transfers.start(`${tenant} ${n}`));
+  outcomes.push(transfers.start('e 1'));
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
   assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants before it in line have two transfers each');
@@ -43,8 +44,8 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   for (const name of [...transfers.begun]) await transfers.end(name);
   for (const name of [...transfers.begun]) await transfers.end(name);
   assert.deepEqual(
-    await Promise.all(all),
-    all.map(() => DONE),
+    await Promise.all(outcomes),
+    outcomes.map(() => DONE),
   );
   assert.equal(transfers.begun.length, 13);
   assert.equal(transfers.turns.size, 0);

@@ -1,6 +1,6 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 
-/** Transfers of one tenant, and of all, at once: each has two pieces in memory. */
+/** Maximum transfers at once, of one tenant and of all tenants: each transfer has two pieces in memory. */
 const MAX_TENANT = 2;
 const MAX_ALL = 8;
 /** Longest wait for a turn. */

@@ -23,13 +23,13 @@ export interface UsedName {
 /** The participants of a call about a name, where another GPU host may own it. */
 export interface Shared {
   readonly names: SharedNames;
-  readonly own: GpuHostConnection;
+  readonly ownHost: GpuHostConnection;
   readonly here: Side;
   readonly owned: OwnedName;
 }
 
 /** The entries of a name. */
-export interface Found {
+export interface NameEntries {
   readonly owner: NameOwner | null;
   /** The copy of the owner's content in the shared directory. */
   readonly copy: DurableCopy | null;
@@ -38,13 +38,13 @@ export interface Found {
 }
 
 /** The entries of a name, or the error when the store cannot be asked. */
-export async function findName({ names, own, owned }: Shared): Promise<Outcome<Found>> {
+export async function findName({ names, ownHost, owned }: Shared): Promise<Outcome<NameEntries>> {
   try {
-    const looking = names.durable?.look(owned, own.name);
+    const looking = names.durable?.look(owned, ownHost.name);
     const [owner, looked] = await Promise.all([names.owners.of(owned), looking]);
     // A copy with another claim than the owner's is obsolete: a later save replaced it.
     const copy = looked?.copy && looked.copy.claim === owner?.claim ? looked.copy : null;
-    const isSavedAgain = owner?.host === own.name && owner.claim !== looked?.removal?.claim;
+    const isSavedAgain = owner?.host === ownHost.name && owner.claim !== looked?.removal?.claim;
     return ok({ owner, copy, removal: isSavedAgain ? null : (looked?.removal ?? null) });
   } catch (error) {
     return err(fromStore(error));
@@ -55,7 +55,7 @@ export function sharedFor(usedName: UsedName): Shared | undefined {
   const names = namesOf(usedName.inferlet);
   const { device, model, id } = usedName.queue;
   if (!names || !device || !model || !names.isShared(model.connection)) return undefined;
-  return { names, own: model.connection, here: { device, queue: id }, owned: ownedName(usedName) };
+  return { names, ownHost: model.connection, here: { device, queue: id }, owned: ownedName(usedName) };
 }
 
 export function namesOf({ services }: Inferlet): SharedNames | undefined {

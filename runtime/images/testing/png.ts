@@ -11,7 +11,7 @@ function chunk(type: string, content: Uint8Array): Buffer {
   return Buffer.concat([length, body, sum]);
 }
 
-/** A PNG of these chunks, whose content need not be valid. */
+/** A PNG with this header and image data, which need not be valid. */
 export function png(
   width: number,
   height: number,

@@ -12,7 +12,7 @@ export type Delegation = { readonly groups: Groups } | { readonly missing: strin
 const MOVING_ROUNDS = 8;
 /** The kernel's default and largest `cpu.weight`. */
 const WEIGHT_A_CORE = 100;
-const MOST_WEIGHT = 10_000;
+const MAX_WEIGHT = 10_000;
 
 /**
  * Prepares the control group of this process for sandboxes: moves the platform's processes into a group of their own, delegates the
@@ -27,7 +27,7 @@ export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.p
   const controllers = handDown(directory, own.controllers);
   if (controllers.length === 0) return { missing: `${directory} does not hand its controllers down` };
   // The cores that a group computes on share its weight, so this gives the platform the weight of one sandbox on each core.
-  const weight = Math.min(MOST_WEIGHT, WEIGHT_A_CORE * os.availableParallelism());
+  const weight = Math.min(MAX_WEIGHT, WEIGHT_A_CORE * os.availableParallelism());
   const platform = path.join(directory, PLATFORM_GROUP);
   tryWrite(path.join(platform, 'cpu.weight'), `${weight}`);
   // A process takes its own group's bound as the machine's memory (`process.constrainedMemory`).

@@ -70,15 +70,15 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
   });
 
   it('give the platform the weight of a sandbox on each core, and the memory limit of the whole', async () => {
-    const own = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
-    writeFileSync(path.join(own.directory, 'cgroup.subtree_control'), 'cpu memory');
-    writeFileSync(path.join(own.directory, 'memory.max'), '8589934592\n');
-    mkdirSync(path.join(own.directory, PLATFORM_GROUP));
-    const delegation = await openDelegation(own);
+    const delegated = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
+    writeFileSync(path.join(delegated.directory, 'cgroup.subtree_control'), 'cpu memory');
+    writeFileSync(path.join(delegated.directory, 'memory.max'), '8589934592\n');
+    mkdirSync(path.join(delegated.directory, PLATFORM_GROUP));
+    const delegation = await openDelegation(delegated);
     assert.ok('groups' in delegation);
     assert.deepEqual(delegation.groups.controllers, ['memory', 'cpu']);
-    const weight = Number(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'cpu.weight'), 'utf8'));
-    assert.equal(readFileSync(path.join(own.directory, PLATFORM_GROUP, 'memory.max'), 'utf8'), '8589934592');
+    const weight = Number(readFileSync(path.join(delegated.directory, PLATFORM_GROUP, 'cpu.weight'), 'utf8'));
+    assert.equal(readFileSync(path.join(delegated.directory, PLATFORM_GROUP, 'memory.max'), 'utf8'), '8589934592');
     assert.ok(weight >= 100 && weight <= 10_000 && weight % 100 === 0);
   });
 });
@@ -87,8 +87,8 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
 function realGroup(): string | null {
   const text = (name: string) => readFileSync(`/proc/self/${name}`, 'utf8');
   try {
-    const own = groupDirectory(text('cgroup'), text('mountinfo'));
-    return own && mkdtempSync(path.join(own, 'pie-test-'));
+    const ownGroup = groupDirectory(text('cgroup'), text('mountinfo'));
+    return ownGroup && mkdtempSync(path.join(ownGroup, 'pie-test-'));
   } catch {
     return null;
   }
@@ -168,14 +168,14 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
       { memoryMb: 512, group: `${directory}/it's gone` },
     );
     const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-    const [said] = await once(child.stdout.setEncoding('utf8'), 'data');
-    assert.match(said, /^runs/);
+    const [output] = await once(child.stdout.setEncoding('utf8'), 'data');
+    assert.match(output, /^runs/);
   });
 
   it('groups of ended runtimes are emptied and removed, and other groups stay', async () => {
     const groups = new Groups(directory, []);
-    const mine = groups.create(64);
-    assert.ok(mine);
+    const liveGroup = groups.create(64);
+    assert.ok(liveGroup);
     const stale = path.join(directory, 'pie-sandbox-1.5-3');
     mkdirSync(stale);
     const orphan = start('exec sleep 1000');
@@ -183,14 +183,14 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     writeFileSync(path.join(stale, 'cgroup.procs'), `${orphan.pid}`);
     assert.equal(await groups.sweep(), 1);
     await exited;
-    assert.deepEqual([existsSync(stale), existsSync(mine.directory)], [false, true]);
+    assert.deepEqual([existsSync(stale), existsSync(liveGroup.directory)], [false, true]);
   });
 
   it('processes of the platform move into their own group, unless a foreign process is among them', async () => {
     const child = start('echo here; exec sleep 1000');
     await once(child.stdout, 'data');
     writeFileSync(path.join(directory, 'cgroup.procs'), `${child.pid}`);
-    // For process 1, the child is foreign: the child neither started process 1 nor has the same starter.
+    // To process 1, the child is foreign: neither an ancestor of process 1 nor started by the same process.
     assert.equal(moveIn(directory, 1), child.pid);
     assert.ok(pidsOf(directory).includes(child.pid ?? 0));
     assert.equal(moveIn(directory, process.pid), null);
@@ -227,7 +227,7 @@ describe('the group of a process that the system refuses to start (on a plain di
     await assert.rejects(running, { code: 'E2BIG' });
     const options = { layers, main, memoryMb: 512, poolMb: 64 };
     assert.throws(() => startSandbox(options as never, {} as never), { code: 'E2BIG' });
-    // A removal first writes the file by which the kernel ends what is left. A plain directory keeps that file, and with it the group.
+    // A removal first writes `cgroup.kill`, so that the kernel kills the remaining processes. The file keeps the plain directory from being removed.
     const removed = readdirSync(directory).map((name) => readdirSync(path.join(directory, name)));
     assert.deepEqual(removed, [['cgroup.kill'], ['cgroup.kill']]);
   });

@@ -4,7 +4,7 @@
   KEYS[1] admission's state (hash), see include/admission.lua
   ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] tenant whose limits have changed; '*' for any; '' for none
+  ARGV[3] tenant whose limits have changed; '*' for all tenants; '' for none
 
   Returns {number of admitted invocations, 1 when tenants are left to settle}. When the number equals `MAX_STARTS`, a further call may admit
   more.

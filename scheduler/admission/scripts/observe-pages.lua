@@ -1,5 +1,5 @@
 --[[
-  Adds the peak of a run to those learned of its function version. `finish.lua` does so for a run that its attempt ends.
+  Adds the peak of a run to the learned peaks of its function version. `finish.lua` does so for a run that ends its invocation.
 
   KEYS[1] learned values of the version (hash), see include/learn-peaks.lua
   ARGV[1] retention of that hash, ms

@@ -1,7 +1,7 @@
 --[[
   Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
   Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
-    - drops an entry whose invocation has ended or is unknown, and puts one that is queued and in no BullMQ list back into its queue;
+    - drops a ledger entry whose invocation has ended or is unknown, and requeues an admitted invocation that is queued and in no BullMQ list;
     - puts a queued invocation that is neither in its queue, nor debounced, nor admitted back into its queue, or returns its id when it has no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;

@@ -1,9 +1,9 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
-  for one job. It takes no more than an equal part of the waiting jobs for each registered runtime, and none for a runtime that takes no
-  jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. It also begins the attempts
-  of the first jobs. A call sent twice hands over the same jobs, since their attempts have begun. While the runtime has not said that it
-  received the jobs, none of them can have run (leave-active.lua).
+  for one job. A call hands over at most one runtime's equal part of the waiting jobs, and none to a runtime that takes no jobs, is not
+  registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
+  the first jobs. A call repeated with its token hands over the same jobs, since their attempts have begun. While the runtime has not said
+  that it received the jobs, none of them can have run (leave-active.lua).
 
   The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
@@ -53,14 +53,14 @@ end
 
 --- @include "../../invocations/scripts/include/begin-attempt.lua"
 
--- Longer than the recovery of a dead runtime takes.
+-- Time for which Redis keeps a fetch, ms: longer than the recovery of a dead runtime takes.
 local FETCH_MS = 3600000
 
 -- The marker wakes another runtime for the jobs that are left; without such jobs it would only cause an empty fetch.
 local function wakeForLeft()
   local left = redis.call('LLEN', wait)
   if left > 0 then
-    -- A full Redis refuses it; the runtimes look again without it.
+    -- A full Redis refuses the marker; the runtimes fetch again without it, when their waits are over.
     redis.pcall('ZADD', marker, 0, '0')
   else
     redis.call('DEL', marker)
@@ -126,7 +126,7 @@ end
 local replies = {}
 for i, id in ipairs(ids) do
   local data, placement, resumption = unpack(redis.call('HMGET', jobs .. id, 'data', 'placement', 'resumption'))
-  -- Admission chose the place, and a person answered, after the job was made.
+  -- Admission chose the placement, and a person answered a question, after the job's data was written.
   if data and placement then
     data = '{"placement":' .. cjson.encode(placement) .. ',' .. string.sub(data, 2)
   end

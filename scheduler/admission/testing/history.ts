@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { AdmissionPolicy, type Capacity, type Demand, type FreePages, type Limits, MEMORY } from '../policy.ts';
 
 /** After a step with `together`, the next step is part of the same change: admission runs after the last of them. */
-type StepWithout = { readonly now: number; readonly together?: boolean } & (
+type StepInput = { readonly now: number; readonly together?: boolean } & (
   | ({ readonly kind: 'enter' } & Demand)
   | { readonly kind: 'leave' | 'begin'; readonly id: string; readonly tenant: string }
   | ({ readonly kind: 'limit'; readonly tenant: string } & Limits)
@@ -12,7 +12,7 @@ type StepWithout = { readonly now: number; readonly together?: boolean } & (
 );
 
 /** A step of `steps.lua`, with the ids that the policy admits in it and the ids that are on their way after it. */
-export type Step = StepWithout & {
+export type Step = StepInput & {
   readonly admitted: readonly string[];
   readonly onTheirWay: readonly string[];
 };
@@ -103,8 +103,8 @@ export class Player {
   now = 1_800_000_000_000;
   #arrivals = 0;
   /** True while the change of the last step has further steps. */
-  #goesOn = false;
-  #together = false;
+  #isChangeOpen = false;
+  #joinsNextStep = false;
 
   constructor(capacity: Capacity) {
     this.policy = new AdmissionPolicy(capacity);
@@ -114,20 +114,20 @@ export class Player {
   /** Plays a history; changes that may share a script share it when their orders say so. */
   playAll(orders: readonly Order[]): void {
     for (const order of orders) {
-      if (!GATHERED.has(order.kind)) this.#endChange();
-      this.#together = order.together && GATHERED.has(order.kind);
+      if (!SCRIPT_SHARING_KINDS.has(order.kind)) this.#endChange();
+      this.#joinsNextStep = order.together && SCRIPT_SHARING_KINDS.has(order.kind);
       this.play(order);
     }
     this.#endChange();
   }
 
   #endChange(): void {
-    this.#together = false;
-    if (this.#goesOn) this.#admit({ kind: 'admit', now: this.now });
+    this.#joinsNextStep = false;
+    if (this.#isChangeOpen) this.#admit({ kind: 'admit', now: this.now });
   }
 
   play(order: Order): Step | null {
-    if (!this.#goesOn) this.now += order.afterMs;
+    if (!this.#isChangeOpen) this.now += order.afterMs;
     const { now, policy } = this;
     const tenant = `t${order.tenant}`;
     switch (order.kind) {
@@ -169,13 +169,13 @@ export class Player {
         return this.#admit({ kind: 'enter', now, ...demand });
       }
       case 'short': {
-        const held = pick(this.admitted, order.which);
-        if (!held) return null;
-        this.admitted.delete(held.id);
-        this.starting.delete(held.id);
-        const pages = { ...held.pages, m: Math.max(held.pages.m ?? 0, order.m + 1) };
+        const admittedDemand = pick(this.admitted, order.which);
+        if (!admittedDemand) return null;
+        this.admitted.delete(admittedDemand.id);
+        this.starting.delete(admittedDemand.id);
+        const pages = { ...admittedDemand.pages, m: Math.max(admittedDemand.pages.m ?? 0, order.m + 1) };
         const { [MEMORY]: _, ...short } = pages as Record<string, number>;
-        const demand: Demand = { ...held, pages, short: { pages: short, since: now } };
+        const demand: Demand = { ...admittedDemand, pages, short: { pages: short, since: now } };
         this.waiting.set(demand.id, demand);
         policy.enter(demand, now);
         return this.#admit({ kind: 'enter', now, ...demand });
@@ -202,9 +202,9 @@ export class Player {
     }
   }
 
-  #admit(step: StepWithout): Step {
-    this.#goesOn = this.#together;
-    if (this.#together) {
+  #admit(step: StepInput): Step {
+    this.#isChangeOpen = this.#joinsNextStep;
+    if (this.#joinsNextStep) {
       const change: Step = { ...step, together: true, admitted: [], onTheirWay: [] };
       this.steps.push(change);
       return change;
@@ -223,7 +223,7 @@ export class Player {
 }
 
 /** Changes that scripts make for several invocations at once. */
-const GATHERED: ReadonlySet<Order['kind']> = new Set(['enter', 'leave', 'return', 'withdraw', 'short']);
+const SCRIPT_SHARING_KINDS: ReadonlySet<Order['kind']> = new Set(['enter', 'leave', 'return', 'withdraw', 'short']);
 
 function pick(from: ReadonlyMap<string, Demand>, which: number): Demand | undefined {
   return [...from.values()][which % Math.max(1, from.size)];

@@ -6,7 +6,7 @@
   ARGV[1] field
   ARGV[2] its text
 
-  Returns 1 when it was.
+  Returns 1 when the field was removed, else 0.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 

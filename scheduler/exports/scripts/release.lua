@@ -6,7 +6,7 @@
   ARGV[1] kind and name
   ARGV[2] the owner
 
-  Returns 1 when it was.
+  Returns 1 when the owner was removed, else 0.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 

@@ -1,21 +1,21 @@
 /** The members of one value that some schema has accepted, for `unevaluatedProperties` and `unevaluatedItems`. */
 export class Evaluated {
   readonly #members = new Set<string | number>();
-  readonly #around: Evaluated | null;
+  readonly #enclosing: Evaluated | null;
 
-  constructor(around: Evaluated | null = null) {
-    this.#around = around;
+  constructor(enclosing: Evaluated | null = null) {
+    this.#enclosing = enclosing;
   }
 
   has(member: string | number): boolean {
-    return this.#members.has(member) || this.#around?.has(member) === true;
+    return this.#members.has(member) || this.#enclosing?.has(member) === true;
   }
 
   add(member: string | number): void {
     this.#members.add(member);
   }
 
-  /** Adds the own members of another set; those around it are left out. */
+  /** Adds another set's own members, without those of the sets that enclose it. */
   merge(other: Evaluated): void {
     for (const member of other.#members) this.#members.add(member);
   }

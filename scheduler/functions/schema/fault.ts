@@ -1,6 +1,6 @@
 /** A position in a value, as a linked list from the last step to the first. */
 export interface Place {
-  readonly around: Place | null;
+  readonly parent: Place | null;
   readonly step: string | number;
 }
 
@@ -20,7 +20,7 @@ const MAX_STEPS = 20;
 /** A place as a JSON pointer (RFC 6901). A long one is cut to its last steps. */
 export function pointerTo(place: Place | null): string {
   const steps: (string | number)[] = [];
-  for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.around) steps.unshift(at.step);
+  for (let at = place; at !== null && steps.length < MAX_STEPS; at = at.parent) steps.unshift(at.step);
   return pointerOf(steps);
 }
 

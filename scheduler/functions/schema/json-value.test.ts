@@ -16,19 +16,19 @@ const { json } = fc.letrec<{ json: unknown }>((tie) => ({
   ),
 }));
 
-/** Escapes each character by chance. */
-const written = (text: string, chance: () => number): string =>
+/** The JSON string literal of a text, in which random characters are escaped. */
+const quoted = (text: string, chance: () => number): string =>
   `"${Array.from(text, (one) => {
     const escapes = [...one].map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join('');
     return chance() < 0.4 ? escapes : JSON.stringify(one).slice(1, -1);
   }).join('')}"`;
 
 function textOf(value: unknown, chance: () => number): string {
-  if (typeof value === 'string') return written(value, chance);
+  if (typeof value === 'string') return quoted(value, chance);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((one) => textOf(one, chance)).join(' , ')}]`;
   const space = chance() < 0.5 ? '\n ' : '';
-  const members = Object.entries(value).map(([name, one]) => `${written(name, chance)}${space}:${textOf(one, chance)}`);
+  const members = Object.entries(value).map(([name, one]) => `${quoted(name, chance)}${space}:${textOf(one, chance)}`);
   return `{${members.join(',')}}`;
 }
 

@@ -7,7 +7,7 @@ import { Pattern } from './pattern.ts';
 const SEED = 20_261_121;
 const PLENTY = 10_000_000;
 
-/** Atoms that engines treat differently: foreign bracket classes, line ends, code points beyond the first plane, word borders. */
+/** Atoms that engines treat differently: POSIX bracket classes, line ends, code points beyond the BMP, word boundaries. */
 const atom = fc.constantFrom(
   ...[
     'a',

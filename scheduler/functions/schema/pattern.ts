@@ -9,7 +9,7 @@ const MAX_SETS = 100;
 
 const ASCII = 128;
 /** Answers that a set caches for code points outside of ASCII. */
-const OTHERS = 64;
+const OTHER_ANSWERS = 64;
 /** Steps charged for a code point outside of ASCII, since V8 may have to test it. */
 const OTHER_STEPS = 6;
 const ASSERTIONS: readonly Assertion[] = ['^', '$', '\\b', '\\B'];
@@ -106,7 +106,7 @@ export class Pattern {
   }
 }
 
-/** A list of instructions, each at most once, with the place of each in the list. */
+/** The threads at one position: a list of distinct instructions, with the index of each in the list. */
 class Threads {
   readonly list: Uint16Array;
   readonly stack: Uint16Array;
@@ -246,7 +246,7 @@ class CodePoints {
   /** 0 not tested yet, 1 in the set, 2 not in it. */
   readonly #ascii = new Uint8Array(ASCII);
   /** Cached answers for other code points, `2 × code + answer`, by the lowest bits of the code. */
-  readonly #otherAnswers = new Int32Array(OTHERS);
+  readonly #otherAnswers = new Int32Array(OTHER_ANSWERS);
 
   constructor(source: string) {
     this.#regExp = new RegExp(`^${source}$`, 'u');
@@ -262,7 +262,7 @@ class CodePoints {
   }
 
   #hasOther(code: number): boolean {
-    const slot = code % OTHERS;
+    const slot = code % OTHER_ANSWERS;
     const cachedEntry = this.#otherAnswers[slot] ?? 0;
     if (cachedEntry >> 1 === code) return (cachedEntry & 1) === 1;
     const isMatch = this.#regExp.test(String.fromCodePoint(code));

@@ -2,7 +2,7 @@ import type { JsonSchema } from '../input-schema.ts';
 import { clipped } from './fault.ts';
 
 /** Maximum characters of a reference in an error message. */
-const MAX_TOLD = 100;
+const MAX_SHOWN_REFERENCE = 100;
 
 /** Deepest nesting of schemas, unused ones included. */
 export const MAX_SCHEMA_DEPTH = 64;
@@ -57,10 +57,10 @@ export class References {
     return this.#targets.get(schema);
   }
 
-  #walk(schema: unknown, around: JsonSchema, depth: number): void {
+  #walk(schema: unknown, enclosingResource: JsonSchema, depth: number): void {
     if (!isObject(schema) || this.#resources.has(schema)) return;
     if (depth > MAX_SCHEMA_DEPTH) throw new SchemaError(`it is nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
-    const resource = typeof schema.$id === 'string' && !schema.$id.startsWith('#') ? schema : around;
+    const resource = typeof schema.$id === 'string' && !schema.$id.startsWith('#') ? schema : enclosingResource;
     this.#resources.set(schema, resource);
     for (const anchor of [schema.$anchor, schema.$dynamicAnchor]) {
       if (typeof anchor !== 'string') continue;
@@ -80,14 +80,15 @@ export class References {
 
   #resolve(reference: string, resource: JsonSchema): JsonSchema | boolean {
     if (!reference.startsWith('#'))
-      throw new SchemaError(`the $ref "${clipped(reference, MAX_TOLD)}" leads out of the schema`);
+      throw new SchemaError(`the $ref "${clipped(reference, MAX_SHOWN_REFERENCE)}" leads out of the schema`);
     const fragment = decoded(reference.slice(1));
     const found =
       fragment === '' || fragment.startsWith('/')
-        ? pointed(resource, fragment)
+        ? valueAtPointer(resource, fragment)
         : this.#anchors.get(resource)?.get(fragment);
     if (typeof found === 'boolean') return found;
-    if (!isObject(found)) throw new SchemaError(`the $ref "${clipped(reference, MAX_TOLD)}" leads to no schema`);
+    if (!isObject(found))
+      throw new SchemaError(`the $ref "${clipped(reference, MAX_SHOWN_REFERENCE)}" leads to no schema`);
     this.#walk(found, resource, 0);
     return found;
   }
@@ -104,20 +105,20 @@ function referenceOf({ $ref, $recursiveRef, $dynamicRef }: JsonSchema): string |
 }
 
 /** The value at a JSON pointer (RFC 6901). */
-function pointed(root: unknown, pointer: string): unknown {
-  let at = root;
+function valueAtPointer(root: unknown, pointer: string): unknown {
+  let current = root;
   for (const step of pointer.split('/').slice(1)) {
     const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, name)) return undefined;
-    at = (at as Record<string, unknown>)[name];
+    if (typeof current !== 'object' || current === null || !Object.hasOwn(current, name)) return undefined;
+    current = (current as Record<string, unknown>)[name];
   }
-  return at;
+  return current;
 }
 
 function decoded(fragment: string): string {
   try {
     return decodeURIComponent(fragment);
   } catch {
-    throw new SchemaError(`the $ref "#${clipped(fragment, MAX_TOLD)}" has a wrong percent-encoding`);
+    throw new SchemaError(`the $ref "#${clipped(fragment, MAX_SHOWN_REFERENCE)}" has a wrong percent-encoding`);
   }
 }

@@ -164,10 +164,14 @@ describe('SchemaValidator', () => {
     assert.throws(() => new SchemaValidator({ items: { $ref: '#' } }).check(deep), TooDeepError);
     for (const schema of [{ uniqueItems: true }, { const: deep }, { enum: [deep] }])
       assert.throws(() => new SchemaValidator(schema).check([deep]), TooDeepError, JSON.stringify(Object.keys(schema)));
-    let low: unknown = { a: [deep] };
-    for (let i = 0; i < 990; i++) low = [low];
-    const both = { items: { $ref: '#' }, properties: { a: { const: deep } } };
-    assert.throws(() => new SchemaValidator(both).check(low), TooDeepError, 'a deep comparison in a deep check');
+    let nestedValue: unknown = { a: [deep] };
+    for (let i = 0; i < 990; i++) nestedValue = [nestedValue];
+    const recursiveSchema = { items: { $ref: '#' }, properties: { a: { const: deep } } };
+    assert.throws(
+      () => new SchemaValidator(recursiveSchema).check(nestedValue),
+      TooDeepError,
+      'a deep comparison in a deep check',
+    );
   });
 
   const unusable: [schema: object, reason: RegExp][] = [
@@ -192,16 +196,16 @@ describe('SchemaValidator', () => {
 
 describe('the cost of a check', () => {
   it('the fault names a value of the schema once, however many items do not match it', () => {
-    let told = 0;
+    let serialisations = 0;
     const only = Object.assign([1, 2], {
       toJSON: () => {
-        told += 1;
+        serialisations += 1;
         return 'told';
       },
     });
     const validator = new SchemaValidator({ type: 'array', contains: { const: only } });
     assert.match(validator.check(Array(1000).fill(0))?.message ?? '', /at least 1 items/);
-    assert.ok(told <= 1, `${told} times`);
+    assert.ok(serialisations <= 1, `${serialisations} times`);
   });
 
   it('a list of types costs a step for each name', () => {

@@ -20,7 +20,7 @@ const VISIT_STEPS = 4;
 const MEMBER_STEPS = 2;
 const CHARACTERS_PER_STEP = 8;
 const MULTIPLE_STEPS = 50;
-const MAX_TOLD = 300;
+const MAX_SHOWN_TEXT = 300;
 
 /**
  * Checks values against a JSON Schema (2020-12) by interpreting it, since workerd refuses generated code. A budget bounds the steps and the
@@ -75,7 +75,7 @@ function compiledPattern(source: string): Pattern {
     return new Pattern(source);
   } catch (error) {
     if (!(error instanceof PatternError)) throw error;
-    throw new PatternError(`The pattern ${JSON.stringify(clipped(source, MAX_TOLD))} ${error.message}`, {
+    throw new PatternError(`The pattern ${JSON.stringify(clipped(source, MAX_SHOWN_TEXT))} ${error.message}`, {
       cause: error,
     });
   }
@@ -101,8 +101,8 @@ class Run {
   }
 
   /** A new set of evaluated members; null in schemas without `unevaluated…` keywords. */
-  newEvaluated(around: Evaluated | null): Evaluated | null {
-    return this.#tracksEvaluated ? new Evaluated(around) : null;
+  newEvaluated(enclosing: Evaluated | null): Evaluated | null {
+    return this.#tracksEvaluated ? new Evaluated(enclosing) : null;
   }
 
   check(value: unknown, schema: unknown, place: Place | null, evaluated: Evaluated | null): Fault | null {
@@ -288,7 +288,7 @@ class Run {
     for (const name of required === undefined ? [] : listOf(required)) {
       this.#budget.spend(MEMBER_STEPS);
       if (!Object.hasOwn(value, String(name)))
-        return { place: { around: place, step: String(name) }, kind: 'missing', message: 'is missing.' };
+        return { place: { parent: place, step: String(name) }, kind: 'missing', message: 'is missing.' };
     }
     const names = Object.keys(value);
     this.#budget.spend(MEMBER_STEPS * names.length);
@@ -298,7 +298,7 @@ class Run {
       return otherFault(place, `Instance has more than ${textOf(maxProperties)} properties.`);
     for (const name of propertyNames === undefined ? [] : names) {
       if (this.#member(name, propertyNames, place, name) !== null)
-        return otherFault(place, `Property name "${clipped(name, MAX_TOLD)}" does not match schema.`);
+        return otherFault(place, `Property name "${clipped(name, MAX_SHOWN_TEXT)}" does not match schema.`);
     }
     return this.#dependent(value, schema, place, evaluated) ?? this.#properties(value, names, schema, place, evaluated);
   }
@@ -324,7 +324,7 @@ class Run {
         if (missingName !== undefined)
           return otherFault(
             place,
-            `Instance has "${clipped(name, MAX_TOLD)}" but does not have "${textOf(missingName)}".`,
+            `Instance has "${clipped(name, MAX_SHOWN_TEXT)}" but does not have "${textOf(missingName)}".`,
           );
       }
     }
@@ -369,8 +369,8 @@ class Run {
     return null;
   }
 
-  #member(value: unknown, schema: unknown, around: Place | null, step: string | number): Fault | null {
-    return this.check(value, schema, { around, step }, this.newEvaluated(null));
+  #member(value: unknown, schema: unknown, parent: Place | null, step: string | number): Fault | null {
+    return this.check(value, schema, { parent, step }, this.newEvaluated(null));
   }
 
   #merge(into: Evaluated | null, from: Evaluated | null): void {
@@ -416,8 +416,8 @@ function otherFault(place: Place | null, message: string): Fault {
   return { place, kind: 'other', message };
 }
 
-/** Texts of the schema's lists and objects: under `contains` or `anyOf` each item of a value makes the same message. */
-const TEXTS = new WeakMap<object, string>();
+/** Texts of the schema's lists and objects: under `contains` or `anyOf`, each item of a value would format the same text again. */
+const CACHED_TEXTS = new WeakMap<object, string>();
 
 function textOf(value: unknown): string {
   return cachedText(value, (all) => (typeof all === 'string' ? all : JSON.stringify(all)));
@@ -426,11 +426,11 @@ function textOf(value: unknown): string {
 const typesText = (type: unknown): string =>
   cachedText(type, (all) => (Array.isArray(all) ? all.join('", "') : String(all)));
 
-function cachedText(value: unknown, tell: (value: unknown) => string): string {
+function cachedText(value: unknown, toText: (value: unknown) => string): string {
   const isShared = typeof value === 'object' && value !== null;
-  const cached = isShared ? TEXTS.get(value) : undefined;
+  const cached = isShared ? CACHED_TEXTS.get(value) : undefined;
   if (cached !== undefined) return cached;
-  const text = clipped(tell(value), MAX_TOLD);
-  if (isShared) TEXTS.set(value, text);
+  const text = clipped(toText(value), MAX_SHOWN_TEXT);
+  if (isShared) CACHED_TEXTS.set(value, text);
   return text;
 }

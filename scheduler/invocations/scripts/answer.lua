@@ -50,8 +50,8 @@ end
 leaveQuestion({ id = id, questionsKey = KEYS[3], tenantQuestionsKey = tenantQuestionsKey })
 holdBytes(account, 'i:' .. id, #ARGV[4])
 redis.call('HINCRBY', record, 'questionBytes', #ARGV[4])
--- The wait does not count toward the deadline. It earns no earlier place in the queue: the invocation gets a new arrival, except with latency
--- targets, whose arrival lies ahead of all others.
+-- The wait does not count toward the deadline. It earns no earlier place in the queue: the invocation gets a new arrival, unless it has
+-- latency targets: its old arrival then lies ahead of all others.
 local later = tonumber(deadlineMs) + now - tonumber(askedAt)
 if redis.call('HEXISTS', record, 'latency') == 0 then
   arrival = redis.call('INCR', KEYS[5])

@@ -1,5 +1,5 @@
 --[[
-  Ends an attempt that asks a person. Its invocation waits for the answer without an attempt, a slot or pages; its job stays, in no list.
+  Ends an attempt that asks a person. The invocation waits for the answer without an attempt, a slot or pages. Its job stays, in no BullMQ list.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -56,7 +56,7 @@ end
 if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
   return {-3, tonumber(seq)}
 end
--- The next attempt goes on from here: it does not get the messages again that this one has handled.
+-- The next attempt does not get the messages again that this attempt has handled.
 local handled, freed = tonumber(keptMessages or 0), tonumber(keptBytes or 0)
 if ARGV[15] ~= '' then
   local read = 0
@@ -68,7 +68,7 @@ if ARGV[15] ~= '' then
     end
   end
 end
--- The record has the question and the job the state until the next question; the log keeps its event like any other.
+-- Until the next question, the record holds this question, and the job holds the state. The log keeps the question's event like any other.
 local questionBytes = #ARGV[12] + #ARGV[14]
 local added = questionBytes - tonumber(heldBefore or 0) - freed
 local refusal = bytesRefusal(account, math.max(0, added + EVENT_BYTES + #ARGV[12]), tonumber(ARGV[4]))

@@ -1,5 +1,5 @@
 --[[
-  Begins attempts: of each invocation, only the caller may write until a newer epoch exists. A refusal does not affect the others.
+  Begins attempts. Only the begun attempt may write to its invocation until a newer epoch exists. A refused begin does not affect the others.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2, 4, ...] records (hashes); KEYS[3, 5, ...] their BullMQ jobs (hashes)

@@ -11,7 +11,7 @@
   ARGV[2] submitted at, ms
   ARGV[3] deadline, ms after submission
   ARGV[4] number of ended invocations of the function that are listed
-  ARGV[5] time after their submission from which they leave the lists when their records are gone, ms
+  ARGV[5] age since submission from which ended invocations without a record leave the lists, ms
   ARGV[6] runtime id
   ARGV[7] a token of this call, so that a command sent twice begins one attempt
   ARGV[8] epoch of the parent's attempt

@@ -11,7 +11,7 @@
   ARGV[2] retention of idempotency keys after the end, ms
   ARGV[3] number of ended invocations of a function that are listed
   ARGV[4] number of ended invocations of a tenant that are listed
-  ARGV[5] time after their submission from which they leave the lists when their records are gone, ms
+  ARGV[5] age since submission from which ended invocations without a record leave the lists, ms
   ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
   ARGV[9...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
     requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
@@ -22,7 +22,7 @@
     ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
 
   Returns for each invocation
-          {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` that of its debounce delay (0 without one).
+          {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` the time when its debounce ends, or 0.
             The same when the record already exists (a command sent twice).
           {0, id, quotas} when the idempotency key belongs to an invocation of the same function and body; this does not count as a request.
           {-2, id} when that invocation is of another function or body; nothing was stored.
@@ -53,8 +53,8 @@
 --- @include "./include/debounce.lua"
 
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 8, 6, 5
--- An invocation with latency targets takes a place so many arrivals ahead: in its tenant's queue, and for memory on the GPU host. So only
--- those among the next so many arrivals overtake another invocation.
+-- An invocation with latency targets gets an arrival that is smaller by this number, for its tenant's queue and for memory on the GPU host. It
+-- can thus overtake only invocations among the last 10,000 arrivals.
 local PLACES_AHEAD = 10000
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 

@@ -15,7 +15,7 @@
     message, or ''; usage as JSON text, or ''; usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or '';
     number of the log's last event, as the attempt knows it; the peak of the run, pairs of model and number in a JSON list, or '';
     number of the last event that followers were shown; number of last events, then a pair of event and data for each. Followers get the
-    others of them with the terminal event
+    last events that they were not shown together with the terminal event
 
   Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
           -2 the family has no room for this result; -6 the last events are refused: `append` tells why. Nothing was stored in both cases.
@@ -70,7 +70,7 @@ local function finish(a, record, at)
   if a.event == 'result' and familyBytes + lastBytes + bytes > familyMost then
     return count > 0 and -6 or -2
   end
-  -- The sum does not reflect the bytes yet that earlier ends of this call release.
+  -- The account's `bytes` in Redis lack the changes that earlier ends of this call have gathered.
   local earlier = account and gatheredSum(accountKey(account), 'bytes')
   local refusal = a.event == 'result' and account and bytesRefusal(account, earlier + lastBytes + bytes, tonumber(now))
   if refusal then

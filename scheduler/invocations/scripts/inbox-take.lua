@@ -1,6 +1,6 @@
 --[[
-  Returns waiting messages and releases the handled ones: it drops them, or keeps them when another attempt may come. Two calls with one
-  token return the same messages. Tokens identify messages, so that after a loss of handled messages in Redis, newer messages in their
+  Returns waiting messages and releases the handled ones: it drops them, or keeps them when another attempt may come. Two calls with the
+  same token return the same messages. Tokens identify messages, so that after a loss of handled messages in Redis, newer messages in their
   places do not count as handled.
 
   KEYS[1] record (hash); `inboxKept` number of kept messages at the head of the inbox, `inboxKeptBytes` their bytes, part of `inboxBytes`

@@ -1,5 +1,5 @@
 --[[
-  Returns the entries of an event log after a reader's place, oldest first, up to bounds on events and bytes, but at least one. Event sizes
+  Returns the entries of an event log after a reader's position, oldest first, up to bounds on events and bytes, but at least one. Event sizes
   vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events that the reader has.
 
   A Redis that loses writes may give numbers that the reader has to events of a later epoch. The entries then begin with the first event
@@ -13,8 +13,8 @@
   ARGV[3] maximum events
   ARGV[4] maximum bytes of their fields, unless the first entry alone has more
 
-  Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; when the store lost
-          events that the reader has, the number after which, else ''; epoch of the record; XRANGE entries...}.
+  Returns {1 if the log holds no more, else 0; status or ''; runtime that shows events before writing them, or ''; number after
+          which the store lost events that the reader has, or ''; epoch of the record; XRANGE entries...}.
 ]]
 local after, most, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local status, runtime, shown, newest, last = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown', 'epoch', 'seq'))

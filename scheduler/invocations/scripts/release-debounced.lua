@@ -27,8 +27,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
     leaveDebounce({ id = id, prefix = prefix, debounceKey = debounceKey, debounceField = debounceField })
   end
   if status == 'queued' and data then
-    -- An early submission earns no place before others, here or in the memory of a GPU host. The place of one with latency targets lies ahead
-    -- of all, and stays.
+    -- An early submission earns no earlier place in the queue, nor in the memory of a GPU host. An invocation with latency targets keeps its
+    -- arrival, which lies ahead of all others.
     local arrival = tonumber(before)
     if redis.call('HEXISTS', key, 'latency') == 0 then
       arrival = redis.call('INCR', KEYS[2])

@@ -14,13 +14,13 @@ export class TestMachine implements LinkSecurity {
   readonly certificate: string;
   readonly fingerprint: string;
   /** Reasons of refusals. */
-  readonly said: string[] = [];
+  readonly refusalReasons: string[] = [];
   readonly #listeners = new Set<() => void>();
   #peers: readonly TestMachine[] = [];
 
-  constructor(name: string, own: Certificate) {
+  constructor(name: string, certificate: Certificate) {
     this.name = name;
-    ({ key: this.key, certificate: this.certificate, fingerprint: this.fingerprint } = own);
+    ({ key: this.key, certificate: this.certificate, fingerprint: this.fingerprint } = certificate);
   }
 
   machineOf(fingerprint: string): string | undefined {
@@ -33,7 +33,7 @@ export class TestMachine implements LinkSecurity {
   }
 
   refused(why: string): void {
-    this.said.push(why);
+    this.refusalReasons.push(why);
   }
 
   accept(...machines: readonly TestMachine[]): void {

@@ -35,7 +35,7 @@ if ARGV[7] ~= '' then
   end
 end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
--- Until a restore changes anything, it may yet be refused because of the machines that run.
+-- A restore that has not changed anything yet does not stop running machines: it may yet be refused because of them.
 local restore = redis.call('GET', KEYS[8]) or (holder ~= ARGV[2] and redis.call('GET', KEYS[9]))
 if restore then
   return 'restoring ' .. restore

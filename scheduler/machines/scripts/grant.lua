@@ -1,6 +1,6 @@
 --[[
-  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. The drains of an earlier machine of its
-  name, which was removed, end: until then they keep new work from its processes. A repeated call only returns the reply.
+  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. It ends the drains of a removed machine of
+  the same name, which would keep new work from the new machine's processes. A repeated call only returns the reply.
 
   KEYS[1] machines that have joined (hash)
   KEYS[2] description of the machine of this name (string with a TTL)

@@ -1,6 +1,6 @@
 --[[
   Replaces the snapshot of one process, and deletes expired snapshots of other processes.
-  Repeating it changes nothing but the time.
+  A repeated call only renews the expiry.
 
   KEYS[1] snapshots (hash): process to text
   KEYS[2] expiries (sorted set): process by expiry of its snapshot (ms since the epoch, Redis' clock)

@@ -11,8 +11,8 @@
   ARGV[2] now, ms
   ARGV[3] function, or '' for none
 
-  Returns {open invocations, of the function, how many wait, bytes stored, KV pages, bytes in Redis, bytes on disk, open invocations with
-  latency targets}.
+  Returns {open invocations, those of the function, waiting invocations, bytes stored, KV pages, bytes in Redis, bytes on disk, open
+  invocations with latency targets}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"

@@ -19,9 +19,9 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
 
--- Tenants of one call; holders after which it begins no other tenant; holders of a tenant that it compares with what they stand for. With the
--- default retention, a busy tenant has 10,000 holders, one for each minute of the next week: to read them costs little, and a command for each
--- would keep Redis from all others for many ms.
+-- Tenants that one call checks; holders read after which it begins no further tenant; holders per tenant whose invocation or log it looks up.
+-- With the default retention, a busy tenant has 10,000 holders, one for each minute of the next week: reading them costs little, but a command
+-- for each would block Redis for many ms.
 local TENANTS_LOOKED_AT, HOLDERS_READ, HOLDERS_LOOKED_AT = 8, 20000, 250
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])

@@ -1,5 +1,5 @@
 --[[
-  Renews the lease of a runtime whose lease has run out, or for which Redis is full, unless the runtime has been declared dead.
+  Renews the lease of a runtime after the lease ran out or a full Redis refused the renewal, unless the runtime has been declared dead.
 
   KEYS[1] registered runtimes (hash)
   KEYS[2] the runtime's alive key

@@ -1,11 +1,11 @@
 --[[
-  Stores the outcome of a schedule's last time. A schedule that was removed or replaced meanwhile stays as it is.
+  Stores the outcome of a schedule's last firing. A schedule that was removed or replaced meanwhile stays as it is.
 
   KEYS[1] the tenant's schedules (hash)
 
   ARGV[1] name
   ARGV[2] id of the schedule that fired
-  ARGV[3] the last time, JSON text
+  ARGV[3] `LastTime` of ../types.ts, JSON text
 
   Returns 1 noted, 0 not.
 ]]

@@ -37,7 +37,7 @@ for i = 3, #ARGV, 2 do
   local window, number = ARGV[i], tonumber(ARGV[i + 1])
   local found = {}
   for field, value in pairs(fieldsOf(account .. ':usage:' .. window .. ':' .. ARGV[i + 1])) do
-    -- Only those fields have a colon in second place.
+    -- Only the fields with one number have a colon in second place.
     found[field] = string.sub(field, 2, 2) == ':' and tonumber(value) or unpackCounts(value)
   end
   for field, counts in pairs(latest) do

@@ -9,21 +9,21 @@ import { uncached, World } from './world.ts';
 
 const STORIES = 'stories15m';
 /** A model whose context is long enough for conversations of 32 tool calls. */
-const LONG = 'minimind2-small';
+const LONG_CONTEXT_MODEL = 'minimind2-small';
 const PATTERNS: readonly Pattern[] = ['react', 'codeact', 'swarm'];
 const LOOPS = { react: reactLoop, codeact: codeactLoop, swarm: swarmLoop };
 
 const base: Case = { pattern: 'react', model: STORIES, agents: 8, ios: 8, toolMs: 20, roundTripMs: 20 };
-const ALL: readonly Case[] = [
+const ALL_CASES: readonly Case[] = [
   ...PATTERNS.flatMap((pattern) =>
     [0, 20, 80].flatMap((roundTripMs) => [1, 8, 32].map((agents) => ({ ...base, pattern, roundTripMs, agents }))),
   ),
   ...[1, 8, 32].map((agents) => ({ ...base, toolMs: 50, agents })),
-  ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG, ios })),
+  ...[0, 2, 8, 16, 32].map((ios) => ({ ...base, model: LONG_CONTEXT_MODEL, ios })),
 ];
 /** I/Os of a quick run. A swarm sends as many messages as it has agents. */
 const QUICK_IOS = { react: 2, codeact: 2, swarm: SWARM_AGENTS };
-const QUICK: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
+const QUICK_CASES: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
 
 /** The agents of one case, all at once, on one side. */
 interface SideRun {
@@ -39,7 +39,7 @@ type RunAgent = (index: number, question: string) => Promise<Conversation>;
 interface Row extends Case {
   readonly latencyMs: Record<string, readonly number[]>;
   readonly agentsPerSecond: Record<string, readonly number[]>;
-  /** For each side: how many agents have the same tokens as the programs, for the same questions. */
+  /** For each side: the number of agents with the program's tokens for the same question. A swarm's peer is compared with the loop. */
   readonly equal: Record<string, string>;
 }
 
@@ -53,9 +53,9 @@ four of them tell a story in turns (the function agent-swarm). Baselines of ever
 values. Tool and network are processes of their own: a real HTTP server, and a proxy that passes bytes on after half of the round trip. Prompts
 are token ids, so that no side tokenizes a text in another way. In the round that warms up, all sides have the same questions, and the report
 counts the agents with equal tokens; in the others, questions are new, and equal numbers of tokens are checked. Sides take turns in going first.`,
-  quick: `${QUICK.length} of ${ALL.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
+  quick: `${QUICK_CASES.length} of ${ALL_CASES.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
-    const cases = quick ? QUICK : ALL;
+    const cases = quick ? QUICK_CASES : ALL_CASES;
     await using world = await World.start({
       models: [...new Set(cases.map(({ model }) => model))],
       roundTripsMs: [...new Set(cases.map(({ roundTripMs }) => roundTripMs))],
@@ -67,10 +67,10 @@ counts the agents with equal tokens; in the others, questions are new, and equal
     const roundTrips = await world.roundTrips();
     const peers = await fastest(world);
     const rows: Row[] = [];
-    for (const one of cases) {
-      const row = await measureCase(world, one, peers.get(one.model), repetitions);
+    for (const benchCase of cases) {
+      const row = await measureCase(world, benchCase, peers.get(benchCase.model), repetitions);
       rows.push(row);
-      progress(`${labelOf(one)}: ${format(over(row, 'loop').median)} over the client loop`);
+      progress(`${labelOf(benchCase)}: ${format(over(row, 'loop').median)} over the client loop`);
     }
     return {
       title: `Agents as programs and as client loops, ${TURN_TOKENS} tokens a turn`,
@@ -121,32 +121,43 @@ counts the agents with equal tokens; in the others, questions are new, and equal
   },
 };
 
-async function measureCase(world: World, one: Case, peer: Peer | undefined, rounds: number): Promise<Row> {
+async function measureCase(world: World, benchCase: Case, peer: Peer | undefined, rounds: number): Promise<Row> {
   const sides = new Map<string, RunAgent>([
-    ['program', program(world, one)],
-    ['loop', loop(world, one, (prompt, most) => world.complete(one.roundTripMs, one.model, prompt, most))],
-    ['refill', loop(world, one, (prompt, most) => world.complete(one.roundTripMs, uncached(one.model), prompt, most))],
+    ['program', program(world, benchCase)],
+    [
+      'loop',
+      loop(world, benchCase, (prompt, maxTokens) =>
+        world.complete(benchCase.roundTripMs, benchCase.model, prompt, maxTokens),
+      ),
+    ],
+    [
+      'refill',
+      loop(world, benchCase, (prompt, maxTokens) =>
+        world.complete(benchCase.roundTripMs, uncached(benchCase.model), prompt, maxTokens),
+      ),
+    ],
   ]);
-  const count = one.pattern === 'swarm' ? Math.ceil(one.agents / SWARM_AGENTS) : one.agents;
-  const asked = questions(world.tokensOf(one.model), one.pattern, count);
-  const warm = asked();
+  const count = benchCase.pattern === 'swarm' ? Math.ceil(benchCase.agents / SWARM_AGENTS) : benchCase.agents;
+  const newQuestions = questions(world.tokensOf(benchCase.model), benchCase.pattern, count);
+  const warmUpQuestions = newQuestions();
   const runs = new Map<string, SideRun>();
-  if (peer !== undefined) sides.set('peer', peerAgent(world, one, peer));
-  for (const [name, side] of sides) runs.set(name, await runAgents(one, side, warm));
-  const row: Row = { ...one, latencyMs: {}, agentsPerSecond: {}, equal: {} };
+  if (peer !== undefined) sides.set('peer', peerAgent(world, benchCase, peer));
+  for (const [name, side] of sides) runs.set(name, await runAgents(benchCase, side, warmUpQuestions));
+  const row: Row = { ...benchCase, latencyMs: {}, agentsPerSecond: {}, equal: {} };
   for (const [name, { conversations }] of runs) {
-    // Programs of swarms return text only, and the peer returns tokens only. The loop returns both, so both compare with the loop.
-    const own = runs.get(one.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program')?.conversations ?? [];
-    const equal = conversations.filter((each, i) => areEqual(each, own[i])).length;
+    // A swarm's program returns only text and the peer only tokens. The loop returns both, so a swarm's peer is compared with the loop.
+    const references =
+      runs.get(benchCase.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program')?.conversations ?? [];
+    const equal = conversations.filter((each, i) => areEqual(each, references[i])).length;
     row.equal[name] = `${equal}/${conversations.length}`;
   }
   const samples = new Map<string, SideRun[]>([...sides.keys()].map((name) => [name, []]));
   for (let round = 0; round < rounds; round++) {
     const names = [...sides.keys()];
-    const runAll = names.map((name) => () => runAgents(one, sides.get(name) as RunAgent, asked()));
+    const runAll = names.map((name) => () => runAgents(benchCase, sides.get(name) as RunAgent, newQuestions()));
     for (const [i, run] of (await inTurn(round, runAll)).entries()) samples.get(names[i] as string)?.push(run);
   }
-  checkLengths(one, [...samples.values()].flat());
+  checkLengths(benchCase, [...samples.values()].flat());
   for (const [name, list] of samples) {
     row.latencyMs[name] = list.map(({ latencyMs }) => latencyMs);
     row.agentsPerSecond[name] = list.map(({ agentsPerSecond }) => agentsPerSecond);
@@ -155,7 +166,7 @@ async function measureCase(world: World, one: Case, peer: Peer | undefined, roun
 }
 
 /** Runs all agents of the case at once, each with its own question. */
-async function runAgents(one: Case, run: RunAgent, asked: readonly string[]): Promise<SideRun> {
+async function runAgents(benchCase: Case, run: RunAgent, asked: readonly string[]): Promise<SideRun> {
   const startMs = performance.now();
   const ended = await Promise.all(
     asked.map(async (question, i) => {
@@ -166,7 +177,7 @@ async function runAgents(one: Case, run: RunAgent, asked: readonly string[]): Pr
   const elapsedMs = performance.now() - startMs;
   return {
     latencyMs: mean(ended.map(({ latencyMs }) => latencyMs)),
-    agentsPerSecond: (one.agents * 1000) / elapsedMs,
+    agentsPerSecond: (benchCase.agents * 1000) / elapsedMs,
     conversations: ended.map(({ conversation }) => conversation),
   };
 }
@@ -187,8 +198,8 @@ function program(world: World, { pattern, ios, model, toolMs, roundTripMs }: Cas
   };
 }
 
-function loop(world: World, one: Case, complete: Complete): RunAgent {
-  return (_, question) => LOOPS[one.pattern](loopTask(world, one, question, complete));
+function loop(world: World, benchCase: Case, complete: Complete): RunAgent {
+  return (_, question) => LOOPS[benchCase.pattern](loopTask(world, benchCase, question, complete));
 }
 
 function loopTask(world: World, { model, ios, toolMs }: Case, question: string, complete: Complete): LoopTask {
@@ -198,16 +209,20 @@ function loopTask(world: World, { model, ios, toolMs }: Case, question: string, 
 /** For each model: the peer whose number of threads is faster for eight agents with one call each. */
 function fastest(world: World): Promise<Map<string, Peer>> {
   return fastestPeers(world.peers, (peer) => {
-    const one: Case = { ...base, model: peer.model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };
-    return runAgents(one, peerAgent(world, one, peer), questions(world.tokensOf(one.model), one.pattern, one.agents)());
+    const benchCase: Case = { ...base, model: peer.model, ios: 1, roundTripMs: world.roundTripsMs[0] ?? 0 };
+    return runAgents(
+      benchCase,
+      peerAgent(world, benchCase, peer),
+      questions(world.tokensOf(benchCase.model), benchCase.pattern, benchCase.agents)(),
+    );
   });
 }
 
-function peerAgent(world: World, one: Case, peer: Peer): RunAgent {
-  const url = world.peer(peer, one.roundTripMs);
+function peerAgent(world: World, benchCase: Case, peer: Peer): RunAgent {
+  const url = world.peer(peer, benchCase.roundTripMs);
   return (session, question) => {
     const complete: Complete = (prompt, maxTokens) => world.post(url, { session, prompt, max_tokens: maxTokens });
-    return LOOPS[one.pattern](loopTask(world, one, question, complete));
+    return LOOPS[benchCase.pattern](loopTask(world, benchCase, question, complete));
   };
 }
 
@@ -217,11 +232,11 @@ function areEqual(a: Conversation, b: Conversation | undefined): boolean {
 }
 
 /** @throws Error when the conversations do not all have equally many tokens */
-function checkLengths(one: Case, runs: readonly SideRun[]): void {
+function checkLengths(benchCase: Case, runs: readonly SideRun[]): void {
   const lengths = runs.flatMap(({ conversations }) => conversations.flatMap(({ tokens }) => tokens?.length ?? []));
   if (new Set(lengths).size > 1)
     throw new Error(
-      `${labelOf(one)}: the conversations have ${[...new Set(lengths)].join(', ')} tokens, not equally many`,
+      `${labelOf(benchCase)}: the conversations have ${[...new Set(lengths)].join(', ')} tokens, not equally many`,
     );
 }
 

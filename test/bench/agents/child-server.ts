@@ -2,10 +2,10 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 
-/** Longest time that a model may take to load beside other work. */
+/** Long enough to load a model on a busy machine. */
 const START_TIMEOUT_MS = 60_000;
 
-/** A server in a process of its own, which tells its ports over the IPC channel. `await using` ends it. */
+/** A server in a child process, which sends its ports over the IPC channel. `await using` ends the process. */
 export class ChildServer implements AsyncDisposable {
   readonly ports: readonly number[];
   readonly #child: ChildProcess;

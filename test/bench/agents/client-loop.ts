@@ -1,7 +1,7 @@
 import { CODE, observed, TURN_TOKENS } from './task.ts';
 import type { TextTokens } from './tokens.ts';
 
-/** Continues a prompt of token ids greedily by `maxTokens` tokens, whatever they are. */
+/** Continues a prompt of token ids greedily by `maxTokens` tokens, even past an end-of-text token. */
 export type Complete = (prompt: readonly number[], maxTokens: number) => Promise<Completion>;
 
 export interface Completion {
@@ -30,41 +30,41 @@ export interface Conversation {
 
 /** An agent that its client drives: the model writes, the client calls the tool, and sends everything so far again. */
 export async function reactLoop({ question, ios, complete, tokens, callTool }: LoopTask): Promise<Conversation> {
-  const all = tokens.begin(question);
+  const contextTokens = tokens.begin(question);
   for (let step = 0; step < ios; step++) {
-    all.push(...(await complete(all, TURN_TOKENS)).tokens);
-    all.push(...tokens.more(observed(await callTool(step))));
+    contextTokens.push(...(await complete(contextTokens, TURN_TOKENS)).tokens);
+    contextTokens.push(...tokens.more(observed(await callTool(step))));
   }
-  all.push(...(await complete(all, TURN_TOKENS)).tokens);
-  return { tokens: all };
+  contextTokens.push(...(await complete(contextTokens, TURN_TOKENS)).tokens);
+  return { tokens: contextTokens };
 }
 
-type Block = (look: (step: number) => Promise<string>, state: object, console: object) => Promise<void>;
-const AsyncFunction = Object.getPrototypeOf(async () => undefined).constructor as new (...text: string[]) => Block;
+type CodeBlock = (look: (step: number) => Promise<string>, state: object, console: object) => Promise<void>;
+const AsyncFunction = Object.getPrototypeOf(async () => undefined).constructor as new (...text: string[]) => CodeBlock;
 
-/** The same with code that the client runs in its own process, which is the fastest way. */
+/** A ReACT loop whose tool calls are made by code. The client runs the code in its own process, which favours this baseline. */
 export async function codeactLoop({ question, ios, complete, tokens, callTool }: LoopTask): Promise<Conversation> {
   const block = new AsyncFunction('look', 'state', 'console', CODE);
   const state = {};
-  const all = tokens.begin(question);
+  const contextTokens = tokens.begin(question);
   for (let step = 0; step < ios; step++) {
-    all.push(...(await complete(all, TURN_TOKENS)).tokens);
+    contextTokens.push(...(await complete(contextTokens, TURN_TOKENS)).tokens);
     const lines: string[] = [];
     await block(callTool, state, { log: (line: string) => lines.push(line) });
-    all.push(...tokens.more(`\n${lines.join('\n')}`));
+    contextTokens.push(...tokens.more(`\n${lines.join('\n')}`));
   }
-  all.push(...(await complete(all, TURN_TOKENS)).tokens);
-  return { tokens: all };
+  contextTokens.push(...(await complete(contextTokens, TURN_TOKENS)).tokens);
+  return { tokens: contextTokens };
 }
 
 /** A swarm whose messages its client passes on: each turn is a request with the whole story. */
 export async function swarmLoop({ question, ios, complete, tokens }: LoopTask): Promise<Conversation> {
-  const all = tokens.begin(question);
+  const contextTokens = tokens.begin(question);
   const texts: (string | undefined)[] = [];
   for (let turn = 0; turn < ios; turn++) {
-    const said = await complete(all, TURN_TOKENS);
-    all.push(...said.tokens);
-    texts.push(said.text);
+    const completion = await complete(contextTokens, TURN_TOKENS);
+    contextTokens.push(...completion.tokens);
+    texts.push(completion.text);
   }
-  return { tokens: all, ...(!texts.includes(undefined) && { text: texts.join('') }) };
+  return { tokens: contextTokens, ...(!texts.includes(undefined) && { text: texts.join('') }) };
 }

@@ -1,7 +1,7 @@
 /**
  * The network between a client and a server: `node delay-process.ts PORT:ROUND_TRIP_MS…` listens on one port for each argument and passes
- * bytes on after half of the round trip, in both directions. A connection itself opens without delay, so that a client that opens more
- * connections than another loses nothing by it.
+ * bytes on after half of the round trip, in both directions. A connection itself opens without delay, so that opening many connections
+ * costs a client nothing.
  */
 import net from 'node:net';
 import { announce } from './child-server.ts';
@@ -20,7 +20,7 @@ const ports = await Promise.all(
 );
 announce(ports);
 
-/** Timers of one length run in the order in which they were set, so bytes keep their order. */
+/** Passes bytes on after the delay. Timers of equal length fire in the order in which they were set, so the bytes keep their order. */
 function pass(from: net.Socket, to: net.Socket, delayMs: number): void {
   const later = (act: () => void) => (delayMs > 0 ? setTimeout(act, delayMs) : act());
   from.on('data', (bytes: Buffer) => later(() => to.write(bytes)));

@@ -1,8 +1,8 @@
 /**
  * node-llama-cpp behind HTTP: `node llama-process.ts FILE THREADS CONTEXT_LENGTH SEQUENCES GUESSING_SEQUENCES`. Takes token ids as
- * `/v1/completions` does and answers `{tokens}`, or with `stream` the events of a completion with the ids of each piece. A sequence keeps what
- * it computed, so that only the tokens behind the common beginning are computed. Each `session` has a sequence; a request without one takes
- * the free sequence that has the longest beginning of its prompt, or waits for one. Sequences are batched.
+ * `/v1/completions` does and answers `{tokens}`, or with `stream` the events of a completion with the ids of each piece. A sequence keeps its
+ * KV cache, so that only the tokens after the common prefix are computed. Each `session` has its own sequence. A request without a session
+ * takes the free sequence that shares the longest prefix with its prompt, or waits for a free sequence. Sequences are batched.
  */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,7 +11,7 @@ import { firstDifference } from '../rounds.ts';
 import { announce } from './child-server.ts';
 
 /** The part of node-llama-cpp that this module uses. */
-interface Peer {
+interface PeerModule {
   getLlama(options: object): Promise<Llama>;
   InputLookupTokenPredictor: new (options: object) => Predictor;
   LlamaGrammarEvaluationState: new (options: object) => object;
@@ -34,35 +34,35 @@ interface Predictor {
   updateInputTokens(tokens: readonly number[]): void;
 }
 
-interface Asked {
+interface CompletionRequest {
   readonly session?: number;
   readonly prompt: readonly number[];
   readonly max_tokens: number;
   readonly stream?: boolean;
   /** GBNF; the text ends where the grammar allows no further token. */
   readonly grammar?: string;
-  /** Guesses that the tokens that followed the last few in the prompt follow again. */
+  /** Speculates by prompt lookup: tokens that followed the latest tokens earlier in the prompt are guessed to follow again. */
   readonly lookup?: boolean;
 }
 
 const [file = '', ...numbers] = process.argv.slice(2);
-const [threads = 2, contextLength = 256, sequences = 1, guesses = 0] = numbers.map(Number);
-const peer = (await importPeer('node-llama-cpp/dist/index.js')) as unknown as Peer;
+const [threads = 2, contextLength = 256, sequences = 1, guessingCount = 0] = numbers.map(Number);
+const peer = (await importPeer('node-llama-cpp/dist/index.js')) as unknown as PeerModule;
 const llama = await peer.getLlama({ gpu: false, build: 'never', maxThreads: threads, logLevel: 'error' });
 const model = await llama.loadModel({ modelPath: file });
 const context = await model.createContext({
-  sequences: sequences + guesses,
+  sequences: sequences + guessingCount,
   contextSize: contextLength,
   batchSize: 512,
   threads,
 });
 const sessions = Array.from({ length: sequences }, () => context.getSequence());
-const guessing = Array.from({ length: guesses }, () =>
+const guessingSequences = Array.from({ length: guessingCount }, () =>
   context.getSequence({ tokenPredictor: new peer.InputLookupTokenPredictor({ predictionLength: { max: 8 } }) }),
 );
 
 /** Sequences that no request uses, the one that was used longest ago first. */
-class Free {
+class FreeSequences {
   readonly #sequences: LlamaSequence[];
   readonly #waiting: ((sequence: LlamaSequence) => void)[] = [];
 
@@ -89,10 +89,10 @@ function commonLength(a: readonly number[], b: readonly number[]): number {
   return at < 0 ? a.length : at;
 }
 
-const free = new Free(sessions);
-const freeGuessing = new Free(guessing);
+const free = new FreeSequences(sessions);
+const freeGuessing = new FreeSequences(guessingSequences);
 
-async function* complete(asked: Asked): AsyncGenerator<number> {
+async function* complete(asked: CompletionRequest): AsyncGenerator<number> {
   if (asked.session !== undefined) {
     const sequence = sessions[asked.session];
     if (sequence === undefined) throw new RangeError(`there is no session ${asked.session}`);
@@ -110,30 +110,30 @@ async function* complete(asked: Asked): AsyncGenerator<number> {
 
 async function* generate(
   sequence: LlamaSequence,
-  { prompt, max_tokens: most, grammar }: Asked,
+  { prompt, max_tokens: maxTokens, grammar }: CompletionRequest,
 ): AsyncGenerator<number> {
   // The last token of the prompt is computed again: its output is the first new token.
   await sequence.adaptStateToTokens(prompt.slice(0, -1), false);
   const rest = prompt.slice(sequence.nextTokenIndex);
   sequence.tokenPredictor?.updateInputTokens(prompt);
-  const held = grammar === undefined ? {} : { grammarEvaluationState: await stateOf(grammar) };
+  const grammarOptions = grammar === undefined ? {} : { grammarEvaluationState: await grammarStateOf(grammar) };
   const isFree = grammar === undefined;
   let count = 0;
-  for await (const token of sequence.evaluate(rest, { temperature: 0, yieldEogToken: isFree, ...held })) {
+  for await (const token of sequence.evaluate(rest, { temperature: 0, yieldEogToken: isFree, ...grammarOptions })) {
     yield token;
-    if (++count === most) break;
+    if (++count === maxTokens) break;
   }
 }
 
 const grammars = new Map<string, Promise<object>>();
 
-async function stateOf(text: string): Promise<object> {
+async function grammarStateOf(text: string): Promise<object> {
   const grammar = grammars.get(text) ?? llama.createGrammar({ grammar: text });
   grammars.set(text, grammar);
   return new peer.LlamaGrammarEvaluationState({ model, grammar: await grammar });
 }
 
-async function answer(asked: Asked, response: http.ServerResponse): Promise<void> {
+async function answer(asked: CompletionRequest, response: http.ServerResponse): Promise<void> {
   if (!asked.stream) {
     response.end(JSON.stringify({ tokens: await Array.fromAsync(complete(asked)) }));
     return;
@@ -156,6 +156,6 @@ const server = http.createServer((request, response) => {
     });
   });
 });
-// Both ends are on one machine and end together, so an idle connection must never close while a request uses it.
+// Connections stay open until the processes end: a keep-alive timeout could close an idle connection just as a client sends a request.
 server.keepAliveTimeout = 0;
 server.listen(0, '127.0.0.1', () => announce([(server.address() as AddressInfo).port]));

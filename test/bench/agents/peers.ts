@@ -25,7 +25,7 @@ export interface PeerSettings {
   readonly guessing?: number;
 }
 
-/** Starts node-llama-cpp for each model with one thread and with all: its threads contend on some machines. `stack` ends them. */
+/** Starts node-llama-cpp for each model with one thread and with one per core: on some machines, threads contend. `stack` ends the peers. */
 export async function startPeers(
   models: readonly string[],
   { sequences, guessing = 0 }: PeerSettings,
@@ -50,7 +50,7 @@ export async function startPeers(
 }
 
 /** A peer is cut off when its two runs of the work take this many times as long as one run of the fastest peer so far. */
-const HOPELESS = 6;
+const HOPELESS_FACTOR = 6;
 
 /**
  * Returns, for each model, the peer that does the work in the shortest time, and ends the other peers. Each peer does the work twice; the first
@@ -63,7 +63,7 @@ export async function fastestPeers(
   const fastest = new Map<string, { readonly peer: Peer; readonly tookMs: number }>();
   for (const peer of peers) {
     const best = fastest.get(peer.model);
-    const tookMs = await timeOf(() => work(peer), best && HOPELESS * best.tookMs);
+    const tookMs = await timeOf(() => work(peer), best && HOPELESS_FACTOR * best.tookMs);
     if (best && tookMs >= best.tookMs) await peer.server[Symbol.asyncDispose]();
     else {
       await best?.peer.server[Symbol.asyncDispose]();
@@ -82,10 +82,10 @@ async function timeOf(work: () => Promise<unknown>, limitMs?: number): Promise<n
     return performance.now() - startMs;
   };
   if (limitMs === undefined) return twice();
-  const over = new AbortController();
+  const limitTimer = new AbortController();
   try {
-    return await Promise.race([twice(), sleep(limitMs, Number.POSITIVE_INFINITY, { signal: over.signal })]);
+    return await Promise.race([twice(), sleep(limitMs, Number.POSITIVE_INFINITY, { signal: limitTimer.signal })]);
   } finally {
-    over.abort();
+    limitTimer.abort();
   }
 }

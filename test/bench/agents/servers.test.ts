@@ -27,7 +27,7 @@ describe('servers of the agents', () => {
   it('pass all bytes on in their order, in both directions, and the end of each', async () => {
     const sent = randomBytes(1 << 20);
     const received = Promise.withResolvers<Buffer>();
-    // The server answers after the end of what it was sent.
+    // The server answers only after the end of its input.
     const server = net.createServer({ allowHalfOpen: true }, (socket) => {
       void wholeOf(socket).then((bytes) => {
         received.resolve(bytes);

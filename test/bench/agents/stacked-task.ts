@@ -14,22 +14,22 @@ export interface StackedInput {
 }
 
 export const CALLS = 3;
-/** Tokens that the model writes freely: before the calls of a turn and as the answer, and as the argument of a call. */
+/** Tokens that the model writes freely: a thought before the calls of a turn or the final answer; the argument of a call. */
 export const THOUGHT_TOKENS = 8;
 export const ARGUMENT_TOKENS = 4;
 /** The format of a call around its argument, as chat templates in the manner of Hermes have it. */
 export const OPEN = '\n<tool_call>\n{"name": "look", "arguments": {"place": "';
 export const CLOSE = '"}}\n</tool_call>';
 
-/** Tokens of a turn and of each call, the format included. `format` has those of {@link OPEN} and {@link CLOSE}. */
-export function turnOf(format: number): { readonly call: number; readonly whole: number } {
-  const call = format + ARGUMENT_TOKENS;
+/** Counts of the tokens of a whole turn and of each call. `formatTokens` is the count of {@link OPEN} and {@link CLOSE} together. */
+export function turnOf(formatTokens: number): { readonly call: number; readonly whole: number } {
+  const call = formatTokens + ARGUMENT_TOKENS;
   return { call, whole: THOUGHT_TOKENS + CALLS * call };
 }
 
-/** Calls whose text is complete after `written` tokens of a turn. */
-export const complete = (written: number, format: number): number =>
-  Math.max(0, Math.floor((written - THOUGHT_TOKENS) / turnOf(format).call));
+/** Number of calls whose text is complete after `written` tokens of a turn. */
+export const complete = (written: number, formatTokens: number): number =>
+  Math.max(0, Math.floor((written - THOUGHT_TOKENS) / turnOf(formatTokens).call));
 
 /** The tools as every agent's prompt describes them. */
 export const SYSTEM = `You answer questions with the help of tools.

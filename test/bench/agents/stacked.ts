@@ -18,14 +18,14 @@ interface Crowd {
   readonly roundTripMs: number;
 }
 
-const QUICK: readonly Crowd[] = [{ agents: 1, roundTripMs: 20 }];
-const ALL: readonly Crowd[] = [
+const QUICK_CROWDS: readonly Crowd[] = [{ agents: 1, roundTripMs: 20 }];
+const ALL_CROWDS: readonly Crowd[] = [
   ...[1, 8, 32].map((agents) => ({ agents, roundTripMs: 20 })),
   { agents: 8, roundTripMs: 80 },
 ];
 
-/** The text that each step adds to the one before. */
-const NAMES: Readonly<Record<Step, string>> = {
+/** Names of the steps in the report. Each step adds its optimisation to those of the step before. */
+const STEP_NAMES: Readonly<Record<Step, string>> = {
   keep: '+ keys and values kept across calls',
   concurrent: '+ calls of a turn at once',
   early: '+ calls while the model writes on',
@@ -56,7 +56,7 @@ const WAYS: readonly Way[] = [
   { name: 'client loop, calls of a turn at once', run: loop(MODEL, true) },
   { name: 'client loop, re-prefilling', run: loop(uncached(MODEL), false) },
   { name: 'program that does the same without a cache', run: program([]) },
-  ...STEPS.map((step, i) => ({ name: NAMES[step], run: program(STEPS.slice(0, i + 1)) })),
+  ...STEPS.map((step, i) => ({ name: STEP_NAMES[step], run: program(STEPS.slice(0, i + 1)) })),
 ];
 
 /** An agent's optimisations, each on top of those before, over the client loop. */
@@ -68,9 +68,9 @@ writes an answer. The baseline is the agent as its client's loop over /v1/comple
 runs on a model without the automatic prefix cache, so that it has only what it keeps itself. Each row adds one optimisation. The texts of the
 last row differ: there the format of the calls is filled in, while the model of a test cannot write it. All ways have equally many tokens, which
 is checked. A round runs all ways, which take turns in going first, after one that warms them.`,
-  quick: `${QUICK.length} of ${ALL.length} crowds: one agent, with ${QUICK_TURNS} turn instead of ${TURNS}, in all ways. With fewer turns it gains less by what it keeps across calls.`,
+  quick: `${QUICK_CROWDS.length} of ${ALL_CROWDS.length} crowds: one agent, with ${QUICK_TURNS} turn instead of ${TURNS}, in all ways. With fewer turns it gains less by what it keeps across calls.`,
   async run({ repetitions, quick, progress }) {
-    const [crowds, turns] = quick ? [QUICK, QUICK_TURNS] : [ALL, TURNS];
+    const [crowds, turns] = quick ? [QUICK_CROWDS, QUICK_TURNS] : [ALL_CROWDS, TURNS];
     await using world = await World.start({
       models: [MODEL],
       roundTripsMs: [...new Set(crowds.map(({ roundTripMs }) => roundTripMs))],
@@ -87,7 +87,7 @@ is checked. A round runs all ways, which take turns in going first, after one th
         `${crowd.agents} agents, round trip ${crowd.roundTripMs} ms: ${format(gain.median)} over the client loop`,
       );
     }
-    const baseOf = (crowd: Crowd) =>
+    const baselineOf = (crowd: Crowd) =>
       data.find(({ agents, roundTripMs }) => agents === crowd.agents && roundTripMs === crowd.roundTripMs)?.latencyMs;
     return {
       title: `An agent with ${CALLS} calls a turn, its optimisations switched on in turn, ${MODEL}`,
@@ -104,7 +104,7 @@ is checked. A round runs all ways, which take turns in going first, after one th
         String(row.roundTripMs),
         row.way,
         formatSpread(spread(row.latencyMs), 0),
-        formatSpread(gainOf(baseOf(row) ?? [], row.latencyMs)),
+        formatSpread(gainOf(baselineOf(row) ?? [], row.latencyMs)),
         row.equal,
       ]),
       notes: [
@@ -118,29 +118,31 @@ is checked. A round runs all ways, which take turns in going first, after one th
 };
 
 async function measureCrowd(world: World, crowd: Crowd, turns: number, rounds: number): Promise<Row[]> {
-  const asked = questions(tokensOf(world), 'react', crowd.agents);
-  const runAll = (ask: () => readonly string[]) =>
+  const newQuestions = questions(tokensOf(world), 'react', crowd.agents);
+  const runsOf = (ask: () => readonly string[]) =>
     WAYS.map((way) => () => {
       const tasks = ask().map((question) => ({ question, turns }));
       return runAgents(world, crowd, way, tasks);
     });
   // The round that warms up asks all ways the same and compares their tokens.
-  const same = asked();
-  const warm = await warmUp(runAll(() => same));
+  const warmUpQuestions = newQuestions();
+  const warm = await warmUp(runsOf(() => warmUpQuestions));
   const samples: (typeof warm)[] = [];
-  for (let round = 0; round < rounds; round++) samples.push(await inTurn(round, runAll(asked)));
+  for (let round = 0; round < rounds; round++) samples.push(await inTurn(round, runsOf(newQuestions)));
   const lengths = new Set([warm, ...samples].flat().flatMap(({ tokens }) => tokens.map(({ length }) => length)));
   if (lengths.size > 1) throw new Error(`the ways have ${[...lengths].join(', ')} tokens, not equally many`);
   return WAYS.map(({ name }, i) => {
-    const own = warm[i]?.tokens ?? [];
-    const equal = own.filter((tokens, agent) => firstDifference(tokens, warm[0]?.tokens[agent] ?? []) < 0).length;
+    const conversations = warm[i]?.tokens ?? [];
+    const equal = conversations.filter(
+      (tokens, agent) => firstDifference(tokens, warm[0]?.tokens[agent] ?? []) < 0,
+    ).length;
     const latencyMs = samples.map((sample) => sample[i]?.latencyMs ?? Number.NaN);
-    return { ...crowd, way: name, latencyMs, equal: `${equal}/${own.length}` };
+    return { ...crowd, way: name, latencyMs, equal: `${equal}/${conversations.length}` };
   });
 }
 
-const gainOf = (base: readonly number[], own: readonly number[]) =>
-  spread(own.map((latencyMs, i) => (base[i] ?? Number.NaN) / latencyMs));
+const gainOf = (baseline: readonly number[], latenciesMs: readonly number[]) =>
+  spread(latenciesMs.map((latencyMs, i) => (baseline[i] ?? Number.NaN) / latencyMs));
 
 async function runAgents(world: World, crowd: Crowd, way: Way, tasks: readonly Task[]) {
   const startMs = performance.now();
@@ -164,9 +166,9 @@ function loop(model: string, concurrent: boolean): Way['run'] {
   return async (world, { roundTripMs }, { question, turns }) => {
     const tokens = tokensOf(world);
     const { whole } = turnOf(formatTokens(world));
-    const all = [...tokens.begin(SYSTEM), ...tokens.more(question)];
-    const write = async (most: number) => {
-      all.push(...(await world.complete(roundTripMs, model, all, most)).tokens);
+    const contextTokens = [...tokens.begin(SYSTEM), ...tokens.more(question)];
+    const write = async (maxTokens: number) => {
+      contextTokens.push(...(await world.complete(roundTripMs, model, contextTokens, maxTokens)).tokens);
     };
     for (let turn = 0; turn < turns; turn++) {
       await write(whole);
@@ -175,10 +177,10 @@ function loop(model: string, concurrent: boolean): Way['run'] {
         calls.push(world.callTool(TOOL_MS, turn * CALLS + call));
         if (!concurrent) await calls[call];
       }
-      for (const answer of await Promise.all(calls)) all.push(...tokens.more(observed(answer)));
+      for (const answer of await Promise.all(calls)) contextTokens.push(...tokens.more(observed(answer)));
     }
     await write(THOUGHT_TOKENS);
-    return all;
+    return contextTokens;
   };
 }
 

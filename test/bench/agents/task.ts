@@ -2,7 +2,7 @@
 
 export type Pattern = 'react' | 'codeact' | 'swarm';
 
-/** One case of the benchmark. */
+/** One case of `pie bench agents`. */
 export interface Case {
   readonly pattern: Pattern;
   readonly model: string;

@@ -12,10 +12,10 @@ export interface TextTokens {
 export async function textTokens(model: string): Promise<TextTokens> {
   const { encode, special } = await loadTokenizer((await pullModel(model)).directory);
   // A line break in front keeps a tokenizer from putting a space before the text.
-  const line = encode('\n').length;
-  const begin = special.bos === null ? [] : [special.bos];
+  const lineBreakLength = encode('\n').length;
+  const bosTokens = special.bos === null ? [] : [special.bos];
   return {
-    begin: (text) => [...begin, ...encode(text)],
-    more: (text) => [...encode(`\n${text}`).slice(line)],
+    begin: (text) => [...bosTokens, ...encode(text)],
+    more: (text) => [...encode(`\n${text}`).slice(lineBreakLength)],
   };
 }

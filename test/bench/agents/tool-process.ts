@@ -1,4 +1,4 @@
-/** A tool over HTTP: answers a POST of `{"step": n}` to `/LATENCY` after this number of milliseconds. */
+/** A tool over HTTP: answers a POST of `{"step": n}` to `/LATENCY` after `LATENCY` milliseconds. */
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { announce } from './child-server.ts';
@@ -13,6 +13,6 @@ const server = http.createServer((request, response) => {
     setTimeout(() => response.end(answerOf(step)), latencyMs);
   });
 });
-// Both ends are on one machine and end together, so an idle connection must never close while a request uses it.
+// Connections stay open until the processes end: a keep-alive timeout could close an idle connection just as a client sends a request.
 server.keepAliveTimeout = 0;
 server.listen(0, '127.0.0.1', () => announce([(server.address() as AddressInfo).port]));

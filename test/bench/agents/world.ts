@@ -22,10 +22,10 @@ export interface WorldOptions {
   readonly progress: (line: string) => void;
 }
 
-/** A model's name for requests whose prefixes are computed anew each time. */
+/** The name under which the platform also serves a model without the prefix cache. */
 export const uncached = (model: string): string => `${model}-uncached`;
 
-/** A platform, a tool server, the peer, and networks of several round trips to both. `await using` ends all of them. */
+/** A platform, a tool server, peers, and networks with several round trips to the platform and the peers. `await using` ends all of them. */
 export class World implements AsyncDisposable {
   readonly platform: Platform;
   readonly tool: ChildServer;
@@ -55,8 +55,8 @@ export class World implements AsyncDisposable {
     for (const name of programs)
       await deploySource(platform, path.join(ROOT, 'test/inferlets', `${name}.ts`), { name, manifest: { grants } });
     const targets = [platform.port, ...peers.map(({ server }) => server.port)];
-    const ways = targets.flatMap((port) => roundTripsMs.map((roundTripMs) => `${port}:${roundTripMs}`));
-    const network = stack.use(await ChildServer.start('delay-process.ts', ways));
+    const routes = targets.flatMap((port) => roundTripsMs.map((roundTripMs) => `${port}:${roundTripMs}`));
+    const network = stack.use(await ChildServer.start('delay-process.ts', routes));
     const tokens = new Map(await Promise.all(models.map(async (model) => [model, await textTokens(model)] as const)));
     return new World({ platform, tokens, tool, peers, network, roundTripsMs }, stack.move());
   }
@@ -70,12 +70,12 @@ export class World implements AsyncDisposable {
 
   /** URL of the gateway over the network with this round trip. */
   gateway(roundTripMs: number): string {
-    return this.#away(0, roundTripMs);
+    return this.#delayedUrl(0, roundTripMs);
   }
 
   /** URL of a peer over the network with this round trip. */
   peer(peer: Peer, roundTripMs: number): string {
-    return this.#away(1 + this.peers.indexOf(peer), roundTripMs);
+    return this.#delayedUrl(1 + this.peers.indexOf(peer), roundTripMs);
   }
 
   /** Posts JSON and returns the JSON of the answer, which must report success. */
@@ -110,7 +110,7 @@ export class World implements AsyncDisposable {
     return { tokens: choices[0].token_ids, text: choices[0].text };
   }
 
-  /** Calls the tool from the client, which is beside it. */
+  /** Calls the tool as a client does, without a network delay. */
   async callTool(latencyMs: number, step: number): Promise<string> {
     const response = await fetch(this.toolUrl(latencyMs), { method: 'POST', body: JSON.stringify({ step }) });
     return await response.text();
@@ -140,9 +140,9 @@ export class World implements AsyncDisposable {
     await this.#stack.disposeAsync();
   }
 
-  #away(target: number, roundTripMs: number): string {
-    const way = this.roundTripsMs.indexOf(roundTripMs);
-    return `http://127.0.0.1:${this.#network.ports[target * this.roundTripsMs.length + way]}`;
+  #delayedUrl(target: number, roundTripMs: number): string {
+    const roundTripIndex = this.roundTripsMs.indexOf(roundTripMs);
+    return `http://127.0.0.1:${this.#network.ports[target * this.roundTripsMs.length + roundTripIndex]}`;
   }
 }
 

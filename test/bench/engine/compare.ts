@@ -1,7 +1,7 @@
 import { firstDifference, inTurn, warmUp } from '../rounds.ts';
 import { type Spread, spread } from '../statistics.ts';
 import type { EngineProcess } from './engine-process.ts';
-import type { Measured, Task } from './engines.ts';
+import type { Measurement, Task } from './engines.ts';
 
 /** Our engine and a peer's on one task, over several rounds. */
 export interface Comparison {
@@ -14,10 +14,10 @@ export interface Comparison {
   /** Undefined for tasks without tokens, and for peers with other weights. */
   readonly tokens: TokenCheck | undefined;
   /** Memory of our engine after the task. */
-  readonly memory: Measured['memory'];
+  readonly memory: Measurement['memory'];
 }
 
-/** Greedy tokens of the first sequence, ours beside the peer's. */
+/** Comparison of the greedy tokens of the first sequence between our engine and the peers. */
 export interface TokenCheck {
   readonly count: number;
   /** Index of the first token that differs in any round; -1 when all are equal. */
@@ -25,8 +25,8 @@ export interface TokenCheck {
 }
 
 /**
- * Measures both sides in turn, after a round of both that does not count. A peer may be several processes, such as one for each number of
- * threads: each is measured in every round, and the fastest of the round is the peer.
+ * Measures both sides in turn, after an unmeasured round of both. `theirs` may be several processes of one peer, such as one for each number
+ * of threads: each process is measured in every round, and the fastest process of the round counts.
  */
 export async function compare(
   { task, tokens }: { readonly task: Task; readonly tokens: number },
@@ -34,16 +34,16 @@ export async function compare(
   theirs: readonly EngineProcess[],
   repetitions: number,
 ): Promise<Comparison> {
-  const rounds: { readonly own: Measured; readonly peers: readonly Measured[] }[] = [];
+  const rounds: { readonly own: Measurement; readonly peers: readonly Measurement[] }[] = [];
   for (let round = -1; round < repetitions; round++) {
     const sides = [ours, ...theirs].map((engine) => () => engine.measure(task));
-    const [own, ...peers] = await (round < 0 ? warmUp<Measured[]>(sides) : inTurn<Measured[]>(round + 1, sides));
+    const [own, ...peers] = await (round < 0 ? warmUp<Measurement[]>(sides) : inTurn<Measurement[]>(round + 1, sides));
     if (own !== undefined && round >= 0) rounds.push({ own, peers });
   }
-  const best = (peers: readonly Measured[]) => Math.min(...peers.map(({ ms }) => ms));
+  const fastestMs = (peers: readonly Measurement[]) => Math.min(...peers.map(({ ms }) => ms));
   return {
     rate: spread(rounds.map(({ own }) => (tokens * 1000) / own.ms)),
-    ratio: spread(rounds.map(({ own, peers }) => best(peers) / own.ms)),
+    ratio: spread(rounds.map(({ own, peers }) => fastestMs(peers) / own.ms)),
     ms: rounds.map(({ own }) => own.ms),
     tokens: checkTokens(rounds),
     memory: rounds.at(-1)?.own.memory,
@@ -51,7 +51,7 @@ export async function compare(
 }
 
 function checkTokens(
-  rounds: readonly { readonly own: Measured; readonly peers: readonly Measured[] }[],
+  rounds: readonly { readonly own: Measurement; readonly peers: readonly Measurement[] }[],
 ): TokenCheck | undefined {
   const pairs = rounds.flatMap(({ own, peers }) =>
     peers.flatMap((peer) => (own.tokens && peer.tokens ? [[own.tokens, peer.tokens] as const] : [])),

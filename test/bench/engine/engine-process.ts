@@ -1,9 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import path from 'node:path';
-import type { Measured, Task } from './engines.ts';
+import type { Measurement, Task } from './engines.ts';
 
 const START_TIMEOUT_MS = 60_000;
-/** llama.cpp's threads wait for each other in loops, which on a busy machine takes minutes. */
+/** llama.cpp's threads busy-wait for each other, so a task can take minutes on a busy machine. */
 const TASK_TIMEOUT_MS = 300_000;
 
 /** An engine in a process of its own, so that the threads of idle engines take no time from the measured one. */
@@ -19,20 +19,20 @@ export class EngineProcess implements AsyncDisposable {
 
   static async start(file: string, args: readonly string[]): Promise<EngineProcess> {
     const child = fork(path.join(import.meta.dirname, file), args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
-    const started = new EngineProcess(child, [file, ...args].join(' '));
+    const engine = new EngineProcess(child, [file, ...args].join(' '));
     try {
-      await started.#answer(START_TIMEOUT_MS);
+      await engine.#nextAnswer(START_TIMEOUT_MS);
     } catch (error) {
-      await started[Symbol.asyncDispose]();
+      await engine[Symbol.asyncDispose]();
       throw error;
     }
-    return started;
+    return engine;
   }
 
-  async measure(task: Task): Promise<Measured> {
-    const answer = this.#answer(TASK_TIMEOUT_MS);
+  async measure(task: Task): Promise<Measurement> {
+    const answer = this.#nextAnswer(TASK_TIMEOUT_MS);
     this.#child.send(task);
-    const measured = (await answer) as Measured & { error?: string };
+    const measured = (await answer) as Measurement & { error?: string };
     if (measured.error !== undefined) throw new Error(`${this.#command}: ${measured.error}`);
     return measured;
   }
@@ -50,7 +50,7 @@ export class EngineProcess implements AsyncDisposable {
     await exited;
   }
 
-  #answer(timeoutMs: number): Promise<unknown> {
+  #nextAnswer(timeoutMs: number): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const end = (settle: () => void) => {
         clearTimeout(timer);

@@ -8,11 +8,11 @@ import type { Bench, BenchOptions, BenchReport } from '../bench.ts';
 import { format, formatSpread, type Spread, spread } from '../statistics.ts';
 import { type Comparison, compare, type TokenCheck } from './compare.ts';
 import { EngineProcess } from './engine-process.ts';
-import type { Measured, Task } from './engines.ts';
-import { type Machine, measureMachine } from './floor.ts';
+import type { Measurement, Task } from './engines.ts';
+import { type MachineRates, measureMachine } from './floor.ts';
 import { type GgufBits, writeGguf } from './gguf.ts';
 import { installPeers } from './install-peers.ts';
-import { throughThePlatform } from './platform-rounds.ts';
+import { measureThroughPlatform } from './platform-rounds.ts';
 
 const BITS: readonly GgufBits[] = [32, 8, 4];
 const QUICK_BITS: readonly GgufBits[] = [32];
@@ -60,13 +60,13 @@ interface Row {
   readonly tokens?: TokenCheck | undefined;
   /** True when both sides must pick the same greedy tokens: the same weights, as floats of 32 bits. */
   readonly mustAgree?: boolean;
-  readonly memory?: Measured['memory'];
+  readonly memory?: Measurement['memory'];
 }
 
 interface Case {
   readonly what: string;
   readonly task: Task;
-  /** Tokens per measured unit. */
+  /** Tokens of one step or one prefill, whichever the task measures. */
   readonly tokens: number;
 }
 
@@ -89,7 +89,7 @@ function cases(contextLength: number, quick: boolean): Case[] {
 
 async function againstLlamaCpp(
   bits: GgufBits,
-  machine: Machine,
+  machine: MachineRates,
   directory: string,
   { repetitions, quick, progress }: BenchOptions,
 ): Promise<Row[]> {
@@ -100,21 +100,21 @@ async function againstLlamaCpp(
   await writeGguf(model, bits, file);
   await using ours = await EngineProcess.start('ours.ts', [name, String(bits)]);
   // On some machines llama.cpp's threads contend, so the better of the two is the peer.
-  await using alone = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
-  await using all = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
+  await using oneThread = await EngineProcess.start('llama-cpp.ts', [file, '1', String(contextLength)]);
+  await using allThreads = await EngineProcess.start('llama-cpp.ts', [file, String(THREADS), String(contextLength)]);
   const rows: Row[] = [];
   for (const each of cases(contextLength, quick)) {
-    const compared = await compare(each, ours, [alone, all], repetitions);
-    const floor = await overFloor(compared, each.task, { machine, config: model.config, bits });
+    const comparison = await compare(each, ours, [oneThread, allThreads], repetitions);
+    const floor = await overFloor(comparison, each.task, { machine, config: model.config, bits });
     const what = `stories15m ${bits} bit, ${each.what}`;
-    rows.push({ what, peer: 'node-llama-cpp', ...compared, floor, mustAgree: bits === 32 });
+    rows.push({ what, peer: 'node-llama-cpp', ...comparison, floor, mustAgree: bits === 32 });
     progress(describe(rows.at(-1) as Row));
   }
   if (quick) return rows;
-  const platform = await throughThePlatform({ bits, clients: CLIENTS, tokens: CLIENT_TOKENS, rounds: repetitions }, [
-    alone,
-    all,
-  ]);
+  const platform = await measureThroughPlatform(
+    { bits, clients: CLIENTS, tokens: CLIENT_TOKENS, rounds: repetitions },
+    [oneThread, allThreads],
+  );
   rows.push({
     what: `stories15m ${bits} bit, ${CLIENTS} clients through the platform`,
     peer: 'node-llama-cpp, no server around it',
@@ -126,7 +126,7 @@ async function againstLlamaCpp(
 }
 
 async function againstTransformers(
-  machine: Machine,
+  machine: MachineRates,
   directory: string,
   { repetitions, quick, progress }: BenchOptions,
 ): Promise<Row[]> {
@@ -136,21 +136,21 @@ async function againstTransformers(
   await using theirs = await EngineProcess.start('transformers.ts', [directory]);
   const rows: Row[] = [];
   for (const each of cases(256, quick)) {
-    const compared = await compare(each, ours, [theirs], repetitions);
-    const floor = await overFloor(compared, each.task, { machine, config, bits: 8 });
-    rows.push({ what: `minimind2-small 8 bit, ${each.what}`, peer: 'transformers.js', ...compared, floor });
+    const comparison = await compare(each, ours, [theirs], repetitions);
+    const floor = await overFloor(comparison, each.task, { machine, config, bits: 8 });
+    rows.push({ what: `minimind2-small 8 bit, ${each.what}`, peer: 'transformers.js', ...comparison, floor });
     progress(describe(rows.at(-1) as Row));
   }
   return rows;
 }
 
-async function overFloor({ ms }: Comparison, task: Task, floorOf: FloorOf): Promise<Spread> {
-  const floorMs = await floorMsOf(task, floorOf);
+async function overFloor({ ms }: Comparison, task: Task, floorInputs: FloorInputs): Promise<Spread> {
+  const floorMs = await floorMsOf(task, floorInputs);
   return spread(ms.map((each) => each / floorMs));
 }
 
-interface FloorOf {
-  readonly machine: Machine;
+interface FloorInputs {
+  readonly machine: MachineRates;
   readonly config: ModelConfig;
   readonly bits: number;
 }
@@ -159,16 +159,16 @@ interface FloorOf {
  * Least milliseconds of a step: reading its weights and cache once at the bandwidth measured for that many bytes, or its multiplications
  * at the measured matrix peak, whichever is longer.
  */
-async function floorMsOf(task: Task, { machine, config, bits }: FloorOf): Promise<number> {
+async function floorMsOf(task: Task, { machine, config, bits }: FloorInputs): Promise<number> {
   const { hiddenSize, intermediateSize, layers, heads, headDim, vocabularySize } = config;
   const body = layers * hiddenSize * (2 * heads * headDim + 2 * kvSize(config) + 3 * intermediateSize);
   const head = hiddenSize * vocabularySize;
-  const decode = task.kind === 'decode';
-  const inputs = decode ? task.batch : task.tokens;
-  const headRows = decode ? task.batch : 1;
-  const keys = decode ? task.batch * (task.context + task.steps / 2) : task.tokens;
+  const isDecode = task.kind === 'decode';
+  const inputs = isDecode ? task.batch : task.tokens;
+  const headRows = isDecode ? task.batch : 1;
+  const keys = isDecode ? task.batch * (task.context + task.steps / 2) : task.tokens;
   const bytes = ((body + head) * bits) / 8 + keys * layers * 2 * kvSize(config) * 4;
-  const scores = decode ? keys : (task.tokens * (task.tokens + 1)) / 2;
+  const scores = isDecode ? keys : (task.tokens * (task.tokens + 1)) / 2;
   const operations = 2 * (inputs * body + headRows * head) + 4 * layers * heads * headDim * scores;
   const readMs = (bytes * 1000) / (await machine.bytesPerSecond(bytes));
   return Math.max(readMs, (operations * 1000) / machine.operationsPerSecond);
@@ -186,7 +186,7 @@ function formatTokens(tokens: TokenCheck | undefined, mustAgree: boolean): strin
   return `${mustAgree ? 'DIFFERS' : 'differ'} from token ${tokens.firstDifference + 1} of ${tokens.count}`;
 }
 
-function report(rows: readonly Row[], machines: readonly Machine[]): BenchReport {
+function report(rows: readonly Row[], machines: readonly MachineRates[]): BenchReport {
   const peaks = machines.map(({ operationsPerSecond }) => format(operationsPerSecond / 1e9, 0));
   return {
     title: 'Our engine against node-llama-cpp, transformers.js and the floor',
@@ -224,8 +224,8 @@ function memoryNotes(rows: readonly Row[]): string[] {
     if (row.memory) kinds.set(kind, [...(kinds.get(kind) ?? []), row]);
   }
   const mb = (bytes: number | undefined) => format((bytes ?? Number.NaN) / 1e6, 0);
-  return [...kinds].map(([kind, own]) => {
-    const [first, last] = [own[0]?.memory, own.at(-1)?.memory];
+  return [...kinds].map(([kind, rowsOfKind]) => {
+    const [first, last] = [rowsOfKind[0]?.memory, rowsOfKind.at(-1)?.memory];
     return `Memory, ${kind}: weights and pool ${mb(last?.accounted)} MB; resident ${mb(first?.resident)} MB after the first task, ${mb(last?.resident)} MB after the last.`;
   });
 }

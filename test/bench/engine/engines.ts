@@ -10,8 +10,8 @@ export type Task =
     }
   | { readonly kind: 'prefill'; readonly tokens: number; readonly times: number };
 
-/** Milliseconds per step, or per prefill. */
-export interface Measured {
+/** Result of a task. `ms` is the time of one step, or of one prefill. */
+export interface Measurement {
   readonly ms: number;
   /** Greedy tokens of the first sequence in a decoding task, to check that both engines compute the same function. */
   readonly tokens?: readonly number[];
@@ -19,11 +19,11 @@ export interface Measured {
   readonly memory?: { readonly resident: number; readonly accounted: number };
 }
 
-/** Environment of a platform that is compared with a peer on weights of 32 bits: whatever the user's environment chooses, both compute alike. */
+/** Environment that makes a platform compute with 32-bit weights like the peer, even if the user's environment sets another backend. */
 export const LIKE_THE_PEER = { PIE_BACKEND: 'onnx', PIE_BITS: '32' } as const;
 
 export interface Engine {
-  measure(task: Task): Promise<Measured>;
+  measure(task: Task): Promise<Measurement>;
 }
 
 /** Serves the tasks that the parent sends over the IPC channel, one after another. */

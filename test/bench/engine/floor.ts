@@ -4,7 +4,7 @@ import { matMulModel } from './matmul-model.ts';
 import { streamModule } from './stream-module.ts';
 
 /** Measured peak rates of this machine. */
-export interface Machine {
+export interface MachineRates {
   /** Bytes a second that all threads together read from a buffer of `size` bytes, read repeatedly. */
   bytesPerSecond(size: number): Promise<number>;
   /** Floating-point operations a second of a large float32 matrix product. */
@@ -16,16 +16,16 @@ const MATRIX = 1024;
 const MATRIX_TIMES = 12;
 
 /** Measures the machine with `threads` threads. `bytesPerSecond` rounds the size to whole MiB and measures each size once. */
-export async function measureMachine(threads: number): Promise<Machine> {
-  const known = new Map<number, number>();
+export async function measureMachine(threads: number): Promise<MachineRates> {
+  const measuredRates = new Map<number, number>();
   return {
     operationsPerSecond: await matrixPeak(threads),
     async bytesPerSecond(size) {
       const rounded = Math.max(1, Math.round(size / 2 ** 20)) * 2 ** 20;
-      const before = known.get(rounded);
-      if (before !== undefined) return before;
+      const cached = measuredRates.get(rounded);
+      if (cached !== undefined) return cached;
       const measured = await readBandwidth(rounded, threads);
-      known.set(rounded, measured);
+      measuredRates.set(rounded, measured);
       return measured;
     },
   };
@@ -38,14 +38,14 @@ async function matrixPeak(threads: number): Promise<number> {
     a: new Tensor('float32', new Float32Array(MATRIX * MATRIX).fill(0.5), [MATRIX, MATRIX]),
     b: new Tensor('float32', new Float32Array(MATRIX * MATRIX).fill(0.25), [MATRIX, MATRIX]),
   };
-  let best = Number.POSITIVE_INFINITY;
+  let bestMs = Number.POSITIVE_INFINITY;
   for (let i = 0; i < MATRIX_TIMES; i++) {
     const start = performance.now();
     await session.run(feeds);
-    best = Math.min(best, performance.now() - start);
+    bestMs = Math.min(bestMs, performance.now() - start);
   }
   await session.release();
-  return (2 * MATRIX ** 3 * 1000) / best;
+  return (2 * MATRIX ** 3 * 1000) / bestMs;
 }
 
 const READER = `
@@ -72,8 +72,8 @@ async function readBandwidth(size: number, threads: number): Promise<number> {
     () => new Worker(READER, { eval: true, workerData: { module, bytes, ms: READ_MS } }),
   );
   try {
-    await Promise.all(workers.map((worker) => message(worker)));
-    const results = workers.map((worker) => message(worker));
+    await Promise.all(workers.map((worker) => nextMessage(worker)));
+    const results = workers.map((worker) => nextMessage(worker));
     for (const worker of workers) worker.postMessage('go');
     const rates = (await Promise.all(results)) as number[];
     return rates.reduce((total, rate) => total + rate, 0);
@@ -82,7 +82,7 @@ async function readBandwidth(size: number, threads: number): Promise<number> {
   }
 }
 
-function message(worker: Worker): Promise<unknown> {
+function nextMessage(worker: Worker): Promise<unknown> {
   return new Promise((resolve, reject) => {
     worker.once('message', resolve);
     worker.once('error', reject);

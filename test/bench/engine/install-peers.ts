@@ -13,17 +13,17 @@ export const PEERS_DIRECTORY = path.join(
   'bench-peers',
 );
 
-/** Installs the pinned peers when they are missing. They take about 1.2 GB, since they contain binaries for every kind of GPU. */
+/** Installs the pinned peers when they are missing or outdated. They take about 1.2 GB, since they contain binaries for every kind of GPU. */
 export async function installPeers(progress: (line: string) => void): Promise<void> {
-  const wanted = await readFile(MANIFEST, 'utf8');
+  const manifest = await readFile(MANIFEST, 'utf8');
   const target = path.join(PEERS_DIRECTORY, 'package.json');
-  const done = path.join(PEERS_DIRECTORY, 'installed.json');
-  if ((await readFile(done, 'utf8').catch(() => '')) === wanted) return;
+  const marker = path.join(PEERS_DIRECTORY, 'installed.json');
+  if ((await readFile(marker, 'utf8').catch(() => '')) === manifest) return;
   progress(`installing node-llama-cpp and transformers.js into ${PEERS_DIRECTORY} (once)`);
   await mkdir(PEERS_DIRECTORY, { recursive: true });
   await copyFile(MANIFEST, target);
   await npmInstall();
-  await copyFile(MANIFEST, done);
+  await copyFile(MANIFEST, marker);
 }
 
 /** Imports a module of a peer by its file; untyped, since the peers are not installed when the types are checked. */

@@ -1,5 +1,5 @@
 /** node-llama-cpp in a process of its own, on the same weights as GGUF. `node llama-cpp.ts FILE THREADS CONTEXT_LENGTH`. */
-import { type Measured, serve, type Task } from './engines.ts';
+import { type Measurement, serve, type Task } from './engines.ts';
 import { importPeer } from './install-peers.ts';
 
 /** The part of node-llama-cpp that this module uses. */
@@ -31,22 +31,22 @@ const model = await llama.loadModel({ modelPath: file });
 
 serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(task.tokens, task.times)) });
 
-async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measured> {
-  const created = await open(batch);
+async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measurement> {
+  const llamaContext = await createContext(batch);
   try {
-    const sequences = Array.from({ length: batch }, () => created.getSequence());
-    // The first step takes one more of the same token as input.
+    const sequences = Array.from({ length: batch }, () => llamaContext.getSequence());
+    // The first measured step appends one more BEGIN_OF_TEXT to this prompt.
     const prompt = Array.from({ length: context }, () => BEGIN_OF_TEXT);
     await Promise.all(sequences.map((each) => each.evaluateWithoutGeneratingNewTokens(prompt)));
     const start = performance.now();
-    const texts = await Promise.all(sequences.map((each) => take(each, steps)));
+    const texts = await Promise.all(sequences.map((each) => generate(each, steps)));
     return { ms: (performance.now() - start) / steps, tokens: texts[0] ?? [] };
   } finally {
-    await created.dispose();
+    await llamaContext.dispose();
   }
 }
 
-async function take(sequence: LlamaSequence, steps: number): Promise<number[]> {
+async function generate(sequence: LlamaSequence, steps: number): Promise<number[]> {
   const tokens: number[] = [];
   for await (const token of sequence.evaluate([BEGIN_OF_TEXT], { temperature: 0, yieldEogToken: true })) {
     tokens.push(token);
@@ -55,10 +55,10 @@ async function take(sequence: LlamaSequence, steps: number): Promise<number[]> {
   return tokens;
 }
 
-async function prefill(tokens: number, times: number): Promise<Measured> {
-  const created = await open(1);
+async function prefill(tokens: number, times: number): Promise<Measurement> {
+  const llamaContext = await createContext(1);
   try {
-    const sequence = created.getSequence();
+    const sequence = llamaContext.getSequence();
     const prompt = Array.from({ length: tokens }, (_, i) => 300 + (i % 1000));
     let total = 0;
     for (let i = -1; i < times; i++) {
@@ -69,11 +69,11 @@ async function prefill(tokens: number, times: number): Promise<Measured> {
     }
     return { ms: total / times };
   } finally {
-    await created.dispose();
+    await llamaContext.dispose();
   }
 }
 
-function open(sequences: number): Promise<LlamaContext> {
+function createContext(sequences: number): Promise<LlamaContext> {
   return model.createContext({
     sequences,
     contextSize: Number(contextLength),

@@ -4,7 +4,7 @@ import { bareLoop } from '#gpu-host/backends/bench.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import { expectedTensors, loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
-import { type Measured, serve, type Task } from './engines.ts';
+import { type Measurement, serve, type Task } from './engines.ts';
 
 const PAGE_SIZE = 16;
 /** Room for 128 sequences of a 256-token context. */
@@ -32,21 +32,21 @@ serve({
 /** Bytes of all weights at the given bits, the scales of quantised blocks included. */
 function weightBytes(): number {
   let values = 0;
-  for (const [, shape] of expectedTensors(model.config)) values += shape.reduce((all, size) => all * size, 1);
-  const perValue = bits === '32' ? 4 : Number(bits) / 8 + 4 / 64;
-  return values * perValue;
+  for (const [, shape] of expectedTensors(model.config)) values += shape.reduce((product, size) => product * size, 1);
+  const bytesPerValue = bits === '32' ? 4 : Number(bits) / 8 + 4 / 64;
+  return values * bytesPerValue;
 }
 
-async function decode(task: Task & { kind: 'decode' }): Promise<Measured> {
+async function decode(task: Task & { kind: 'decode' }): Promise<Measurement> {
   const { msPerStep, tokens } = await bareLoop(backend, task);
   return { ms: msPerStep, tokens };
 }
 
-async function prefill(on: Backend, tokens: number, times: number): Promise<Measured> {
+async function prefill(engine: Backend, tokens: number, times: number): Promise<Measurement> {
   const slots = Uint32Array.from({ length: tokens }, (_, i) => i);
   const prompt = Uint32Array.from({ length: tokens }, (_, i) => 300 + (i % 1000));
-  const once = () =>
-    on.forward([
+  const forwardOnce = () =>
+    engine.forward([
       {
         inputs: { kind: 'tokens', tokens: prompt },
         positions: slots,
@@ -56,8 +56,8 @@ async function prefill(on: Backend, tokens: number, times: number): Promise<Meas
         output: { kind: 'top', rows: 1, topK: 1, tokensOnly: true },
       },
     ]);
-  await once();
+  await forwardOnce();
   const start = performance.now();
-  for (let i = 0; i < times; i++) await once();
+  for (let i = 0; i < times; i++) await forwardOnce();
   return { ms: (performance.now() - start) / times };
 }

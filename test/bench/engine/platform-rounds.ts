@@ -4,7 +4,7 @@ import { inputsOf, PROMPT_TOKENS, receiveAll } from '../streams.ts';
 import type { EngineProcess } from './engine-process.ts';
 import { LIKE_THE_PEER } from './engines.ts';
 
-export interface PlatformRounds {
+export interface PlatformRoundsOptions {
   readonly bits: number;
   readonly clients: number;
   /** Maximum tokens of one invocation. */
@@ -23,8 +23,8 @@ export interface PlatformRound {
  * Measures streams through gateway, runtime and GPU host, and as many sequences of each peer without a server, in turn. The first round only warms
  * up.
  */
-export async function throughThePlatform(
-  { bits, clients, tokens, rounds }: PlatformRounds,
+export async function measureThroughPlatform(
+  { bits, clients, tokens, rounds }: PlatformRoundsOptions,
   peers: readonly EngineProcess[],
 ): Promise<PlatformRound[]> {
   await using platform = await Platform.start({

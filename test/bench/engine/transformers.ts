@@ -1,7 +1,7 @@
 /** transformers.js in a process of its own, on the 8-bit ONNX export as published. `node transformers.ts DIRECTORY` needs an empty directory. */
 import { cp } from 'node:fs/promises';
 import path from 'node:path';
-import { type Measured, serve, type Task } from './engines.ts';
+import { type Measurement, serve, type Task } from './engines.ts';
 import { importPeer, PEERS_DIRECTORY } from './install-peers.ts';
 
 /** The part of transformers.js that this module uses. */
@@ -30,22 +30,22 @@ const model = await AutoModelForCausalLM.from_pretrained('minimind2-small', { dt
 
 serve({ measure: (task) => (task.kind === 'decode' ? decode(task) : prefill(task.tokens, task.times)) });
 
-/** Two runs of different length; the difference of their times is decoding alone. */
-async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measured> {
-  await generate(batch, context, 2);
-  const short = await generate(batch, context, 2);
-  const long = await generate(batch, context, 2 + steps);
-  return { ms: (long - short) / steps };
+/** Times a short and a long run after a warm-up: the difference of the two times is decoding alone. */
+async function decode({ batch, context, steps }: Task & { kind: 'decode' }): Promise<Measurement> {
+  await timeGeneration(batch, context, 2);
+  const shortMs = await timeGeneration(batch, context, 2);
+  const longMs = await timeGeneration(batch, context, 2 + steps);
+  return { ms: (longMs - shortMs) / steps };
 }
 
-async function prefill(tokens: number, times: number): Promise<Measured> {
-  await generate(1, tokens, 1);
+async function prefill(tokens: number, times: number): Promise<Measurement> {
+  await timeGeneration(1, tokens, 1);
   let total = 0;
-  for (let i = 0; i < times; i++) total += await generate(1, tokens, 1);
+  for (let i = 0; i < times; i++) total += await timeGeneration(1, tokens, 1);
   return { ms: total / times };
 }
 
-async function generate(batch: number, context: number, tokens: number): Promise<number> {
+async function timeGeneration(batch: number, context: number, tokens: number): Promise<number> {
   const count = batch * context;
   const ids = BigInt64Array.from({ length: count }, (_, i) => BigInt(300 + (i % 1000)));
   const start = performance.now();

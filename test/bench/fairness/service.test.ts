@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { boundOf, compare, type Request } from './service.ts';
+import { boundOf, compareService, type Request } from './service.ts';
 
 const request = (client: 0 | 1, sentMs: number, piecesMs: readonly number[]): Request => ({
   client,
@@ -19,15 +19,15 @@ describe('service of two clients', () => {
     const both = [...waiting(0, 0, 2), ...waiting(1, 0, 2)];
     // Each request costs 10 input + 2 × 4 output tokens = 18: one of the first client, then two of the second.
     const requests = [...both, request(0, 0, [100, 200]), request(1, 0, [300, 400]), request(1, 0, [500, 600])];
-    assert.deepEqual(compare(requests, 1, 1000), { difference: 36, waitedMs: 1000, served: [18, 36] });
+    assert.deepEqual(compareService(requests, 1, 1000), { difference: 36, waitedMs: 1000, served: [18, 36] });
   });
 
   it('counts nothing while one of them does not wait', () => {
     const first = [...waiting(0, 0, 3), request(0, 0, [100, 200])];
     const none = { difference: 0, waitedMs: 0, served: [0, 0] };
-    assert.deepEqual(compare([...first, request(1, 0, [300])], 1, 1000), none);
+    assert.deepEqual(compareService([...first, request(1, 0, [300])], 1, 1000), none);
     const late = [...first, ...waiting(1, 150, 2)];
-    assert.deepEqual(compare(late, 1, 1000), { difference: 4, waitedMs: 850, served: [4, 0] });
+    assert.deepEqual(compareService(late, 1, 1000), { difference: 4, waitedMs: 850, served: [4, 0] });
   });
 
   it('has the bound of VTC', () => {

@@ -5,7 +5,7 @@ export const WEIGHTS = { input: 1, output: 2 } as const;
 export interface Request {
   readonly client: 0 | 1;
   readonly sentMs: number;
-  /** End of its stream, or of the load for a request that was still waiting then. */
+  /** End of the request's stream; the end of the load for a request that still waited then. */
   readonly endMs: number;
   readonly input: number;
   readonly output: number;
@@ -14,7 +14,7 @@ export interface Request {
 }
 
 /** Service of two clients while both waited. */
-export interface Compared {
+export interface ServiceComparison {
   /** The largest difference of their service within any window in which both waited all the time. */
   readonly difference: number;
   /** Time in which both waited, ms, and the service of each in it. */
@@ -37,7 +37,7 @@ export const boundOf = (longestInput: number, batchTokens: number): number =>
  * Compares the service of two clients in the windows in which both wait. A client surely waits while more of its requests are open than the
  * platform runs at once (`slots`). A prompt's service counts when the first piece of its output arrives, a piece's service when the piece arrives.
  */
-export function compare(requests: readonly Request[], slots: number, untilMs: number): Compared {
+export function compareService(requests: readonly Request[], slots: number, untilMs: number): ServiceComparison {
   const changes = requests.flatMap(changesOf).sort((a, b) => a.atMs - b.atMs);
   const open: [number, number] = [0, 0];
   const served: [number, number] = [0, 0];

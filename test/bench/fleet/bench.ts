@@ -34,8 +34,8 @@ const AIM_CORE = 0.05;
 const AIM_MS = 1;
 
 /** Work of Redis over one window. */
-interface Work {
-  /** Part of a core, of all threads of Redis. */
+interface RedisLoad {
+  /** CPU time of all threads of Redis over elapsed time: 1 is one busy core. */
   readonly core: number;
   readonly commandsPerSecond: number;
   /** 99th and 99.9th percentile of the time of one script, ms, rounded up by Redis. */
@@ -47,13 +47,13 @@ interface Sample {
   readonly size: FleetSize;
   /** Time that the fleet took to start. */
   readonly startupMs: number;
-  readonly idle: Work;
+  readonly idle: RedisLoad;
   /** CPU of Redis from the arrival of a tenant's first invocation until it has begun, in a free slot, ms. */
   readonly firstMs: number;
   /** The same for a later invocation of the tenant. */
   readonly laterMs: number;
-  readonly waiting: Work;
-  readonly turnover: Work & { readonly ended: number; readonly begun: number };
+  readonly waiting: RedisLoad;
+  readonly turnover: RedisLoad & { readonly ended: number; readonly begun: number };
   /** CPU of Redis for the whole life of one invocation of the turnover, beyond that of the same fleet without turnover, ms. */
   readonly lifeMs: number;
   readonly lost: number;
@@ -141,18 +141,18 @@ async function measure(size: FleetSize, { windowMs, settleMs, arrivalCount }: Ti
   }
 }
 
-/** Works at fixed times until it is stopped, whether or not earlier work has ended. The first failure appears when it stops. */
+/** Calls `work` at fixed times until `stop`, even while earlier calls are pending. `stop` throws the first failure. */
 function every(intervalMs: number, work: () => Promise<void>): { stop(): Promise<void> } {
   const pending = new Set<Promise<void>>();
   const failures: unknown[] = [];
   const startMs = performance.now();
-  let done = 0;
+  let startedCalls = 0;
   const timer = setInterval(() => {
-    for (; done < (performance.now() - startMs) / intervalMs; done++) {
-      const one = work()
+    for (; startedCalls < (performance.now() - startMs) / intervalMs; startedCalls++) {
+      const call = work()
         .catch((error) => void failures.push(error))
-        .finally(() => pending.delete(one));
-      pending.add(one);
+        .finally(() => pending.delete(call));
+      pending.add(call);
     }
   }, intervalMs);
   return {
@@ -164,7 +164,10 @@ function every(intervalMs: number, work: () => Promise<void>): { stop(): Promise
   };
 }
 
-async function workOver(redis: Redis, during: () => Promise<unknown>): Promise<Work & { readonly elapsedMs: number }> {
+async function workOver(
+  redis: Redis,
+  during: () => Promise<unknown>,
+): Promise<RedisLoad & { readonly elapsedMs: number }> {
   await redis.config('RESETSTAT');
   const beforeUs = await redisCpuUs(redis);
   const startMs = performance.now();
@@ -185,25 +188,25 @@ async function workOver(redis: Redis, during: () => Promise<unknown>): Promise<W
 
 function report([baseline, whole]: readonly [FleetSize, FleetSize], samples: readonly Sample[]): BenchReport {
   const rows = [baseline, whole].map((size) => {
-    const own = samples.filter((sample) => sample.size === size);
-    const of = (pick: (sample: Sample) => number, digits: number) => formatSpread(spread(own.map(pick)), digits);
+    const ofSize = samples.filter((sample) => sample.size === size);
+    const cellOf = (pick: (sample: Sample) => number, digits: number) => formatSpread(spread(ofSize.map(pick)), digits);
     return [
       `${size.runtimes}, ${size.tenants}`,
-      of(({ idle }) => 100 * idle.core, 1),
-      of(({ waiting }) => 100 * waiting.core, 1),
-      of(({ turnover }) => 100 * turnover.core, 1),
-      of(({ laterMs }) => laterMs, 3),
-      of(({ firstMs }) => firstMs, 3),
-      of(({ lifeMs }) => lifeMs, 3),
-      of(({ turnover }) => turnover.scriptP99Ms, 2),
-      of(({ startupMs }) => startupMs / 1000, 1),
-      String(own.reduce((sum, { lost }) => sum + lost, 0)),
+      cellOf(({ idle }) => 100 * idle.core, 1),
+      cellOf(({ waiting }) => 100 * waiting.core, 1),
+      cellOf(({ turnover }) => 100 * turnover.core, 1),
+      cellOf(({ laterMs }) => laterMs, 3),
+      cellOf(({ firstMs }) => firstMs, 3),
+      cellOf(({ lifeMs }) => lifeMs, 3),
+      cellOf(({ turnover }) => turnover.scriptP99Ms, 2),
+      cellOf(({ startupMs }) => startupMs / 1000, 1),
+      String(ofSize.reduce((sum, { lost }) => sum + lost, 0)),
     ];
   });
-  const pairs = samples.filter(({ size }) => size === whole);
-  const small = samples.filter(({ size }) => size === baseline);
+  const wholeSamples = samples.filter(({ size }) => size === whole);
+  const baselineSamples = samples.filter(({ size }) => size === baseline);
   const over = (pick: (sample: Sample) => number) =>
-    formatSpread(spread(pairs.map((large, i) => pick(large) / pick(small[i] ?? large))), 1);
+    formatSpread(spread(wholeSamples.map((large, i) => pick(large) / pick(baselineSamples[i] ?? large))), 1);
   return {
     title: 'Redis under a fleet of simulated runtimes',
     header: [

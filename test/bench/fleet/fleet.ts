@@ -5,15 +5,15 @@ import type { TestRedis } from '#scheduler/testing/redis.ts';
 const MODEL = { name: 'simulated', contextLength: 8192, vocabularySize: 32_000, pageSize: 16, traits: [] };
 const PAGES = 1024;
 /** Runtimes and gateways that start at once. */
-const STARTING = 50;
-const SUBMITTING = 64;
+const CONCURRENT_STARTS = 50;
+const CONCURRENT_SUBMITS = 64;
 const LIMITS = { cpuMs: 10_000, wallMs: 600_000, memoryMb: 64, pages: 64, tokens: 1000 };
 const DEADLINE_MS = 3_600_000;
 /** Interval at which a runtime reads the load of its GPU host; see `ModelLoads`. */
 const READ_LOAD_MS = 1000;
 const FILLED_TIMEOUT_MS = 120_000;
 const POLL_MS = 1000;
-/** The clients share one event loop, which is late more often than those of separate processes. */
+/** Long, since all simulated processes share one event loop, which lags more than the loops of separate processes. */
 const CALL_DEADLINE_MS = 60_000;
 
 export interface FleetSize {
@@ -31,8 +31,8 @@ export interface FleetSize {
 export class Fleet implements AsyncDisposable {
   readonly size: FleetSize;
   readonly #gateways: Scheduler[] = [];
-  readonly #closing: (() => Promise<void>)[] = [];
-  /** Ends of the running invocations. */
+  readonly #closers: (() => Promise<void>)[] = [];
+  /** Functions that end the running invocations, that of the oldest first. */
   readonly #running: (() => void)[] = [];
   readonly #errors: unknown[] = [];
   #begun = 0;
@@ -48,7 +48,7 @@ export class Fleet implements AsyncDisposable {
     const fleet = new Fleet(size);
     try {
       for (let i = 0; i < size.gateways; i++) fleet.#startGateway(redis);
-      await atOnce(STARTING, size.runtimes, (i) => fleet.#startRuntime(redis, i));
+      await atOnce(CONCURRENT_STARTS, size.runtimes, (i) => fleet.#startRuntime(redis, i));
       return fleet;
     } catch (error) {
       await fleet[Symbol.asyncDispose]();
@@ -89,11 +89,11 @@ export class Fleet implements AsyncDisposable {
   /** Submits until every slot that admission gives out is taken and every tenant has a queue. */
   async fill(): Promise<void> {
     const { runtimes, slots, tenants } = this.size;
-    await atOnce(SUBMITTING, runtimes * slots + tenants, () => this.submitOne());
+    await atOnce(CONCURRENT_SUBMITS, runtimes * slots + tenants, () => this.submitOne());
     const until = performance.now() + FILLED_TIMEOUT_MS;
-    for (let before = -1; this.#begun === 0 || before !== this.#begun; ) {
+    for (let begunBefore = -1; this.#begun === 0 || begunBefore !== this.#begun; ) {
       if (performance.now() > until) throw new Error('the slots did not fill');
-      before = this.#begun;
+      begunBefore = this.#begun;
       await sleep(POLL_MS);
     }
   }
@@ -102,11 +102,11 @@ export class Fleet implements AsyncDisposable {
   async arrive(tenants: number, everyMs: number): Promise<void> {
     const before = this.#begun;
     const startMs = performance.now();
-    const one = async (tenant: number) => {
+    const arriveOne = async (tenant: number) => {
       await sleep(Math.max(0, startMs + tenant * everyMs - performance.now()));
       await this.submitOne(tenant);
     };
-    await Promise.all(Array.from({ length: tenants }, (_, tenant) => one(tenant)));
+    await Promise.all(Array.from({ length: tenants }, (_, tenant) => arriveOne(tenant)));
     await this.#until(() => this.#begun >= before + tenants, 'not all arrivals began');
   }
 
@@ -138,7 +138,7 @@ export class Fleet implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await atOnce(STARTING, this.#closing.length, (i) => this.#closing[i]?.() ?? Promise.resolve());
+    await atOnce(CONCURRENT_STARTS, this.#closers.length, (i) => this.#closers[i]?.() ?? Promise.resolve());
   }
 
   #open(redis: TestRedis): Scheduler {
@@ -151,12 +151,12 @@ export class Fleet implements AsyncDisposable {
   #startGateway(redis: TestRedis): void {
     const scheduler = this.#open(redis);
     this.#gateways.push(scheduler);
-    this.#closing.push(() => scheduler.close());
+    this.#closers.push(() => scheduler.close());
   }
 
   async #startRuntime(redis: TestRedis, number: number): Promise<void> {
     const scheduler = this.#open(redis);
-    this.#closing.push(() => scheduler.close());
+    this.#closers.push(() => scheduler.close());
     const { slots } = this.size;
     const host = `gpu-host-${number}`;
     const lease = await scheduler.runtimes.acquire({
@@ -184,7 +184,7 @@ export class Fleet implements AsyncDisposable {
       },
     });
     let readAt = 0;
-    const read = () => {
+    const loadReadAt = () => {
       if (Date.now() - readAt >= READ_LOAD_MS) readAt = Date.now();
       return readAt;
     };
@@ -193,7 +193,7 @@ export class Fleet implements AsyncDisposable {
       models: [
         {
           ...{ model: MODEL.name, hostId: `${host}~1`, pages: PAGES, freePages: PAGES, cachedPages: 0, idlePages: 0 },
-          ...{ readAt: read(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
+          ...{ readAt: loadReadAt(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
           terminations: 0,
         },
       ],
@@ -202,11 +202,11 @@ export class Fleet implements AsyncDisposable {
   }
 }
 
-/** Calls `work` for each number below `count`, with at most `most` calls at once. */
-async function atOnce(most: number, count: number, work: (i: number) => Promise<unknown>): Promise<void> {
+/** Calls `work` for each number below `count`, with at most `maxCalls` calls at once. */
+async function atOnce(maxCalls: number, count: number, work: (i: number) => Promise<unknown>): Promise<void> {
   let next = 0;
   const lane = async () => {
     while (next < count) await work(next++);
   };
-  await Promise.all(Array.from({ length: most }, lane));
+  await Promise.all(Array.from({ length: maxCalls }, lane));
 }

@@ -17,9 +17,9 @@ interface Figures {
   readonly p99Ms: number;
   readonly waitMs: number;
   readonly firstP99Ms: number;
-  /** Tokens of contexts found on the hosts over all; NaN without contexts. */
+  /** Share of the contexts' tokens that the hosts already had; NaN without contexts. */
   readonly hitRate: number;
-  /** Reserved part of the pages of the fullest host, over the mean of all, over the whole trace. */
+  /** Reserved share of pages, averaged over the trace: that of the fullest host over the mean of all hosts. */
   readonly imbalance: number;
 }
 
@@ -68,7 +68,7 @@ function figuresOf(trace: Trace, policy: Policy): Figures {
   const { outcomes, hosts } = simulate(trace, policy);
   const latencies = outcomes.map(({ invocation, endMs }) => endMs - invocation.atMs);
   const untilMs = Math.max(...outcomes.map(({ endMs }) => endMs));
-  const fullness = hosts.map(({ reservedMs }) => reservedMs / untilMs);
+  const reservedShares = hosts.map(({ reservedMs }) => reservedMs / untilMs);
   const sumOf = (of: (host: (typeof hosts)[number]) => number) => hosts.reduce((sum, host) => sum + of(host), 0);
   return {
     meanMs: mean(latencies),
@@ -79,7 +79,7 @@ function figuresOf(trace: Trace, policy: Policy): Figures {
       0.99,
     ),
     hitRate: sumOf(({ hitTokens }) => hitTokens) / sumOf(({ contextTokens }) => contextTokens),
-    imbalance: Math.max(...fullness) / mean(fullness),
+    imbalance: Math.max(...reservedShares) / mean(reservedShares),
   };
 }
 
@@ -91,25 +91,27 @@ const regretOf = (sample: Sample | undefined, policy: string, of: 'meanMs' | 'p9
 function report(samples: readonly Sample[], size: TraceSize): BenchReport {
   const names = Object.keys(samples[0]?.policies ?? {});
   const rows = [...new Set(samples.map(({ trace }) => trace))].flatMap((trace) => {
-    const own = samples.filter((sample) => sample.trace === trace);
+    const ofTrace = samples.filter((sample) => sample.trace === trace);
     const bound = [
       ...[trace, 'bound'],
-      formatSpread(spread(own.map((each) => each.bound.meanMs / 1000))),
-      formatSpread(spread(own.map((each) => each.bound.meanMs / (each.policies[ORACLE]?.meanMs ?? Number.NaN) - 1))),
-      formatSpread(spread(own.map((each) => each.bound.p99Ms / (each.policies[ORACLE]?.p99Ms ?? Number.NaN) - 1))),
+      formatSpread(spread(ofTrace.map((each) => each.bound.meanMs / 1000))),
+      formatSpread(
+        spread(ofTrace.map((each) => each.bound.meanMs / (each.policies[ORACLE]?.meanMs ?? Number.NaN) - 1)),
+      ),
+      formatSpread(spread(ofTrace.map((each) => each.bound.p99Ms / (each.policies[ORACLE]?.p99Ms ?? Number.NaN) - 1))),
       ...['', '', '', ''],
     ];
     const policies = names.map((policy) => {
       const cell = (of: (figures: Figures) => number, digits = 2) =>
-        formatSpread(spread(own.flatMap((each) => each.policies[policy] ?? []).map(of)), digits);
-      const hits = own.some((each) => Number.isFinite(each.policies[policy]?.hitRate));
+        formatSpread(spread(ofTrace.flatMap((each) => each.policies[policy] ?? []).map(of)), digits);
+      const hasContexts = ofTrace.some((each) => Number.isFinite(each.policies[policy]?.hitRate));
       return [
         ...[trace, policy, cell(({ meanMs }) => meanMs / 1000)],
-        formatSpread(spread(own.map((each) => regretOf(each, policy)))),
-        formatSpread(spread(own.map((each) => regretOf(each, policy, 'p99Ms')))),
+        formatSpread(spread(ofTrace.map((each) => regretOf(each, policy)))),
+        formatSpread(spread(ofTrace.map((each) => regretOf(each, policy, 'p99Ms')))),
         cell(({ waitMs }) => waitMs / 1000),
         cell(({ firstP99Ms }) => firstP99Ms / 1000),
-        hits ? cell(({ hitRate }) => hitRate, 3) : '',
+        hasContexts ? cell(({ hitRate }) => hitRate, 3) : '',
         cell(({ imbalance }) => imbalance),
       ];
     });

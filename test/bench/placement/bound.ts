@@ -1,5 +1,5 @@
 import { mean, quantile } from '../statistics.ts';
-import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type Traced, tokensToCompute } from './trace.ts';
+import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type TracedInvocation, tokensToCompute } from './trace.ts';
 
 /** Lower bounds of the latencies of any policy, ms, even of one that starts invocations in another order. */
 export interface Bound {
@@ -14,42 +14,42 @@ export interface Bound {
  * in proportion to the invocation's pages.
  */
 export function boundOf(trace: Trace): Bound {
-  const alone = trace.invocations.map(aloneOn(trace));
+  const alone = trace.invocations.map(aloneMsOn(trace));
   const shared = sharedFlowMs(trace);
   return { meanMs: Math.max(mean(alone), shared), p99Ms: quantile(alone, 0.99) };
 }
 
 /** Work of an invocation as the bound "shared" counts it, in ms of a host of speed 1. */
-export function workOf(trace: Pick<Trace, 'hosts'>, invocation: Traced, known: number): number {
+export function workOf(trace: Pick<Trace, 'hosts'>, invocation: TracedInvocation, known: number): number {
   const compute = tokensToCompute(invocation, known);
   const mostPages = Math.max(...trace.hosts.map(({ pages }) => pages));
   const steps = compute / CHUNK_TOKENS + invocation.output;
   return INPUT_MS * (compute + invocation.output) + STEP_MS * steps * Math.min(1, invocation.pages / mostPages);
 }
 
-function aloneOn({ hosts, changes }: Trace): (invocation: Traced) => number {
+function aloneMsOn({ hosts, changes }: Trace): (invocation: TracedInvocation) => number {
   const fastest = Math.max(...hosts.map(({ speed }) => speed));
-  const known = bestContexts(changes);
+  const knownTokens = bestContexts(changes);
   return (invocation) => {
-    const compute = tokensToCompute(invocation, known(invocation));
-    const prompt = (compute / CHUNK_TOKENS) * (STEP_MS + INPUT_MS * CHUNK_TOKENS);
-    return (prompt + invocation.output * (STEP_MS + INPUT_MS)) / fastest;
+    const compute = tokensToCompute(invocation, knownTokens(invocation));
+    const promptMs = (compute / CHUNK_TOKENS) * (STEP_MS + INPUT_MS * CHUNK_TOKENS);
+    return (promptMs + invocation.output * (STEP_MS + INPUT_MS)) / fastest;
   };
 }
 
-/** Tells the maximum tokens of its context that an invocation may find on any host. Call it for the invocations in order of arrival. */
-export function earlierContexts(): (invocation: Traced) => number {
-  const most = new Map<string, number>();
+/** Returns a function, to be called in order of arrival, for the most tokens of its context that an invocation may find on any host. */
+export function earlierContexts(): (invocation: TracedInvocation) => number {
+  const tokensByContext = new Map<string, number>();
   return ({ context }) => {
     if (context === undefined) return 0;
-    const known = most.get(context.name) ?? 0;
-    most.set(context.name, Math.max(known, context.tokens, context.keeps));
+    const known = tokensByContext.get(context.name) ?? 0;
+    tokensByContext.set(context.name, Math.max(known, context.tokens, context.keeps));
     return known;
   };
 }
 
 /** An invocation that runs again after a crash may find its own context, so any context may be there in full. */
-function bestContexts(changes: Trace['changes']): (invocation: Traced) => number {
+function bestContexts(changes: Trace['changes']): (invocation: TracedInvocation) => number {
   if (changes.some(({ kind }) => kind === 'crash')) return ({ context }) => context?.tokens ?? 0;
   return earlierContexts();
 }
@@ -57,23 +57,23 @@ function bestContexts(changes: Trace['changes']): (invocation: Traced) => number
 /** Mean time from arrival to end on one preemptive machine with the speed of all hosts. */
 function sharedFlowMs(trace: Trace): number {
   const speed = trace.hosts.reduce((sum, host) => sum + host.speed, 0);
-  const known = bestContexts(trace.changes);
-  const left = new Heap();
+  const knownTokens = bestContexts(trace.changes);
+  const remainingWork = new Heap();
   let [nowMs, flowMs] = [0, 0];
   const workUntil = (untilMs: number) => {
-    for (let least = left.least; least !== undefined && nowMs < untilMs; least = left.least) {
+    for (let least = remainingWork.least; least !== undefined && nowMs < untilMs; least = remainingWork.least) {
       const endMs = nowMs + least / speed;
       const stepMs = Math.min(endMs, untilMs) - nowMs;
-      flowMs += stepMs * left.size;
+      flowMs += stepMs * remainingWork.size;
       nowMs += stepMs;
-      left.pop();
-      if (endMs > untilMs) left.push(least - stepMs * speed);
+      remainingWork.pop();
+      if (endMs > untilMs) remainingWork.push(least - stepMs * speed);
     }
     nowMs = Math.max(nowMs, untilMs === Number.POSITIVE_INFINITY ? nowMs : untilMs);
   };
   for (const invocation of trace.invocations) {
     workUntil(invocation.atMs);
-    left.push(workOf(trace, invocation, known(invocation)));
+    remainingWork.push(workOf(trace, invocation, knownTokens(invocation)));
   }
   workUntil(Number.POSITIVE_INFINITY);
   return flowMs / trace.invocations.length;

@@ -5,13 +5,13 @@ import {
   INPUT_MS,
   PAGE_TOKENS,
   STEP_MS,
-  type Traced,
+  type TracedInvocation,
   tokensToCompute,
 } from './trace.ts';
 
 /** An invocation that runs. Milestones are counts of the host's steps. */
-export interface Running {
-  readonly invocation: Traced;
+export interface RunningInvocation {
+  readonly invocation: TracedInvocation;
   readonly startMs: number;
   readonly prefilledAt: number;
   readonly endAt: number;
@@ -24,21 +24,21 @@ export interface Running {
  */
 export class SimulatedHost {
   readonly shape: HostShape;
-  readonly running: Running[] = [];
+  readonly running: RunningInvocation[] = [];
   /** Pages of the running invocations. */
-  reserved = 0;
+  reservedPages = 0;
   /** Time integral of the reserved part of its pages, ms. */
   reservedMs = 0;
   hitTokens = 0;
   contextTokens = 0;
   /** Time of the next milestone; infinite when nothing runs. */
   nextMs = Number.POSITIVE_INFINITY;
-  #prefilling = 0;
-  #steps = 0;
+  #prefillingCount = 0;
+  #stepsDone = 0;
   #atMs = 0;
   readonly #contexts = new Map<string, { tokens: number; users: number; exported: boolean }>();
   /** Pages of contexts that no running invocation uses and that are not exports. */
-  #cached = 0;
+  #cachedPages = 0;
 
   constructor(shape: HostShape) {
     this.shape = shape;
@@ -46,90 +46,90 @@ export class SimulatedHost {
 
   /** Time of a step, ms, with this many more prompts and decoding sequences than now. */
   stepMs(prompts = 0, sequences = 0): number {
-    const prefilling = this.#prefilling + prompts;
-    const decoding = this.running.length - this.#prefilling + sequences;
+    const prefilling = this.#prefillingCount + prompts;
+    const decoding = this.running.length - this.#prefillingCount + sequences;
     return (STEP_MS + INPUT_MS * (CHUNK_TOKENS * prefilling + decoding)) / this.shape.speed;
   }
 
-  hasRoom({ pages }: Traced): boolean {
-    return this.running.length === 0 || this.reserved + pages <= this.shape.pages;
+  hasRoom({ pages }: TracedInvocation): boolean {
+    return this.running.length === 0 || this.reservedPages + pages <= this.shape.pages;
   }
 
   /** Tokens that the host has of an invocation's context. */
-  known({ context }: Traced): number {
+  knownTokens({ context }: TracedInvocation): number {
     return context === undefined ? 0 : (this.#contexts.get(context.name)?.tokens ?? 0);
   }
 
   /** Steps that a running invocation still takes. */
-  stepsLeft({ endAt }: Running): number {
-    return endAt - this.#steps;
+  stepsLeft({ endAt }: RunningInvocation): number {
+    return endAt - this.#stepsDone;
   }
 
-  start(invocation: Traced, nowMs: number): void {
+  start(invocation: TracedInvocation, nowMs: number): void {
     this.#advance(nowMs);
-    const compute = tokensToCompute(invocation, this.known(invocation));
+    const compute = tokensToCompute(invocation, this.knownTokens(invocation));
     this.contextTokens += invocation.context?.tokens ?? 0;
     this.hitTokens += invocation.context === undefined ? 0 : Math.max(0, invocation.prompt - compute);
-    const prefilledAt = this.#steps + compute / CHUNK_TOKENS;
+    const prefilledAt = this.#stepsDone + compute / CHUNK_TOKENS;
     const endAt = prefilledAt + invocation.output;
     this.running.push({ invocation, startMs: nowMs, prefilledAt, endAt, prefilled: false });
-    this.#prefilling++;
-    this.reserved += invocation.pages;
+    this.#prefillingCount++;
+    this.reservedPages += invocation.pages;
     if (invocation.context) this.#use(invocation.context);
     this.#evict();
-    this.#reckonNext();
+    this.#updateNextMs();
   }
 
-  /** Passes the next milestone. A prompt was computed, or the invocation has ended and left. */
-  pass(nowMs: number): Running {
+  /** Passes the next milestone and returns its invocation, whose prompt is now computed or which has ended and left `running`. */
+  pass(nowMs: number): RunningInvocation {
     const next = this.#next();
     if (next === undefined) throw new Error('Nothing runs on the host.');
     this.#advance(nowMs);
-    this.#steps = milestone(next);
-    this.#prefilling -= next.prefilled ? 0 : 1;
+    this.#stepsDone = milestone(next);
+    this.#prefillingCount -= next.prefilled ? 0 : 1;
     if (next.prefilled) this.#remove(next);
     next.prefilled = true;
-    this.#reckonNext();
+    this.#updateNextMs();
     return next;
   }
 
   /** Loses its memory and everything that runs, and returns what ran. Exports are files, and stay. */
-  crash(nowMs: number): Traced[] {
+  crash(nowMs: number): TracedInvocation[] {
     this.#advance(nowMs);
     const lost = this.running.splice(0).map(({ invocation }) => invocation);
-    this.reserved = 0;
-    this.#prefilling = 0;
-    this.#cached = 0;
+    this.reservedPages = 0;
+    this.#prefillingCount = 0;
+    this.#cachedPages = 0;
     for (const [name, context] of this.#contexts) {
       context.users = 0;
       if (!context.exported) this.#contexts.delete(name);
     }
-    this.#reckonNext();
+    this.#updateNextMs();
     return lost;
   }
 
-  #next(): Running | undefined {
-    let next: Running | undefined;
+  #next(): RunningInvocation | undefined {
+    let next: RunningInvocation | undefined;
     for (const each of this.running) if (next === undefined || milestone(each) < milestone(next)) next = each;
     return next;
   }
 
-  #reckonNext(): void {
+  #updateNextMs(): void {
     const next = this.#next();
     this.nextMs =
-      next === undefined ? Number.POSITIVE_INFINITY : this.#atMs + (milestone(next) - this.#steps) * this.stepMs();
+      next === undefined ? Number.POSITIVE_INFINITY : this.#atMs + (milestone(next) - this.#stepsDone) * this.stepMs();
   }
 
   #advance(nowMs: number): void {
-    this.#steps += (nowMs - this.#atMs) / this.stepMs();
-    this.reservedMs += ((nowMs - this.#atMs) * this.reserved) / this.shape.pages;
+    this.#stepsDone += (nowMs - this.#atMs) / this.stepMs();
+    this.reservedMs += ((nowMs - this.#atMs) * this.reservedPages) / this.shape.pages;
     this.#atMs = nowMs;
   }
 
-  #remove(ended: Running): void {
+  #remove(ended: RunningInvocation): void {
     const { invocation } = ended;
     this.running.splice(this.running.indexOf(ended), 1);
-    this.reserved -= invocation.pages;
+    this.reservedPages -= invocation.pages;
     if (invocation.context) this.#release(invocation.context);
     this.#evict();
   }
@@ -137,7 +137,7 @@ export class SimulatedHost {
   /** Prompts that come together compute a shared context once, so the host counts as having it from the first start on. */
   #use({ name, tokens }: Context): void {
     const known = this.#contexts.get(name) ?? { tokens: 0, users: 0, exported: false };
-    if (known.users === 0 && !known.exported) this.#cached -= pagesOf(known.tokens);
+    if (known.users === 0 && !known.exported) this.#cachedPages -= pagesOf(known.tokens);
     this.#contexts.delete(name);
     this.#contexts.set(name, { ...known, tokens: Math.max(known.tokens, tokens), users: known.users + 1 });
   }
@@ -148,19 +148,19 @@ export class SimulatedHost {
     known.tokens = Math.max(known.tokens, keeps);
     known.exported ||= exported;
     known.users--;
-    if (known.users === 0 && !known.exported) this.#cached += pagesOf(known.tokens);
+    if (known.users === 0 && !known.exported) this.#cachedPages += pagesOf(known.tokens);
   }
 
   #evict(): void {
     for (const [name, { tokens, users, exported }] of this.#contexts) {
-      if (this.#cached <= this.shape.pages - this.reserved) return;
+      if (this.#cachedPages <= this.shape.pages - this.reservedPages) return;
       if (users > 0 || exported) continue;
       this.#contexts.delete(name);
-      this.#cached -= pagesOf(tokens);
+      this.#cachedPages -= pagesOf(tokens);
     }
   }
 }
 
-const milestone = ({ prefilled, prefilledAt, endAt }: Running): number => (prefilled ? endAt : prefilledAt);
+const milestone = ({ prefilled, prefilledAt, endAt }: RunningInvocation): number => (prefilled ? endAt : prefilledAt);
 
 const pagesOf = (tokens: number): number => Math.ceil(tokens / PAGE_TOKENS);

@@ -1,6 +1,6 @@
 import { affinityKey, chosenKey, placementKey, type Spread, servingHost } from '#scheduler/policies/placement.ts';
 import type { Policy, View } from './simulate.ts';
-import { CHUNK_TOKENS, INPUT_MS, type Traced, tokensToCompute } from './trace.ts';
+import { CHUNK_TOKENS, INPUT_MS, type TracedInvocation, tokensToCompute } from './trace.ts';
 
 /** The platform's own rule: its functions choose the key and the host, from what admission knows. */
 export function platform(spread: Spread): Policy {
@@ -24,20 +24,21 @@ export function platform(spread: Spread): Policy {
     place(head, view) {
       const crowding = (key: string) => crowdingOf(hostOf(key, view), head, view);
       const affinity = head.affinity === undefined ? undefined : affinityKey(head.tenant, head.affinity);
-      const placement = spread === 'invocation' ? chosenKey({ id: head.id, affinity }, names(view), crowding) : null;
+      const placement =
+        spread === 'invocation' ? chosenKey({ id: head.id, affinity }, openHostNames(view), crowding) : null;
       return hostOf(placementKey(spread, head, { id: head.id, placement }), view);
     },
   };
 }
 
-/** The hosts that admission has heard of as open. */
-const names = ({ open, described }: View): string[] => open.map((host) => described[host]?.name ?? '');
+/** Names of the open hosts, as admission knows them. */
+const openHostNames = ({ open, described }: View): string[] => open.map((host) => described[host]?.name ?? '');
 
-/** Counts as admission does: only admitted invocations hold pages, and an invocation that is alone on a host always fits. */
-function crowdingOf(host: number, { pages }: Traced, { hosts }: View): number {
-  const { reserved = 0, shape } = hosts[host] ?? {};
-  const part = (reserved + pages) / (shape?.pages ?? 1);
-  return reserved === 0 ? Math.min(1, part) : part;
+/** Share of the host's pages in use with the head, as admission counts it: only admitted invocations hold pages, and one alone always fits. */
+function crowdingOf(host: number, { pages }: TracedInvocation, { hosts }: View): number {
+  const { reservedPages = 0, shape } = hosts[host] ?? {};
+  const share = (reservedPages + pages) / (shape?.pages ?? 1);
+  return reservedPages === 0 ? Math.min(1, share) : share;
 }
 
 export const randomHost = (random: () => number): Policy => ({
@@ -66,8 +67,8 @@ export const twoChoices = (random: () => number): Policy => ({
 
 /** Pages that running invocations hold and waiting ones need, over the host's pages. */
 const loadOf = (index: number, { hosts, waitingPages }: View): number => {
-  const { reserved = 0, shape } = hosts[index] ?? {};
-  return (reserved + (waitingPages[index] ?? 0)) / (shape?.pages ?? 1);
+  const { reservedPages = 0, shape } = hosts[index] ?? {};
+  return (reservedPages + (waitingPages[index] ?? 0)) / (shape?.pages ?? 1);
 };
 
 /**
@@ -82,14 +83,15 @@ export const oracle = (): Policy => ({
       (i) => {
         const host = hosts[i];
         if (host === undefined) return Number.POSITIVE_INFINITY;
-        const chunks = tokensToCompute(head, host.known(head)) / CHUNK_TOKENS;
-        const own = chunks * host.stepMs(1, 0) + head.output * host.stepMs(0, 1);
-        let inputs = 0;
+        const chunks = tokensToCompute(head, host.knownTokens(head)) / CHUNK_TOKENS;
+        const ownMs = chunks * host.stepMs(1, 0) + head.output * host.stepMs(0, 1);
+        let delayingInputs = 0;
         for (const running of host.running) {
-          const left = host.stepsLeft(running);
-          inputs += CHUNK_TOKENS * Math.min(left, chunks) + Math.min(Math.max(0, left - chunks), head.output);
+          const stepsLeft = host.stepsLeft(running);
+          delayingInputs +=
+            CHUNK_TOKENS * Math.min(stepsLeft, chunks) + Math.min(Math.max(0, stepsLeft - chunks), head.output);
         }
-        return own + (inputs * INPUT_MS) / host.shape.speed;
+        return ownMs + (delayingInputs * INPUT_MS) / host.shape.speed;
       },
     ),
 });

@@ -5,8 +5,8 @@ import { randomFrom } from '#index-host/testing/random.ts';
 import { mean, quantile } from '../statistics.ts';
 import { boundOf } from './bound.ts';
 import { leastLoaded, oracle, platform, randomHost, roundRobin, twoChoices } from './policies.ts';
-import { type Simulated, simulate } from './simulate.ts';
-import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type Traced } from './trace.ts';
+import { type SimulationResult, simulate } from './simulate.ts';
+import { CHUNK_TOKENS, INPUT_MS, STEP_MS, type Trace, type TracedInvocation } from './trace.ts';
 import { makeTrace, TRACE_NAMES } from './traces.ts';
 
 const policiesOf = (seed: number) => [
@@ -14,14 +14,14 @@ const policiesOf = (seed: number) => [
   twoChoices(randomFrom(seed)),
 ];
 
-const traced = (id: string, more: Partial<Traced> = {}): Traced => ({
+const traced = (id: string, more: Partial<TracedInvocation> = {}): TracedInvocation => ({
   ...{ id, tenant: id, atMs: 0, prompt: 128, output: 10, pages: 10 },
   ...more,
 });
-const oneHost = (invocations: readonly Traced[], changes: Trace['changes'] = []): Trace => ({
+const oneHost = (invocations: readonly TracedInvocation[], changes: Trace['changes'] = []): Trace => ({
   ...{ name: 'by hand', hosts: [{ name: 'gpu-host-0', speed: 1, pages: 20 }], invocations, changes },
 });
-const endsOf = ({ outcomes }: Simulated) => outcomes.map(({ endMs }) => Math.round(endMs * 1000) / 1000);
+const endsOf = ({ outcomes }: SimulationResult) => outcomes.map(({ endMs }) => Math.round(endMs * 1000) / 1000);
 const PROMPT_MS = STEP_MS + INPUT_MS * CHUNK_TOKENS;
 
 describe('simulated placement', () => {
@@ -53,7 +53,7 @@ describe('simulated placement', () => {
           for (const { startMs, endMs, host } of outcomes)
             for (const { atMs } of crashes.filter((crash) => crash.host === host))
               assert.ok(endMs <= atMs || startMs >= atMs, `${policy.name} ended on a lost host`);
-          for (const { running, reserved } of hosts) assert.deepEqual([running.length, reserved], [0, 0]);
+          for (const { running, reservedPages } of hosts) assert.deepEqual([running.length, reservedPages], [0, 0]);
           const latencies = outcomes.map(({ invocation, endMs }) => endMs - invocation.atMs);
           assert.ok(mean(latencies) >= bound.meanMs * (1 - 1e-9), `${policy.name}: mean below the bound`);
           assert.ok(quantile(latencies, 0.99) >= bound.p99Ms * (1 - 1e-9), `${policy.name}: p99 below the bound`);
@@ -64,7 +64,7 @@ describe('simulated placement', () => {
   });
 
   it('takes the times of hand-made steps', () => {
-    // One prompt of a chunk, then ten steps; two of them share their steps.
+    // One step for a prompt of one chunk, then ten steps; two invocations on the host share their steps.
     const alone = PROMPT_MS + 10 * (STEP_MS + INPUT_MS);
     assert.deepEqual(endsOf(simulate(oneHost([traced('a')]), leastLoaded())), [alone]);
     const both = PROMPT_MS + INPUT_MS * CHUNK_TOKENS + 10 * (STEP_MS + 2 * INPUT_MS);
@@ -74,7 +74,7 @@ describe('simulated placement', () => {
 
   it('lets an invocation wait for pages, and finds a context while nothing else needs its pages', () => {
     const context = { name: 'prefix', tokens: 128, keeps: 128, exported: false };
-    const later = (id: string, atMs: number, more: Partial<Traced> = {}) =>
+    const later = (id: string, atMs: number, more: Partial<TracedInvocation> = {}) =>
       traced(id, { atMs, prompt: 129, context, ...more });
     const full = simulate(oneHost([traced('a', { pages: 15 }), traced('b', { pages: 15 })]), leastLoaded());
     assert.equal(full.outcomes[1]?.startMs, full.outcomes[0]?.endMs);

@@ -1,6 +1,6 @@
 import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
 import { SimulatedHost } from './host.ts';
-import type { HostChange, Trace, Traced } from './trace.ts';
+import type { HostChange, Trace, TracedInvocation } from './trace.ts';
 
 /** State that a policy may read when it places the head of a tenant's line. */
 export interface View {
@@ -17,12 +17,12 @@ export interface View {
 export interface Policy {
   readonly name: string;
   /** Host on which the head waits for room; null for no particular host: the policy is then asked again whenever an invocation ends. */
-  place(head: Traced, view: View): number | null;
+  place(head: TracedInvocation, view: View): number | null;
 }
 
 /** The fate of one invocation. */
 export interface Outcome {
-  readonly invocation: Traced;
+  readonly invocation: TracedInvocation;
   /** Start of its last attempt, the end of its prompt, and its end. */
   startMs: number;
   prefilledMs: number;
@@ -31,7 +31,7 @@ export interface Outcome {
   attempts: number;
 }
 
-export interface Simulated {
+export interface SimulationResult {
   readonly outcomes: readonly Outcome[];
   readonly hosts: readonly SimulatedHost[];
   /** Maximum of a host's reserved pages over its pages, while it ran more than one invocation: one alone may exceed them. */
@@ -43,7 +43,7 @@ export interface Simulated {
  * head starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
  * again, and invocations that a crash ended return to the front of their tenants' lines.
  */
-export function simulate(trace: Trace, policy: Policy): Simulated {
+export function simulate(trace: Trace, policy: Policy): SimulationResult {
   return new Simulation(trace, policy).run();
 }
 
@@ -52,13 +52,13 @@ class Simulation {
   readonly #policy: Policy;
   readonly #hosts: readonly SimulatedHost[];
   readonly #described: RuntimeGpuHost[];
-  readonly #outcomes = new Map<Traced, Outcome>();
+  readonly #outcomes = new Map<TracedInvocation, Outcome>();
   /** Lines by tenant; the first of each is its head. */
-  readonly #lines = new Map<string, Traced[]>();
+  readonly #lines = new Map<string, TracedInvocation[]>();
   /** Heads that wait for a certain host, by host; `#unplaced` has those that wait for any. */
-  readonly #waiting: Traced[][];
+  readonly #waiting: TracedInvocation[][];
   readonly #waitingPages: number[];
-  #unplaced: Traced[] = [];
+  #unplaced: TracedInvocation[] = [];
   #open: number[] = [];
   #nowMs = 0;
   #mostReserved = 0;
@@ -70,15 +70,15 @@ class Simulation {
     this.#described = trace.hosts.map(({ name }) => ({ name, connected: true, connectedAt: 0, models: [] }));
     this.#waiting = trace.hosts.map(() => []);
     this.#waitingPages = trace.hosts.map(() => 0);
-    this.#reckonOpen();
+    this.#updateOpen();
   }
 
-  run(): Simulated {
+  run(): SimulationResult {
     const { invocations, changes } = this.#trace;
-    let [arrived, changed] = [0, 0];
+    let [arrivalIndex, changeIndex] = [0, 0];
     for (;;) {
-      const arrival = invocations[arrived];
-      const change = changes[changed];
+      const arrival = invocations[arrivalIndex];
+      const change = changes[changeIndex];
       const host = this.#nextHost();
       const hostMs = this.#hosts[host]?.nextMs ?? Number.POSITIVE_INFINITY;
       const nextMs = Math.min(
@@ -89,10 +89,10 @@ class Simulation {
       if (nextMs === Number.POSITIVE_INFINITY) break;
       this.#nowMs = nextMs;
       if (change?.atMs === nextMs) {
-        changed++;
+        changeIndex++;
         this.#change(change);
       } else if (arrival?.atMs === nextMs) {
-        arrived++;
+        arrivalIndex++;
         this.#arrive(arrival);
       } else this.#pass(host);
     }
@@ -108,9 +108,9 @@ class Simulation {
     return next;
   }
 
-  #arrive(invocation: Traced): void {
-    const none = { startMs: Number.NaN, prefilledMs: Number.NaN, endMs: Number.NaN, host: -1, attempts: 0 };
-    this.#outcomes.set(invocation, { invocation, ...none });
+  #arrive(invocation: TracedInvocation): void {
+    const notStarted = { startMs: Number.NaN, prefilledMs: Number.NaN, endMs: Number.NaN, host: -1, attempts: 0 };
+    this.#outcomes.set(invocation, { invocation, ...notStarted });
     const line = this.#lines.get(invocation.tenant);
     if (line) line.push(invocation);
     else {
@@ -120,7 +120,7 @@ class Simulation {
   }
 
   /** Places the head of a line. */
-  #place(head: Traced): void {
+  #place(head: TracedInvocation): void {
     const host = this.#unplaced.length > 0 ? null : this.#policy.place(head, this.#view());
     if (host === null) this.#unplaced.push(head);
     else {
@@ -131,24 +131,25 @@ class Simulation {
   }
 
   #startWaiting(index: number): void {
-    const waiting = this.#waiting[index] as Traced[];
+    const waiting = this.#waiting[index] as TracedInvocation[];
     const host = this.#hosts[index] as SimulatedHost;
     while (waiting[0] && host.hasRoom(waiting[0])) {
-      const head = waiting.shift() as Traced;
+      const head = waiting.shift() as TracedInvocation;
       this.#waitingPages[index] = (this.#waitingPages[index] ?? 0) - head.pages;
       this.#start(head, index);
     }
   }
 
-  #start(head: Traced, index: number): void {
+  #start(head: TracedInvocation, index: number): void {
     const host = this.#hosts[index] as SimulatedHost;
     const outcome = this.#outcomes.get(head) as Outcome;
     host.start(head, this.#nowMs);
-    if (host.running.length > 1) this.#mostReserved = Math.max(this.#mostReserved, host.reserved / host.shape.pages);
+    if (host.running.length > 1)
+      this.#mostReserved = Math.max(this.#mostReserved, host.reservedPages / host.shape.pages);
     outcome.startMs = this.#nowMs;
     outcome.host = index;
     outcome.attempts++;
-    const line = this.#lines.get(head.tenant) as Traced[];
+    const line = this.#lines.get(head.tenant) as TracedInvocation[];
     line.shift();
     if (line[0]) this.#place(line[0]);
     else this.#lines.delete(head.tenant);
@@ -156,9 +157,9 @@ class Simulation {
 
   #pass(index: number): void {
     const host = this.#hosts[index] as SimulatedHost;
-    const passed = host.pass(this.#nowMs);
-    const outcome = this.#outcomes.get(passed.invocation) as Outcome;
-    if (host.running.includes(passed)) {
+    const running = host.pass(this.#nowMs);
+    const outcome = this.#outcomes.get(running.invocation) as Outcome;
+    if (host.running.includes(running)) {
       outcome.prefilledMs = this.#nowMs;
       return;
     }
@@ -186,7 +187,7 @@ class Simulation {
       ...(connected && { connectedAt: this.#described[index]?.connected ? (connectedAt ?? 0) : this.#nowMs }),
       ...(kind === 'drain' && { drain: { since: this.#nowMs } }),
     };
-    this.#reckonOpen();
+    this.#updateOpen();
     const heads = [...this.#waiting.flatMap((waiting) => waiting.splice(0)), ...this.#unplaced.splice(0)];
     this.#waitingPages.fill(0);
     if (kind === 'crash')
@@ -202,7 +203,7 @@ class Simulation {
     for (const head of heads) this.#place(head);
   }
 
-  #reckonOpen(): void {
+  #updateOpen(): void {
     this.#open = this.#described.flatMap(({ connected, drain }, i) => (connected && !drain ? [i] : []));
   }
 

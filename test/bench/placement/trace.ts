@@ -5,12 +5,12 @@ export interface Context {
   readonly tokens: number;
   /** Tokens that the host has of it afterwards. */
   readonly keeps: number;
-  /** True when the inferlet saves it as a persistent export: the host then keeps it, whatever else needs memory. */
+  /** True when the inferlet saves the context as a persistent export, which the host never evicts. */
   readonly exported: boolean;
 }
 
 /** One invocation of a trace. */
-export interface Traced {
+export interface TracedInvocation {
   readonly id: string;
   readonly tenant: string;
   readonly atMs: number;
@@ -42,7 +42,7 @@ export interface HostChange {
 export interface Trace {
   readonly name: string;
   readonly hosts: readonly HostShape[];
-  readonly invocations: readonly Traced[];
+  readonly invocations: readonly TracedInvocation[];
   readonly changes: readonly HostChange[];
 }
 
@@ -54,6 +54,6 @@ export const INPUT_MS = 0.2;
 /** Tokens that a prompt adds to a step. */
 export const CHUNK_TOKENS = 128;
 
-/** Tokens of a prompt that a host with `known` tokens of its context computes. The last one always is: its step gives the first output. */
-export const tokensToCompute = ({ prompt, context }: Traced, known: number): number =>
+/** Tokens of a prompt that a host with `known` tokens of its context computes. This always includes the last: its step gives the first output. */
+export const tokensToCompute = ({ prompt, context }: TracedInvocation, known: number): number =>
   Math.max(1, prompt - Math.min(known, context?.tokens ?? 0));

@@ -1,7 +1,14 @@
 import { randomFrom } from '#index-host/testing/random.ts';
 import { logNormal, poisson } from '../load.ts';
 import { earlierContexts, workOf } from './bound.ts';
-import { type Context, type HostChange, type HostShape, PAGE_TOKENS, type Trace, type Traced } from './trace.ts';
+import {
+  type Context,
+  type HostChange,
+  type HostShape,
+  PAGE_TOKENS,
+  type Trace,
+  type TracedInvocation,
+} from './trace.ts';
 
 export interface TraceSize {
   readonly hosts: number;
@@ -13,25 +20,25 @@ export interface TraceSize {
 
 const MEAN_PROMPT = 200;
 const MEAN_OUTPUT = 120;
-const MOST_PROMPT = 1500;
-const MOST_OUTPUT = 600;
+const MAX_PROMPT = 1500;
+const MAX_OUTPUT = 600;
 /** Output that admission expects: the 95th percentile of these outputs. */
 const EXPECTED_OUTPUT = 380;
 const PREFIX_TOKENS = 512;
 const PAGES = 1024;
-const BURST = 200;
+const BURST_SIZE = 200;
 /** Time in which the invocations of a burst arrive. */
 const BURST_MS = 500;
-const MOST_TURNS = 6;
+const MAX_TURNS = 6;
 const MEAN_TURN_MS = 6000;
 /** A turn begins at least this long after the one before. */
-const LEAST_TURN_MS = 4000;
+const MIN_TURN_MS = 4000;
 /** Part of the time for which a host that leaves is away. */
-const AWAY = 0.1;
+const AWAY_SHARE = 0.1;
 
 type Random = () => number;
-/** An invocation without its time. `afterMs` is the time since the previous one of its session or burst; without it, one arrives on its own. */
-type Draft = Omit<Traced, 'atMs' | 'id'> & { readonly afterMs?: number };
+/** An invocation without its arrival time. `afterMs` is the time since the previous invocation of its session or burst. */
+type Draft = Omit<TracedInvocation, 'atMs' | 'id'> & { readonly afterMs?: number };
 
 /** A kind of load: its invocations, in groups that arrive one after another, and its hosts. */
 interface Kind {
@@ -54,8 +61,11 @@ const KINDS: readonly Kind[] = [
     // As many invocations arrive in bursts as alone.
     group: (random, { count }) => {
       const tenant = uniform(random, count);
-      if (random() > 1 / (BURST + 1)) return [single(random, tenant)];
-      return Array.from({ length: BURST }, () => ({ ...prefixed(random, tenant), afterMs: BURST_MS / BURST }));
+      if (random() > 1 / (BURST_SIZE + 1)) return [single(random, tenant)];
+      return Array.from({ length: BURST_SIZE }, () => ({
+        ...prefixed(random, tenant),
+        afterMs: BURST_MS / BURST_SIZE,
+      }));
     },
   },
   { name: 'sessions and exports', group: session },
@@ -71,10 +81,10 @@ const KINDS: readonly Kind[] = [
     // The first host stays, so that there always is one.
     changes: (hosts, durationMs, random) =>
       Array.from({ length: hosts - 1 }, (_, i): HostChange[] => {
-        const atMs = random() * durationMs * (1 - AWAY);
+        const atMs = random() * durationMs * (1 - AWAY_SHARE);
         return [
           { atMs, host: i + 1, kind: random() < 0.5 ? 'drain' : 'crash' },
-          { atMs: atMs + AWAY * durationMs, host: i + 1, kind: 'join' },
+          { atMs: atMs + AWAY_SHARE * durationMs, host: i + 1, kind: 'join' },
         ];
       })
         .flat()
@@ -89,7 +99,7 @@ export function makeTrace(name: string, size: TraceSize, seed: number): Trace {
   const kind = KINDS.find((each) => each.name === name);
   if (kind === undefined) throw new Error(`There is no trace "${name}".`);
   const random = randomFrom(seed);
-  const hosts = (kind.hosts ?? alike)(size.hosts, random);
+  const hosts = (kind.hosts ?? equalHosts)(size.hosts, random);
   const tenants = { count: size.tenants, zipf: zipfOf(size.tenants) };
   const groups: Draft[][] = [];
   for (let count = 0; count < size.invocations; count += groups.at(-1)?.length ?? 1)
@@ -119,8 +129,8 @@ function durationOf(drafts: readonly Draft[], hosts: readonly HostShape[], load:
 }
 
 function single(random: Random, tenant: number, context?: Context): Draft {
-  const prompt = (context?.tokens ?? 0) + draw(MEAN_PROMPT, MOST_PROMPT, random);
-  const output = draw(MEAN_OUTPUT, MOST_OUTPUT, random);
+  const prompt = (context?.tokens ?? 0) + draw(MEAN_PROMPT, MAX_PROMPT, random);
+  const output = draw(MEAN_OUTPUT, MAX_OUTPUT, random);
   const pages = Math.ceil((prompt + Math.max(output, EXPECTED_OUTPUT)) / PAGE_TOKENS);
   return { tenant: `tenant-${tenant}`, prompt, output, pages, ...(context && { context, affinity: context.name }) };
 }
@@ -136,16 +146,16 @@ function session(random: Random, { count }: Tenants, number: number): Draft[] {
   const tenant = uniform(random, count);
   const exported = number % 2 === 1;
   let history = 0;
-  return Array.from({ length: 2 + uniform(random, MOST_TURNS - 1) }, () => {
+  return Array.from({ length: 2 + uniform(random, MAX_TURNS - 1) }, () => {
     const name = `session ${number}`;
     const turn = single(random, tenant, { name, tokens: history, keeps: 0, exported });
     history = turn.prompt + turn.output;
-    const afterMs = LEAST_TURN_MS - (MEAN_TURN_MS - LEAST_TURN_MS) * Math.log(1 - random());
+    const afterMs = MIN_TURN_MS - (MEAN_TURN_MS - MIN_TURN_MS) * Math.log(1 - random());
     return { ...turn, afterMs, context: { name, tokens: turn.context?.tokens ?? 0, keeps: history, exported } };
   });
 }
 
-const alike = (count: number): HostShape[] => hostsOf(count, () => ({ speed: 1, pages: PAGES }));
+const equalHosts = (count: number): HostShape[] => hostsOf(count, () => ({ speed: 1, pages: PAGES }));
 
 const hostsOf = (count: number, shapeOf: () => Omit<HostShape, 'name'>): HostShape[] =>
   Array.from({ length: count }, (_, i) => ({ name: `gpu-host-${i}`, ...shapeOf() }));

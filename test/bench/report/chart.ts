@@ -15,48 +15,50 @@ export interface Chart {
   readonly line?: { readonly at: number; readonly name: string };
 }
 
-const LEAST_WIDTH = 760;
+const MIN_WIDTH = 760;
 /** Minimum width of the longest bar. */
-const BARS = 320;
+const MIN_BARS_WIDTH = 320;
 const MARGIN = 16;
-const TOP = 64;
-const ROW = 26;
-const BAR = 18;
+const BARS_TOP = 64;
+const ROW_HEIGHT = 26;
+const BAR_HEIGHT = 18;
 /** Room for the numbers after the longest bar. */
-const VALUES = 56;
+const VALUES_WIDTH = 56;
 /** Mean width of a character of a label, and of the title. */
-const CHARACTER = 6.4;
-const TITLE_CHARACTER = 9;
-const LONGEST_LABEL = 90 * CHARACTER;
+const CHARACTER_WIDTH = 6.4;
+const TITLE_CHARACTER_WIDTH = 9;
+const MAX_LABEL_WIDTH = 90 * CHARACTER_WIDTH;
 
 /** Horizontal bars of medians with their ranges, as SVG in the style of the other pictures in docs/. */
 export function barChart({ title, subtitle, bars, line }: Chart): string {
-  const labels = Math.max(60, ...bars.map(({ label }) => label.length * CHARACTER));
-  const left = round(MARGIN + Math.min(LONGEST_LABEL, labels) + 8);
-  const ends = [left + BARS + VALUES, MARGIN + title.length * TITLE_CHARACTER].map((end) => Math.ceil(end + MARGIN));
-  const width = Math.max(LEAST_WIDTH, ...ends);
+  const labelWidth = Math.max(60, ...bars.map(({ label }) => label.length * CHARACTER_WIDTH));
+  const left = round(MARGIN + Math.min(MAX_LABEL_WIDTH, labelWidth) + 8);
+  const ends = [left + MIN_BARS_WIDTH + VALUES_WIDTH, MARGIN + title.length * TITLE_CHARACTER_WIDTH].map((end) =>
+    Math.ceil(end + MARGIN),
+  );
+  const width = Math.max(MIN_WIDTH, ...ends);
   const largest = Math.max(line?.at ?? 0, ...bars.map(({ spread }) => spread.max)) || 1;
-  const x = (value: number) => round(left + (value / largest) * (width - left - VALUES - MARGIN));
-  const bottom = TOP + bars.length * ROW;
+  const x = (value: number) => round(left + (value / largest) * (width - left - VALUES_WIDTH - MARGIN));
+  const bottom = BARS_TOP + bars.length * ROW_HEIGHT;
   const height = bottom + (line ? 28 : 12);
   const rows = bars.map(({ label, spread: { median, min, max } }, i) => {
-    const y = TOP + i * ROW;
-    const middle = y + BAR / 2;
+    const y = BARS_TOP + i * ROW_HEIGHT;
+    const middle = y + BAR_HEIGHT / 2;
     return [
       `<text x="${MARGIN}" y="${middle + 4}" fill="${INK}">${escapeHtml(label)}</text>`,
-      `<rect x="${left}" y="${y}" width="${round(Math.max(0, x(median) - left))}" height="${BAR}" rx="3" fill="#2f6fde"/>`,
+      `<rect x="${left}" y="${y}" width="${round(Math.max(0, x(median) - left))}" height="${BAR_HEIGHT}" rx="3" fill="#2f6fde"/>`,
       `<path d="M${x(min)} ${middle}H${x(max)}M${x(min)} ${middle - 4}v8M${x(max)} ${middle - 4}v8" stroke="${INK}" fill="none"/>`,
-      `<text x="${round(x(max) + 8)}" y="${middle + 4}" font-weight="600" fill="${INK}">${short(median)}</text>`,
+      `<text x="${round(x(max) + 8)}" y="${middle + 4}" font-weight="600" fill="${INK}">${shortNumber(median)}</text>`,
     ].join('\n  ');
   });
   const mark = line
     ? [
-        `<line x1="${x(line.at)}" y1="${TOP - 8}" x2="${x(line.at)}" y2="${bottom}" stroke="#8a94a3" stroke-dasharray="4 4"/>`,
+        `<line x1="${x(line.at)}" y1="${BARS_TOP - 8}" x2="${x(line.at)}" y2="${bottom}" stroke="#8a94a3" stroke-dasharray="4 4"/>`,
         `<text x="${x(line.at)}" y="${bottom + 16}" fill="${GREY}">${escapeHtml(line.name)}</text>`,
       ]
     : [];
-  const told = bars.map(({ label, spread }) => `${label}: ${short(spread.median)}`).join('; ');
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="${escapeHtml(`${title}. ${told}`)}">
+  const description = bars.map(({ label, spread }) => `${label}: ${shortNumber(spread.median)}`).join('; ');
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="${escapeHtml(`${title}. ${description}`)}">
   <rect width="${width}" height="${height}" fill="#ffffff"/>
   <text x="${MARGIN}" y="26" font-size="16" font-weight="600" fill="${INK}">${escapeHtml(title)}</text>
   <text x="${MARGIN}" y="46" fill="${GREY}">${escapeHtml(subtitle)}</text>
@@ -70,5 +72,5 @@ const GREY = '#5b6675';
 
 const round = (value: number): number => Math.round(value * 10) / 10;
 
-const short = (value: number): string =>
+const shortNumber = (value: number): string =>
   Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(Math.abs(value) >= 10 ? 1 : 2);

@@ -18,7 +18,7 @@ export interface Report {
 }
 
 /** The column that each suite's picture shows. Pictures of other suites show the first column with figures. */
-const PLOTTED: Readonly<Record<string, string>> = {
+const PLOTTED_COLUMNS: Readonly<Record<string, string>> = {
   agents: 'over the client loop',
   stacked: 'over the client loop',
   techniques: 'over the baseline',
@@ -26,10 +26,10 @@ const PLOTTED: Readonly<Record<string, string>> = {
 };
 
 /** Share of the processors in use before a suite at which the machine counts as busy. */
-const BUSY = 0.1;
+const BUSY_SHARE = 0.1;
 
-/** Tables and pictures of a run. `folder` is where the text finds the pictures; `before` is an earlier run to compare with. */
-export function reportOf(results: Results, folder: string, before?: Results): Report {
+/** Tables and pictures of a run. `linkPrefix` precedes each picture's file name in links; `before` is an earlier run to compare with. */
+export function reportOf(results: Results, linkPrefix: string, before?: Results): Report {
   const pictures = new Map<string, string>();
   const parts = [summary(results), ...(before ? [comparison(results, before)] : [])];
   for (const suite of results.suites) {
@@ -44,7 +44,7 @@ export function reportOf(results: Results, folder: string, before?: Results): Re
         `## ${suite.name}`,
         `${suite.title}.`,
         ...(suite.quick === undefined ? [] : [`**Quick run**: ${suite.quick}`]),
-        ...(picture === undefined ? [] : [`![${picture.alt}](${folder}${suite.name}.svg)`]),
+        ...(picture === undefined ? [] : [`![${picture.alt}](${linkPrefix}${suite.name}.svg)`]),
         table(
           suite.header,
           suite.rows.map((cells) => cells.map(withoutMark)),
@@ -85,17 +85,20 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
 /** Disturbances of a suite, and the spread of its figures. */
 function conditions(suite: SuiteRun, { machine, suites }: Results): string {
   const { busyBefore = 0 } = suite;
-  const all = figuresOf(suite);
-  const figures = all.filter(({ spread }) => !spread.isSingle);
+  const allFigures = figuresOf(suite);
+  const figures = allFigures.filter(({ spread }) => !spread.isSingle);
   // (max − min) / median is undefined for a median of 0.
   const ranged = figures.map(({ spread }) => spread).filter((spread) => spread.median !== 0);
-  const single =
-    all.length === figures.length ? '' : ` (${all.length - figures.length} of ${all.length} have no range)`;
+  const singleNote =
+    allFigures.length === figures.length
+      ? ''
+      : ` (${allFigures.length - figures.length} of ${allFigures.length} have no range)`;
   const noise =
     ranged.length === 0
-      ? `unknown, ${all.length === 0 ? 'no figure has a range' : spreadOver(1)}`
-      : `the median over its figures of (max − min) / median is ${percent(median(ranged.map(noiseOf)))}${single}`;
-  const busy = busyBefore > BUSY ? `; **${percent(busyBefore)} of the processors were busy before it began**` : '';
+      ? `unknown, ${allFigures.length === 0 ? 'no figure has a range' : spreadOver(1)}`
+      : `the median over its figures of (max − min) / median is ${percent(median(ranged.map(noiseOf)))}${singleNote}`;
+  const busy =
+    busyBefore > BUSY_SHARE ? `; **${percent(busyBefore)} of the processors were busy before it began**` : '';
   const commits = new Set(suites.map((each) => (each.outcome === 'ran' ? each.commit : machine.commit)));
   const commit = commits.size > 1 ? `, commit \`${suite.commit}\`` : '';
   return `${format(suite.seconds, 0)} s${commit}; noise: ${noise}; ${percent(suite.stolen)} of the processor time taken by the host${busy}.`;
@@ -104,10 +107,10 @@ function conditions(suite: SuiteRun, { machine, suites }: Results): string {
 function comparison(now: Results, before: Results): string {
   const figures = (results: Results) =>
     results.suites.flatMap((suite) => (suite.outcome === 'ran' ? figuresOf(suite) : []));
-  const all = changes(figures(now), figures(before));
-  const beyond = all.filter(({ beyondNoise }) => beyondNoise);
-  const single = all.filter(({ beyondNoise }) => beyondNoise === undefined);
-  const unlike = [
+  const allChanges = changes(figures(now), figures(before));
+  const beyond = allChanges.filter(({ beyondNoise }) => beyondNoise);
+  const single = allChanges.filter(({ beyondNoise }) => beyondNoise === undefined);
+  const differences = [
     ...(now.quick === before.quick ? [] : ['one run is quick and the other is not']),
     ...(now.machine.cpu === before.machine.cpu && now.machine.cores === before.machine.cores
       ? []
@@ -116,13 +119,13 @@ function comparison(now: Results, before: Results): string {
   ];
   return [
     '## Compared with an earlier run',
-    `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${all.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges do not overlap)${unlike.length > 0 ? `; ${unlike.join(', and ')}` : ''}.`,
+    `With commit \`${before.machine.commit}\` of ${before.startedAt.slice(0, 10)}: ${allChanges.length} figures of both runs, ${beyond.length} of them beyond noise (the ranges do not overlap)${differences.length > 0 ? `; ${differences.join(', and ')}` : ''}.`,
     ...(beyond.length === 0 ? [] : [changeTable(beyond)]),
     ...(single.length === 0
       ? []
       : [
-          `${single.length} of them have one round in a run, and no spread: which of them changed beyond noise is unknown. The ${Math.min(MOST_SINGLE, single.length)} largest changes:`,
-          changeTable(single.toSorted((a, b) => sizeOf(b) - sizeOf(a)).slice(0, MOST_SINGLE)),
+          `${single.length} of them have one round in a run, and no spread: which of them changed beyond noise is unknown. The ${Math.min(MAX_SINGLE, single.length)} largest changes:`,
+          changeTable(single.toSorted((a, b) => sizeOf(b) - sizeOf(a)).slice(0, MAX_SINGLE)),
         ]),
   ].join('\n\n');
 }
@@ -137,8 +140,8 @@ function otherCases(now: Results, before: Results): string[] {
   return [`the quick cases of these suites differ: ${others.map(({ name }) => `\`${name}\``).join(', ')}`];
 }
 
-/** Changes of unknown noise that a comparison lists. */
-const MOST_SINGLE = 10;
+/** Maximum number of changes of unknown noise that a comparison lists. */
+const MAX_SINGLE = 10;
 
 /** Size of a change, the same for twice and for half; a figure that was or became 0 has no ratio. */
 function sizeOf({ ratio }: Change): number {
@@ -160,15 +163,15 @@ const changeTable = (list: readonly Change[]): string =>
 
 function pictureOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
   const { name, header, rows } = suite;
-  const column = PLOTTED[name]
-    ? header.indexOf(PLOTTED[name])
+  const column = PLOTTED_COLUMNS[name]
+    ? header.indexOf(PLOTTED_COLUMNS[name])
     : header.findIndex((_, at) => rows.some((cells) => spreadIn(cells[at] ?? '') !== undefined));
   const columnName = header[column] ?? '';
   // A column with one value for all bars would only lengthen their names.
   const labels = labelColumns(rows).filter((at) => new Set(rows.flatMap((cells) => cells[at] || [])).size > 1);
   const bars = rows.flatMap((cells) => {
     const spread = spreadIn(cells[column] ?? '');
-    const label = labels.map((at) => labelled(header[at] ?? '', cells[at] ?? '')).filter(Boolean);
+    const label = labels.map((at) => labelPart(header[at] ?? '', cells[at] ?? '')).filter(Boolean);
     return spread === undefined ? [] : [{ label: label.join(', '), spread }];
   });
   if (bars.length === 0) return undefined;
@@ -184,8 +187,8 @@ function pictureOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
 /** A cell without the mark of a single round: the report says below the table that a figure has no range. */
 const withoutMark = (cell: string): string => cell.replaceAll(` (${SINGLE})`, '');
 
-/** A number needs its column's name. */
-const labelled = (header: string, cell: string): string => (/^[\d.]+$/.test(cell) ? `${header} ${cell}` : cell);
+/** A cell as part of a row's label; a number alone would be unclear without its column's name. */
+const labelPart = (header: string, cell: string): string => (/^[\d.]+$/.test(cell) ? `${header} ${cell}` : cell);
 
 function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;

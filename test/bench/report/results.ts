@@ -64,11 +64,11 @@ const CELL = /^(-?[\d.]+) \((?:(-?[\d.]+)–(-?[\d.]+)|n = 1)\)$/;
 
 /** A cell that `formatSpread` wrote; undefined for any other. */
 export function spreadIn(cell: string): Spread | undefined {
-  const found = CELL.exec(cell);
-  if (found === null) return undefined;
-  const median = Number(found[1]);
-  if (found[2] === undefined) return { median, min: median, max: median, isSingle: true };
-  return { median, min: Number(found[2]), max: Number(found[3]) };
+  const match = CELL.exec(cell);
+  if (match === null) return undefined;
+  const median = Number(match[1]);
+  if (match[2] === undefined) return { median, min: median, max: median, isSingle: true };
+  return { median, min: Number(match[2]), max: Number(match[3]) };
 }
 
 /** All figures of a suite's table. */
@@ -88,8 +88,13 @@ export function figuresOf({ name, header, rows }: Pick<SuiteRun, 'name' | 'heade
 
 /** The columns before the first one with a figure: they name the rows. */
 export function labelColumns(rows: readonly (readonly string[])[]): number[] {
-  const firsts = rows.map((cells) => cells.findIndex((cell) => spreadIn(cell) !== undefined)).filter((at) => at >= 0);
-  return Array.from({ length: firsts.length === 0 ? 0 : Math.min(...firsts) }, (_, column) => column);
+  const firstFigureColumns = rows
+    .map((cells) => cells.findIndex((cell) => spreadIn(cell) !== undefined))
+    .filter((at) => at >= 0);
+  return Array.from(
+    { length: firstFigureColumns.length === 0 ? 0 : Math.min(...firstFigureColumns) },
+    (_, column) => column,
+  );
 }
 
 /** Width of a figure's range over its median. */
@@ -107,9 +112,9 @@ export interface Change {
 
 /** Figures that both runs have, in the order of the later one. */
 export function changes(now: readonly Figure[], before: readonly Figure[]): Change[] {
-  const known = new Map(keyed(before).map(([key, { spread }]) => [key, spread]));
-  return keyed(now).flatMap(([key, figure]) => {
-    const old = known.get(key);
+  const spreadsBefore = new Map(withKeys(before).map(([key, { spread }]) => [key, spread]));
+  return withKeys(now).flatMap(([key, figure]) => {
+    const old = spreadsBefore.get(key);
     if (old === undefined) return [];
     const { min, max, median, isSingle } = figure.spread;
     const beyondNoise = isSingle || old.isSingle ? undefined : min > old.max || max < old.min;
@@ -117,8 +122,8 @@ export function changes(now: readonly Figure[], before: readonly Figure[]): Chan
   });
 }
 
-/** Figures with their keys. Several columns of a table may have one name, so a key counts the figures of that name before. */
-function keyed(figures: readonly Figure[]): (readonly [key: string, figure: Figure])[] {
+/** Figures with unique keys. Several columns of a table may share a name, so a key also counts the earlier figures of the same name. */
+function withKeys(figures: readonly Figure[]): (readonly [key: string, figure: Figure])[] {
   const counts = new Map<string, number>();
   return figures.map((figure) => {
     const name = JSON.stringify([figure.suite, figure.row, figure.column]);

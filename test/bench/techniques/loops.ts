@@ -17,8 +17,8 @@ export class ClientLoop {
 
   /** Appends a label and a reply to a context. The model generates the reply, with as many tokens as `reply` has. */
   async say(context: readonly number[], label: string, reply: string): Promise<number[]> {
-    const asked = [...context, ...this.tokens.more(label)];
-    return [...asked, ...(await this.write(asked, this.tokens.more(reply).length))];
+    const prompt = [...context, ...this.tokens.more(label)];
+    return [...prompt, ...(await this.write(prompt, this.tokens.more(reply).length))];
   }
 
   async write(prompt: readonly number[], tokens: number): Promise<readonly number[]> {
@@ -30,17 +30,17 @@ export class ClientLoop {
 
 /** Breadth-first search over thoughts. `replies`: the thoughts and then the verdicts of each step, and the answer. */
 export async function treeOfThought(loop: ClientLoop, problem: string, replies: readonly string[], keep: number) {
-  const left = [...replies];
-  const next = () => left.shift() ?? '';
+  const remainingReplies = [...replies];
+  const next = () => remainingReplies.shift() ?? '';
   let states = [loop.tokens.begin(`${problem}\n`)];
   for (const thoughts of [TREE_BREADTH, keep * TREE_BREADTH]) {
-    const all = Array.from(
+    const pairs = Array.from(
       { length: thoughts },
       (_, i) => [states[Math.floor(i / TREE_BREADTH)] ?? [], next()] as const,
     );
-    const told = await Promise.all(all.map(([state, reply]) => loop.say(state, 'Step:', ` ${reply}\n`)));
-    await Promise.all(told.map((state) => loop.say(state, TREE_JUDGE, ` ${next()}\n`)));
-    states = told.slice(0, keep);
+    const newStates = await Promise.all(pairs.map(([state, reply]) => loop.say(state, 'Step:', ` ${reply}\n`)));
+    await Promise.all(newStates.map((state) => loop.say(state, TREE_JUDGE, ` ${next()}\n`)));
+    states = newStates.slice(0, keep);
   }
   await loop.say(states[0] ?? [], 'Answer:', ` ${next()}\n`);
 }
@@ -91,11 +91,11 @@ export async function skeletonOfThought(
   loop: ClientLoop,
   question: string,
   points: readonly string[],
-  more: readonly string[],
+  expansions: readonly string[],
 ): Promise<void> {
   let skeleton = loop.tokens.begin(`${question}\n`);
   for (const [i, point] of points.entries()) skeleton = await loop.say(skeleton, `${i + 1}.`, ` ${point}\n`);
-  await Promise.all(points.map((point, i) => loop.say(skeleton, `${i + 1}. ${point}:`, ` ${more[i]}\n`)));
+  await Promise.all(points.map((point, i) => loop.say(skeleton, `${i + 1}. ${point}:`, ` ${expansions[i]}\n`)));
 }
 
 /** An agent whose client makes the calls: turns of the model, with the tool's answers between them. */
@@ -109,20 +109,20 @@ export async function agent(
   for (const [step, turn] of turns.slice(1).entries()) context = await loop.say(context, await observe(step), turn);
 }
 
-/** The most probable token of each beam and its alternatives, by their texts. */
+/** For each prompt, the log probabilities of the `count` most probable next tokens, by their texts. */
 export type Alternatives = (prompts: readonly string[], count: number) => Promise<readonly Record<string, number>[]>;
 
-/** Beam search over an API that tells the most probable tokens. For each token, one request has all beams. Returns the number of computed tokens. */
+/** Beam search over an API that returns the most probable tokens. Each step sends all beams in one request. Returns the count of computed tokens. */
 export async function beamSearch(prompt: string, beams: number, tokens: number, alternatives: Alternatives) {
-  let live = [{ text: '', logProbability: 0 }];
+  let liveBeams = [{ text: '', logProbability: 0 }];
   let computed = 0;
   for (let i = 0; i < tokens; i++) {
     const next = await alternatives(
-      live.map(({ text }) => prompt + text),
+      liveBeams.map(({ text }) => prompt + text),
       beams,
     );
-    computed += live.length;
-    live = live
+    computed += liveBeams.length;
+    liveBeams = liveBeams
       .flatMap(({ text, logProbability }, k) =>
         Object.entries(next[k] ?? {}).map(([token, log]) => ({
           text: text + token,

@@ -20,8 +20,8 @@ import {
 
 export const MODEL = 'stories15m';
 
-/** Where programs and baselines run: the platform, and node-llama-cpp. */
-export interface Place {
+/** The systems on which programs and baselines run: the platform, and node-llama-cpp. */
+export interface Systems {
   readonly world: World;
   readonly peer: Peer;
 }
@@ -31,14 +31,14 @@ export interface Technique {
   readonly name: string;
   readonly baseline: string;
   /** Input of the function. Each program has a number of its own, so that no cache contains its prompt. */
-  readonly input: (number: number, place: Place) => object;
-  /** Counts the output's tokens where the platform's count differs: it omits forced tokens, and counts those of children with the children. */
+  readonly input: (number: number, systems: Systems) => object;
+  /** Counts the output's tokens where the platform's count is another: it omits forced tokens, and those of child invocations. */
   readonly count?: (output: Readonly<Record<string, unknown>>, tokens: TextTokens) => number;
   /** The baseline of one program; returns the number of tokens that it generated. */
-  readonly run: (number: number, place: Place) => Promise<number>;
+  readonly run: (number: number, systems: Systems) => Promise<number>;
 }
 
-type Work = (loop: ClientLoop, number: number, place: Place) => Promise<unknown>;
+type Work = (loop: ClientLoop, number: number, systems: Systems) => Promise<unknown>;
 
 const TOKENS = 32;
 const REPLY = 'They ran to the big tree and sat down';
@@ -46,17 +46,17 @@ const REPLY = 'They ran to the big tree and sat down';
 const promptOf = (number: number): string =>
   `Story ${10_000 + number}. Once upon a time, a girl named Lily and her dog Max lived by the river.`;
 
-/** The technique as a loop of its client over node-llama-cpp; `more` are further members of each request. */
-function onPeer(work: Work, more: object = {}): Pick<Technique, 'baseline' | 'run'> {
+/** The technique as a loop of its client over node-llama-cpp; `extraFields` are added to each request. */
+function onPeer(work: Work, extraFields: object = {}): Pick<Technique, 'baseline' | 'run'> {
   return {
     baseline: 'node-llama-cpp',
-    run: async (number, place) => {
-      const { world, peer } = place;
+    run: async (number, systems) => {
+      const { world, peer } = systems;
       const loop = new ClientLoop(world.tokensOf(MODEL), async (prompt, tokens) => {
-        const body = { prompt, max_tokens: tokens, ...more };
+        const body = { prompt, max_tokens: tokens, ...extraFields };
         return (await world.post<{ tokens: readonly number[] }>(world.peer(peer, 0), body)).tokens;
       });
-      await work(loop, number, place);
+      await work(loop, number, systems);
       return loop.generated;
     },
   };
@@ -88,8 +88,8 @@ const MODULES = {
 const SYSTEM = 'Once upon a time, there was a big park.';
 /** Two of the modules, chosen by the number. */
 function modulesOf(number: number): string[] {
-  const all = Object.keys(MODULES);
-  return all.filter((_, i) => i === number % 4 || i === (number + 1 + (number % 3)) % 4);
+  const names = Object.keys(MODULES);
+  return names.filter((_, i) => i === number % 4 || i === (number + 1 + (number % 3)) % 4);
 }
 
 const THOUGHTS = Array.from({ length: 9 }, (_, i) => `${REPLY} ${'very '.repeat(i % 3)}slowly`);
@@ -105,7 +105,7 @@ function division(problem: string, levels: number): Division {
   const parts = levels === 0 ? [] : ['one', 'two'].map((part) => division(`${problem} ${part}`, levels - 1));
   return { problem, parts, answer: REPLY };
 }
-const flat = (one: Division): Division[] => [one, ...one.parts.flatMap(flat)];
+const flatten = (part: Division): Division[] => [part, ...part.parts.flatMap(flatten)];
 const RULES = 'Tell a story by its parts.';
 const DEPTH = 2;
 const storyOf = (number: number): Division => division(`Story ${10_000 + number}`, DEPTH);
@@ -186,7 +186,10 @@ export const TECHNIQUES: readonly Technique[] = [
     input: (number) => ({
       ...{ rules: RULES, problem: storyOf(number).problem, depth: DEPTH, model: MODEL },
       script: Object.fromEntries(
-        flat(storyOf(number)).map((one) => [one.problem, one.parts.length > 0 ? [partsOf(one), REPLY] : [REPLY]]),
+        flatten(storyOf(number)).map((part) => [
+          part.problem,
+          part.parts.length > 0 ? [partsOf(part), REPLY] : [REPLY],
+        ]),
       ),
     }),
     ...onPeer((loop, number) => recursionOfThought(loop, RULES, storyOf(number))),
@@ -286,8 +289,8 @@ export const TECHNIQUES: readonly Technique[] = [
     input: (number) => ({ prompt: promptOf(number), messages: MESSAGES, maxTokens: MESSAGE_TOKENS, model: MODEL }),
     count: ({ text }, { more }) => more(String(text)).length,
     ...onPeer(async (loop, number) => {
-      const all = loop.tokens.begin(promptOf(number));
-      for (let i = 0; i < MESSAGES; i++) all.push(...(await loop.write(all, MESSAGE_TOKENS)));
+      const contextTokens = loop.tokens.begin(promptOf(number));
+      for (let i = 0; i < MESSAGES; i++) contextTokens.push(...(await loop.write(contextTokens, MESSAGE_TOKENS)));
     }),
   },
 ];

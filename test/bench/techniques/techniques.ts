@@ -6,18 +6,18 @@ import { World } from '../agents/world.ts';
 import type { Bench, BenchReport } from '../bench.ts';
 import { inTurn } from '../rounds.ts';
 import { format, formatSpread, mean, spread, spreadOver } from '../statistics.ts';
-import { MODEL, type Place, TECHNIQUES, type Technique } from './table.ts';
+import { MODEL, type Systems, TECHNIQUES, type Technique } from './table.ts';
 
 /** Programs one after another, whose times are the latency. */
-const ALONE = 2;
+const SEQUENTIAL_PROGRAMS = 2;
 /** Programs at once, for the throughput. */
 const AT_ONCE = 8;
 /** All branches of all programs at once fit. */
 const SEQUENCES = 64;
-/** The techniques of a quick run: one for each kind of baseline, and each of the longer ones for what it does. */
+/** The techniques of a quick run, which cover every kind of baseline. */
 const QUICK = ['text-completion', 'prefix-caching', 'skeleton-of-thought', 'beam-search', 'watermarking'];
-/** A function whose tool listens at an address of the benchmark's. */
-const CALLING = 'agent-react';
+/** The function that calls the benchmark's tool server, and so needs a grant for the server's address. */
+const FUNCTION_WITH_TOOL = 'agent-react';
 
 /** One side of a technique in one round. */
 interface Side {
@@ -34,14 +34,14 @@ interface Row {
   readonly other: readonly Side[];
 }
 
-/** Number of the last program: no cache of this run knows the prompt of a later one. */
-let last = 0;
+/** Number of the last program. No number is used twice, so no cache has seen the prompt of a new program. */
+let lastNumber = 0;
 
 /** Every technique of Pie's Table 2 as a function, over the same work without it. */
 export const techniques: Bench = {
   name: 'techniques',
   summary: "latency and throughput of every technique of Pie's Table 2, over node-llama-cpp where it has the technique",
-  help: `Every technique of Table 2 (Pie, SOSP '25, Figure 8) as the bundled function of that name: the time of ${ALONE} programs one after
+  help: `Every technique of Table 2 (Pie, SOSP '25, Figure 8) as the bundled function of that name: the time of ${SEQUENTIAL_PROGRAMS} programs one after
 another, and programs a second of ${AT_ONCE} at once. The baseline is the same work over node-llama-cpp behind HTTP, as a loop of its client where
 the technique has several requests: each sequence keeps what it computed, a request takes the one that has the longest beginning of its prompt,
 and prompt lookup and grammars are its own. Beam search is a client loop over /v1/completions of the platform, and techniques that neither offers
@@ -57,28 +57,28 @@ agents, and the baseline generates as many tokens. Sides take turns in going fir
     const chosen = TECHNIQUES.filter(({ name }) => !quick || QUICK.includes(name));
     for (const { name } of chosen) {
       progress(`deploying ${name}`);
-      const changes = name === CALLING ? { manifest: { grants } } : {};
+      const changes = name === FUNCTION_WITH_TOOL ? { manifest: { grants } } : {};
       await deploySource(world.platform, path.join(ROOT, 'functions', name), changes);
     }
     const [completion] = TECHNIQUES;
-    const peers = await fastestPeers(world.peers, (peer) => together((n) => completion?.run(n, { world, peer })));
+    const peers = await fastestPeers(world.peers, (peer) => runAtOnce((n) => completion?.run(n, { world, peer })));
     const peer = peers.get(MODEL);
     if (completion === undefined || peer === undefined) throw new Error('node-llama-cpp does not run');
-    const place: Place = { world, peer };
+    const systems: Systems = { world, peer };
     const rows: Row[] = [];
     for (const [i, technique] of chosen.entries()) {
       const sides = [
-        () => measure((number) => ownOf(technique, number, place)),
-        () => measure((number) => technique.run(number, place)),
+        () => measure((number) => runFunction(technique, number, systems)),
+        () => measure((number) => technique.run(number, systems)),
       ] as const;
       for (const side of sides) await side();
-      const both: (readonly [Side, Side])[] = [];
-      for (let round = 0; round < repetitions; round++) both.push(await inTurn(round + i, sides));
+      const rounds: (readonly [Side, Side])[] = [];
+      for (let round = 0; round < repetitions; round++) rounds.push(await inTurn(round + i, sides));
       const row: Row = {
         technique: technique.name,
         baseline: technique.baseline,
-        own: both.map(([own]) => own),
-        other: both.map(([, other]) => other),
+        own: rounds.map(([own]) => own),
+        other: rounds.map(([, other]) => other),
       };
       rows.push(row);
       progress(`${row.technique}: ${format(latencyOver(row).median)} over ${row.baseline}`);
@@ -122,20 +122,20 @@ function report(rows: readonly Row[], threads: number, rounds: number): BenchRep
 async function measure(run: (number: number) => Promise<number>): Promise<Side> {
   const startMs = performance.now();
   const tokens: number[] = [];
-  for (let i = 0; i < ALONE; i++) tokens.push(await run(++last));
-  const latencyMs = (performance.now() - startMs) / ALONE;
-  const crowdMs = performance.now();
-  tokens.push(...(await together(run)));
-  return { latencyMs, perSecond: (AT_ONCE * 1000) / (performance.now() - crowdMs), tokens };
+  for (let i = 0; i < SEQUENTIAL_PROGRAMS; i++) tokens.push(await run(++lastNumber));
+  const latencyMs = (performance.now() - startMs) / SEQUENTIAL_PROGRAMS;
+  const atOnceStartMs = performance.now();
+  tokens.push(...(await runAtOnce(run)));
+  return { latencyMs, perSecond: (AT_ONCE * 1000) / (performance.now() - atOnceStartMs), tokens };
 }
 
-const together = <T>(run: (number: number) => T | Promise<T>): Promise<T[]> =>
-  Promise.all(Array.from({ length: AT_ONCE }, () => run(++last)));
+const runAtOnce = <T>(run: (number: number) => T | Promise<T>): Promise<T[]> =>
+  Promise.all(Array.from({ length: AT_ONCE }, () => run(++lastNumber)));
 
 /** Runs the function; returns the tokens that it generated. */
-async function ownOf({ name, input, count }: Technique, number: number, place: Place): Promise<number> {
-  const { world } = place;
-  const { output, usage } = await world.outcome<Record<string, unknown>>(0, name, input(number, place));
+async function runFunction({ name, input, count }: Technique, number: number, systems: Systems): Promise<number> {
+  const { world } = systems;
+  const { output, usage } = await world.outcome<Record<string, unknown>>(0, name, input(number, systems));
   return count === undefined ? usage.outputTokens : count(output, world.tokensOf(MODEL));
 }
 

@@ -9,14 +9,14 @@ export interface Way {
   readonly passes: readonly string[];
 }
 
-const names = PASSES.map(({ name }) => name);
+const passNames = PASSES.map(({ name }) => name);
 /** The baselines of Ayo (ASPLOS '25, section 7.1): one component after another, and independent components at once. */
 export const MODULES: Way = { name: 'modules', passes: [] };
 export const PARALLEL: Way = { name: 'parallel modules', passes: ['parallel-components'] };
-export const ALL: Way = { name: 'all passes', passes: names };
-export const FIRST_COME: Way = { name: 'first come', passes: names.filter((name) => name !== 'topology-batching') };
+export const ALL_PASSES: Way = { name: 'all passes', passes: passNames };
+export const FIRST_COME: Way = { name: 'first come', passes: passNames.filter((name) => name !== 'topology-batching') };
 /** Each pass by itself, except `context-prefetch`: no application opens a saved context. */
-export const ALONE: readonly Way[] = names
+export const SINGLE_PASSES: readonly Way[] = passNames
   .filter((name) => name !== 'context-prefetch')
   .map((name) => ({ name, passes: [name] }));
 
@@ -33,7 +33,7 @@ export const functionOf = (application: string): string => application.split('/'
 
 /** The work of a query. */
 export interface Shape {
-  /** Sentences of a document, by the function. */
+  /** Sentences of a document, by function; `others` is for functions without an entry. */
   readonly sentences: Readonly<Record<string, number>> & { readonly others: number };
   /** Further inputs of a function, by its name. */
   readonly inputs: Readonly<Record<string, object>>;
@@ -44,16 +44,16 @@ export class Queries {
   /** First result of each query, by application and number. */
   readonly results = new Map<string, string>();
   /** Queries whose results differed between ways. */
-  readonly others = new Set<string>();
+  readonly differing = new Set<string>();
   readonly #platform: Platform;
   readonly #shape: Shape;
-  readonly #engine: string;
+  readonly #searchEngine: string;
 
   /** @param engine address of the search engine */
   constructor(platform: Platform, shape: Shape, engine: string) {
     this.#platform = platform;
     this.#shape = shape;
-    this.#engine = engine;
+    this.#searchEngine = engine;
   }
 
   /** Time from the request to the outcome, milliseconds. */
@@ -66,7 +66,7 @@ export class Queries {
     const key = `${application} ${query}`;
     const first = this.results.get(key) ?? output;
     this.results.set(key, first);
-    if (output !== first) this.others.add(key);
+    if (output !== first) this.differing.add(key);
     return tookMs;
   }
 
@@ -79,7 +79,8 @@ export class Queries {
   input(name: string, query: number): object {
     const { sentences, inputs } = this.#shape;
     const question = `Number ${query}: who went to the park with the dog?`;
-    if (name === 'search-generation') return { question, engine: this.#engine, search: 'always', ...inputs[name] };
+    if (name === 'search-generation')
+      return { question, engine: this.#searchEngine, search: 'always', ...inputs[name] };
     const sentence = (_: unknown, i: number) => sentenceOf(query, i);
     const document = Array.from({ length: sentences[name] ?? sentences.others }, sentence).join(' ');
     return { document, question, ...inputs[name] };

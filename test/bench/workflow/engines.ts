@@ -7,11 +7,11 @@ import { functionOf, Queries, type Shape } from './applications.ts';
 import { writingModel } from './writing-model.ts';
 
 /** The port that functions/search-generation/pie.json grants. */
-const ENGINE_PORT = 8898;
+const SEARCH_ENGINE_PORT = 8898;
 /** Time of a search. */
 export const SEARCH_MS = 150;
 /** The sizes of MiniLM-L6. Its weights are random, which does not change the time of a step. */
-const MINI = { hidden_size: 384, intermediate_size: 1536, num_hidden_layers: 6, num_attention_heads: 12 };
+const MINI_LM_SIZES = { hidden_size: 384, intermediate_size: 1536, num_hidden_layers: 6, num_attention_heads: 12 };
 const POSITIONS = { max_position_embeddings: 512 };
 /** Enough pages for the contexts of all passages of a document at once. */
 const LIMITS = { cpuMs: 60_000, wallMs: 600_000, pages: 4096 };
@@ -53,8 +53,8 @@ const AYO_PACES = {
 
 /**
  * The work of Ayo. Question answering has the document of the repository's examples (666 passages of 91 tokens) and answers of 10 tokens. As in
- * section 7 of the paper, there are three other questions, three passages refine the answer, and the context of a passage of 256 tokens is written
- * from the four passages before it. A token is a letter here, for the encoders and for the writer.
+ * section 7 of the paper, the model expands a question to three, refines an answer over three passages, and writes the context of each passage of
+ * 256 tokens from the four passages before it. A token is a letter here, for the encoders and for the writer.
  */
 const AYO: Shape = {
   sentences: { 'contextual-retrieval': 36, others: 666 },
@@ -122,16 +122,16 @@ export class WorkflowPlatform implements AsyncDisposable {
   /** @param applications the applications to deploy */
   static async start(engines: Engines, applications: readonly string[]): Promise<WorkflowPlatform> {
     const home = await newHome();
-    const weights = path.join(home, 'mini');
+    const modelPrefix = path.join(home, 'mini');
     // A paced engine takes the time of its pace whatever it computes, so its model may be small.
-    if (engines.model === 'writer') await writingModel(`${weights}-writer`);
-    const config = engines.paces ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI, ...POSITIONS };
-    await randomEncoder(`${weights}-encoder`, { kind: 'embedding', config }, 7);
-    await randomEncoder(`${weights}-ranker`, { kind: 'reranker', config }, 7);
-    const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: ENGINE_PORT });
+    if (engines.model === 'writer') await writingModel(`${modelPrefix}-writer`);
+    const config = engines.paces ? { ...POSITIONS, num_hidden_layers: 1 } : { ...MINI_LM_SIZES, ...POSITIONS };
+    await randomEncoder(`${modelPrefix}-encoder`, { kind: 'embedding', config }, 7);
+    await randomEncoder(`${modelPrefix}-ranker`, { kind: 'reranker', config }, 7);
+    const search = await SearchEngine.start({ delayMs: SEARCH_MS, port: SEARCH_ENGINE_PORT });
     try {
-      const platform = await Platform.start({ home, functions: false, config: configuration(weights, engines) });
-      // Deployed here instead of by the platform's start: these builds are kept from one platform to the next.
+      const platform = await Platform.start({ home, functions: false, config: configuration(modelPrefix, engines) });
+      // Not deployed by `Platform.start`: `deploySource` reuses the builds of earlier platforms.
       for (const name of new Set(applications.map(functionOf)))
         await deploySource(platform, path.join(ROOT, 'functions', name), { manifest: { limits: LIMITS } });
       return new WorkflowPlatform(platform, new Queries(platform, engines.shape, search.url), search);
@@ -141,7 +141,7 @@ export class WorkflowPlatform implements AsyncDisposable {
     }
   }
 
-  /** Deploys a guest of this folder, or of the library's fixtures, under a name. */
+  /** Deploys a guest's source file under a name. `file` is relative to the repository's root. */
   async deploy(file: string, name: string): Promise<void> {
     await deploySource(this.platform, path.join(ROOT, file), { name });
   }
@@ -152,25 +152,25 @@ export class WorkflowPlatform implements AsyncDisposable {
   }
 }
 
-function configuration(weights: string, { paces, sequences, model }: Engines): string {
-  const at = (pace: string | undefined) => (pace === undefined ? '' : `pace = ${pace}`);
-  const most = sequences === undefined ? '' : `max_batch_sequences = ${sequences}`;
-  const writer = (name: string, pace: string | undefined) => `
+function configuration(modelPrefix: string, { paces, sequences, model }: Engines): string {
+  const paceLine = (pace: string | undefined) => (pace === undefined ? '' : `pace = ${pace}`);
+  const batchLine = sequences === undefined ? '' : `max_batch_sequences = ${sequences}`;
+  const writerSection = (name: string, pace: string | undefined) => `
 [[model]]
 name = "${name}"
-source = "file:${weights}-writer"
+source = "file:${modelPrefix}-writer"
 prefix_cache = false
 pages = 32768
-${at(pace)}
+${paceLine(pace)}
 `;
   const stories = `
 [[model]]
 name = "stories15m"
 prefix_cache = false
-${at(paces?.model)}
-${most}
+${paceLine(paces?.model)}
+${batchLine}
 `;
-  const writers = `${writer('writer', paces?.model)}${writer('proxy', paces?.model)}${writer('small', paces?.small)}`;
+  const writers = `${writerSection('writer', paces?.model)}${writerSection('proxy', paces?.model)}${writerSection('small', paces?.small)}`;
   return `
 [http]
 private_hosts = ["127.0.0.1"]
@@ -178,13 +178,13 @@ ${model === 'writer' ? writers : stories}
 [[model]]
 name = "mini-encoder"
 kind = "embedding"
-source = "file:${weights}-encoder"
-${at(paces?.encoder)}
+source = "file:${modelPrefix}-encoder"
+${paceLine(paces?.encoder)}
 
 [[model]]
 name = "mini-ranker"
 kind = "reranker"
-source = "file:${weights}-ranker"
-${at(paces?.ranker)}
+source = "file:${modelPrefix}-ranker"
+${paceLine(paces?.ranker)}
 `;
 }

@@ -1,4 +1,4 @@
-/** Times what the optimiser does to the graphs of the applications. */
+/** A guest that measures the time to make and to optimise the graphs of the applications. */
 import { defineInferlet } from '@pie/inferlet';
 import { type Graph, optimise } from '@pie/inferlet/workflow';
 import { app as advancedRag } from '../../../functions/advanced-rag/index.ts';
@@ -7,7 +7,7 @@ import { app as documentQa } from '../../../functions/document-qa/index.ts';
 import { app as searchGeneration } from '../../../functions/search-generation/index.ts';
 
 /** Repetitions for each graph: the clock counts whole milliseconds, and one repetition may take less. */
-const TIMES = 40;
+const REPETITIONS = 40;
 
 interface Cost {
   readonly nodes: number;
@@ -18,15 +18,15 @@ interface Cost {
 }
 
 async function costOf(graph: () => Promise<Graph>): Promise<Cost> {
-  const made: Graph[] = [];
+  const graphs: Graph[] = [];
   const startMs = Date.now();
-  for (let i = 0; i < TIMES; i++) made.push(await graph());
+  for (let i = 0; i < REPETITIONS; i++) graphs.push(await graph());
   const madeMs = Date.now();
-  for (const each of made) optimise(each);
+  for (const each of graphs) optimise(each);
   return {
-    nodes: made[0]?.nodes.length ?? 0,
-    makeMs: (madeMs - startMs) / TIMES,
-    optimiseMs: (Date.now() - madeMs) / TIMES,
+    nodes: graphs[0]?.nodes.length ?? 0,
+    makeMs: (madeMs - startMs) / REPETITIONS,
+    optimiseMs: (Date.now() - madeMs) / REPETITIONS,
   };
 }
 

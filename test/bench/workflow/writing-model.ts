@@ -6,11 +6,11 @@ import { tinyConfig, writePlainTokenizer } from '#gpu-host/models/random-model.t
 import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
 
 /** The special tokens of the plain tokenizer, which come before the bytes. */
-const SPECIAL = 3;
+const SPECIAL_TOKENS = 3;
 /** The text that the model writes again and again. No byte occurs twice, because the next byte depends only on the last. */
 const SENTENCE = ' abcdefghijklmnopqr.';
 const HIDDEN = 32;
-/** Makes the next byte certain. */
+/** Scale of the logits, large enough to make the next byte certain. */
 const SHARPNESS = 4;
 
 /**
@@ -20,20 +20,20 @@ const SHARPNESS = 4;
 export async function writingModel(directory: string): Promise<void> {
   const config = tinyConfig({
     ...{ hiddenSize: HIDDEN, intermediateSize: 8, layers: 1, heads: 1, kvHeads: 1, headDim: 8 },
-    ...{ vocabularySize: SPECIAL + 256, contextLength: 8192 },
+    ...{ vocabularySize: SPECIAL_TOKENS + 256, contextLength: 8192 },
   });
-  const places = [...SENTENCE].map((letter) => SPECIAL + letter.charCodeAt(0));
-  const last = places.length - 1;
+  const sentenceTokens = [...SENTENCE].map((letter) => SPECIAL_TOKENS + letter.charCodeAt(0));
+  const lastPosition = sentenceTokens.length - 1;
   const dataOf = (name: string, shape: readonly number[]): Float32Array => {
     const values = new Float32Array(shape.reduce((product, dimension) => product * dimension, 1));
     if (name.endsWith('norm.weight')) values.fill(1);
     const isInput = name.includes('embed_tokens');
     if (!isInput && !name.includes('lm_head')) return values;
     for (let token = 0; token < config.vocabularySize; token++) {
-      const place = places.indexOf(token);
+      const position = sentenceTokens.indexOf(token);
       // After any other byte the sentence begins, as after its last one.
-      if (isInput) values[token * HIDDEN + (place < 0 ? last : place)] = 1;
-      else if (place >= 0) values[token * HIDDEN + (place === 0 ? last : place - 1)] = SHARPNESS;
+      if (isInput) values[token * HIDDEN + (position < 0 ? lastPosition : position)] = 1;
+      else if (position >= 0) values[token * HIDDEN + (position === 0 ? lastPosition : position - 1)] = SHARPNESS;
     }
     return values;
   };

@@ -34,9 +34,9 @@ export interface FuzzComponentsReport {
 }
 
 /** Codes that blame the platform. */
-const BLAME = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
+const PLATFORM_FAULTS = new Set(['internal', 'runtime-lost', 'device-lost', 'artifact-unavailable']);
 /** Mutants on the platform at a time: each waits for a build, and for a story of the canary after it. */
-const ABREAST = 4;
+const CONCURRENT_MUTANTS = 4;
 const CANARY = { restMs: 500 };
 /** Message of a build that threw an error without a code. */
 const UNTYPED = /^The build stopped: /;
@@ -46,7 +46,7 @@ export async function fuzzComponents(options: FuzzComponentsOptions): Promise<Fu
   const { modules, seed, first = 0, workers = 1 } = options;
   const startedMs = performance.now();
   const findings: string[] = [];
-  const find = (finding: string): void => {
+  const reportFinding = (finding: string): void => {
     findings.push(finding);
     options.onFinding?.(finding);
   };
@@ -63,15 +63,15 @@ export async function fuzzComponents(options: FuzzComponentsOptions): Promise<Fu
       options.onOutcome?.(outcome);
       count(ends, outcome.kind === 'ended' ? `${outcome.stage} ${outcome.code}` : outcome.kind);
       const finding = findingIn(outcome);
-      if (finding !== null) find(`${describe(seeds, seed, index)}: ${finding}`);
+      if (finding !== null) reportFinding(`${describe(seeds, seed, index)}: ${finding}`);
       options.onProgress?.(++done);
     }
   };
   await Promise.all(Array.from({ length: workers }, work));
   if (options.endToEnd > 0) {
-    const every = Math.max(1, Math.floor(modules / options.endToEnd));
-    const chosen = Array.from({ length: options.endToEnd }, (_, i) => first + i * every);
-    await throughPlatform(seeds, seed, chosen, endToEndEnds, find, () => options.onProgress?.(++done));
+    const stride = Math.max(1, Math.floor(modules / options.endToEnd));
+    const chosen = Array.from({ length: options.endToEnd }, (_, i) => first + i * stride);
+    await throughPlatform(seeds, seed, chosen, endToEndEnds, reportFinding, () => options.onProgress?.(++done));
   }
   const seconds = (performance.now() - startedMs) / 1000;
   return { seed, modules, endToEnd: options.endToEnd, seconds, ends, endToEndEnds, findings };
@@ -83,22 +83,22 @@ function findingIn(outcome: Outcome): string | null {
   return null;
 }
 
-/** Deploys and invokes mutants beside a canary, `ABREAST` at a time. */
+/** Deploys and invokes mutants beside a canary, `CONCURRENT_MUTANTS` at a time. */
 async function throughPlatform(
   seeds: readonly Seed[],
   seed: number,
   indexes: readonly number[],
   ends: Record<string, number>,
-  find: (finding: string) => void,
+  reportFinding: (finding: string) => void,
   onDone: () => void,
 ): Promise<void> {
-  const left = [...indexes];
-  while (left.length > 0) {
+  const pending = [...indexes];
+  while (pending.length > 0) {
     await using arena = await Arena.start(CANARY);
     const running = new Set<number>();
     let isSound = true;
-    const send = async (): Promise<void> => {
-      for (let index = left.shift(); index !== undefined; index = isSound ? left.shift() : undefined) {
+    const attackInTurn = async (): Promise<void> => {
+      for (let index = pending.shift(); index !== undefined; index = isSound ? pending.shift() : undefined) {
         running.add(index);
         try {
           const { bytes } = mutant(seeds, Random.of(seed, index));
@@ -106,14 +106,14 @@ async function throughPlatform(
           for (const end of report.ends) {
             count(ends, end);
             const [, code = ''] = end.split(' ');
-            const known = code === 'result' || (isErrorCode(code) && !BLAME.has(code));
-            if (!known) find(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
+            const isExpected = code === 'result' || (isErrorCode(code) && !PLATFORM_FAULTS.has(code));
+            if (!isExpected) reportFinding(`${describe(seeds, seed, index)}: ${end}: ${report.message}`);
           }
         } catch (error) {
-          // Harm to the arena ends all running mutants: the first one that notices it names them all.
+          // Harm to the arena ends all running mutants: the first mutant to fail reports all of them as suspects.
           if (isSound) {
             const harm = error instanceof Error ? error.message : String(error);
-            find(`${[...running].map((each) => describe(seeds, seed, each)).join(', or ')}: ${harm}`);
+            reportFinding(`${[...running].map((each) => describe(seeds, seed, each)).join(', or ')}: ${harm}`);
           }
           isSound = false;
         }
@@ -121,8 +121,8 @@ async function throughPlatform(
         onDone();
       }
     };
-    await Promise.all(Array.from({ length: ABREAST }, send));
-    if (isSound) for (const held of await arena.leftBehind()) find(`left behind: ${held}`);
+    await Promise.all(Array.from({ length: CONCURRENT_MUTANTS }, attackInTurn));
+    if (isSound) for (const held of await arena.leftBehind()) reportFinding(`left behind: ${held}`);
   }
 }
 

@@ -32,17 +32,17 @@ const { values } = readArguments(USAGE, {
   },
 });
 
-function whole(name: string, text: string, least: number): number {
+function wholeNumber(name: string, text: string, minimum: number): number {
   const value = Number(text);
-  if (!Number.isInteger(value) || value < least)
-    refuseArguments(USAGE, `--${name} ${text} is not a whole number from ${least} on.`);
+  if (!Number.isInteger(value) || value < minimum)
+    refuseArguments(USAGE, `--${name} ${text} is not a whole number from ${minimum} on.`);
   return value;
 }
 
-const seed = whole('seed', values.seed, 0);
-const only = values.only === undefined ? null : whole('only', values.only, 0);
-const modules = only === null ? whole('modules', values.modules, 1) : 1;
-const endToEnd = Math.min(modules, whole('end-to-end', values['end-to-end'], 0));
+const seed = wholeNumber('seed', values.seed, 0);
+const only = values.only === undefined ? null : wholeNumber('only', values.only, 0);
+const modules = only === null ? wholeNumber('modules', values.modules, 1) : 1;
+const endToEnd = Math.min(modules, wholeNumber('end-to-end', values['end-to-end'], 0));
 if (values.save !== undefined && only === null) refuseArguments(USAGE, '--save needs --only.');
 
 if (values.save !== undefined && only !== null) {

@@ -23,11 +23,11 @@ const MAX_HEAP_MB = 512;
 /** The kernel ends a worker that outlives its parent in an endless loop. */
 const MAX_CPU_SECONDS = 1800;
 
-/** A throw-away process that runs one mutant after another; a new one takes its place when it dies, hangs or has run many. */
+/** Runs mutants one after another in a throw-away process. A new process replaces one that died, hung, reported a fault or ran many. */
 export class MutantWorker implements Disposable {
   readonly #program: string;
   #child: ChildProcess | null = null;
-  #ran = 0;
+  #mutantsRun = 0;
 
   /** @param program answers as `worker.ts` does */
   constructor(program = PROGRAM) {
@@ -37,14 +37,14 @@ export class MutantWorker implements Disposable {
   async run(seed: number, index: number): Promise<Outcome> {
     this.#child ??= await start(this.#program);
     const outcome = await ask(this.#child, seed, index);
-    if (outcome.kind !== 'ended' || ++this.#ran >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
+    if (outcome.kind !== 'ended' || ++this.#mutantsRun >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
     return outcome;
   }
 
   [Symbol.dispose](): void {
     this.#child?.kill('SIGKILL');
     this.#child = null;
-    this.#ran = 0;
+    this.#mutantsRun = 0;
   }
 }
 
@@ -64,9 +64,9 @@ async function start(program: string): Promise<ChildProcess> {
 async function ask(child: ChildProcess, seed: number, index: number): Promise<Outcome> {
   // `answer` reports a process that has died; without a callback, `send` throws the error of its closed channel.
   child.send({ seed, index }, () => undefined);
-  const given = await answer(child);
-  if (!('message' in given)) return { index, kind: given.kind, fault: given.failure };
-  const { message } = given;
+  const reply = await answer(child);
+  if (!('message' in reply)) return { index, kind: reply.kind, fault: reply.failure };
+  const { message } = reply;
   if ('ready' in message) throw new Error('the worker reported twice that it is ready');
   if ('fault' in message) return { index, kind: 'fault', fault: message.fault };
   return { ...(message as Extract<Outcome, { kind: 'ended' }>), kind: 'ended' };

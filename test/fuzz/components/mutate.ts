@@ -4,7 +4,7 @@ import { codeSection, withOtherCode } from './mutate-code.ts';
 import type { Seed } from './seeds.ts';
 import { isNested, putTogether, type Structure, takeApart } from './structure.ts';
 
-/** Inputs of a mutation besides the structure: random numbers, and the parts of another seed. */
+/** Inputs of a mutation besides the structure that it mutates: random numbers, and the structure of another seed. */
 interface Context {
   readonly random: Random;
   readonly other: Structure;
@@ -139,7 +139,7 @@ const MUTATIONS: Readonly<Record<string, Mutation>> = {
 };
 
 /** This mutation is chosen more often: most of its mutants validate, and so run. */
-const VALID = 'other code';
+const USUALLY_VALID = 'other code';
 
 /** A mutant with its seed and mutations. */
 export interface Mutant {
@@ -155,14 +155,14 @@ const ENGINE_EVERY = 100;
 
 /** Makes the next mutant; equal states of the generator give equal bytes. */
 export function mutant(seeds: readonly Seed[], random: Random): Mutant {
-  const engine = random.once(ENGINE_EVERY);
-  const choices = seeds.filter((seed) => seed.engine === engine);
+  const wantsEngine = random.once(ENGINE_EVERY);
+  const choices = seeds.filter((seed) => seed.hasEngine === wantsEngine);
   const seed = random.pick(choices);
   let { bytes } = seed;
   const mutations: string[] = [];
-  const wanted = random.pick([1, 1, 1, 2, 3]);
-  for (let attempts = MAX_ATTEMPTS; mutations.length < wanted && attempts > 0; attempts--) {
-    const name = random.once(3) ? VALID : random.pick(Object.keys(MUTATIONS));
+  const mutationCount = random.pick([1, 1, 1, 2, 3]);
+  for (let attempts = MAX_ATTEMPTS; mutations.length < mutationCount && attempts > 0; attempts--) {
+    const name = random.once(3) ? USUALLY_VALID : random.pick(Object.keys(MUTATIONS));
     const other = random.pick(choices).bytes;
     try {
       bytes = mutateInside(bytes, other, name, random);
@@ -179,7 +179,7 @@ export function mutant(seeds: readonly Seed[], random: Random): Mutant {
 function mutateInside(bytes: Uint8Array, other: Uint8Array, name: string, random: Random): Uint8Array {
   const structure = takeApart(bytes);
   const nested = structure.parts.flatMap((part, index) => (isNested(part) ? [index] : []));
-  if (nested.length === 0 || (name !== VALID && random.once(3))) {
+  if (nested.length === 0 || (name !== USUALLY_VALID && random.once(3))) {
     return MUTATIONS[name]?.(structure, { random, other: takeApart(other) }) ?? bytes;
   }
   // The first nested module is the guest; the others only link it.
@@ -198,9 +198,9 @@ function inPart(
   change: (body: Uint8Array) => Uint8Array,
   kind?: number,
 ): Uint8Array {
-  const all = structure.parts.flatMap((part, index) => (part.body.length > 0 ? [index] : []));
-  const wanted = all.filter((index) => structure.parts[index]?.id === kind);
-  const at = random.pick(wanted.length > 0 ? wanted : all);
+  const nonEmpty = structure.parts.flatMap((part, index) => (part.body.length > 0 ? [index] : []));
+  const ofKind = nonEmpty.filter((index) => structure.parts[index]?.id === kind);
+  const at = random.pick(ofKind.length > 0 ? ofKind : nonEmpty);
   const parts = structure.parts.map((part, index) =>
     index === at ? { ...part, body: change(Uint8Array.from(part.body)) } : part,
   );
@@ -215,16 +215,20 @@ function foreignBytes(body: Uint8Array, random: Random): Uint8Array {
 
 /** Replaces a name, which is a length followed by as many printable characters. */
 function withName(body: Uint8Array, random: Random): Uint8Array {
-  const found: number[] = [];
+  const nameOffsets: number[] = [];
   for (let at = 0; at < body.length; at++) {
     const length = body[at] ?? 0;
     if (length < 3 || length > 100 || at + length >= body.length) continue;
-    if (body.subarray(at + 1, at + 1 + length).every((byte) => byte >= 32 && byte < 127)) found.push(at);
+    if (body.subarray(at + 1, at + 1 + length).every((byte) => byte >= 32 && byte < 127)) nameOffsets.push(at);
   }
-  if (found.length === 0) return foreignBytes(body, random);
-  const at = random.pick(found);
-  const behind = at + 1 + (body[at] ?? 0);
-  return Buffer.concat([body.subarray(0, at), Uint8Array.from(nameBytes(random.pick(NAMES))), body.subarray(behind)]);
+  if (nameOffsets.length === 0) return foreignBytes(body, random);
+  const at = random.pick(nameOffsets);
+  const afterName = at + 1 + (body[at] ?? 0);
+  return Buffer.concat([
+    body.subarray(0, at),
+    Uint8Array.from(nameBytes(random.pick(NAMES))),
+    body.subarray(afterName),
+  ]);
 }
 
 /** Changes bytes of some functions and keeps their sizes correct, or replaces one function with another. */
@@ -251,6 +255,6 @@ function longLeb(value: number, random: Random): number[] {
   const bytes = leb(value);
   const last = bytes.length - 1;
   bytes[last] = (bytes[last] ?? 0) | 128;
-  for (let more = random.below(6); more > 0; more--) bytes.push(128);
+  for (let extraBytes = random.below(6); extraBytes > 0; extraBytes--) bytes.push(128);
   return [...bytes, 0];
 }

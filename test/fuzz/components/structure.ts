@@ -7,7 +7,7 @@ export interface Part {
   readonly body: Uint8Array;
 }
 
-/** Sections of a component that hold a core module or a component themselves. */
+/** Ids of the sections of a component whose body is a core module or a component. */
 const CORE_MODULE = 1;
 const COMPONENT = 4;
 

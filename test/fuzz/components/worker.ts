@@ -1,7 +1,7 @@
 /**
  * A throw-away process that makes and runs mutants. The parent sends `{seed, index}`, one at a time. The process answers
- * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code. It ends after a fault: an error that comes
- * late would be taken for the answer to the next mutant.
+ * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code. The process ends after a fault: the parent
+ * would take a late error of this mutant for the answer to the next mutant.
  */
 import { Random } from '../random.ts';
 import { mutant } from './mutate.ts';
@@ -11,12 +11,12 @@ import { readSeeds } from './seeds.ts';
 const seeds = await readSeeds();
 let current = -1;
 
-const faulty = (error: unknown): void => {
+const reportFault = (error: unknown): void => {
   const fault = error instanceof Error ? (error.stack ?? error.message) : String(error);
   process.send?.({ index: current, fault }, () => process.exit(1));
 };
-process.on('uncaughtException', faulty);
-process.on('unhandledRejection', faulty);
+process.on('uncaughtException', reportFault);
+process.on('unhandledRejection', reportFault);
 process.on('disconnect', () => process.exit(0));
 process.on('message', async ({ seed, index }: { seed: number; index: number }) => {
   current = index;
@@ -25,7 +25,7 @@ process.on('message', async ({ seed, index }: { seed: number; index: number }) =
   try {
     process.send?.({ ...about, ...(await runMutant(made.bytes)) });
   } catch (error) {
-    faulty(error);
+    reportFault(error);
   }
 });
 process.send?.({ ready: true });

@@ -4,7 +4,7 @@ import { DONE, forever, type GuestText } from '../guest.ts';
 const MiB = 1 << 20;
 /** Limits that let a guest touch 512 MiB with one instruction. */
 const HUGE = { limits: { cpuMs: 500, wallMs: 20_000, memoryMb: 520, pages: 16, tokens: 1000 } };
-const PAGES = 8192;
+const MEMORY_PAGES = 8192;
 
 const attack = (name: string, guest: GuestText, ends = SPENT, more: Partial<Attack> = {}): Attack => ({
   name: `bulk-${name}`,
@@ -26,13 +26,19 @@ export const bulk: readonly Attack[] = [
   }),
   attack(
     'fill-512-mib',
-    { memory: String(PAGES), run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${512 * MiB}))`) },
+    {
+      memory: String(MEMORY_PAGES),
+      run: forever(`(memory.fill (i32.const 0) (i32.const 1) (i32.const ${512 * MiB}))`),
+    },
     SPENT,
     { manifest: HUGE },
   ),
   attack(
     'copy-512-mib',
-    { memory: String(PAGES), run: forever(`(memory.copy (i32.const 0) (i32.const 4096) (i32.const ${511 * MiB}))`) },
+    {
+      memory: String(MEMORY_PAGES),
+      run: forever(`(memory.copy (i32.const 0) (i32.const 4096) (i32.const ${511 * MiB}))`),
+    },
     SPENT,
     { manifest: HUGE },
   ),

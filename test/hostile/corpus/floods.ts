@@ -19,9 +19,9 @@ const send = (bytes: number): string =>
 const wait = (fn: string, call: string): string =>
   `(local.set $j ${call}) (drop (call $wait:${fn} (local.get $j) ${SCRATCH})) (call $drop:${fn} (local.get $j))`;
 const withQueue = (run: string): string => `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${run}`;
-/** A key that changes with $i, which gives its last bytes. */
+/** Overwrites the first four bytes of `TOPIC` with characters that depend on $i, so that calls use different keys. */
 const KEY = `(i32.store (i32.const ${AT.name}) (i32.or (i32.const 0x30303030) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))`;
-/** Launches itself `count` times; the platform provides the function's name. */
+/** A guest that launches its own function `count` times; `function-name` tells the guest the name. */
 const forks = (count: number, then: string): GuestText => ({
   run: `(call $runtime.function-name (i32.const 1024))
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,
@@ -29,12 +29,15 @@ const forks = (count: number, then: string): GuestText => ({
 const SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 2000))');
 /** Sleeps until all invocations of a flood have started. */
 const LONG_SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 20000))');
-/** A list of 16,384 zeros, behind what the heap holds. */
+/** Pointer and length of a list of 16,384 zeros, beyond the guest's allocations. */
 const ZEROS = '(i32.const 1048576) (i32.const 16384)';
 /** Many guests may take more memory than their tenant's sandbox has. */
 const SANDBOX_LOST = ended('runtime-lost');
-/** Each of many invocations takes what one may take on the GPU host. */
-const MANY = { invocations: 120, manifest: { limits: { ...LIMITS, cpuMs: 5000, wallMs: 60_000 }, grants: GRANTS } };
+/** Many invocations, each of which takes as much of the GPU host as one invocation may. */
+const MANY_INVOCATIONS = {
+  invocations: 120,
+  manifest: { limits: { ...LIMITS, cpuMs: 5000, wallMs: 60_000 }, grants: GRANTS },
+};
 
 export const floods: readonly Attack[] = [
   attack('send-64-kib', { run: `${fill(65_536)} ${forever(send(65_536))}` }, [...SPENT, ...ended('output-limit')]),
@@ -216,7 +219,7 @@ export const floods: readonly Attack[] = [
     )} ${LONG_SLEEP} ${DONE}`,
     },
     FLOODED,
-    MANY,
+    MANY_INVOCATIONS,
   ),
   attack(
     'embeds-of-many',
@@ -235,7 +238,7 @@ export const floods: readonly Attack[] = [
         .concat(` ${LONG_SLEEP} ${DONE}`),
     },
     FLOODED,
-    MANY,
+    MANY_INVOCATIONS,
   ),
   attack(
     'grammars-of-many',
@@ -247,7 +250,7 @@ export const floods: readonly Attack[] = [
       )} ${LONG_SLEEP} ${DONE}`,
     },
     [...FLOODED, ...SANDBOX_LOST],
-    MANY,
+    MANY_INVOCATIONS,
   ),
   attack('forty-that-spin', { run: forever() }, SPENT, { invocations: 40 }),
   attack('forty-that-send', { run: `${fill(65_536)} ${forever(send(4096))}` }, [...SPENT, ...ended('output-limit')], {

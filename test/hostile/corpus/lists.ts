@@ -48,27 +48,27 @@ const request = (count: number): string => `
     (i32.const ${LIST}) (i32.const ${count}) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))`;
 
 const LARGE = { limits: { cpuMs: 1000, wallMs: 20_000, memoryMb: 96, pages: 16, tokens: 1000 } };
-const REFUSED = ended('trap', 'cpu-limit', 'deadline-exceeded', 'memory-limit', 'result');
+const CONTAINED = ended('trap', 'cpu-limit', 'deadline-exceeded', 'memory-limit', 'result');
 
 export const lists: readonly Attack[] = [
-  attack('200-messages-of-32-mib', aliased(200, 32 * MiB, chat(LIST, 200)), REFUSED, { manifest: LARGE }),
-  attack('8000-messages-of-4-mib', aliased(8000, 4 * MiB, chat(LIST, 8000)), REFUSED, { manifest: LARGE }),
-  attack('100000-messages-of-32-kib', aliased(100_000, 32_768, chat(LIST, 100_000)), REFUSED, { manifest: LARGE }),
-  attack('250000-messages-of-one-byte', aliased(250_000, 1, chat(LIST, 250_000)), REFUSED, { manifest: LARGE }),
-  attack('headers-of-16-mib', aliased(200, 16 * MiB, request(200)), REFUSED, { manifest: LARGE }),
+  attack('200-messages-of-32-mib', aliased(200, 32 * MiB, chat(LIST, 200)), CONTAINED, { manifest: LARGE }),
+  attack('8000-messages-of-4-mib', aliased(8000, 4 * MiB, chat(LIST, 8000)), CONTAINED, { manifest: LARGE }),
+  attack('100000-messages-of-32-kib', aliased(100_000, 32_768, chat(LIST, 100_000)), CONTAINED, { manifest: LARGE }),
+  attack('250000-messages-of-one-byte', aliased(250_000, 1, chat(LIST, 250_000)), CONTAINED, { manifest: LARGE }),
+  attack('headers-of-16-mib', aliased(200, 16 * MiB, request(200)), CONTAINED, { manifest: LARGE }),
   attack(
     'swallowed-large-list',
     aliased(200, 32 * MiB, `(block $b (try_table (catch_all $b) ${chat(LIST, 200)}))`),
-    REFUSED,
+    CONTAINED,
     { manifest: LARGE },
   ),
   attack(
     '32-mib-log-lines',
     aliased(1, 32 * MiB, forever(log(REGION, 32 * MiB))),
-    [...REFUSED, ...ended('output-limit')],
+    [...CONTAINED, ...ended('output-limit')],
     { manifest: LARGE },
   ),
-  attack('32-mib-messages', aliased(1, 32 * MiB, forever(sendBytes(REGION, 32 * MiB))), REFUSED, { manifest: LARGE }),
+  attack('32-mib-messages', aliased(1, 32 * MiB, forever(sendBytes(REGION, 32 * MiB))), CONTAINED, { manifest: LARGE }),
   attack(
     '32-mib-model-names',
     aliased(
@@ -78,7 +78,7 @@ export const lists: readonly Attack[] = [
         `(call $tokenize.tokenize (i32.const ${REGION}) (i32.const ${32 * MiB}) (i32.const ${REGION}) (i32.const ${32 * MiB}) (i32.const 0) ${SCRATCH})`,
       ),
     ),
-    REFUSED,
+    CONTAINED,
     { manifest: LARGE },
   ),
   attack('length-of-minus-one', { run: `${detokenize(0, -1)} ${DONE}` }, ended('trap')),
@@ -100,10 +100,10 @@ export const lists: readonly Attack[] = [
     },
     ended('result'),
   ),
-  attack('sixteen-million-tokens', { memory: '1026', run: `${detokenize(AT.heap, 16 << 20)} ${DONE}` }, REFUSED, {
+  attack('sixteen-million-tokens', { memory: '1026', run: `${detokenize(AT.heap, 16 << 20)} ${DONE}` }, CONTAINED, {
     manifest: LARGE,
   }),
-  attack('sixteen-million-embeds', { memory: '1026', run: `${embed(AT.heap, 16 << 20)} ${DONE}` }, REFUSED, {
+  attack('sixteen-million-embeds', { memory: '1026', run: `${embed(AT.heap, 16 << 20)} ${DONE}` }, CONTAINED, {
     manifest: LARGE,
   }),
   attack(
@@ -112,7 +112,7 @@ export const lists: readonly Attack[] = [
       memory: '70',
       run: `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${forever(`(call $input-text.embed-text (local.get $j) ${`(i32.const ${AT.heap}) (i32.const 1000000) `.repeat(3)})`)}`,
     },
-    [...REFUSED, ...ended('output-limit')],
+    [...CONTAINED, ...ended('output-limit')],
     { manifest: LARGE },
   ),
   attack('surrogates', { fields: '(data (i32.const 1024) "\\ed\\a0\\80")', run: `${log(1024, 3)} ${DONE}` }),

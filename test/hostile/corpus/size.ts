@@ -2,19 +2,19 @@ import { leb } from '#runtime/build/wasm/binary.ts';
 import { type Attack, ended, refused, UNBUILT } from '../attack.ts';
 import { componentText, DONE, type GuestText } from '../guest.ts';
 
-const BUILT = [...UNBUILT, ...ended('result')];
+const BUILT_OR_REFUSED = [...UNBUILT, ...ended('result')];
 
 const repeat = (count: number, text: (index: number) => string): string =>
   Array.from({ length: count }, (_, index) => text(index)).join('\n');
 
-const guest = (name: string, text: () => GuestText, ends: Attack['ends'] = BUILT): Attack => ({
+const guest = (name: string, text: () => GuestText, ends: Attack['ends'] = BUILT_OR_REFUSED): Attack => ({
   name: `size-${name}`,
   kind: 'size',
   source: () => ({ guest: text() }),
   ends,
 });
 
-const component = (name: string, text: () => string | Uint8Array, ends: Attack['ends'] = BUILT): Attack => ({
+const component = (name: string, text: () => string | Uint8Array, ends: Attack['ends'] = BUILT_OR_REFUSED): Attack => ({
   name: `size-${name}`,
   kind: 'size',
   source: () => ({ component: text() }),
@@ -53,7 +53,11 @@ export const size: readonly Attack[] = [
     fields: `(func ${'(drop (i32.const 1))'.repeat(200_000)})`,
     run: DONE,
   })),
-  guest('function-of-50000-locals', () => ({ fields: `(func (local ${'i64 '.repeat(49_990)}))`, run: DONE }), BUILT),
+  guest(
+    'function-of-50000-locals',
+    () => ({ fields: `(func (local ${'i64 '.repeat(49_990)}))`, run: DONE }),
+    BUILT_OR_REFUSED,
+  ),
   guest(
     'recursion-of-50000-locals',
     () => ({
@@ -64,7 +68,7 @@ export const size: readonly Attack[] = [
   ),
   guest('100000-functions', () => ({ fields: repeat(100_000, () => '(func)'), run: DONE })),
   guest('50000-exports', () => ({ fields: repeat(50_000, (i) => `(func (export "f${i}"))`), run: DONE }), [
-    ...BUILT,
+    ...BUILT_OR_REFUSED,
     ...refused('wrong-world'),
   ]),
   guest('100000-globals', () => ({ fields: repeat(100_000, () => '(global i64 (i64.const 1))'), run: DONE })),
@@ -72,7 +76,7 @@ export const size: readonly Attack[] = [
   guest(
     '5000-nested-blocks',
     () => ({ fields: `(func ${'(block '.repeat(5000)}${')'.repeat(5000)})`, run: DONE }),
-    BUILT,
+    BUILT_OR_REFUSED,
   ),
   guest('20000-nested-loops', () => ({
     fields: `(func ${'loop '.repeat(20_000)}${'end '.repeat(20_000)})`,

@@ -69,11 +69,11 @@ export const adapterCases: Cases = {
   'adapter.forward-with-adapter': {
     ok: async () => {
       using queue = newQueue(MODEL);
-      const [own, plain] = [await forwarded(queue, ADAPTER), await stepped(queue)];
+      const [adapted, plain] = [await forwarded(queue, ADAPTER), await stepped(queue)];
       // The adapter must not affect a step without it on another queue at the same time.
       using other = newQueue(MODEL);
-      const [again, beside] = await Promise.all([forwarded(queue, ADAPTER), stepped(other)]);
-      return !near(own, plain, 1e-3) && near(own, again) && near(plain, beside);
+      const [adaptedAgain, plainBeside] = await Promise.all([forwarded(queue, ADAPTER), stepped(other)]);
+      return !near(adapted, plain, 1e-3) && near(adapted, adaptedAgain) && near(plain, plainBeside);
     },
     fails: {
       'not-found': () => forwarding('nobody', []),
@@ -96,8 +96,12 @@ export const adapterCases: Cases = {
     ok: async () => {
       using queue = newQueue(MODEL);
       // The second step finds the first step's cached keys; a step without the adapter must find neither.
-      const [own, again] = [await stepped(queue, ADAPTER), await stepped(queue, ADAPTER)];
-      return near(own, again) && near(own, await forwarded(queue, ADAPTER)) && !near(own, await stepped(queue), 1e-3);
+      const [adapted, adaptedAgain] = [await stepped(queue, ADAPTER), await stepped(queue, ADAPTER)];
+      return (
+        near(adapted, adaptedAgain) &&
+        near(adapted, await forwarded(queue, ADAPTER)) &&
+        !near(adapted, await stepped(queue), 1e-3)
+      );
     },
     fails: {
       'not-found': () => asked((queue) => adapter.step(queue, 'nobody', request(pagesOf(queue, 1))), MODEL),

@@ -24,8 +24,8 @@ export async function report({ ok, fails = {} }: Case): Promise<CaseReport> {
   const codes: Record<string, string> = {};
   for (const [code, call] of Object.entries(fails)) codes[code] = await codeOf(call);
   try {
-    const held = await ok();
-    return { ok: held === false ? 'it does not hold' : true, fails: codes };
+    const result = await ok();
+    return { ok: result === false ? 'it does not hold' : true, fails: codes };
   } catch (thrown) {
     return { ok: String(thrown instanceof Error ? `${thrown.message} ${thrown.stack}` : thrown), fails: codes };
   }
@@ -40,7 +40,7 @@ async function codeOf(call: () => unknown): Promise<string> {
   }
 }
 
-type Waiting<T> = Future<Outcome<T>>;
+type FutureOutcome<T> = Future<Outcome<T>>;
 
 /** A model that no platform has. */
 export const NO_MODEL = 'no-such-model';
@@ -56,8 +56,8 @@ export async function issued(call: (queue: Queue) => void, name?: string): Promi
   await settle(queue.synchronize());
 }
 
-/** Answer of a call on a resource. Holds the resource until then, since the engine drops an unreferenced one even while a call waits. */
-export async function on<R extends Handle, T>(resource: R, call: (resource: R) => Waiting<T>): Promise<T> {
+/** Returns the answer of a call on a resource, then drops it: the engine would drop an unreferenced resource even while a call waits. */
+export async function on<R extends Handle, T>(resource: R, call: (resource: R) => FutureOutcome<T>): Promise<T> {
   try {
     return await settle(call(resource));
   } finally {

@@ -193,12 +193,12 @@ export const fusedCases: Cases = {
   'fused.step': {
     ok: async () => {
       using queue = newQueue();
-      const [sampled, looked] = await Promise.all([
+      const [sampled, ranked] = await Promise.all([
         settle(step(queue)),
         settle(step(queue, { rows: 2, output: { tag: 'distributions', val: 1 } })),
       ]);
       return (
-        sampled.tokens.join() === '29892' && looked.distributions.map(({ tokens }) => tokens[0]).join() === '931,29892'
+        sampled.tokens.join() === '29892' && ranked.distributions.map(({ tokens }) => tokens[0]).join() === '931,29892'
       );
     },
     fails: {
@@ -213,7 +213,7 @@ export const fusedCases: Cases = {
       using queue = newQueue();
       return (await decoded(queue, 6)).length === 6;
     },
-    fails: { 'not-owned': () => running({ pages: () => [NO_ADDRESS] }) },
+    fails: { 'not-owned': () => runToEnd({ pages: () => [NO_ADDRESS] }) },
   },
   'fused.[method]run.next': {
     ok: async () => {
@@ -221,7 +221,7 @@ export const fusedCases: Cases = {
       return (await decoded(queue, 3)).join() === '29892,727,471';
     },
     fails: {
-      'context-overflow': () => running({ maxTokens: 40 }),
+      'context-overflow': () => runToEnd({ maxTokens: 40 }),
     },
   },
   'fused.[method]run.pipe': {
@@ -293,7 +293,7 @@ export const introspectCases: Cases = {
 
 export const RUN = { token: 931, position: 4, maxTokens: 4, sampler: GREEDY, stopTokens: [] };
 
-async function running({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens = 4 }) {
+async function runToEnd({ pages = (queue: Queue) => pagesOf(queue, 1), maxTokens = 4 }) {
   using queue = newQueue();
   using run = new Run(queue, { ...RUN, pages: pages(queue), maxTokens });
   for (;;) {

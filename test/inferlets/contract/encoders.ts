@@ -23,7 +23,7 @@ export const encoderCases: Cases = {
   },
   'embedding.embed': {
     ok: async () => {
-      const [named, first] = await Promise.all([
+      const [named, byDefault] = await Promise.all([
         settle(embedding.embed(ENCODER, TEXTS)),
         settle(embedding.embed('', TEXTS)),
       ]);
@@ -31,9 +31,9 @@ export const encoderCases: Cases = {
       const lengths = vectors.map((vector) => vector.reduce((sum, value) => sum + value * value, 0));
       const none = await settle(embedding.embed('', []));
       const controller = new AbortController();
-      const given = embedTexts(new Array<string>(600).fill('the king of france'), { signal: controller.signal });
+      const abortedCall = embedTexts(new Array<string>(600).fill('the king of france'), { signal: controller.signal });
       controller.abort();
-      const ended = await given.then(
+      const abortCode = await abortedCall.then(
         () => '',
         ({ code }) => code,
       );
@@ -42,11 +42,11 @@ export const encoderCases: Cases = {
         named.cut === 0 &&
         cut === 1 &&
         tokens === named.tokens + 64 &&
-        near(named.values, first.values) &&
+        near(named.values, byDefault.values) &&
         near(named.values.slice(32, 64), vectors[1] ?? []) &&
         near(lengths, [1, 1, 1, 1, 1]) &&
         none.values.length === 0 &&
-        ended === 'cancelled'
+        abortCode === 'cancelled'
       );
     },
     fails: {

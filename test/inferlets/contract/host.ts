@@ -79,8 +79,11 @@ export const personCases: Cases = {
   },
   'person.resumed': {
     ok: () => {
-      const told = person.resumed();
-      return !told || (told.state === 'left' && told.answer.tag === 'answered' && told.answer.val === '7');
+      const resumption = person.resumed();
+      return (
+        !resumption ||
+        (resumption.state === 'left' && resumption.answer.tag === 'answered' && resumption.answer.val === '7')
+      );
     },
   },
 };

@@ -36,14 +36,14 @@ export const run = defineInferlet(async (input: { part: string; origin?: string 
     files: [exchangeCases, closedExchange],
     denied: [deniedCases(origin)],
   };
-  const asked = parts[input.part];
-  if (asked === undefined) throw new Error(`no part ${input.part}`);
+  const partCases = parts[input.part];
+  if (partCases === undefined) throw new Error(`no part ${input.part}`);
   const reports: Record<string, CaseReport[]> = {};
-  for (const cases of asked) {
+  for (const cases of partCases) {
     for (const [name, each] of Object.entries(cases)) {
-      const reported = reports[name] ?? [];
-      reports[name] = reported;
-      reported.push(await report(each));
+      const ofFunction = reports[name] ?? [];
+      reports[name] = ofFunction;
+      ofFunction.push(await report(each));
     }
   }
   return reports;

@@ -7,8 +7,8 @@ const unique = (what: string): string => `contract-${what}-${invocation().id}`;
 const entry = (id: string, text?: string) => ({ id, text, fields: [] });
 const vector = (...values: number[]): Float32Array => Float32Array.from(values);
 
-/** An index of two entries, which the case drops. */
-async function within<T>(what: string, use: (name: string) => Promise<T>): Promise<T> {
+/** Runs `use` on a new index of two entries, then drops the index. */
+async function withIndex<T>(what: string, use: (name: string) => Promise<T>): Promise<T> {
   const name = unique(what);
   await settle(index.create(name, 2, 'cosine'));
   try {
@@ -21,14 +21,14 @@ async function within<T>(what: string, use: (name: string) => Promise<T>): Promi
 
 export const indexCases: Cases = {
   'index.create': {
-    ok: () => within('create', async (name) => (await settle(index.create(name, 2, 'cosine'))).entries === 2),
+    ok: () => withIndex('create', async (name) => (await settle(index.create(name, 2, 'cosine'))).entries === 2),
     fails: {
       'invalid-argument': () => settle(index.create('../outside', 2, 'cosine')),
     },
   },
   'index.upsert': {
     ok: () =>
-      within('upsert', async (name) => {
+      withIndex('upsert', async (name) => {
         await settle(index.upsert(name, [entry('east', 'the sea')], vector(-1, 0)));
         const found = await settle(index.query(name, vector(-1, 0), 'sea', [], 1));
         return found.length === 1 && found[0]?.entry.id === 'east' && found[0].entry.text === 'the sea';
@@ -36,13 +36,13 @@ export const indexCases: Cases = {
     fails: {
       'not-found': () => settle(index.upsert(unique('none'), [], vector())),
       'invalid-argument': () =>
-        within('wrong', (name) => settle(index.upsert(name, [entry('a')], vector(1, Number.POSITIVE_INFINITY)))),
+        withIndex('wrong', (name) => settle(index.upsert(name, [entry('a')], vector(1, Number.POSITIVE_INFINITY)))),
       'limit-exceeded': () => settle(index.upsert('large', [], new Float32Array((1 << 20) + 1))),
     },
   },
   'index.delete-entries': {
     ok: () =>
-      within('delete', async (name) => {
+      withIndex('delete', async (name) => {
         const deleted = await settle(index.deleteEntries(name, ['north', 'unknown']));
         return deleted === 1 && (await settle(index.query(name, undefined, 'cold', [], 9))).length === 0;
       }),
@@ -79,16 +79,17 @@ export const indexCases: Cases = {
     },
     fails: {
       'not-found': () => settle(index.query(unique('none'), vector(1), undefined, [], 1)),
-      'invalid-argument': () => within('empty', (name) => settle(index.query(name, undefined, undefined, [], 1))),
+      'invalid-argument': () => withIndex('empty', (name) => settle(index.query(name, undefined, undefined, [], 1))),
       'limit-exceeded': () => settle(index.query('large', new Float32Array(4097), undefined, [], 1)),
     },
   },
   'index.stats': {
-    ok: () => within('stats', async (name) => (await settle(index.stats(name))).dimensions === 2),
+    ok: () => withIndex('stats', async (name) => (await settle(index.stats(name))).dimensions === 2),
     fails: { 'not-found': () => settle(index.stats(unique('none'))) },
   },
   'index.list-indexes': {
-    ok: () => within('list', async (name) => (await settle(index.listIndexes())).some((stats) => stats.name === name)),
+    ok: () =>
+      withIndex('list', async (name) => (await settle(index.listIndexes())).some((stats) => stats.name === name)),
   },
   'index.drop-index': {
     ok: async () => {

@@ -7,11 +7,11 @@ const GROUP = 20;
 export const run = defineInferlet(
   async ({ name, vectors, limit }: { name: string; vectors: readonly (readonly number[])[]; limit: number }) => {
     const index = new VectorIndex(name);
-    const asked = vectors.map((values) => Float32Array.from(values));
+    const queries = vectors.map((values) => Float32Array.from(values));
     const times: number[] = [];
-    for (let at = 0; at + GROUP <= asked.length; at += GROUP) {
+    for (let at = 0; at + GROUP <= queries.length; at += GROUP) {
       const from = performance.now();
-      for (const vector of asked.slice(at, at + GROUP)) await index.query({ vector, limit });
+      for (const vector of queries.slice(at, at + GROUP)) await index.query({ vector, limit });
       times.push((performance.now() - from) / GROUP);
     }
     return { times };

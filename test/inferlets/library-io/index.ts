@@ -139,11 +139,11 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     await waiting.send('wait');
     waiting.cancel();
     const cancelled = await waiting.ending();
-    // This signal is aborted between the start of the child and the return of `launch`, which looks at it twice before.
-    let looks = 0;
+    // This signal aborts between the start of the child and the return of `launch`, which reads `aborted` twice before.
+    let reads = 0;
     const signal = {
       get aborted() {
-        return ++looks > 2;
+        return ++reads > 2;
       },
       reason: 'too late',
       addEventListener: () => undefined,
@@ -165,7 +165,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     const vector = [1, 0, 0];
     const upsert = (fields: Record<string, string>) => fault(() => notes.upsert([{ id: 'a', vector, fields }]));
     const query = (filter: Filter) => fault(() => notes.query({ text: 'fox', filter }));
-    // A program may take a client's JSON for texts.
+    // A program may pass members of a client's JSON unchecked where the library expects texts.
     const given = '{"none":null,"order":{"least":3}}';
     const { none, order, missing } = JSON.parse(given) as Record<'none' | 'order' | 'missing', string>;
     const faults = [
@@ -187,7 +187,7 @@ const tasks: Record<string, (input: Input) => Promise<unknown>> = {
     const tooLong = 'é'.repeat(1 << 19).concat('.');
     const alone = await fault(() => send(tooLong));
     await send('first');
-    // The second of these waits for room, so all that follow it wait behind it.
+    // The second message waits for room in the session, so all later messages wait behind it.
     const half = 'x'.repeat(700_000);
     const sent = [send(half), send(half), fault(() => send(tooLong)), send('last')];
     return { alone, faults: (await Promise.all(sent)).filter((text) => text !== undefined) };

@@ -13,9 +13,9 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
   const params = paramsOf(fn, entry.name);
   const flat = signature.spilled ? ['const void *'] : signature.params.flatMap(flatten).map((type) => CORE[type]);
   if (signature.returnPointer) flat.push('void *');
-  const returned = fn.result && !signature.returnPointer ? CORE[flatten(fn.result)[0] ?? 'i32'] : 'void';
+  const returnType = fn.result && !signature.returnPointer ? CORE[flatten(fn.result)[0] ?? 'i32'] : 'void';
   const lines = [
-    `PIE_IMPORT("${entry.id}", "${fn.coreName}") ${returned} ${raw}(${flat.join(', ') || 'void'});`,
+    `PIE_IMPORT("${entry.id}", "${fn.coreName}") ${returnType} ${raw}(${flat.join(', ') || 'void'});`,
     ...futureLines(entry, fn, name, raw),
     ...comment(fn.docs),
     `static inline ${resultName(fn, name)} ${name}(${params.map(({ declaration }) => declaration).join(', ') || 'void'}) {`,
@@ -40,7 +40,7 @@ interface Param {
   readonly type: WitType;
   readonly name: string;
   readonly declaration: string;
-  /** The value, or for an option what it points to. */
+  /** The parameter's value; for an option, the value that the pointer refers to. */
   readonly value: string;
 }
 

@@ -13,19 +13,21 @@ export function identifier(name: string): string {
 }
 
 /** Joins `pie` and the parts of a name. Leaves out `types`, and a part that the next one repeats: `queue`, `queue-run` → `pie_queue_run`. */
-function joined(...parts: readonly string[]): string {
-  const said = parts.filter((part, index) => part !== 'types' && !`${parts[index + 1] ?? ''}-`.startsWith(`${part}-`));
-  return ['pie', ...said.map((part) => part.replaceAll('-', '_'))].join('_');
+function joinName(...parts: readonly string[]): string {
+  const neededParts = parts.filter(
+    (part, index) => part !== 'types' && !`${parts[index + 1] ?? ''}-`.startsWith(`${part}-`),
+  );
+  return ['pie', ...neededParts.map((part) => part.replaceAll('-', '_'))].join('_');
 }
 
-const declaredName = (type: Named): string => joined(type.interface, type.name);
+const declaredName = (type: Named): string => joinName(type.interface, type.name);
 
-export const resourceName = (interfaceName: string, resource: string): string => joined(interfaceName, resource);
+export const resourceName = (interfaceName: string, resource: string): string => joinName(interfaceName, resource);
 
 export function functionName(entry: WitInterface | null, fn: WitFunction): string {
   const own = fn.kind === 'constructor' ? 'new' : fn.name;
-  if (!entry) return joined(own);
-  return fn.resource ? joined(entry.name, fn.resource, own) : joined(entry.name, own);
+  if (!entry) return joinName(own);
+  return fn.resource ? joinName(entry.name, fn.resource, own) : joinName(entry.name, own);
 }
 
 /** A case of a variant or enum as a constant. */

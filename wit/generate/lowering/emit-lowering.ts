@@ -16,8 +16,8 @@ const DEVICE_INTERFACES = new Set([
   'adapter',
 ]);
 
-/** A host function: its place in the table, and its type. */
-interface Called {
+/** A host function: its keys in the host table, and its type. */
+interface HostEntry {
   readonly interfaceName: string;
   readonly coreName: string;
   readonly type: string;
@@ -36,15 +36,15 @@ export function emitLowering(world: WitWorld): string {
   };
   const names = hostNames(world);
   const emitter = new Emitter(resourceIndex, names);
-  const called: Called[] = [];
+  const hostEntries: HostEntry[] = [];
   const functions: string[] = [];
   const futures: string[] = [];
   const deviceFutures = new Set<number>();
   for (const entry of world.imports) {
     for (const fn of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
       const key = importKey(entry.id, fn.coreName);
-      functions.push(`    ['${key}', ${trampoline(emitter, entry, fn, called.length)}],`);
-      called.push({ interfaceName: entry.name, coreName: fn.coreName, type: functionType(emitter, entry, fn) });
+      functions.push(`    ['${key}', ${trampoline(emitter, entry, fn, hostEntries.length)}],`);
+      hostEntries.push({ interfaceName: entry.name, coreName: fn.coreName, type: functionType(emitter, entry, fn) });
       const payloads = futureTypes(fn);
       const ids = payloads.map((type) => emitter.future(type));
       if (ids.length > 0) futures.push(`    ['${key}', [${ids.map((id) => `F[${id}]`).join(', ')}]],`);
@@ -55,9 +55,9 @@ export function emitLowering(world: WitWorld): string {
       const coreName = `[resource-drop]${name}`;
       const index = resourceIndex(entry.name, name);
       const take = `g.takeResource(h, ${index}) as ${pascalCase(name)}`;
-      const body = `      g.enter();\n      h${called.length}(g.context, ${take});`;
+      const body = `      g.enter();\n      h${hostEntries.length}(g.context, ${take});`;
       functions.push(`    ['${importKey(entry.id, coreName)}', (g) => (h: number) => {\n${body}\n    }],`);
-      called.push({
+      hostEntries.push({
         ...{ interfaceName: entry.name, coreName },
         type: `(context: unknown, self: ${pascalCase(name)}) => void`,
       });
@@ -70,7 +70,7 @@ export function emitLowering(world: WitWorld): string {
   const lifted = emitter.lift(result, flat);
   const loaded = emitter.load(result, 'p');
   const stores: string[] = [];
-  // Storing may meet futures that nothing named before; the list grows while it is walked.
+  // `store` may add future types to `emitter.futures`, so this list may grow during the loop.
   for (let id = 0; id < emitter.futures.length; id++) {
     const type = emitter.futures[id];
     if (!type) continue;
@@ -88,7 +88,7 @@ export function emitLowering(world: WitWorld): string {
   ];
   const { size, align } = layoutOf(result);
   const body = [
-    ...called.map(({ interfaceName, coreName }, i) => `  const h${i} = host['${interfaceName}']['${coreName}'];`),
+    ...hostEntries.map(({ interfaceName, coreName }, i) => `  const h${i} = host['${interfaceName}']['${coreName}'];`),
     indented(emitter.helpers),
     '  const F: LoweredFuture[] = [',
     ...stores,
@@ -112,12 +112,12 @@ export function emitLowering(world: WitWorld): string {
     HEADER,
     "import type { LoweredFuture, LoweredGuest, Lowering, Trampoline } from '../generate/lowering/lowered.ts';",
     `import type {\n${types
-      .filter((name) => new RegExp(`\\b${name}\\b`).test(body + called.map(({ type }) => type).join()))
+      .filter((name) => new RegExp(`\\b${name}\\b`).test(body + hostEntries.map(({ type }) => type).join()))
       .sort()
       .map((name) => `  ${name},`)
       .join('\n')}\n} from './host.ts';`,
     '',
-    ...hostFunctions(called),
+    ...hostFunctions(hostEntries),
     '',
     ...coercions(body),
     '/** Lowers every function of the contract onto `host`, which has each of `HOST_FUNCTIONS`. */',
@@ -129,14 +129,14 @@ export function emitLowering(world: WitWorld): string {
 }
 
 /** The type of the table of host functions, and the names of all of them. */
-function hostFunctions(called: readonly Called[]): string[] {
-  const interfaces = [...new Set(called.map(({ interfaceName }) => interfaceName))];
+function hostFunctions(hostEntries: readonly HostEntry[]): string[] {
+  const interfaces = [...new Set(hostEntries.map(({ interfaceName }) => interfaceName))];
   const lines = [
     '/** Functions that the host implements, by interface and core name. The first argument of each function is the context of the guest. */',
     'export interface HostFunctions {',
   ];
   for (const name of interfaces) {
-    const own = called.filter(({ interfaceName }) => interfaceName === name);
+    const own = hostEntries.filter(({ interfaceName }) => interfaceName === name);
     lines.push(
       `  readonly '${name}': {`,
       ...own.map(({ coreName, type }) => `    readonly '${coreName}': ${type};`),
@@ -149,7 +149,7 @@ function hostFunctions(called: readonly Called[]): string[] {
     '',
     '/** Interface and core name of each host function. */',
     'export const HOST_FUNCTIONS: readonly (readonly [string, string])[] = [',
-    ...called.map(({ interfaceName, coreName }) => `  ['${interfaceName}', '${coreName}'],`),
+    ...hostEntries.map(({ interfaceName, coreName }) => `  ['${interfaceName}', '${coreName}'],`),
     '];',
   ];
 }
@@ -169,15 +169,15 @@ function functionType(emitter: Emitter, entry: WitInterface, fn: WitFunction): s
   return `(${['context: unknown', ...params].join(', ')}) => ${fn.result ? emitter.text(fn.result) : 'void'}`;
 }
 
-function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, called: number): string {
+function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, hostIndex: number): string {
   const signature = signatureOf(fn, entry.name);
   const core: string[] = [];
   const lines = ['g.enter();'];
   const values = signature.spilled
-    ? spilled(emitter, signature, core, lines)
+    ? spilledArguments(emitter, signature, core, lines)
     : flatArguments(emitter, signature, core, lines);
   if (signature.returnPointer) core.push('r: number');
-  const call = `h${called}(${['g.context', ...values].join(', ')})`;
+  const call = `h${hostIndex}(${['g.context', ...values].join(', ')})`;
   const leave = isSized(signature, fn.result) ? ['g.leave();'] : [];
   if (fn.result === null) lines.push(`${call};`, ...leave);
   else if (signature.returnPointer) {
@@ -204,7 +204,7 @@ function flatArguments(emitter: Emitter, signature: Signature, core: string[], l
   });
 }
 
-function spilled(emitter: Emitter, signature: Signature, core: string[], lines: string[]): string[] {
+function spilledArguments(emitter: Emitter, signature: Signature, core: string[], lines: string[]): string[] {
   const tuple: WitType = { kind: 'tuple', items: signature.params };
   const { size, align } = layoutOf(tuple);
   core.push('p: number');

@@ -190,7 +190,7 @@ export class Emitter {
     }
   }
 
-  /** Expression of the one core value as which `value` is returned. */
+  /** Expression of the single core value that returns `value` to the guest. */
   lowerFlat(type: WitType, value: string): string {
     switch (type.kind) {
       case 'bool':
@@ -346,7 +346,7 @@ export class Emitter {
       ({ 1: `g.u8[p] = ${index};`, 2: `g.u16[p >>> 1] = ${index};`, 4: `g.u32[p >>> 2] = ${index};` })[size];
     const at = `p + ${payloadOffset(type)}`;
     if (type.kind === 'enum') return setIndex(`${this.#caseIndex(type)}(v)`);
-    if (type.kind === 'option' && !nestedOption(type.value)) {
+    if (type.kind === 'option' && !isOption(type.value)) {
       return [
         `if (v === undefined) ${setIndex('0')}`,
         `else {`,
@@ -365,7 +365,7 @@ export class Emitter {
     );
   }
 
-  /** A function from case name to discriminant. */
+  /** Name of a helper function that converts a case name to the discriminant. */
   #caseIndex(type: Extract<WitType, { kind: 'enum' }>): string {
     const forms = this.#names.get(type) ?? new Map<string, string>();
     this.#names.set(type, forms);
@@ -386,7 +386,7 @@ export class Emitter {
     const names = caseNames(type);
     const branches = casesOf(type).map((payload, i) => {
       if (type.kind === 'enum') return `  case ${i}: return ${quoted(names[i])};`;
-      if (type.kind === 'option' && !nestedOption(type.value)) {
+      if (type.kind === 'option' && !isOption(type.value)) {
         return `  case ${i}: return ${payload ? payloadOf(payload) : 'undefined'};`;
       }
       const tag = `tag: ${quoted(names[i])}`;
@@ -407,7 +407,7 @@ const object = (members: readonly string[]): string =>
 const array = (members: readonly string[]): string =>
   ['return [', ...members.map((member) => `  ${member},`), '];'].join('\n');
 
-const nestedOption = (type: WitType): boolean => type.kind === 'option';
+const isOption = (type: WitType): boolean => type.kind === 'option';
 
 function caseNames(type: CaseType): readonly string[] {
   if (type.kind === 'option') return ['none', 'some'];

@@ -1,6 +1,6 @@
 /** Interface between the generated lowering (`wit/generated/lowering.ts`) and the runtime. */
 
-/** One guest: its memory, its handles, and the checks of what it hands over. Every method traps the guest when it breaks the ABI. */
+/** One guest: its memory, its handles, and the checks of what the guest hands over. Every method traps a guest that breaks the ABI. */
 export interface LoweredGuest {
   /** First argument of every host function. */
   readonly context: unknown;

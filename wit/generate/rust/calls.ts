@@ -13,14 +13,17 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
   const isMethod = fn.kind === 'method';
   const params = fn.params.map((param) => ({ name: identifier(param.name), type: param.type }));
   const names = [...(isMethod ? ['self'] : []), ...params.map(({ name }) => name)];
-  const declared = [...(isMethod ? ['&self'] : []), ...params.map(({ name, type }) => `${name}: ${paramName(type)}`)];
+  const declaredParams = [
+    ...(isMethod ? ['&self'] : []),
+    ...params.map(({ name, type }) => `${name}: ${paramName(type)}`),
+  ];
   const flat = signature.spilled ? null : signature.params.flatMap(flatten);
   const core = [
     ...(flat?.map((type, index) => `a${index}: ${CORE[type]}`) ?? ['arguments: *const u8']),
     ...(signature.returnPointer ? ['result: *mut u8'] : []),
   ];
   const { result } = fn;
-  const returned = result && !signature.returnPointer ? ` -> ${CORE[flatten(result)[0] ?? 'i32']}` : '';
+  const returnType = result && !signature.returnPointer ? ` -> ${CORE[flatten(result)[0] ?? 'i32']}` : '';
   const values = [
     ...(flat?.map((type, index) => `arguments.${CORE[type]}(${index})`) ?? ['arguments.at()']),
     ...(signature.returnPointer ? ['result.at()'] : []),
@@ -31,9 +34,9 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
     ...comment(fn.docs),
     ...(result === null || fn.kind === 'constructor' || isMustUse(result) ? [] : ['#[must_use]']),
     '#[inline]',
-    `pub fn ${functionName(fn)}(${declared.join(', ')})${result ? ` -> ${type}` : ''} {`,
+    `pub fn ${functionName(fn)}(${declaredParams.join(', ')})${result ? ` -> ${type}` : ''} {`,
     ...indented([
-      ...importLines(entry, fn, core, returned),
+      ...importLines(entry, fn, core, returnType),
       ...(values.some((value) => value.startsWith('arguments'))
         ? argumentLines(signature.params, names, signature.spilled)
         : []),
@@ -47,7 +50,7 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
 /** Types that Rust itself warns about when they are dropped unseen. */
 const isMustUse = (type: WitType): boolean => type.kind === 'result' || type.kind === 'future';
 
-function importLines(entry: WitInterface, fn: WitFunction, core: readonly string[], returned: string): string[] {
+function importLines(entry: WitInterface, fn: WitFunction, core: readonly string[], returnType: string): string[] {
   const future =
     fn.result?.kind === 'future'
       ? [
@@ -61,7 +64,7 @@ function importLines(entry: WitInterface, fn: WitFunction, core: readonly string
     `#[link(wasm_import_module = "${entry.id}")]`,
     'extern "C" {',
     `    #[link_name = "${fn.coreName}"]`,
-    `    fn call(${core.join(', ')})${returned};`,
+    `    fn call(${core.join(', ')})${returnType};`,
     ...future,
     '}',
   ];
@@ -77,7 +80,7 @@ function argumentLines(types: readonly WitType[], names: readonly string[], spil
   const { offsets, layout } = sequence(types);
   return [
     'let mut kept = abi::Kept::new();',
-    `let mut arguments = abi::Area::new();${fits(layout.size)}`,
+    `let mut arguments = abi::Area::new();${checkFits(layout.size)}`,
     ...names.map(
       (name, index) => `unsafe { abi::Lower::lower(&${name}, arguments.at().add(${offsets[index]}), &mut kept) };`,
     ),
@@ -88,7 +91,7 @@ function resultLines({ result }: WitFunction, call: string, returnPointer: boole
   if (!result) return [`unsafe { ${call} }`];
   if (returnPointer) {
     return [
-      `let mut result = abi::Area::new();${fits(layoutOf(result).size)}`,
+      `let mut result = abi::Area::new();${checkFits(layoutOf(result).size)}`,
       `unsafe { ${call} };`,
       'unsafe { abi::Lift::lift(result.at()) }',
     ];
@@ -96,7 +99,7 @@ function resultLines({ result }: WitFunction, call: string, returnPointer: boole
   switch (result.kind) {
     case 'future':
       return [
-        `unsafe { abi::Pending::new(${call}, read, forget) }${fits(result.value ? layoutOf(result.value).size : 0)}`,
+        `unsafe { abi::Pending::new(${call}, read, forget) }${checkFits(result.value ? layoutOf(result.value).size : 0)}`,
       ];
     case 'own':
       return [`unsafe { ${typeName(result)}::from_handle(${call}) }`];
@@ -119,8 +122,8 @@ function resultLines({ result }: WitFunction, call: string, returnPointer: boole
   }
 }
 
-/** Nothing, for a value that fits in an area. */
-function fits(bytes: number): '' {
+/** An empty text; throws when a value of this size does not fit in an `abi::Area`. */
+function checkFits(bytes: number): '' {
   if (bytes <= AREA_BYTES) return '';
   throw new TypeError(`a value of ${bytes} bytes needs a larger abi::Area`);
 }

@@ -31,7 +31,7 @@ export function directionsOf(world: WitWorld): Directions {
 /** The declaration of a record, enum or variant, and how it moves to and from memory. */
 export function typeLines(type: NamedType, directions: Directions): string[] {
   const name = pascalCase(type.name);
-  const lines = [...comment(type.docs), `#[derive(${derived(type).join(', ')})]`, ...declaration(type, name), ''];
+  const lines = [...comment(type.docs), `#[derive(${derivedTraits(type).join(', ')})]`, ...declaration(type, name), ''];
   const { size, align } = layoutOf(type);
   const consts = `const SIZE: usize = ${size}; const ALIGN: usize = ${align}; const FLAT: usize = ${flatten(type).length};`;
   lines.push(`impl abi::Shape for ${name} { ${consts} }`, '');
@@ -64,10 +64,10 @@ export function typeLines(type: NamedType, directions: Directions): string[] {
   return lines;
 }
 
-function derived(type: NamedType): string[] {
-  const all = ['Debug', 'Clone', 'PartialEq'];
-  if (type.kind === 'enum') return [...all, 'Copy', 'Eq'];
-  return hasDefault(type) ? [...all, 'Default'] : all;
+function derivedTraits(type: NamedType): string[] {
+  const commonTraits = ['Debug', 'Clone', 'PartialEq'];
+  if (type.kind === 'enum') return [...commonTraits, 'Copy', 'Eq'];
+  return hasDefault(type) ? [...commonTraits, 'Default'] : commonTraits;
 }
 
 /** True when Rust can derive `Default` for a type. A variant qualifies when its first case is `none`. */

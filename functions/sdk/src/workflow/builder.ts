@@ -102,14 +102,14 @@ export class Builder {
   #loops = 0;
   readonly #ids = new Set<string>();
   readonly #outer: Builder | undefined;
-  /** Outputs of the outer graph that this one reads, by their key: its arguments. */
+  /** Outputs of the outer graph that this graph reads, by key. Each becomes an argument of this graph. */
   readonly #captured = new Map<string, { readonly outer: Ref; readonly inner: Ref }>();
   #module: string;
   #after: readonly string[] = [];
   #ordered = false;
   /** True when the component has a node that surely runs after earlier components: no argument, and no node of a branch, which may be skipped. */
   #waits = false;
-  #when: readonly Guard[] = [];
+  #guards: readonly Guard[] = [];
   readonly #onNode: ((node: Node) => void) | undefined;
 
   /** @param options.onNode is called with each node when it is made */
@@ -150,7 +150,7 @@ export class Builder {
     }
   }
 
-  /** A member of the input of a run, or one element of it. The graph is the same for every value. */
+  /** A member of a run's input, or one element of that member. The graph is the same for every value. */
   argument<T extends Type>(name: string, type: T, index?: number): Ref<T> {
     const [element, shown] = index === undefined ? [{}, name] : [{ index }, `${name}[${index}]`];
     const id = this.#add({ kind: 'argument', name, ...element }, {}, { value: type }, {}, shown);
@@ -197,7 +197,7 @@ export class Builder {
     return this.decode(this.prefill(text, { model }), decoding).text;
   }
 
-  /** Generates a text and takes its first sentences or lines, trimmed; where it has fewer, the last ones are empty. */
+  /** Generates a text and takes its first sentences or lines, trimmed; if the text has fewer, the last outputs are empty. */
   items(context: Ref<'context'>, items: Items, options: DecodeOptions & NodeOptions = {}): Ref<'text'>[] {
     const { retries, ...decoding } = options;
     if (!(Number.isInteger(items.count) && items.count >= 1)) {
@@ -280,8 +280,8 @@ export class Builder {
   }
 
   /**
-   * Runs a function on the values of its inputs. It returns a value of the output's type. `kind` says what it does: `ingestion`,
-   * `searching`, `aggregate`, `tool-call`, or `user-defined` (the default).
+   * Runs a function on the values of its inputs. The function returns a value of the output's type. `kind` says what the function does:
+   * `ingestion`, `searching`, `aggregate`, `tool-call`, or `user-defined` (the default).
    *
    * @example
    * const best = g.call('best', { scores, passages }, 'text', ({ scores, passages }) => passages[indexOfMax(scores)] ?? '');
@@ -294,8 +294,8 @@ export class Builder {
     options: CallOptions = {},
   ): Ref<T> {
     const { kind = 'user-defined', each, retries } = options;
-    const named = Object.fromEntries(Object.entries(inputs).map(([port, input]) => [port, inputOf(input)]));
-    const node = this.#add({ kind, name, call }, named, { value: type }, { retries, each }, name);
+    const inputsByPort = Object.fromEntries(Object.entries(inputs).map(([port, input]) => [port, inputOf(input)]));
+    const node = this.#add({ kind, name, call }, inputsByPort, { value: type }, { retries, each }, name);
     return outputRef(node, 'value', type);
   }
 
@@ -332,9 +332,9 @@ export class Builder {
     }
     if ('done' in initial)
       throw new InferletError('invalid-argument', 'A loop ends by "done": give that value of its state another name.');
-    // Each loop names its nodes apart: a value of another loop's round must not count as the value of a node here.
-    const place = ++this.#loops;
-    const inner = new Builder(`${this.#name}/loop${place === 1 ? '' : `-${place}`}`, { outer: this });
+    // Each loop prefixes its node ids: a value of another loop's round must not count as the value of a node of this loop.
+    const loopNumber = ++this.#loops;
+    const inner = new Builder(`${this.#name}/loop${loopNumber === 1 ? '' : `-${loopNumber}`}`, { outer: this });
     const ports = Object.entries(initial);
     const state = Object.fromEntries(
       ports.map(([name, { type }]) => [name, inner.argument(name, type)]),
@@ -361,13 +361,13 @@ export class Builder {
   }
 
   #branch<T extends Type>(test: Ref<'flag'>, is: boolean, make: () => Ref<T>): Ref<T> {
-    const outer = this.#when;
+    const outer = this.#guards;
     const { from } = this.#adopt({ from: test }) as { readonly from: Ref<'flag'> };
-    this.#when = [...outer, { test: from, is }];
+    this.#guards = [...outer, { test: from, is }];
     try {
       return make();
     } finally {
-      this.#when = outer;
+      this.#guards = outer;
     }
   }
 
@@ -382,8 +382,8 @@ export class Builder {
     checkNames(inputs);
     for (const port in inputs) adopted[port] = this.#adopt(inputs[port] as Input);
     // A loop's components may have the names of components outside of it, and their nodes still need ids of their own.
-    const within = this.#outer && this.#module !== this.#name ? `${this.#name}/` : '';
-    const base = `${within}${this.#module}/${name}`;
+    const loopPrefix = this.#outer && this.#module !== this.#name ? `${this.#name}/` : '';
+    const base = `${loopPrefix}${this.#module}/${name}`;
     const count = (this.#counts.get(base) ?? 0) + 1;
     this.#counts.set(base, count);
     const id = newId(count === 1 ? base : `${base}-${count}`, this.#ids);
@@ -397,7 +397,7 @@ export class Builder {
       outputs,
       after: isGiven ? [] : this.#after,
       ...(this.#ordered && { ordered: true }),
-      when: isGiven ? [] : this.#when,
+      when: isGiven ? [] : this.#guards,
       ...(each && { each }),
       retries,
     };

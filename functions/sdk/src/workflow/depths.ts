@@ -9,9 +9,10 @@ export function depthsOf({ nodes }: Graph): ReadonlyMap<string, number> {
   for (let i = nodes.length - 1; i >= 0; i--) {
     const node = nodes[i] as Node;
     const { kind } = node.operation;
-    const own = (depths.get(node.id) ?? 0) + (kind === 'decoding' || kind === 'partial-decoding' ? DECODING_WEIGHT : 1);
-    depths.set(node.id, own);
-    for (const { node: needed } of needsOf(node)) depths.set(needed, Math.max(depths.get(needed) ?? 0, own));
+    const depth =
+      (depths.get(node.id) ?? 0) + (kind === 'decoding' || kind === 'partial-decoding' ? DECODING_WEIGHT : 1);
+    depths.set(node.id, depth);
+    for (const { node: needed } of needsOf(node)) depths.set(needed, Math.max(depths.get(needed) ?? 0, depth));
   }
   return depths;
 }

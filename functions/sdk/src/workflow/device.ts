@@ -67,8 +67,8 @@ export const deviceEngine: Engine = {
 
 /** The efficient batch of an engine in tokens, measured by the GPU host; undefined, too, for a missing engine, which the node then reports. */
 function efficientTokens({ kind, model }: EngineName): number | undefined {
-  const sought = kind === 'embedding' ? 'embedding' : 'reranker';
-  const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === sought))?.name;
+  const encoderKind = kind === 'embedding' ? 'embedding' : 'reranker';
+  const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === encoderKind))?.name;
   try {
     return name === undefined ? undefined : measuredTokens(name);
   } catch (error) {
@@ -142,11 +142,15 @@ async function haltedBy<T>(signal: AbortSignalLike, context: Context, task: Prom
 }
 
 /** Waits for a new context, a fork of `source` if that is given. After an abort, releases the context when it arrives. */
-async function ownedUntil(coming: Promise<Context>, signal: AbortSignalLike, source?: Context): Promise<Context> {
+async function ownedUntil(
+  pendingContext: Promise<Context>,
+  signal: AbortSignalLike,
+  source?: Context,
+): Promise<Context> {
   try {
-    return await (source ? haltedBy(signal, source, coming) : abortable(coming, signal));
+    return await (source ? haltedBy(signal, source, pendingContext) : abortable(pendingContext, signal));
   } catch (error) {
-    coming.then(
+    pendingContext.then(
       (late) => late.release(),
       () => undefined,
     );

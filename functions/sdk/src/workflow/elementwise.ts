@@ -83,7 +83,7 @@ function withoutUnread(nodes: readonly Node[], joins: ReadonlySet<string>, graph
   return nodes.filter(({ id }) => !joins.has(id) || read.has(id));
 }
 
-/** Number of elements, where the graph tells. */
+/** Number of elements; undefined when only a run of the graph gives the list. */
 export function countOf(elements: Input | undefined): number | undefined {
   if (!elements || 'from' in elements) return undefined;
   if ('list' in elements) return elements.list.length;
@@ -92,15 +92,15 @@ export function countOf(elements: Input | undefined): number | undefined {
 
 /** A list of known length in parts of at most `size` elements; undefined for a list that a node gives. */
 export function partsOf(elements: Input, size: number): Input[] | undefined {
-  const [all, wrap] =
+  const [allElements, wrap] =
     'list' in elements
       ? [elements.list, (list: readonly Input[]): Input => ({ list })]
       : 'value' in elements && Array.isArray(elements.value)
         ? [elements.value as unknown[], (value: readonly unknown[]): Input => ({ value })]
         : [undefined, undefined];
-  if (!all || !wrap) return undefined;
+  if (!allElements || !wrap) return undefined;
   const parts: Input[] = [];
-  for (let at = 0; at < all.length; at += size)
-    parts.push((wrap as (part: readonly unknown[]) => Input)(all.slice(at, at + size)));
+  for (let at = 0; at < allElements.length; at += size)
+    parts.push((wrap as (part: readonly unknown[]) => Input)(allElements.slice(at, at + size)));
   return parts;
 }

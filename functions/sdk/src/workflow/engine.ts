@@ -19,7 +19,7 @@ export interface NodeRun {
 
 /** Runs the nodes that need a model. Inferlets use `deviceEngine`. */
 export interface Engine {
-  /** Runs a node. It owns the contexts among the inputs, and hands them on as outputs or keeps them unchanged when it throws. */
+  /** Runs a node. Takes over the contexts among the inputs: hands them on as outputs, or leaves them unchanged when it throws. */
   run(node: Node, inputs: NodeValues, run: NodeRun): Promise<NodeValues>;
   /** A context of the same text. After an abort of the signal it fails, and keeps none. */
   fork(context: object, signal: AbortSignalLike): Promise<object>;
@@ -45,9 +45,9 @@ export interface Surroundings extends Omit<NodeRun, 'forbidRetry'> {
  * every attempt would have, and no node whose output was already handed on or sent. Pauses first where time may cure the failure.
  */
 export async function runNode(node: Node, inputs: NodeValues, around: Surroundings): Promise<NodeValues> {
-  let handedOn = false;
+  let isRetryForbidden = false;
   const forbidRetry = () => {
-    handedOn = true;
+    isRetryForbidden = true;
   };
   const emit = (port: string, value: unknown) => {
     forbidRetry();
@@ -58,9 +58,9 @@ export async function runNode(node: Node, inputs: NodeValues, around: Surroundin
       return await operate(node, inputs, { ...around, emit, forbidRetry });
     } catch (thrown) {
       const error = InferletError.from(thrown);
-      const mayRetry = attempt < node.retries && !handedOn && !consumes(node);
-      const again = mayRetry && !around.signal.aborted && !FINAL.has(error.code);
-      if (!again) throw thrown;
+      const mayRetry = attempt < node.retries && !isRetryForbidden && !consumes(node);
+      const willRetry = mayRetry && !around.signal.aborted && !FINAL.has(error.code);
+      if (!willRetry) throw thrown;
       if (PASSING.has(error.code)) {
         await around.engine.pause(Math.min(FIRST_PAUSE_MS * 2 ** attempt, LONGEST_PAUSE_MS), around.signal);
       }
@@ -126,11 +126,11 @@ async function operate(node: Node, inputs: NodeValues, around: Surroundings & No
 /** The function's value is the node's only output, or an object with a member for each output. */
 async function call(
   node: Node,
-  made: (inputs: NodeValues, context: { signal: AbortSignalLike }) => unknown,
+  userFunction: (inputs: NodeValues, context: { signal: AbortSignalLike }) => unknown,
   inputs: NodeValues,
   signal: AbortSignalLike,
 ): Promise<NodeValues> {
-  const returned = made(inputs, { signal });
+  const returned = userFunction(inputs, { signal });
   const value = returned instanceof Promise ? await abortable(returned, signal) : returned;
   const ports = Object.keys(node.outputs);
   const values: NodeValues = ports.length === 1 ? { [ports[0] as string]: value } : (value as NodeValues);
@@ -138,7 +138,7 @@ async function call(
   return values;
 }
 
-/** The contexts at the places that were given. Their owner releases the others. */
+/** The contexts at the given places. The caller, which owns all contexts, releases the others. */
 async function pick({ id, outputs }: Node, inputs: NodeValues, { engine, signal }: Surroundings): Promise<NodeValues> {
   const { contexts, places } = inputs as { readonly contexts: readonly object[]; readonly places: readonly number[] };
   const picked: Record<string, object> = {};
@@ -216,6 +216,6 @@ export function inputsOf(
   const { inputs } = node;
   if (node.operation.kind !== 'condition') return { inputs, dropped: [] };
   const test = inputValue(inputs.test as Input, read) === true;
-  const [taken, left] = test ? [inputs.whenTrue, inputs.whenFalse] : [inputs.whenFalse, inputs.whenTrue];
-  return { inputs: { value: taken as Input }, dropped: needsOf({ inputs: { left: left as Input }, when: [] }) };
+  const [taken, notTaken] = test ? [inputs.whenTrue, inputs.whenFalse] : [inputs.whenFalse, inputs.whenTrue];
+  return { inputs: { value: taken as Input }, dropped: needsOf({ inputs: { left: notTaken as Input }, when: [] }) };
 }

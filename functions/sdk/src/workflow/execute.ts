@@ -56,12 +56,12 @@ class Execution {
   readonly #concurrency: number;
   readonly #abort: Aborter;
   readonly #values = new Map<string, unknown>();
-  /** Readers of each output that have not read it yet. */
+  /** Number of readers of each output that have not read it yet. */
   readonly #readers = new Map<string, number>();
   /** Nodes that wait for an output or for a module's end. */
   readonly #waiting = new Map<string, Node[]>();
-  readonly #missing = new Map<Node, number>();
-  readonly #members = new Map<string, number>();
+  readonly #missingCounts = new Map<Node, number>();
+  readonly #unfinishedCounts = new Map<string, number>();
   readonly #depths: ReadonlyMap<string, number>;
   readonly #ready: Node[] = [];
   readonly #begun = new Set<Node>();
@@ -71,22 +71,23 @@ class Execution {
   readonly #published = new Set<string>();
   #finish: () => void = () => undefined;
   #fail: (error: unknown) => void = () => undefined;
-  #left: number;
-  #over = false;
+  #nodesLeft: number;
+  #isOver = false;
 
   constructor(graph: Graph, options: ExecuteOptions, concurrency: number, abort: Aborter) {
     this.#graph = graph;
     this.#options = options;
     this.#concurrency = concurrency;
     this.#abort = abort;
-    this.#left = graph.nodes.length;
+    this.#nodesLeft = graph.nodes.length;
     this.#depths = depthsOf(graph);
-    for (const { module } of graph.nodes) this.#members.set(module, (this.#members.get(module) ?? 0) + 1);
+    for (const { module } of graph.nodes)
+      this.#unfinishedCounts.set(module, (this.#unfinishedCounts.get(module) ?? 0) + 1);
     for (const node of graph.nodes) {
       for (const name in node.inputs) for (const ref of refsIn(node.inputs[name] as Input)) this.#count(ref);
       const keys = new Set(needsOf(node).map(keyOf));
-      for (const module of node.after) if (this.#members.has(module)) keys.add(endOf(module));
-      this.#missing.set(node, keys.size);
+      for (const module of node.after) if (this.#unfinishedCounts.has(module)) keys.add(endOf(module));
+      this.#missingCounts.set(node, keys.size);
       for (const key of keys) {
         const nodes = this.#waiting.get(key);
         if (nodes) nodes.push(node);
@@ -100,8 +101,8 @@ class Execution {
   run(): Promise<void> {
     return new Promise((resolve, reject) => {
       [this.#finish, this.#fail] = [resolve, reject];
-      if (this.#left === 0) resolve();
-      for (const node of this.#graph.nodes) if (this.#missing.get(node) === 0) this.#makeReady(node);
+      if (this.#nodesLeft === 0) resolve();
+      for (const node of this.#graph.nodes) if (this.#missingCounts.get(node) === 0) this.#makeReady(node);
       this.#pump();
     });
   }
@@ -117,7 +118,7 @@ class Execution {
 
   /** Reports the nodes that still run, and gives back the memory of all contexts in the store. Later ones are given back as they come. */
   release(): void {
-    this.#over = true;
+    this.#isOver = true;
     for (const node of this.#runs.keys()) this.#report(node, true);
     for (const node of this.#graph.nodes) {
       for (const [port, type] of Object.entries(node.outputs)) {
@@ -141,7 +142,7 @@ class Execution {
   }
 
   #pump(): void {
-    while (!this.#over && this.#runs.size < this.#concurrency) {
+    while (!this.#isOver && this.#runs.size < this.#concurrency) {
       const node = this.#ready.shift();
       if (!node) return;
       if (this.#begun.has(node)) continue;
@@ -151,7 +152,7 @@ class Execution {
       this.#run(node)
         .then(() => this.#ended(node, 'ended'))
         .catch((error: unknown) => {
-          this.#over = true;
+          this.#isOver = true;
           this.#report(node, true);
           this.#fail(error);
           this.#options.onNode?.({ node, what: 'failed' });
@@ -240,7 +241,7 @@ class Execution {
     if (this.#published.has(key)) return;
     this.#published.add(key);
     const type = node.outputs[port];
-    if (this.#over || (type === 'context' && !this.#readers.get(key))) {
+    if (this.#isOver || (type === 'context' && !this.#readers.get(key))) {
       if (type === 'context' && isContext(value)) this.#options.engine.release(value);
       return;
     }
@@ -251,8 +252,8 @@ class Execution {
 
   #arrived(node: Node): void {
     if (this.#begun.has(node)) return;
-    const missing = (this.#missing.get(node) ?? 1) - 1;
-    this.#missing.set(node, missing);
+    const missing = (this.#missingCounts.get(node) ?? 1) - 1;
+    this.#missingCounts.set(node, missing);
     if (this.#isExcluded(node)) this.#skip(node);
     else if (missing === 0) this.#makeReady(node);
   }
@@ -282,11 +283,11 @@ class Execution {
   #ended(node: Node, what: 'ended' | 'skipped'): void {
     if (what === 'ended') this.#report(node, false);
     this.#options.onNode?.({ node, what });
-    const members = (this.#members.get(node.module) ?? 1) - 1;
-    this.#members.set(node.module, members);
+    const members = (this.#unfinishedCounts.get(node.module) ?? 1) - 1;
+    this.#unfinishedCounts.set(node.module, members);
     if (members === 0) for (const waiting of this.#waiting.get(endOf(node.module)) ?? []) this.#arrived(waiting);
-    this.#left--;
-    if (this.#left === 0) this.#finish();
+    this.#nodesLeft--;
+    if (this.#nodesLeft === 0) this.#finish();
     this.#pump();
   }
 }

@@ -28,16 +28,17 @@ export interface Ref<T extends Type = Type> {
 }
 
 /** Outputs that builders have made. An object of an input may have the same members, but is a value. */
-const made = new WeakSet<object>();
+const builtRefs = new WeakSet<object>();
 
 /** Makes an output that {@link isRef} recognises. */
 export function outputRef<T extends Type>(node: string, port: string, type: T): Ref<T> {
   const ref = { node, port, type };
-  made.add(ref);
+  builtRefs.add(ref);
   return ref;
 }
 
-export const isRef = (value: unknown): value is Ref => typeof value === 'object' && value !== null && made.has(value);
+export const isRef = (value: unknown): value is Ref =>
+  typeof value === 'object' && value !== null && builtRefs.has(value);
 
 /** True for an output, and for a list that has one at any depth. */
 export const holdsRef = (value: unknown): boolean => isRef(value) || (Array.isArray(value) && value.some(holdsRef));
@@ -142,7 +143,7 @@ export interface Graph {
 /** Names an output in maps. */
 export const keyOf = ({ node, port }: Pick<Ref, 'node' | 'port'>): string => `${node}.${port}`;
 
-/** An id that is not in `used`, and is from now on: names of users and of passes may be the same. */
+/** Returns an id that is not in `used`, and adds it there: users and passes may choose the same name. */
 export function newId(id: string, used: Set<string>): string {
   let unused = id;
   for (let count = 2; used.has(unused); count++) unused = `${id}-${count}`;

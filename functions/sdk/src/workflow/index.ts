@@ -59,7 +59,7 @@ export const workflow = <I>(
   name: string,
   build: (builder: Builder, input: I) => Readonly<Record<string, unknown>>,
   options?: PlanOptions<I>,
-): Workflow<I> => told(workflowOn(deviceEngine, name, build, options));
+): Workflow<I> => registered(workflowOn(deviceEngine, name, build, options));
 
 /**
  * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). It is traced first: run with opaque
@@ -82,10 +82,10 @@ export const workflow = <I>(
  * );
  */
 export const program = <I>(name: string, body: ProgramBody<I>, options?: PlanOptions<I>): Program<I> =>
-  told(programOn(deviceEngine, log, name, body, options));
+  registered(programOn(deviceEngine, log, name, body, options));
 
 /** Tells the build about a workflow or program: while the build traces a source, the global object has a list for them. */
-function told<W extends Workflow<never>>(made: W): W {
+function registered<W extends Workflow<never>>(made: W): W {
   const list = (globalThis as Readonly<Record<symbol, unknown>>)[Symbol.for('pie.workflows')];
   if (Array.isArray(list)) list.push(made);
   return made;

@@ -99,7 +99,7 @@ function stagesOf(node: Node, elements: Input, sizes: Sizes): Input[] | undefine
 export const stageDecomposition: Pass = {
   name: 'stage-decomposition',
   apply(graph, sizes = new Sizes()) {
-    // Stages help a reader that takes stages, and elements that come one after another.
+    // Stages help when the reader takes stages, too, or when the elements come one after another.
     const chained = new Set<string>();
     for (const { each, inputs } of graph.nodes) {
       const elements = each && inputs[each.port];
@@ -173,13 +173,13 @@ export function optimise(graph: Graph, passes: readonly Pass[] = PASSES, sizes: 
     if (operation.kind !== 'loop') return node;
     return { ...node, operation: { ...operation, body: optimise(operation.body, passes, sizes) } };
   });
-  const result = passes.reduce((before, pass) => applied(pass, before, sizes), inner);
+  const result = passes.reduce((before, pass) => applyPass(pass, before, sizes), inner);
   if (passes.every((pass) => PASSES.includes(pass))) return result;
   validate(result);
   return { ...result, nodes: sorted(result.nodes).nodes };
 }
 
-function applied(pass: Pass, graph: Graph, sizes: Sizes): Graph {
+function applyPass(pass: Pass, graph: Graph, sizes: Sizes): Graph {
   const made = pass.apply(graph, sizes);
   if (!PASSES.includes(pass)) checkGraph(made, graph, pass.name);
   return made;

@@ -130,7 +130,7 @@ export class InputReads {
     return this;
   }
 
-  /** True when another input says the same where this one was read. */
+  /** True when another input has the same values in the parts that were read. */
   fit(input: unknown): boolean {
     for (const { read, was } of this.#reads.values()) if (!isSame(read(input), was)) return false;
     return true;

@@ -52,7 +52,7 @@ function randomProgram(seed: number): ProgramBody<{ topic: string }> {
     };
     const states = [session.state().add`Start ${session.argument('topic')}. `];
     const known: Variable[] = [];
-    /** Goes on with some of the states, one of them perhaps twice, by what was generated. */
+    /** Continues some of the states, one perhaps twice, chosen by the generated texts. */
     const picked = (count: number, by: number) => {
       const { length } = states;
       const places = (texts: readonly string[]) =>

@@ -56,8 +56,8 @@ const looks: ProgramBody<string> = async (session, start) => {
   return { answer, more, said, again: `${answer}` };
 };
 
-const on = (body: ProgramBody<string>, told: string[] = [], engine = new TextEngine()): Program<string> =>
-  programOn(engine, (text) => told.push(text), 'program', body);
+const on = (body: ProgramBody<string>, logged: string[] = [], engine = new TextEngine()): Program<string> =>
+  programOn(engine, (text) => logged.push(text), 'program', body);
 
 /** Three continuations, of which the two longest continue; the longest twice, with two ends. */
 const best: ProgramBody<string> = (session, start) => {

@@ -82,13 +82,13 @@ export class State {
     then: (state: State) => void,
     otherwise: (state: State) => void = () => undefined,
   ): this {
-    const before = this.#begun();
+    const before = this.#contextOrNew();
     const tested = outputOf(value, this.#run);
     const flag = this.#builder.call('test', { value: tested }, 'flag', ({ value: text }) => test(text));
     const branch = (body: (state: State) => void) => () => {
       const state = new State(this.#run, this.#builder, this.#model, this.#builder.fork(before));
       body(state);
-      return state.#begun();
+      return state.#contextOrNew();
     };
     this.#context = this.#builder.condition(flag, branch(then), branch(otherwise));
     return this;
@@ -98,7 +98,7 @@ export class State {
   static pick(states: readonly State[], count: number, placesOf: (builder: Builder) => Ref<'numbers'>): State[] {
     const [first] = states;
     if (!first) throw new InferletError('invalid-argument', 'There is no state to pick from.');
-    const contexts = states.map((state) => state.#begun());
+    const contexts = states.map((state) => state.#contextOrNew());
     const picked = first.#builder.pick(contexts, placesOf(first.#builder), count);
     for (const state of states) state.#hasEnded = true;
     return picked.map((context) => new State(first.#run, first.#builder, first.#model, context));
@@ -106,18 +106,18 @@ export class State {
 
   /** Runs `body`, which returns a variable, until the variable's value passes `done`, at most `most` times. */
   loop(most: number, body: (state: State) => Variable, done: (text: string) => boolean): this {
-    const { context } = this.#builder.loop({ context: this.#begun() }, most, (builder, { context: start }) => {
+    const { context } = this.#builder.loop({ context: this.#contextOrNew() }, most, (builder, { context: start }) => {
       const state = new State(this.#run, builder, this.#model, start);
       const value = outputOf(body(state), this.#run);
       const end = builder.call('done', { value }, 'flag', ({ value: text }) => done(text));
-      return { context: state.#begun(), done: end };
+      return { context: state.#contextOrNew(), done: end };
     });
     this.#context = context;
     return this;
   }
 
   #make(variable: Variable): void {
-    const context = this.#begun();
+    const context = this.#contextOrNew();
     const { recipe } = variable;
     const made =
       recipe?.kind === 'choice'
@@ -141,14 +141,14 @@ export class State {
     const parts = this.#pending.flatMap((value) => prompt`${value}`.parts);
     this.#pending = [];
     if (parts.length === 0) return this.#context;
-    const own = this.#context && { context: this.#context };
+    const continued = this.#context && { context: this.#context };
     // One template merges the known texts that follow each other.
     const whole = prompt`${new Prompt(parts)}`;
-    this.#context = this.#builder.prefill(whole, { ...own, model: this.#model });
+    this.#context = this.#builder.prefill(whole, { ...continued, model: this.#model });
     return this.#context;
   }
 
-  #begun(): Ref<'context'> {
+  #contextOrNew(): Ref<'context'> {
     const context = this.#flush() ?? this.#builder.prefill(new Prompt([]), { model: this.#model });
     this.#context = context;
     return context;
@@ -235,8 +235,8 @@ export class Session {
 
   #argument(name: string, index?: number): Variable {
     const key = index === undefined ? name : `${name}[${index}]`;
-    const known = this.#arguments.get(key);
-    if (known) return known;
+    const existing = this.#arguments.get(key);
+    if (existing) return existing;
     const variable = new Variable(undefined, this.#builder.argument(name, 'text', index), this.#run);
     this.#arguments.set(key, variable);
     return variable;

@@ -85,7 +85,7 @@ describe('efficient sizes', () => {
       prefillingSplit
         .apply(asked(), new Sizes(measured({ ...(model !== undefined && { model }) })))
         .nodes.some(({ operation }) => operation.kind === 'partial-prefilling');
-    // 400 characters are 100 tokens. The call takes four steps, and two and a half are for the part itself.
+    // 400 characters are 100 tokens. The call takes four steps, of which 2.5 stay free, so 1.5 steps must compute the tokens.
     assert.equal(isSplit(), true);
     assert.equal(isSplit(67), true);
     assert.equal(isSplit(66), false);
@@ -126,7 +126,7 @@ describe('efficient sizes', () => {
     }
     assert.deepEqual(seen, [
       [undefined, 2, 1],
-      // 16 texts are also what the build took for it.
+      // The build, without a measurement, also made stages of 16 texts.
       [161, 2, 1],
       [169, 2, 1],
       [200, 1, 2],
@@ -139,7 +139,7 @@ describe('efficient sizes', () => {
   });
 
   it('keep the results of random graphs, and a plan holds only while its graph would be the same', async () => {
-    let [held, changed] = [0, 0];
+    let [holding, changed] = [0, 0];
     for (let seed = 0; seed < GRAPHS; seed++) {
       const graph = randomGraph(seeded(seed));
       const below = seeded(seed + 1000);
@@ -153,10 +153,10 @@ describe('efficient sizes', () => {
       assert.ok(sizes.hold(first), `seed ${seed}`);
       const same = JSON.stringify(optimise(graph, PASSES, new Sizes(second))) === JSON.stringify(plan);
       if (sizes.hold(second)) assert.ok(same, `seed ${seed}`);
-      if (sizes.hold(second)) held++;
+      if (sizes.hold(second)) holding++;
       if (!same) changed++;
     }
-    assert.ok(held > GRAPHS / 10 && changed > GRAPHS / 10, `${held} held, ${changed} changed`);
+    assert.ok(holding > GRAPHS / 10 && changed > GRAPHS / 10, `${holding} held, ${changed} changed`);
   });
 
   it('are asked of the platform once', () => {

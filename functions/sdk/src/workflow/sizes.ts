@@ -1,6 +1,6 @@
 import type { Input, Node } from './graph.ts';
 
-/** An engine whose efficient size is measured: a causal model, or an encoder of a kind; without a name the function's first one. */
+/** An engine whose efficient size is measured: a causal model or an encoder; without a name, the function's first one of the kind. */
 export interface EngineName {
   readonly kind: 'model' | 'embedding' | 'reranking';
   readonly model: string | undefined;
@@ -40,11 +40,11 @@ export class Sizes {
 
 /** Asks for the efficient size of each engine once, so that a workflow is planned by one measurement. */
 export function askedOnce(tokensOf: EfficientTokens): EfficientTokens {
-  const asked = new Map<string, number | undefined>();
+  const answers = new Map<string, number | undefined>();
   return (engine) => {
     const key = `${engine.kind} ${engine.model ?? ''}`;
-    if (!asked.has(key)) asked.set(key, tokensOf(engine));
-    return asked.get(key);
+    if (!answers.has(key)) answers.set(key, tokensOf(engine));
+    return answers.get(key);
   };
 }
 
@@ -75,14 +75,17 @@ export function chooseByBatch(node: Node, sizes: Sizes, choose: (batch: number) 
 export const charactersOfStep = (tokens: number | undefined): number =>
   tokens === undefined ? CHARACTERS_OF_STEP : tokens * CHARACTERS_OF_TOKEN;
 
-/** Estimated tokens of an element: of the known texts their mean, with the query of a reranker. */
+/** Estimated tokens of an element: the mean of the known texts, plus the query of a reranker. */
 function tokensPerText({ each, inputs }: Node): number {
   const lengths = lengthsIn(each && inputs[each.port]);
   const mean = lengths.reduce((sum, length) => sum + length, 0) / lengths.length;
   const text = lengths.length === 0 ? TEXT_TOKENS : mean / CHARACTERS_OF_TOKEN;
   const { query } = inputs;
-  const [asked] = lengthsIn(query && { list: [query] });
-  return Math.max(1, text + (asked === undefined ? (query ? QUERY_TOKENS : 0) : asked / CHARACTERS_OF_TOKEN));
+  const [queryLength] = lengthsIn(query && { list: [query] });
+  return Math.max(
+    1,
+    text + (queryLength === undefined ? (query ? QUERY_TOKENS : 0) : queryLength / CHARACTERS_OF_TOKEN),
+  );
 }
 
 /** Lengths of the known texts; texts that a node computes are left out. */

@@ -13,7 +13,7 @@ import {
 } from './graph.ts';
 import { charactersOfStep, EFFICIENT_TEXTS, Sizes } from './sizes.ts';
 
-/** Nodes that leave the model no time for an early part. A whole prompt counts: it is computed with the first token after it. */
+/** Nodes that leave the model no time for an early part. A prefilling is one: a whole prompt is computed with the first token after it. */
 const INSTANT: ReadonlySet<Kind> = new Set<Kind>([
   ...(['argument', 'fork', 'pick', 'condition', 'aggregate', 'prefetching', 'prefilling', 'searching'] as const),
 ]);
@@ -134,9 +134,9 @@ class Timeline {
   ): readonly Ref[] | undefined {
     const end = this.#endOf(late);
     const model = this.#models.get(reader.id);
-    // Most prompts stop here: looking for the generations takes longer.
+    // This cheap test excludes most prompts, before the slower search for the generations.
     if (!this.#isEnough(end - this.#endOf(known), characters, model)) return undefined;
-    const before = this.#before(late, this.#before(known));
+    const before = this.#ancestors(late, this.#ancestors(known));
     const refs: Ref[] = [];
     for (const [id, { operation }] of this.#nodes) {
       if (!before.has(id) || !GENERATING.has(operation.kind) || !this.#mayRunOn(id, model)) continue;
@@ -158,14 +158,14 @@ class Timeline {
   }
 
   /** Ids of the nodes of `refs` and of the nodes that they wait for. Does not follow the nodes in `passed`. */
-  #before(refs: readonly Ref[], passed: ReadonlySet<string> = NONE): ReadonlySet<string> {
+  #ancestors(refs: readonly Ref[], passed: ReadonlySet<string> = NONE): ReadonlySet<string> {
     const found = new Set<string>();
-    const left = refs.map(({ node }) => node);
-    for (let id = left.pop(); id !== undefined; id = left.pop()) {
+    const toVisit = refs.map(({ node }) => node);
+    for (let id = toVisit.pop(); id !== undefined; id = toVisit.pop()) {
       if (found.has(id) || passed.has(id)) continue;
       found.add(id);
       const node = this.#nodes.get(id);
-      if (node) for (const needed of needsOf(node)) left.push(needed.node);
+      if (node) for (const needed of needsOf(node)) toVisit.push(needed.node);
     }
     return found;
   }

@@ -53,7 +53,7 @@ export function validate(graph: Graph): void {
   if (cycle.length > 0) fail(graph, `Nodes wait for each other: ${[...cycle, cycle[0]].join(' → ')}.`);
 }
 
-/** Throws when a user's pass has returned something other than a graph with the results of the one that it got. */
+/** Throws unless a user's pass has returned a graph with the same results as the graph that it got. */
 export function checkGraph(made: unknown, before: Graph, pass: string): void {
   const { name, nodes, outputs }: Partial<Graph> = isObject(made) ? made : {};
   const areNodes = Array.isArray(nodes) && Array.from(nodes).every(isNode);
@@ -63,9 +63,9 @@ export function checkGraph(made: unknown, before: Graph, pass: string): void {
       `The pass "${pass}" must return a graph: a name, nodes with all their members, and outputs. It returned ${shown(made)}.`,
     );
   }
-  const [own, wanted] = [outputs, before.outputs].map((results) => Object.keys(results).sort().join(', '));
-  if (own === wanted) return;
-  const text = `The pass "${pass}" must keep the results of "${before.name}": ${wanted || 'none'}. Its graph gives: ${own || 'none'}.`;
+  const [given, wanted] = [outputs, before.outputs].map((results) => Object.keys(results).sort().join(', '));
+  if (given === wanted) return;
+  const text = `The pass "${pass}" must keep the results of "${before.name}": ${wanted || 'none'}. Its graph gives: ${given || 'none'}.`;
   throw new InferletError('invalid-argument', text);
 }
 

@@ -16,7 +16,7 @@ export type Recipe =
   | { readonly kind: 'gen'; readonly options: DecodeOptions }
   | { readonly kind: 'choice'; readonly choices: readonly string[]; readonly options: SelectOptions };
 
-/** One run of a program's body: its values belong to it. */
+/** One run of a program's body. A value belongs to the run that made it. */
 export class BodyRun {
   /** The first use of a value that does not exist yet. A program that caught the error took another path, so the use still counts. */
   looked: Untraceable | undefined;
@@ -88,7 +88,7 @@ export class Variable {
 
 export const isVariable = (value: unknown): value is Variable => value instanceof Variable;
 
-/** Places of conditions that depend on a value that may not exist yet. */
+/** Places of conditions that depend on a value that may not exist yet, with advice on what to use instead. */
 export const undecided = new Map<string, string>();
 
 /**
@@ -96,16 +96,16 @@ export const undecided = new Map<string, string>();
  * function around conditions when it traces a program. Throws `invalid-argument` for a value that may not exist yet.
  */
 export function tested<T>(value: T, place: string): T {
-  const ways = isVariable(value)
+  const advice = isVariable(value)
     ? 'Decide by state.when(…) or state.loop(…), or look at it with await session.read(…); compare with undefined to ask whether there is a value.'
     : isRef(value)
       ? 'Decide by condition(…) or loop(…) of the builder; compare with undefined to ask whether there is a value.'
       : undefined;
-  if (ways === undefined) return value;
-  undecided.set(place, ways);
+  if (advice === undefined) return value;
+  undecided.set(place, advice);
   throw new InferletError(
     'invalid-argument',
-    `A condition at ${place} looks at a value that may not exist yet. ${ways}`,
+    `A condition at ${place} looks at a value that may not exist yet. ${advice}`,
   );
 }
 
@@ -150,12 +150,12 @@ export function graphOutputsOf(results: Readonly<Record<string, unknown>>, run: 
 }
 
 /** Names of functions of this library, and of built-in ones that call them: a frame with such a name is skipped. */
-const OWN =
+const LIBRARY_FRAME =
   /\b(Untraceable|Variable|look|toString|toJSON|toPrimitive|Symbol\.toPrimitive|read|outputOf|placeOf|graphOutputsOf|plain|map|String|add|call|when|loop|stringify|join|concat)\b/;
 
 /** ` at FUNCTION (FILE:LINE:COLUMN)`, of the first frame of a stack that is not this library's. */
 function placeOf({ stack = '' }: Error): string {
   const frames = stack.split('\n').filter((line) => /:\d+(:\d+)?\)?$/.test(line.trim()));
-  const frame = frames.find((line) => !OWN.test(line.replace(/\(.*$/, ''))) ?? frames.at(-1);
+  const frame = frames.find((line) => !LIBRARY_FRAME.test(line.replace(/\(.*$/, ''))) ?? frames.at(-1);
   return frame ? ` ${frame.trim().replace(/^at <anonymous> \((.*)\)$/, 'at $1')}` : '';
 }

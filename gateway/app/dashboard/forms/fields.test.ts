@@ -63,7 +63,7 @@ test('a form that is filled with an input gives that input', () => {
 test('an input that a form cannot give is edited as JSON', () => {
   for (const input of [null, 1, [], { prompt: 'x', other: 1 }, { count: 1 }, { prompt: 1 }, { prompt: '', count: 'x' }])
     assert.equal(textsOf(fields, input), null, JSON.stringify(input));
-  // An optional empty text cannot be told from none.
+  // In a form, an optional empty text looks like a missing one.
   assert.equal(textsOf(fieldsOf({ type: 'object', properties: { a: { type: 'string' } } }) ?? [], { a: '' }), null);
 });
 
@@ -95,11 +95,11 @@ test('the example of each bundled function fills its form', () => {
     } catch {
       continue; // A folder without a function.
     }
-    const own = fieldsOf(manifest.input);
-    if (own === null) continue;
+    const formFields = fieldsOf(manifest.input);
+    if (formFields === null) continue;
     forms++;
     const example = exampleOf(manifest.input);
-    if (example !== undefined) assert.ok(textsOf(own, example), name);
+    if (example !== undefined) assert.ok(textsOf(formFields, example), name);
   }
   assert.ok(forms > 20, `${forms} forms`);
 });

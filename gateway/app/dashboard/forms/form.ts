@@ -16,10 +16,10 @@ export function formFields(fields: readonly Field[] | null, filled: Filled, name
     return html`<input type="hidden" name="mode" value="json"><div class="fields"><div><label for="json">${name} (JSON)</label>
 <textarea id="json" name="json" rows="10" spellcheck="false" class="mono"${fault === undefined ? NONE : html`${INVALID} aria-describedby="json-fault"`}>\n${textOf(texts, 'json')}</textarea>${faultText(fault?.message, 'json')}</div></div>`;
   const isGeneral = fault !== undefined && !fields.some((field) => field.name === fault.field);
-  return html`<input type="hidden" name="mode" value="form">${isGeneral ? notice('bad', fault.message) : NONE}<div class="fields">${fields.map((field) => shown(field, textOf(texts, field.name), fault))}</div>`;
+  return html`<input type="hidden" name="mode" value="form">${isGeneral ? notice('bad', fault.message) : NONE}<div class="fields">${fields.map((field) => labelledField(field, textOf(texts, field.name), fault))}</div>`;
 }
 
-function shown(field: Field, text: string, fault: Filled['fault']): Html {
+function labelledField(field: Field, text: string, fault: Filled['fault']): Html {
   const { name, required, description } = field;
   const id = `${FIELD_PREFIX}${name}`;
   const message = fault?.field === name ? fault.message : undefined;
@@ -35,19 +35,19 @@ function control({ kind, required, choices, minimum, maximum, isInteger }: Field
   const option = (value: string, label: string) =>
     html`<option value="${value}"${value === text ? html` selected` : NONE}>${label}</option>`;
   // The user must choose: no option is selected in advance.
-  const none = option('', required ? 'Choose…' : '–');
-  const must = required ? html` required` : NONE;
+  const emptyOption = option('', required ? 'Choose…' : '–');
+  const requiredAttribute = required ? html` required` : NONE;
   switch (kind) {
     case 'choice':
-      return html`<select ${about}${must}>${none}${choices.map((choice) => option(choice, wordOf(choice)))}</select>`;
+      return html`<select ${about}${requiredAttribute}>${emptyOption}${choices.map((choice) => option(choice, wordOf(choice)))}</select>`;
     case 'flag':
-      return html`<select ${about}${must}>${none}${option('true', 'yes')}${option('false', 'no')}</select>`;
+      return html`<select ${about}${requiredAttribute}>${emptyOption}${option('true', 'yes')}${option('false', 'no')}</select>`;
     case 'number':
-      return html`<input type="number" ${about} step="${isInteger ? '1' : 'any'}"${minimum === undefined ? NONE : html` min="${minimum}"`}${maximum === undefined ? NONE : html` max="${maximum}"`}${must} value="${text}">`;
+      return html`<input type="number" ${about} step="${isInteger ? '1' : 'any'}"${minimum === undefined ? NONE : html` min="${minimum}"`}${maximum === undefined ? NONE : html` max="${maximum}"`}${requiredAttribute} value="${text}">`;
     case 'text':
       return html`<textarea ${about} rows="2">\n${text}</textarea>`;
     case 'json':
-      return html`<textarea ${about} rows="2" class="mono" spellcheck="false"${must}>\n${text}</textarea>`;
+      return html`<textarea ${about} rows="2" class="mono" spellcheck="false"${requiredAttribute}>\n${text}</textarea>`;
   }
   return kind satisfies never;
 }
@@ -75,7 +75,7 @@ const INVALID = html` aria-invalid="true"`;
 const faultText = (message: string | undefined, id: string): Html =>
   message === undefined ? NONE : html`<small id="${id}-fault" class="fault">${message}</small>`;
 
-/** A choice's JSON text for people. */
+/** The label of a choice, from its JSON text. */
 function wordOf(json: string): string {
   const value: unknown = JSON.parse(json);
   return typeof value === 'string' ? value : json;

@@ -40,19 +40,19 @@ export function lines(series: readonly Series[], options: ChartOptions): Html {
   const top = Math.max(...series.flatMap(({ values }) => values.map((value) => value ?? 0)), 0);
   const marks = series.map(({ values }, order) => {
     const step = WIDTH / Math.max(1, values.length - 1);
-    const at = (value: number) => (HEIGHT - 3 - (top === 0 ? 0 : value / top) * (HEIGHT - 6)).toFixed(1);
+    const yOf = (value: number) => (HEIGHT - 3 - (top === 0 ? 0 : value / top) * (HEIGHT - 6)).toFixed(1);
     let path = '';
-    let pen = false;
+    let isPenDown = false;
     const dots: Html[] = [];
     values.forEach((value, index) => {
       if (value !== null) {
         const x = (index * step).toFixed(1);
-        path += `${pen ? 'L' : 'M'}${x} ${at(value)}`;
+        path += `${isPenDown ? 'L' : 'M'}${x} ${yOf(value)}`;
         // A measurement without neighbours makes no line: draw a short stroke with round ends.
         if ((values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null)
-          dots.push(html`<path class="dot" d="M${x} ${at(value)}h.01"/>`);
+          dots.push(html`<path class="dot" d="M${x} ${yOf(value)}h.01"/>`);
       }
-      pen = value !== null;
+      isPenDown = value !== null;
     });
     return html`<g class="line-${order}"><path d="${path}"/>${dots}</g>`;
   });

@@ -64,8 +64,8 @@ export function percent(part: number): string {
 /** A moment in UTC: only the time of day on the day of `now`, else with the date. */
 export function moment(iso: string, now: number): Html {
   const at = Date.parse(iso);
-  const today = Math.floor(at / DAY_MS) === Math.floor(now / DAY_MS);
-  const text = today ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;
+  const isToday = Math.floor(at / DAY_MS) === Math.floor(now / DAY_MS);
+  const text = isToday ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at)}`;
   return html`<time datetime="${iso}" title="${iso}">${text}</time>`;
 }
 

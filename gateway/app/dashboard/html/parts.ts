@@ -76,10 +76,10 @@ export function badge(word: string, tone = TONES.get(word) ?? 'quiet'): Html {
 
 /** A bar for a fraction from 0 to 1; the caller shows the numbers beside it. A neutral bar does not change its colour as it fills. */
 export function bar(part: number, label: string, neutral = false): Html {
-  const full = Math.min(1, Math.max(0, part));
-  const tone = neutral ? 'busy' : full >= 1 ? 'bad' : full >= 0.8 ? 'wait' : 'busy';
+  const fraction = Math.min(1, Math.max(0, part));
+  const tone = neutral ? 'busy' : fraction >= 1 ? 'bad' : fraction >= 0.8 ? 'wait' : 'busy';
   // Any value above 0 stays visible.
-  const width = full === 0 ? 0 : Math.max(1.5, full * 100);
+  const width = fraction === 0 ? 0 : Math.max(1.5, fraction * 100);
   return html`<svg class="bar ${tone}" role="img" aria-label="${label}" width="100%" height="8"><rect class="track" width="100%" height="8" rx="4"/><rect class="fill" width="${width.toFixed(1)}%" height="8" rx="4"/></svg>`;
 }
 

@@ -17,10 +17,10 @@ const GATHER_MS = 100;
 const LAST_EVENTS_MS = 5000;
 
 export interface Followed {
-  /** Authenticates the key again. Resolves to the visit now, or null when its session is over. */
+  /** Authenticates the key again. Resolves to the current visit, or null when the session is over. */
   readonly renew: () => Promise<Visit | null>;
   readonly render: (visit: Visit) => Promise<Page>;
-  /** Place of the last event that the browser has. */
+  /** Position of the last event that the browser has. */
   readonly after: Position | null;
   /** Aborts when the browser no longer follows the page. */
   readonly signal: AbortSignal;

@@ -7,7 +7,7 @@ import { Changes } from './changes.ts';
 import { EventBuffer } from './event-buffer.ts';
 import { frameText } from './frames.ts';
 
-const quiet = new AbortController().signal;
+const neverAborted = new AbortController().signal;
 
 describe('the live updates of a page', () => {
   it('contain only the fragments that changed', async () => {
@@ -41,32 +41,32 @@ describe('EventBuffer', () => {
         throw new GatewayError('store-unavailable', 'gone');
       })(),
     );
-    const events = await buffer.take(5000, 10, quiet);
+    const events = await buffer.take(5000, 10, neverAborted);
     assert.deepEqual(
       events.map(({ seq }) => seq),
       [1, 2],
     );
-    await assert.rejects(buffer.take(5000, 0, quiet), /gone/);
+    await assert.rejects(buffer.take(5000, 0, neverAborted), /gone/);
     assert.equal(buffer.isOver, true);
   });
 
   it('stops its source at its bound of events or characters, and ends the source on close', async () => {
-    let large = 0;
-    const few = new EventBuffer(
+    let largeYielded = 0;
+    const largeEventBuffer = new EventBuffer(
       (async function* () {
-        for (;;) yield { ...event(++large), data: 'x'.repeat(150_000) };
+        for (;;) yield { ...event(++largeYielded), data: 'x'.repeat(150_000) };
       })(),
     );
     await new Promise(setImmediate);
-    assert.equal(large, 2);
-    assert.equal((await few.take(5000, 0, quiet)).length, 2);
-    few.close();
-    let made = 0;
+    assert.equal(largeYielded, 2);
+    assert.equal((await largeEventBuffer.take(5000, 0, neverAborted)).length, 2);
+    largeEventBuffer.close();
+    let yielded = 0;
     let ended = false;
     const buffer = new EventBuffer(
       (async function* () {
         try {
-          for (;;) yield event(++made);
+          for (;;) yield event(++yielded);
         } finally {
           ended = true;
         }
@@ -74,12 +74,12 @@ describe('EventBuffer', () => {
     );
     const turn = () => new Promise(setImmediate);
     await turn();
-    const waiting = made;
+    const yieldedAtBound = yielded;
     await turn();
-    assert.equal(made, waiting, 'the source waits');
-    assert.equal((await buffer.take(5000, 0, quiet)).length, waiting);
+    assert.equal(yielded, yieldedAtBound, 'the source waits');
+    assert.equal((await buffer.take(5000, 0, neverAborted)).length, yieldedAtBound);
     await turn();
-    assert.equal(made, 2 * waiting, 'the source goes on');
+    assert.equal(yielded, 2 * yieldedAtBound, 'the source goes on');
     buffer.close();
     while (!ended) await turn();
   });

@@ -16,7 +16,7 @@ export const MAX_ANSWER_FORM_BYTES = 3 * MAX_ANSWER_BYTES + 16 * 1024;
 /** Name of the only form field for an answer whose schema is not an object. */
 const WHOLE = 'answer';
 
-/** The form fields of an answer; null when its schema fits no form: the page then asks for JSON. */
+/** The form fields of an answer; null when its schema fits no form: the page then asks for JSON. `isWhole`: the field `WHOLE` is the answer. */
 function answerFields(schema: Question['schema']): {
   readonly fields: readonly Field[] | null;
   readonly isWhole: boolean;
@@ -73,7 +73,7 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   try {
     const formValue = givenValue(fields, filled);
     const [value, exact] = [formValue.value, formValue.exact].map(
-      isWhole && filled.mode === 'form' ? wholeOf : (all) => all,
+      isWhole && filled.mode === 'form' ? wholeOf : (answer) => answer,
     );
     const text = JSON.stringify(exact);
     if (new TextEncoder().encode(text).length > MAX_ANSWER_BYTES)

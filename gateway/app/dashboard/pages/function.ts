@@ -52,8 +52,8 @@ ${url.searchParams.get('done') === 'rolled-back' ? notice('good', 'Rolled back. 
         id: 'schedules',
         look: 'wide card',
         render: async () => {
-          const all = await control.schedules.list(call);
-          const ownSchedules = all.filter((schedule) => schedule.function.split('@', 1)[0] === name);
+          const allSchedules = await control.schedules.list(call);
+          const ownSchedules = allSchedules.filter((schedule) => schedule.function.split('@', 1)[0] === name);
           return ownSchedules.length === 0 ? NONE : html`<h2>Schedules</h2>${scheduleTable(ownSchedules, now)}`;
         },
       },
@@ -137,12 +137,12 @@ function scheduleTable(schedules: readonly Schedule[], now: number): Html {
       html`<code>${runs}</code>`,
       everyMs === undefined ? html`<code>${cron}</code> ${timezone}` : `every ${duration(everyMs)}`,
       nextAt === null ? '–' : moment(nextAt, now),
-      last === null ? '–' : lastTime(last, now),
+      last === null ? '–' : lastRun(last, now),
     ]),
   );
 }
 
-function lastTime({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {
+function lastRun({ at, invocation, error }: NonNullable<Schedule['last']>, now: number): Html {
   const outcome =
     invocation === undefined
       ? code(error?.code ?? '')

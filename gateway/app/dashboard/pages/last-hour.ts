@@ -9,9 +9,9 @@ const MINUTE_MS = 60_000;
 
 /** The last hour, one entry a minute, oldest first; null for a minute without activity. */
 function byMinute(rows: readonly MinuteRow[], now: number): readonly (MinuteRow | null)[] {
-  const known = new Map(rows.map((row) => [Math.floor(Date.parse(row.at) / MINUTE_MS), row]));
+  const rowByMinute = new Map(rows.map((row) => [Math.floor(Date.parse(row.at) / MINUTE_MS), row]));
   const last = Math.floor(now / MINUTE_MS);
-  return Array.from({ length: MINUTES }, (_, index) => known.get(last - MINUTES + 1 + index) ?? null);
+  return Array.from({ length: MINUTES }, (_, index) => rowByMinute.get(last - MINUTES + 1 + index) ?? null);
 }
 
 /** Sums counts by cause over all rows, the most frequent cause first. */
@@ -103,11 +103,15 @@ export function causeTable(rows: readonly MinuteRow[], kind: 'failures' | 'rejec
     return empty(
       kind === 'failures' ? 'No invocation failed in the last hour.' : 'No request was refused in the last hour.',
     );
-  const most = list[0]?.[1] ?? 1;
+  const highestCount = list[0]?.[1] ?? 1;
   return table(
     kind === 'failures' ? 'Failed invocations by cause' : 'Refused requests by cause',
     [{ head: 'Cause' }, { head: 'Share' }, { head: 'Count', numeric: true }],
-    list.map(([cause, count]) => [code(cause), bar(count / most, `${cause}: ${number(count)}`, true), number(count)]),
+    list.map(([cause, count]) => [
+      code(cause),
+      bar(count / highestCount, `${cause}: ${number(count)}`, true),
+      number(count),
+    ]),
     { narrow: true },
   );
 }

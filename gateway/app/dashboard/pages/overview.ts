@@ -107,8 +107,8 @@ function questionList(visit: Visit, tenant: string, asking: InvocationPage['invo
       moment(until, visit.now),
     ];
   });
-  const all = withTenant('/dashboard/invocations', visit, tenant, { status: 'waiting' });
-  return html`<div class="card-head"><h2>Waiting for a person</h2><a href="${all}">All that wait</a></div>${table(
+  const allWaitingAddress = withTenant('/dashboard/invocations', visit, tenant, { status: 'waiting' });
+  return html`<div class="card-head"><h2>Waiting for a person</h2><a href="${allWaitingAddress}">All that wait</a></div>${table(
     'Invocations that wait for a person, newest first',
     [{ head: 'Invocation' }, { head: 'Function' }, { head: 'Question' }, { head: 'Until' }],
     rows,

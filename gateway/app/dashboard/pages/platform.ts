@@ -55,12 +55,12 @@ export function platformPage(visit: Visit): Page {
 }
 
 function nowTiles({ running, waiting, runtimes }: PlatformLoad): Html {
-  const alive = runtimes.filter((runtime) => runtime.alive);
-  const slots = alive.reduce((sum, runtime) => sum + runtime.slots, 0);
+  const aliveRuntimes = runtimes.filter((runtime) => runtime.alive);
+  const slots = aliveRuntimes.reduce((sum, runtime) => sum + runtime.slots, 0);
   return html`<h2 class="unseen">Now</h2>${tiles(
     tile('Running', number(running), `of ${number(slots)} slots`),
     tile('Waiting', number(waiting)),
-    tile('Runtimes alive', `${alive.length} of ${runtimes.length}`),
+    tile('Runtimes alive', `${aliveRuntimes.length} of ${runtimes.length}`),
   )}`;
 }
 
@@ -145,7 +145,7 @@ function memoryText({ memory }: HostedModel): string {
 }
 
 function modelTable({ models, gpuHosts }: PlatformLoad): Html {
-  const several = gpuHosts.length > 1;
+  const hasSeveralHosts = gpuHosts.length > 1;
   if (models.length === 0)
     return empty(
       'No model is served now.',
@@ -155,7 +155,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
     'Memory and batches of each model over the last seconds',
     [
       { head: 'Model' },
-      ...(several ? [{ head: 'GPU host' }] : []),
+      ...(hasSeveralHosts ? [{ head: 'GPU host' }] : []),
       { head: 'KV pages' },
       { head: 'In use', numeric: true },
       { head: 'Cached', numeric: true },
@@ -167,7 +167,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
       const used = pages - freePages - cachedPages;
       return [
         model,
-        ...(several ? [gpuHost ?? '–'] : []),
+        ...(hasSeveralHosts ? [gpuHost ?? '–'] : []),
         bar(pages === 0 ? 0 : used / pages, `${model}: ${number(used)} of ${number(pages)} KV pages in use`),
         `${number(used)} of ${number(pages)}`,
         number(cachedPages),
@@ -180,7 +180,7 @@ function modelTable({ models, gpuHosts }: PlatformLoad): Html {
 }
 
 function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
-  const several = gpuHosts.length > 1;
+  const hasSeveralHosts = gpuHosts.length > 1;
   if (encoders.length === 0)
     return empty(
       'No encoder is served now.',
@@ -190,7 +190,7 @@ function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
     'Texts of each encoder over the last seconds',
     [
       { head: 'Encoder' },
-      ...(several ? [{ head: 'GPU host' }] : []),
+      ...(hasSeveralHosts ? [{ head: 'GPU host' }] : []),
       { head: 'Kind' },
       { head: 'Device' },
       { head: 'Texts a second', numeric: true },
@@ -202,7 +202,7 @@ function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
     ],
     encoders.map((encoder) => [
       encoder.encoder,
-      ...(several ? [encoder.gpuHost ?? '–'] : []),
+      ...(hasSeveralHosts ? [encoder.gpuHost ?? '–'] : []),
       ...[encoder.kind, deviceText(encoder), number(encoder.textsPerSecond), number(encoder.tokensPerSecond)],
       encoder.batchSize === null ? '–' : number(encoder.batchSize),
       number(encoder.maxBatchTokens),

@@ -50,8 +50,8 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
                   [{ head: 'Field' }, { head: 'Now' }, { head: 'After' }],
                   plan.changes.map(({ field, from, to }) => [
                     html`<code>${field}</code>`,
-                    from === null ? '–' : html`<code class="from">${differing(field, from)}</code>`,
-                    to === null ? '–' : html`<code class="to">${differing(field, to)}</code>`,
+                    from === null ? '–' : html`<code class="from">${changedText(field, from)}</code>`,
+                    to === null ? '–' : html`<code class="to">${changedText(field, to)}</code>`,
                   ]),
                 )}</div>`
           }`,
@@ -70,7 +70,7 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
 }
 
 /** Shortens hashes: their prefixes tell them apart. */
-function differing(field: string, text: string) {
+function changedText(field: string, text: string) {
   return field === 'component' ? html`<span title="${text}">${shortVersion(text)}</span>` : html`${text}${NONE}`;
 }
 

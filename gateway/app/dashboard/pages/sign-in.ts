@@ -27,6 +27,9 @@ ${problem === undefined ? NONE : notice('bad', html`<span id="problem">${problem
 export function safeNext(next: string | null | undefined, origin: string): string {
   if (next === null || next === undefined || !URL.canParse(next, origin)) return '/dashboard';
   const url = new URL(next, origin);
-  const inside = url.origin === origin && (url.pathname === '/dashboard' || url.pathname.startsWith('/dashboard/'));
-  return inside && !url.pathname.startsWith('/dashboard/sign-') ? `${url.pathname}${url.search}` : '/dashboard';
+  const isDashboardPath =
+    url.origin === origin && (url.pathname === '/dashboard' || url.pathname.startsWith('/dashboard/'));
+  return isDashboardPath && !url.pathname.startsWith('/dashboard/sign-')
+    ? `${url.pathname}${url.search}`
+    : '/dashboard';
 }

@@ -33,11 +33,11 @@ export async function transcript(events: readonly InvocationEvent[]): Promise<Tr
     else rows.push(row(seq, event, parsed, data));
     if (event === 'start' && Number(parsed.attempt) > 1) text += `\n\n— attempt ${Number(parsed.attempt)} —\n\n`;
   }
-  return { text: lastOf(text), rows: (await Promise.all(rows.map(textOf))).join('') };
+  return { text: endOf(text), rows: (await Promise.all(rows.map(textOf))).join('') };
 }
 
 /** The end of a text, after a note about the omitted beginning. */
-function lastOf(text: string): string {
+function endOf(text: string): string {
   if (text.length <= MAX_TEXT) return text;
   const omittedCharacters = text.length - MAX_TEXT + NOTE_LENGTH;
   return `\n… ${number(omittedCharacters)} characters are left out here, \`pie attach\` shows them …\n${text.slice(omittedCharacters).toWellFormed()}`;

@@ -14,12 +14,12 @@ export function quotaBars(quotas: readonly QuotaStatus[], now: number): Html {
 function quotaBar({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaStatus, now: number): Html {
   const label = fn === null ? quotaLabel(quota) : `${quotaLabel(quota)}, ${fn}`;
   const amount = `${quotaAmount(quota, used)} of ${quotaAmount(quota, limit)}`;
-  const from = { default: 'Default', tenant: 'Set for this tenant', override: 'Override' }[source];
-  const why =
+  const sourceText = { default: 'Default', tenant: 'Set for this tenant', override: 'Override' }[source];
+  const overrideNote =
     override === undefined
       ? NONE
       : html`<small class="muted">By ${override.author}, ends ${until(override.expiresAt, now)}${override.reason === '' ? NONE : html`: ${override.reason}`}</small>`;
   return html`<li><div class="line"><strong>${label}</strong><span>${amount}</span></div>
 ${bar(limit === 0 ? 1 : used / limit, `${label}: ${amount}`)}
-<div class="line"><small>${from}</small><small>${resetsAt === null ? 'Held now' : html`Resets ${until(resetsAt, now)}`}</small></div>${why}</li>`;
+<div class="line"><small>${sourceText}</small><small>${resetsAt === null ? 'Held now' : html`Resets ${until(resetsAt, now)}`}</small></div>${overrideNote}</li>`;
 }

@@ -30,7 +30,7 @@ test('each span has its name in UTC', () => {
 });
 
 test('the page asks for the usage from the start of the first shown span, on every day of a month', async () => {
-  const askedAt = async (by: Span, now: number) => {
+  const askedFrom = async (by: Span, now: number) => {
     let asked: string | undefined;
     const quotas = {
       async usage(_call: unknown, { from }: { readonly from: string }) {
@@ -45,11 +45,11 @@ test('the page asks for the usage from the start of the first shown span, on eve
       ?.render();
     return asked;
   };
-  assert.equal(await askedAt('hour', NOW), '2026-02-28T11:00:00.000Z');
-  assert.equal(await askedAt('day', NOW), '2026-01-30T00:00:00.000Z');
+  assert.equal(await askedFrom('hour', NOW), '2026-02-28T11:00:00.000Z');
+  assert.equal(await askedFrom('day', NOW), '2026-01-30T00:00:00.000Z');
   const months = [];
   for (const day of ['2026-01-30', '2026-01-31', '2026-12-01', '2024-10-31', '2024-02-29'])
-    months.push(await askedAt('month', Date.parse(`${day}T10:30:00Z`)));
+    months.push(await askedFrom('month', Date.parse(`${day}T10:30:00Z`)));
   assert.deepEqual(
     months.map((at) => at?.slice(0, 10)),
     ['2025-02-01', '2025-02-01', '2026-01-01', '2023-11-01', '2023-03-01'],

@@ -15,7 +15,7 @@ const AXES: Readonly<Record<Span, { readonly count: number; readonly from: strin
   month: { count: 12, from: '11 months ago', to: 'this month' },
 };
 
-/** Number of the span that a time belongs to, counted from the Unix epoch, in UTC. */
+/** Number of the span that a time belongs to, in UTC. Hours and days count from the Unix epoch, months from the year 0. */
 function spanOf(at: number, by: Span): number {
   if (by === 'hour') return Math.floor(at / HOUR_MS);
   if (by === 'day') return Math.floor(at / DAY_MS);

@@ -9,7 +9,7 @@ export interface Step {
   /** Milliseconds after the submission. */
   readonly fromMs: number;
   readonly toMs: number;
-  /** A part of the program's work, which the program recorded. */
+  /** Set for a span that the program recorded; `not shown` marks the row that counts the spans without a bar. */
   readonly part?: 'ended' | 'failed' | 'not shown';
   /** True for a sum of times, which is drawn from the beginning of its step although it happened in parts. */
   readonly isSum?: true;

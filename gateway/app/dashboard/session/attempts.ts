@@ -32,13 +32,13 @@ export class Attempts {
     const { burst, refillMs, maxAddresses } = this.#options;
     const old = this.#buckets.get(address);
     const tokens = old === undefined ? burst : Math.min(burst, old.tokens + (now - old.at) / refillMs);
-    const allowed = tokens >= 1;
+    const isAllowed = tokens >= 1;
     this.#buckets.delete(address);
-    this.#buckets.set(address, { tokens: allowed ? tokens - 1 : tokens, at: now });
+    this.#buckets.set(address, { tokens: isAllowed ? tokens - 1 : tokens, at: now });
     if (this.#buckets.size > maxAddresses) {
       const [oldest] = this.#buckets.keys();
       if (oldest !== undefined) this.#buckets.delete(oldest);
     }
-    return allowed ? 0 : Math.ceil((1 - tokens) * refillMs);
+    return isAllowed ? 0 : Math.ceil((1 - tokens) * refillMs);
   }
 }

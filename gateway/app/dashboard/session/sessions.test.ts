@@ -39,8 +39,8 @@ describe('sessions', () => {
       return copy.toString('base64url');
     });
     await fc.assert(
-      fc.asyncProperty(fc.oneof(changed, fc.string({ maxLength: 2000 }), fc.base64String()), async (made) => {
-        assert.equal(await sessions.open(made, NOW), null);
+      fc.asyncProperty(fc.oneof(changed, fc.string({ maxLength: 2000 }), fc.base64String()), async (forged) => {
+        assert.equal(await sessions.open(forged, NOW), null);
       }),
       { seed: 5, numRuns: 200 },
     );
@@ -53,8 +53,8 @@ describe('sessions', () => {
     assert.equal(await sessions.isFormToken(mine, token), true);
     assert.equal(await sessions.isFormToken(other, token), false);
     assert.equal(await new Sessions().isFormToken(mine, token), false);
-    for (const made of ['', 'x', token.slice(1), `${token}A`, 'é', 'A'.repeat(5000)])
-      assert.equal(await sessions.isFormToken(mine, made), false, made.slice(0, 50));
+    for (const forged of ['', 'x', token.slice(1), `${token}A`, 'é', 'A'.repeat(5000)])
+      assert.equal(await sessions.isFormToken(mine, forged), false, forged.slice(0, 50));
   });
 
   it('require a secret of at least 32 bytes', () => {

@@ -4,23 +4,23 @@ const MAX_REMEMBERED = 10_000;
 /** Sessions that signed out before their expiry. This gateway refuses copies of their cookies. */
 export class SignedOut {
   /** Expiry of each session, ms since the Unix epoch; oldest sign-out first. */
-  readonly #until = new Map<string, number>();
-  readonly #most: number;
+  readonly #expiries = new Map<string, number>();
+  readonly #maxRemembered: number;
 
-  constructor(most = MAX_REMEMBERED) {
-    this.#most = most;
+  constructor(maxRemembered = MAX_REMEMBERED) {
+    this.#maxRemembered = maxRemembered;
   }
 
   add(id: string, expiresAt: number, now: number): void {
-    this.#until.set(id, expiresAt);
-    if (this.#until.size <= this.#most) return;
-    for (const [old, until] of this.#until) if (until <= now) this.#until.delete(old);
-    if (this.#until.size <= this.#most) return;
-    const [first] = [...this.#until].sort(([, a], [, b]) => a - b);
-    if (first !== undefined) this.#until.delete(first[0]);
+    this.#expiries.set(id, expiresAt);
+    if (this.#expiries.size <= this.#maxRemembered) return;
+    for (const [old, until] of this.#expiries) if (until <= now) this.#expiries.delete(old);
+    if (this.#expiries.size <= this.#maxRemembered) return;
+    const [first] = [...this.#expiries].sort(([, a], [, b]) => a - b);
+    if (first !== undefined) this.#expiries.delete(first[0]);
   }
 
   has(id: string): boolean {
-    return this.#until.has(id);
+    return this.#expiries.has(id);
   }
 }

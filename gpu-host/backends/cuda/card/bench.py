@@ -22,9 +22,9 @@ BATCHES = (1, 32, 128)
 CONTEXT = 1024
 PREFILL = 4096
 SWAPPED = 1024
-# Decoding of sequences that begin with the same tokens: sequences, the tokens that they share, their own ones.
+# Decoding with a shared prefix: number of sequences, prefix lengths in tokens, further context tokens of each sequence.
 SHARERS, PREFIXES, OWN = 32, (4096, 16384), 128
-# Most time of a step over its floor, by shape and batch; 1.5 for the others.
+# Largest allowed ratio of a step's time to its floor, by shape and batch; 1.5 for the others.
 LIMITS = {("8B", 1): 1.25, ("8B", 32): 1.35, ("1B", 1): 1.35}
 # Seconds within which a program must answer, by command; 60 by default.
 PATIENCE = dict(load=120, linear=120)
@@ -212,7 +212,7 @@ def measure(run):
     run.ask(harness, f"kernels shape={first} rows={prefill}")
     for batch in batches:
         run.ask(harness, f"kernels shape={first} batch={batch} context={context} kv=fp8", why="kv=fp8")
-    # With and without reading the keys of a common prefix once for several sequences.
+    # Attention reads a common prefix once for all its sequences (shared=1), or once per sequence (shared=0).
     sharers, prefixes, own = (4, (320,), 40) if toy else (SHARERS, PREFIXES, OWN)
     for prefix in prefixes:
         for shared in (1, 0):
@@ -334,7 +334,7 @@ def aims(run):
 
 
 def checked(out):
-    """Rows of the correctness check, if it ran before into the same folder."""
+    """Rows of the correctness check, if `harness check` wrote check.json to the same folder."""
     rows = []
     try:
         with open(os.path.join(out, "check.json"), encoding="utf-8") as file:
@@ -400,7 +400,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="nothing new is begun after so long")
     options = parser.parse_args()
     options.seconds = options.seconds or (420 if options.full else 150)
-    # run.sh ends a measurement that overruns its time, such as after a program hung. The results until then are written all the same.
+    # run.sh terminates this script if it overruns its time, for example after a program hung. The script still writes the results that it has.
     def stop(*_):
         # `timeout` signals this process and then its group. The second signal must not interrupt the writing.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -108,49 +108,52 @@ async function writeModel(
   seed: number,
   folder: string,
   scratch: string,
-  small: boolean,
+  isSmall: boolean,
 ): Promise<void> {
   const model = await narrowModel(
-    mild(await randomModel(join(scratch, 'wide'), shape, seed)),
+    withMildProjections(await randomModel(join(scratch, 'wide'), shape, seed)),
     join(scratch, 'narrow'),
     'BF16',
   );
-  const fast = name in FAST;
-  const reference = await createReferenceBackend(model, fast && !small ? { pageSize: 16, pageCount: 80 } : RANDOM_POOL);
+  const isFast = name in FAST;
+  const reference = await createReferenceBackend(
+    model,
+    isFast && !isSmall ? { pageSize: 16, pageCount: 80 } : RANDOM_POOL,
+  );
   const adapters = new Map<DeviceAdapter, LoadedAdapter>();
-  const named: [string, DeviceAdapter][] = [];
+  const namedAdapters: [string, DeviceAdapter][] = [];
   if (WITH_ADAPTERS.includes(name)) {
     for (const [adapterName, options] of Object.entries(ADAPTERS)) {
       const loaded = await randomAdapter(join(scratch, adapterName), model.config, seed, options);
       const onDevice = await reference.loadAdapter(loaded);
       adapters.set(onDevice, loaded);
-      named.push([adapterName, onDevice]);
+      namedAdapters.push([adapterName, onDevice]);
     }
   }
   const { out, weights } = await open(name, folder, model);
   const recorder = Recorder.begin(name, model, weights, reference, out, adapters);
   for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
-    if (small && !SMALL_KINDS.includes(kind)) continue;
+    if (isSmall && !SMALL_KINDS.includes(kind)) continue;
     recorder.case(kind);
     await handlerValues(recorder, scenarioOf(model.config, new Random(seed)), seed);
   }
-  for (const [i, each] of fc.sample(batches, { seed: 42, numRuns: small ? 2 : 10 }).entries()) {
+  for (const [i, each] of fc.sample(batches, { seed: 42, numRuns: isSmall ? 2 : 10 }).entries()) {
     recorder.case(`random batch ${i + 1}`);
     await take(recorder, randomSteps(model.config, each));
   }
-  for (const [adapterName, adapter] of named) {
+  for (const [adapterName, adapter] of namedAdapters) {
     recorder.case(adapterName);
-    for (const kind of small ? ['causal'] : ['causal', 'tree draft', 'read after write in one batch']) {
+    for (const kind of isSmall ? ['causal'] : ['causal', 'tree draft', 'read after write in one batch']) {
       const scenario = MASK_KINDS[kind]?.(model.config, new Random(seed));
-      if (scenario) await adapted(recorder, scenario, () => adapter);
+      if (scenario) await recordWithAdapters(recorder, scenario, () => adapter);
     }
   }
-  if (named.length > 0) await mixed(recorder, [undefined, ...adapters.keys()], seed, small);
+  if (namedAdapters.length > 0) await recordMixedAdapters(recorder, [undefined, ...adapters.keys()], seed, isSmall);
   recorder.case('fewer tokens, and draws');
-  await drawn(recorder, seed);
-  if (fast) await sharedPrefixes(recorder, seed);
-  if (fast && !small) await large(recorder, seed);
-  else await decodeBatches(recorder, seed, [1, 5]);
+  await recordDraws(recorder, seed);
+  if (isFast) await recordSharedPrefixes(recorder, seed);
+  if (isFast && !isSmall) await recordLargeCases(recorder, seed);
+  else await recordDecodeBatches(recorder, seed, [1, 5]);
   out.close();
   process.stderr.write(`${name}: ${(out.bytes / 1e6).toFixed(1)} MB\n`);
 }
@@ -159,7 +162,7 @@ async function writeModel(
  * Scales projections to two thirds, so that a layer's output is about as large as its input, as in trained models. With `randomModel`'s own
  * projections, bf16's rounding error grows in every layer: rounding only the inputs of products costs 0.5 to 1 % after two layers.
  */
-function mild(model: LoadedModel): LoadedModel {
+function withMildProjections(model: LoadedModel): LoadedModel {
   const { tensors } = model;
   const read = (name: string) => {
     const values = tensors.read(name);
@@ -204,47 +207,50 @@ async function open(
 }
 
 /** Records a scenario whose sequences have adapters: states and distributions of every input. */
-async function adapted(
+async function recordWithAdapters(
   recorder: Recorder,
   { before, batch }: Scenario,
   adapterOf: (sequence: number) => DeviceAdapter | undefined,
 ): Promise<void> {
-  const under = (each: SequenceInput, i: number): SequenceInput => {
+  const withAdapter = (each: SequenceInput, i: number): SequenceInput => {
     const adapter = adapterOf(i);
     return adapter ? { ...each, adapter } : each;
   };
   await take(
     recorder,
-    before.map((step) => (step.kind === 'forward' ? { ...step, batch: step.batch.map(under) } : step)),
+    before.map((step) => (step.kind === 'forward' ? { ...step, batch: step.batch.map(withAdapter) } : step)),
   );
   const topK = recorder.config.vocabularySize;
   await recorder.forward(
     batch.map((each, i) =>
-      under({ ...each, output: { kind: 'top', rows: each.positions.length, topK, states: true } }, i),
+      withAdapter({ ...each, output: { kind: 'top', rows: each.positions.length, topK, states: true } }, i),
     ),
   );
 }
 
 /** Records batches in which sequences have different adapters, or none: decodes, and prompts with more rows than the kernels compute at once. */
-async function mixed(
+async function recordMixedAdapters(
   recorder: Recorder,
   adapters: readonly (DeviceAdapter | undefined)[],
   seed: number,
-  small: boolean,
+  isSmall: boolean,
 ): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed + 3);
-  for (const [kind, rows] of Object.entries({ 'decode batch': small ? 5 : 21, 'prompts and decodes': small ? 4 : 9 })) {
+  for (const [kind, rows] of Object.entries({
+    'decode batch': isSmall ? 5 : 21,
+    'prompts and decodes': isSmall ? 4 : 9,
+  })) {
     recorder.case(`different adapters, ${kind}`);
     const batch = Array.from({ length: rows }, (_, i) =>
       sequence(config, random.tokens(config, kind === 'decode batch' ? 1 : 1 + ((i * 11) % 23))),
     );
-    await adapted(recorder, { before: [], batch }, () => adapters[random.below(adapters.length)]);
+    await recordWithAdapters(recorder, { before: [], batch }, () => adapters[random.below(adapters.length)]);
   }
 }
 
 /** Records rows that ask for a few tokens: without probabilities, drawn, or with fewer allowed tokens than the row asks for. */
-async function drawn(recorder: Recorder, seed: number): Promise<void> {
+async function recordDraws(recorder: Recorder, seed: number): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed);
   const draws = (count: number): Draw[] =>
@@ -274,18 +280,20 @@ async function drawn(recorder: Recorder, seed: number): Promise<void> {
 }
 
 /** Records batches of one-row sequences over contexts of unlike lengths. */
-async function decodeBatches(recorder: Recorder, seed: number, sizes: readonly number[]): Promise<void> {
+async function recordDecodeBatches(recorder: Recorder, seed: number, sizes: readonly number[]): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed);
-  const shared = range(0, 40);
+  const sharedSlots = range(0, 40);
   recorder.case('decode batches');
-  await recorder.forward([sequence(config, random.tokens(config, 40), { writes: shared, output: { kind: 'none' } })]);
+  await recorder.forward([
+    sequence(config, random.tokens(config, 40), { writes: sharedSlots, output: { kind: 'none' } }),
+  ]);
   for (const size of sizes) {
     recorder.case(`decode of ${size}`);
     await recorder.forward(
       Array.from({ length: size }, (_, i) =>
         sequence(config, random.tokens(config, 1), {
-          context: shared.subarray(0, 1 + ((7 * i) % 40)),
+          context: sharedSlots.subarray(0, 1 + ((7 * i) % 40)),
           writes: range(64 + i, 65 + i),
           output: { kind: 'top', rows: 1, topK: config.vocabularySize, states: true },
         }),
@@ -295,22 +303,33 @@ async function decodeBatches(recorder: Recorder, seed: number, sizes: readonly n
 }
 
 /** Records a decode batch in which sequences begin with the same slots, some of them with more; one begins with others. */
-async function sharedPrefixes(recorder: Recorder, seed: number): Promise<void> {
+async function recordSharedPrefixes(recorder: Recorder, seed: number): Promise<void> {
   const { config } = recorder;
   const random = new Random(seed + 2);
   const slots = random.permutation(recorder.pageSize * recorder.pageCount);
-  const all = slots.slice(0, SHARED);
-  const some = slots.slice(0, SHARED + SHARED_BY_SOME);
+  const sharedByAll = slots.slice(0, SHARED);
+  const sharedBySome = slots.slice(0, SHARED + SHARED_BY_SOME);
   recorder.case('shared prefixes');
-  await recorder.forward([sequence(config, random.tokens(config, SHARED), { writes: all, output: { kind: 'none' } })]);
+  await recorder.forward([
+    sequence(config, random.tokens(config, SHARED), { writes: sharedByAll, output: { kind: 'none' } }),
+  ]);
   await recorder.forward([
     sequence(config, random.tokens(config, SHARED_BY_SOME), {
-      context: all,
-      writes: some.slice(SHARED),
+      context: sharedByAll,
+      writes: sharedBySome.slice(SHARED),
       output: { kind: 'none' },
     }),
   ]);
-  const contexts = [some, all, slots.slice(1, 100), all, some, some, all, some];
+  const contexts = [
+    sharedBySome,
+    sharedByAll,
+    slots.slice(1, 100),
+    sharedByAll,
+    sharedBySome,
+    sharedBySome,
+    sharedByAll,
+    sharedBySome,
+  ];
   await recorder.forward(
     contexts.map((context, i) =>
       sequence(config, random.tokens(config, 1), {
@@ -323,8 +342,8 @@ async function sharedPrefixes(recorder: Recorder, seed: number): Promise<void> {
 }
 
 /** Records cases that only large sizes reach: many rows, long contexts, long masks. */
-async function large(recorder: Recorder, seed: number): Promise<void> {
-  await decodeBatches(recorder, seed, DECODE_BATCHES);
+async function recordLargeCases(recorder: Recorder, seed: number): Promise<void> {
+  await recordDecodeBatches(recorder, seed, DECODE_BATCHES);
   const { config } = recorder;
   const random = new Random(seed + 1);
   const slots = random.permutation(recorder.pageSize * recorder.pageCount);

@@ -72,11 +72,11 @@ describe('cuda-harness, emulated', () => {
       const cut = await check(damaged);
       assert.equal(cut.code, 2, cut.stdout);
       assert.match(cut.stderr, /is truncated/);
-      const head = whole.subarray(0, whole.indexOf(Buffer.from('\x01\0\0\0\x06\0\0\0causal')));
-      const empty = await check(head);
+      const withoutResults = whole.subarray(0, whole.indexOf(Buffer.from('\x01\0\0\0\x06\0\0\0causal')));
+      const empty = await check(withoutResults);
       assert.equal(empty.code, 1, empty.stdout);
       assert.match(empty.stdout, /compares no results/);
-      const unwritable = await check(head, '--json', join(other, 'missing', 'check.json'));
+      const unwritable = await check(withoutResults, '--json', join(other, 'missing', 'check.json'));
       assert.equal(unwritable.code, 2, unwritable.stdout);
       assert.match(unwritable.stderr, /check\.json cannot be written/);
     } finally {
@@ -126,46 +126,46 @@ describe('cuda-harness, emulated', () => {
       answers.map(({ command }) => command),
       commands,
     );
-    const of = (command: string) => answers.find((each) => each.command === command);
-    assert.equal(of('device').result.emulated, true);
-    assert.ok(of('copy megabytes=1 times=1').result.bytesPerSecond > 0);
-    assert.match(of('decode batch=1').error, /nothing is loaded/);
-    const decode = of('decode batch=2 context=40 steps=4').result;
+    const answerTo = (command: string) => answers.find((each) => each.command === command);
+    assert.equal(answerTo('device').result.emulated, true);
+    assert.ok(answerTo('copy megabytes=1 times=1').result.bytesPerSecond > 0);
+    assert.match(answerTo('decode batch=1').error, /nothing is loaded/);
+    const decode = answerTo('decode batch=2 context=40 steps=4').result;
     assert.equal(decode.deviceMs.count, 4);
     assert.equal(decode.graphsRefused, 0);
     assert.ok(decode.wallMs.median > 0 && decode.floorBytes > 0);
-    assert.match(of('decode batch=5 context=40 steps=4').error, /made for less/);
-    assert.ok(of('prefill tokens=40 times=1').result.flopsPerSecond > 0);
-    assert.equal(of('decode batch=4 context=40 steps=3').result.adapters, 3);
-    const swap = of('swap tokens=32 times=1').result;
+    assert.match(answerTo('decode batch=5 context=40 steps=4').error, /made for less/);
+    assert.ok(answerTo('prefill tokens=40 times=1').result.flopsPerSecond > 0);
+    assert.equal(answerTo('decode batch=4 context=40 steps=3').result.adapters, 3);
+    const swap = answerTo('swap tokens=32 times=1').result;
     assert.equal(swap.bytes, 32 * 2 * 2 * 2 * 64 * 2);
     assert.ok(swap.swapInMs.median > 0 && swap.prefill.wallMs.median > 0);
     // A slot has 256 codes and 2 × 2 scales in whole sectors of 32 bytes, against 512 bytes in bf16.
-    assert.equal(of('swap tokens=16 times=1').result.bytes, 16 * 2 * 288);
-    const narrow = of('decode batch=2 context=40 steps=3').result;
+    assert.equal(answerTo('swap tokens=16 times=1').result.bytes, 16 * 2 * 288);
+    const narrow = answerTo('decode batch=2 context=40 steps=3').result;
     assert.equal(decode.floorBytes - narrow.floorBytes, (512 - 288) * 2 * 2 * 40);
-    assert.match(of('load shape=toy kv=fp4').error, /bf16 or fp8/);
-    assert.match(of('load shape=toy room=0').error, /room must be at least 1/);
-    assert.match(of('decode batch=').error, /a count is expected/);
+    assert.match(answerTo('load shape=toy kv=fp4').error, /bf16 or fp8/);
+    assert.match(answerTo('load shape=toy room=0').error, /room must be at least 1/);
+    assert.match(answerTo('decode batch=').error, /a count is expected/);
     const bytesOf = (command: string) =>
-      of(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
+      answerTo(command).result.kernels.find(({ kernel }: { kernel: string }) => kernel === 'attention').bytes;
     const wide = bytesOf('kernels shape=toy batch=2 context=40');
     assert.equal(wide - bytesOf('kernels shape=toy batch=2 context=40 kv=fp8'), (512 - 288) * 2 * 41);
     // Each of four sequences has 41 of the 361 keys to itself.
     const sharing = bytesOf('kernels shape=toy batch=4 context=360 prefix=320');
     assert.equal(sharing, bytesOf('kernels shape=toy batch=4 context=360 prefix=320 shared=0'));
     assert.equal(sharing - 2 * wide, 512 * 320);
-    const decodedSharing = of('decode batch=4 context=360 steps=2').result;
+    const decodedSharing = answerTo('decode batch=4 context=360 steps=2').result;
     assert.equal(decodedSharing.deviceMs.count, 2);
     assert.equal(decodedSharing.floorBytes - decode.floorBytes, 512 * 2 * (320 + 4 * 40 - 2 * 40));
-    assert.match(of('load shape=toy prefix=20 context=40').error, /whole pages/);
-    const step = of('kernels shape=toy batch=2 context=40').result;
+    assert.match(answerTo('load shape=toy prefix=20 context=40').error, /whole pages/);
+    const step = answerTo('kernels shape=toy batch=2 context=40').result;
     const names = step.kernels.map(({ kernel }: { kernel: string }) => kernel);
     for (const name of ['qkv', 'o', 'gate_up', 'down', 'head', 'attention', 'top 1'])
       assert.ok(names.includes(name), name);
-    assert.ok(of('linear shape=toy most=1').result.linears.length > 10);
-    assert.match(of('load shape=toy sequence=4').error, /no setting "sequence"/);
-    assert.match(of('unheard of=1').error, /no command/);
+    assert.ok(answerTo('linear shape=toy most=1').result.linears.length > 10);
+    assert.match(answerTo('load shape=toy sequence=4').error, /no setting "sequence"/);
+    assert.match(answerTo('unheard of=1').error, /no command/);
   });
 });
 

@@ -27,7 +27,7 @@ const ROOT = resolve(HERE, '../../../..');
 const MODULES = join(ROOT, 'node_modules');
 
 /** Packages that the code imports but never uses on the card's machine. Each gets a stand-in that fails when it is used. */
-const STOOD_IN: Readonly<Record<string, readonly string[]>> = {
+const STAND_INS: Readonly<Record<string, readonly string[]>> = {
   'onnxruntime-node': ['InferenceSession', 'Tensor', 'env'],
   'onnx-proto': [],
   esbuild: ['build', 'transform'],
@@ -103,19 +103,19 @@ async function packPrograms(out: string, scratch: string): Promise<void> {
     ['addon', 'pie-cuda.node'],
   ] as const) {
     say(`building ${name}`);
-    const made = await build(target, { emulated: false, out: join(folder, name) });
-    execFileSync('strip', [made]);
+    const builtFile = await build(target, { emulated: false, out: join(folder, name) });
+    execFileSync('strip', [builtFile]);
   }
   compress(folder, join(out, 'programs.tar.xz'));
   writeFileSync(file, `${sources}\n`);
 }
 
-function packFixtures(out: string, scratch: string, stories: boolean): void {
+function packFixtures(out: string, scratch: string, withStories: boolean): void {
   const file = join(out, 'fixtures.tar.xz');
   if (existsSync(file)) return;
   const folder = join(scratch, 'fixtures');
   say('writing the results of the reference');
-  execFileSync(process.execPath, [join(HERE, 'fixtures.ts'), folder, ...(stories ? ['--stories'] : [])]);
+  execFileSync(process.execPath, [join(HERE, 'fixtures.ts'), folder, ...(withStories ? ['--stories'] : [])]);
   compress(folder, file);
 }
 
@@ -134,8 +134,9 @@ function packNode(out: string, scratch: string): void {
   // libatomic is not on every system, unlike Node's other libraries.
   for (const library of librariesOf(process.execPath))
     if (basename(library).startsWith('libatomic')) copyFileSync(library, join(folder, 'lib', basename(library)));
-  for (const at of packagesNeeded()) copyPackage(at, join(folder, 'node_modules', relative(MODULES, at)));
-  for (const [name, exported] of Object.entries(STOOD_IN)) standIn(join(folder, 'node_modules', name), exported);
+  for (const packageFolder of packagesNeeded())
+    copyPackage(packageFolder, join(folder, 'node_modules', relative(MODULES, packageFolder)));
+  for (const [name, exported] of Object.entries(STAND_INS)) standIn(join(folder, 'node_modules', name), exported);
   say('building the inferlet');
   execFileSync(process.execPath, [
     join(ROOT, 'gateway/cli/bin.js'),
@@ -184,20 +185,20 @@ function librariesOf(program: string): string[] {
 
 /** Folders of all packages that the platform may load: those that package.json names, and their dependencies. */
 function packagesNeeded(): string[] {
-  const found = new Set<string>();
+  const packageFolders = new Set<string>();
   const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Manifest;
   const pending = [...Object.keys(dependencies ?? {}), ...TEST_PACKAGES].map((name) => ({ name, from: ROOT }));
   for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
     const { name, from } = next;
-    if (name in STOOD_IN || LEFT_OUT.includes(name)) continue;
-    const at = findPackage(name, from);
-    if (at === undefined || found.has(at)) continue;
-    found.add(at);
-    const manifest = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as Manifest;
+    if (name in STAND_INS || LEFT_OUT.includes(name)) continue;
+    const packageFolder = findPackage(name, from);
+    if (packageFolder === undefined || packageFolders.has(packageFolder)) continue;
+    packageFolders.add(packageFolder);
+    const manifest = JSON.parse(readFileSync(join(packageFolder, 'package.json'), 'utf8')) as Manifest;
     for (const each of Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies }))
-      pending.push({ name: each, from: at });
+      pending.push({ name: each, from: packageFolder });
   }
-  return [...found];
+  return [...packageFolders];
 }
 
 interface Manifest {
@@ -207,8 +208,8 @@ interface Manifest {
 
 function findPackage(name: string, from: string): string | undefined {
   for (let folder = from; folder.startsWith(ROOT); folder = dirname(folder)) {
-    const at = join(folder, 'node_modules', name);
-    if (existsSync(join(at, 'package.json'))) return realpathSync(at);
+    const packageFolder = join(folder, 'node_modules', name);
+    if (existsSync(join(packageFolder, 'package.json'))) return realpathSync(packageFolder);
   }
   return undefined;
 }

@@ -1,8 +1,8 @@
 /**
  * `node gpu-host/backends/cuda/card/platform-tax.ts --harness FILE [--shape 8B] [--clients 32] [--context 1024] [--sandboxes 1]
- * [--component decode.wasm] [--json FILE]`: measures inferlets' time per token through the whole platform, decoding side by side, over the same
- * step of the engine alone (`cuda-harness bench`), in turn. It first writes random weights of a true shape. It also needs Redis and a built
- * component. The last columns say where a step's time goes: on the device, waiting for guests, and processor time by process.
+ * [--component decode.wasm] [--json FILE]`: prints the ratio of two times, measured in turn: a token of inferlets that decode side by side on
+ * the whole platform, and the same step of the engine alone (`cuda-harness bench`). Needs Redis; first writes random weights of a true shape.
+ * The last columns show the part of a step on the device and in waits for guests; further lines show the processor time of each process.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -20,8 +20,8 @@ import { Platform, ROOT } from '#test/harness/platform.ts';
 import { SHAPES, writeRandomShape } from './random-shape.ts';
 
 /**
- * The ways to decode, and the aim of each: most time per token over the step's. Guests see every token of `fused` and `paged`. In
- * `paged` they allocate page after page, and their pages end at different steps. Runs decode on the device.
+ * The ways to decode, each with its aim: the maximum time per token, as a multiple of the bare step's. Guests see every token of `fused` and
+ * `paged`. In `paged` they allocate page after page, and their pages end at different steps. A `Run` (`run-ahead`) does not wait for guests.
  */
 const AIMS = { fused: 1.06, paged: 1.06, 'run-ahead': 1.02 } as const;
 const WAYS = Object.keys(AIMS) as (keyof typeof AIMS)[];

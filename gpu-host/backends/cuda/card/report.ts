@@ -293,8 +293,8 @@ function spread(value: Value | null): string {
   return rounds === 1 ? number(median) : `${number(median)} (${number(least)}–${number(most)})`;
 }
 
-function verdict(met: boolean | null): string {
-  return met === null ? '' : met ? 'met' : '**missed**';
+function verdict(isMet: boolean | null): string {
+  return isMet === null ? '' : isMet ? 'met' : '**missed**';
 }
 
 function number(value: number): string {

@@ -148,7 +148,7 @@ class Model:
 
     @torch.inference_mode()
     def decode_graph(self, batch, context, way, backend, caches, compiled):
-        """One step as a graph that reads `context` keys and its own; its tokens are its next input."""
+        """One decode step as a CUDA graph that attends to `context` keys and its own. Its output tokens are the next replay's input."""
         tokens = torch.arange(batch, device=DEVICE) * 17 % self.vocabulary
         cosine, sine = self.rotation(torch.tensor([context], device=DEVICE))
         layer = torch.compile(self.layer, dynamic=False) if compiled else self.layer

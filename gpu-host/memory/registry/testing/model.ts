@@ -4,7 +4,7 @@ import type { EntryKind } from '../names.ts';
 import type { Caller } from '../rights.ts';
 
 /** The expected state of a name. */
-export interface Known {
+export interface KnownName {
   readonly tenant: string;
   readonly kind: EntryKind;
   readonly name: string;
@@ -44,7 +44,7 @@ const OK: Expected = [undefined];
  */
 export class Model {
   readonly limits: ModelLimits;
-  known: Known[] = [];
+  known: KnownName[] = [];
   model = 0;
   #clock = 0;
 
@@ -52,13 +52,13 @@ export class Model {
     this.limits = limits;
   }
 
-  find(tenant: string, kind: EntryKind, name: string): Known | undefined {
+  find(tenant: string, kind: EntryKind, name: string): KnownName | undefined {
     const owner = name.startsWith('system/') ? 'system' : tenant;
     return this.known.find((known) => known.tenant === owner && known.kind === kind && known.name === name);
   }
 
   /** A file of another model cannot be used, only removed. */
-  isForeign(known: Known): boolean {
+  isForeign(known: KnownName): boolean {
     return known.model !== this.model;
   }
 
@@ -118,17 +118,17 @@ export class Model {
   }
 
   /** Names that a list must hold, and names that it may hold. */
-  expectList(kind: EntryKind, may: (known: Known) => boolean): { must: Known[]; may: Known[] } {
-    const all = this.known
+  expectList(kind: EntryKind, may: (known: KnownName) => boolean): { must: KnownName[]; may: KnownName[] } {
+    const listable = this.known
       .filter((known) => known.kind === kind && !this.isForeign(known) && may(known))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
-    return { must: all.filter((known) => !known.doubtful), may: all };
+    return { must: listable.filter((known) => !known.doubtful), may: listable };
   }
 
   /** Gives a name (new) content. Call for persistent content once it is on disk. */
-  put(version: Omit<Known, 'lastUse' | 'inMemory' | 'damaged' | 'doubtful' | 'model' | 'lock'>): void {
+  put(version: Omit<KnownName, 'lastUse' | 'inMemory' | 'damaged' | 'doubtful' | 'model' | 'lock'>): void {
     const existing = this.find(version.tenant, version.kind, version.name);
-    const added: Known = {
+    const added: KnownName = {
       ...version,
       model: this.model,
       lock: existing?.lock,
@@ -147,14 +147,14 @@ export class Model {
   }
 
   /** Records an open or import of a name; `loaded` is false when it failed. */
-  use(known: Known, loaded: boolean): void {
+  use(known: KnownName, loaded: boolean): void {
     known.lastUse = ++this.#clock;
     if (!loaded || known.inMemory) return;
     known.inMemory = true;
     this.#shrink(this.known);
   }
 
-  remove(removed: Known): void {
+  remove(removed: KnownName): void {
     this.known = this.known.filter((known) => known !== removed);
   }
 
@@ -182,28 +182,28 @@ export class Model {
     return /^[A-Za-z0-9._/-]{1,128}$/.test(name) ? undefined : 'invalid-argument';
   }
 
-  #expectRoom(tenant: string, existing: Known | undefined, pages: number, persistent: boolean): Expected {
+  #expectRoom(tenant: string, existing: KnownName | undefined, pages: number, persistent: boolean): Expected {
     const { maxTenantPages, maxTenantEntries, maxSnapshotPages } = this.limits;
-    const own = this.known.filter((known) => known.tenant === tenant);
+    const ownNames = this.known.filter((known) => known.tenant === tenant);
     if (pages > maxSnapshotPages) return ['limit-exceeded'];
-    if (!existing && own.length >= maxTenantEntries) return ['limit-exceeded'];
-    const sum = (of: readonly Known[]): number => of.reduce((total, known) => total + known.pages, 0);
-    const usable = own.filter((known) => known !== existing && !this.isForeign(known));
-    const least = sum(usable.filter((known) => !known.doubtful)) + pages;
-    if (least > maxTenantPages) return ['limit-exceeded'];
+    if (!existing && ownNames.length >= maxTenantEntries) return ['limit-exceeded'];
+    const sum = (of: readonly KnownName[]): number => of.reduce((total, known) => total + known.pages, 0);
+    const usable = ownNames.filter((known) => known !== existing && !this.isForeign(known));
+    const minTenantPages = sum(usable.filter((known) => !known.doubtful)) + pages;
+    if (minTenantPages > maxTenantPages) return ['limit-exceeded'];
     const room = this.#expectShare(tenant, pages, persistent ? undefined : existing);
     return sum(usable) + pages > maxTenantPages ? ['limit-exceeded', ...room] : room;
   }
 
   /** A tenant's share is half of what other tenants leave. */
-  #expectShare(tenant: string, pages: number, leaving: Known | undefined): Expected {
-    const own = this.#fixedPages((known) => known !== leaving && known.tenant === tenant) + pages;
+  #expectShare(tenant: string, pages: number, leaving: KnownName | undefined): Expected {
+    const ownPages = this.#fixedPages((known) => known !== leaving && known.tenant === tenant) + pages;
     const others = this.#fixedPages((known) => known.tenant !== tenant);
-    return 2 * own > this.limits.maxMemoryPages - others ? ['unavailable'] : OK;
+    return 2 * ownPages > this.limits.maxMemoryPages - others ? ['unavailable'] : OK;
   }
 
   /** Pages in memory that are not also on disk. */
-  #fixedPages(of: (known: Known) => boolean): number {
+  #fixedPages(of: (known: KnownName) => boolean): number {
     const fixed = this.known.filter((known) => of(known) && known.inMemory && !known.persistent);
     return fixed.reduce((total, known) => total + known.pages, 0);
   }
@@ -212,7 +212,7 @@ export class Model {
     return this.#fixedPages(() => true) + pages > this.limits.maxMemoryPages ? ['unavailable'] : OK;
   }
 
-  #expectLoad(known: Known): Expected {
+  #expectLoad(known: KnownName): Expected {
     if (known.inMemory) return OK;
     if (known.doubtful) return ['internal', 'unavailable', 'invalid-argument'];
     if (this.isForeign(known)) return ['invalid-argument'];
@@ -220,11 +220,11 @@ export class Model {
     return room === OK && known.damaged ? ['internal'] : room;
   }
 
-  #shrink(known: readonly Known[]): void {
-    const held = () => known.reduce((sum, { inMemory, pages }) => sum + (inMemory ? pages : 0), 0);
-    while (held() > this.limits.maxMemoryPages) {
-      const spare = known.filter(({ inMemory, persistent }) => inMemory && persistent);
-      const oldest = spare.reduce<Known | undefined>((a, b) => (a && a.lastUse < b.lastUse ? a : b), undefined);
+  #shrink(known: readonly KnownName[]): void {
+    const heldPages = () => known.reduce((sum, { inMemory, pages }) => sum + (inMemory ? pages : 0), 0);
+    while (heldPages() > this.limits.maxMemoryPages) {
+      const evictable = known.filter(({ inMemory, persistent }) => inMemory && persistent);
+      const oldest = evictable.reduce<KnownName | undefined>((a, b) => (a && a.lastUse < b.lastUse ? a : b), undefined);
       if (!oldest) return;
       oldest.inMemory = false;
     }
@@ -239,15 +239,15 @@ export function assertExpected(actual: string | undefined, expected: Expected, w
   );
 }
 
-export function mayRead(caller: Caller, { name, file }: Known): boolean {
+export function mayRead(caller: Caller, { name, file }: KnownName): boolean {
   return name.startsWith('system/') || file?.rights !== 'private' || file.owner === caller.functionName;
 }
 
-function mayWrite(caller: Caller, { name, file }: Known): boolean {
+function mayWrite(caller: Caller, { name, file }: KnownName): boolean {
   return !systemRefusal(caller.tenant, name) && (file?.owner === caller.functionName || file?.rights === 'writable');
 }
 
-function lockedByAnother(caller: Caller, { lock }: Known): boolean {
+function lockedByAnother(caller: Caller, { lock }: KnownName): boolean {
   return lock !== undefined && lock !== caller.inferlet;
 }
 

@@ -130,30 +130,33 @@ export class TestRequester implements Requester<TestSnapshot> {
 
 class TestRestoration implements Restoration<TestSnapshot> {
   readonly #memory: PageMemory;
-  readonly #made: TestSnapshot;
-  readonly #filled = new Map<number, number>();
+  readonly #heldSnapshot: TestSnapshot;
+  readonly #maskByIndex = new Map<number, number>();
   #hasEnded = false;
 
   constructor(memory: PageMemory, count: number) {
     this.#memory = memory;
     const pages = Array.from({ length: count }, () => ({ page: blankPage(), masked: 0 }));
-    this.#made = { pages, tokens: 0, nextPosition: 0 };
-    memory.retain(this.#made);
+    this.#heldSnapshot = { pages, tokens: 0, nextPosition: 0 };
+    memory.retain(this.#heldSnapshot);
   }
 
   fill(index: number, { filled, masked, positions }: StoredPage, bytes: Uint8Array): void {
-    const page = this.#made.pages[index]?.page;
-    assert.ok(page && !this.#hasEnded && !this.#filled.has(index), `page ${index} is filled once, while it is held`);
+    const page = this.#heldSnapshot.pages[index]?.page;
+    assert.ok(
+      page && !this.#hasEnded && !this.#maskByIndex.has(index),
+      `page ${index} is filled once, while it is held`,
+    );
     page.filled = filled;
     page.positions.set(positions);
     this.#memory.queue(() => page.content.set(bytes));
-    this.#filled.set(index, masked);
+    this.#maskByIndex.set(index, masked);
   }
 
   finish(tokens: number, nextPosition: number): TestSnapshot {
-    const { pages } = this.#made;
-    assert.ok(!this.#hasEnded && this.#filled.size === pages.length, 'a snapshot is finished when it is whole');
-    const whole = pages.map(({ page }, i) => ({ page, masked: this.#filled.get(i) as number }));
+    const { pages } = this.#heldSnapshot;
+    assert.ok(!this.#hasEnded && this.#maskByIndex.size === pages.length, 'a snapshot is finished when it is whole');
+    const whole = pages.map(({ page }, i) => ({ page, masked: this.#maskByIndex.get(i) as number }));
     const snapshot = { pages: whole, tokens, nextPosition };
     this.#memory.retain(snapshot);
     return snapshot;
@@ -162,7 +165,7 @@ class TestRestoration implements Restoration<TestSnapshot> {
   end(): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    this.#memory.release(this.#made);
+    this.#memory.release(this.#heldSnapshot);
   }
 }
 

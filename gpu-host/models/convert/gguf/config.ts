@@ -8,7 +8,7 @@ const ARCHITECTURES = ['llama', 'qwen2', 'qwen3'] as const;
 
 /** Frequency scaling of Llama 3.1 to 3.3, of which GGUF keeps only the resulting divisors. The models differ in the factor alone. */
 const LLAMA3 = { lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 } as const;
-const DIVISOR_ERROR = 1e-4;
+const DIVISOR_TOLERANCE = 1e-4;
 
 const size = z.int().min(1);
 /** Keys below the architecture's name. `parseConfig` bounds the sizes. */
@@ -112,7 +112,7 @@ function refuseUnsupported(keys: ArchitectureKeys, metadata: ReadonlyMap<string,
     throw unsupported(`rope scaling "${scaling}"`);
 }
 
-/** Like llama.cpp, takes a factor without a type as that of linear scaling. */
+/** As llama.cpp does, assumes linear scaling when the file states a factor without a type. */
 function linearScaling(keys: ArchitectureKeys): { rope_type: 'linear'; factor: number } | null {
   const factor = keys['rope.scaling.factor'] ?? keys['rope.scale_linear'] ?? 1;
   return keys['rope.scaling.type'] === 'linear' && factor !== 1 ? { rope_type: 'linear', factor } : null;
@@ -122,7 +122,7 @@ function vocabularySize(tensors: ReadonlyMap<string, GgufTensor>): number | unde
   return tensors.get('token_embd.weight')?.shape[0];
 }
 
-/** Finds the parameters whose divisors are those of the file. */
+/** Finds the Llama 3 scaling that has these divisors; null when every divisor is 1. */
 function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llama3RopeScaling | null {
   if (divisors.every((divisor) => divisor === 1)) return null;
   const refusal = () => unsupported('rope scaling other than that of Llama 3');
@@ -132,7 +132,7 @@ function scalingOf(divisors: Float32Array, theta: number, headDim: number): Llam
   const isLlama3 = divisors.every((divisor, i) => {
     const turns = (originalContextLength * theta ** ((-2 * i) / headDim)) / (2 * Math.PI);
     const smoothing = Math.min(1, Math.max(0, (turns - low) / (high - low)));
-    return Math.abs(divisor * ((1 - smoothing) / factor + smoothing) - 1) < DIVISOR_ERROR;
+    return Math.abs(divisor * ((1 - smoothing) / factor + smoothing) - 1) < DIVISOR_TOLERANCE;
   });
   if (!isLlama3) throw refusal();
   return { factor: shortest(factor), ...LLAMA3 };

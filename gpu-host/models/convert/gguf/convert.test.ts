@@ -25,7 +25,7 @@ describe('convertGguf', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const original = (config: Partial<ModelConfig> = {}) =>
+  const originalModel = (config: Partial<ModelConfig> = {}) =>
     randomModel(join(directory, 'original'), { ...SHAPE, ...config }, 5);
   const convert = async (parts: FileParts): Promise<LoadedModel> => {
     await writeFile(file, ggufFile(parts));
@@ -39,11 +39,11 @@ describe('convertGguf', () => {
     await assert.rejects(convertGguf(file, out), error);
   };
   /** The same parts with `entry` added or replaced. A string names the entry to remove. */
-  const changed = (parts: FileParts, entry: Entry | string): FileParts => {
+  const withEntry = (parts: FileParts, entry: Entry | string): FileParts => {
     const [key, replacement] = typeof entry === 'string' ? [entry, []] : [entry[0], [entry]];
     return { ...parts, metadata: [...parts.metadata.filter(([name]) => name !== key), ...replacement] };
   };
-  const greedy = (model: LoadedModel, pairing: 'half-split' | 'interleaved' = 'half-split'): number[] => {
+  const greedyTokens = (model: LoadedModel, pairing: 'half-split' | 'interleaved' = 'half-split'): number[] => {
     const forward = new PlainForward(model, pairing);
     let logits = forward.next(1);
     return Array.from({ length: 24 }, () => {
@@ -61,17 +61,17 @@ describe('convertGguf', () => {
       { family: 'qwen3' },
     ];
     for (const variant of variants) {
-      const model = await original(variant);
+      const model = await originalModel(variant);
       const converted = await convert(modelParts(model, 'F32'));
       assert.deepEqual(converted.config, model.config);
       for (const [name] of expectedTensors(model.config))
         assert.deepEqual(converted.tensors.read(name), model.tensors.read(name), name);
-      if (model.config.family === 'llama') assert.deepEqual(greedy(converted), greedy(model));
+      if (model.config.family === 'llama') assert.deepEqual(greedyTokens(converted), greedyTokens(model));
     }
   });
 
   it('undoes the order of rows that llama.cpp uses to rotate neighbouring pairs', async () => {
-    const model = await original();
+    const model = await originalModel();
     const parts = modelParts(model, 'F32');
     // An implementation that rotates neighbouring pairs computes the same tokens from the rows in the file's order.
     const rows = new Map(
@@ -86,15 +86,15 @@ describe('convertGguf', () => {
       stored('model.layers.0.self_attn.q_proj.weight'),
       model.tensors.read('model.layers.0.self_attn.q_proj.weight'),
     );
-    assert.deepEqual(greedy(asStored, 'interleaved'), greedy(await convert(parts)));
+    assert.deepEqual(greedyTokens(asStored, 'interleaved'), greedyTokens(await convert(parts)));
   });
 
   it('keeps the type of plain values, and keeps blocks that one of our block types can represent', async () => {
-    const model = await original();
+    const model = await originalModel();
     const name = 'model.layers.1.mlp.down_proj.weight';
-    const scales: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
+    const relativeErrors: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
     const blocks: Partial<Record<Encoding, string>> = { Q8_0: 'int8', Q4_0: 'int4' };
-    for (const [encoding, error] of Object.entries(scales) as [Encoding, number][]) {
+    for (const [encoding, error] of Object.entries(relativeErrors) as [Encoding, number][]) {
       const { tensors } = await convert(modelParts(model, encoding));
       assert.equal(tensors.info(name).dtype, blocks[encoding] ?? encoding);
       const [exact, values] = [model.tensors.read(name), tensors.read(name)];
@@ -108,11 +108,11 @@ describe('convertGguf', () => {
   it("reads matrices of every type back as llama.cpp's own package decodes them", async () => {
     const golden = JSON.parse(await readFile(GOLDEN, 'utf8'));
     const size = 256;
-    const parts = modelParts(await original({ hiddenSize: size, intermediateSize: size }), 'F32');
+    const parts = modelParts(await originalModel({ hiddenSize: size, intermediateSize: size }), 'F32');
     for (const [number, { name, decode, exact }] of Object.entries(TYPES)) {
       if (decode === undefined) continue;
-      const tiled = (hex: string, bytes: number) =>
-        Buffer.concat(Array<Buffer>(Math.ceil(bytes / (hex.length / 2))).fill(Buffer.from(hex, 'hex')), bytes);
+      const tiled = (hex: string, length: number) =>
+        Buffer.concat(Array<Buffer>(Math.ceil(length / (hex.length / 2))).fill(Buffer.from(hex, 'hex')), length);
       const { blocks, values } = golden[name];
       const bytes = tiled(blocks, (4 * size * size * blocks.length) / values.length);
       const tensors = parts.tensors.map((tensor) =>
@@ -127,7 +127,7 @@ describe('convertGguf', () => {
   });
 
   it('writes tensors of many pieces', async () => {
-    const model = await original({ vocabularySize: 20_000, tiedEmbeddings: true });
+    const model = await originalModel({ vocabularySize: 20_000, tiedEmbeddings: true });
     const converted = await convert(modelParts(model, 'Q8_0'));
     const [exact, values] = [model, converted].map(({ tensors }) => tensors.read('model.embed_tokens.weight'));
     for (const id of [0, 9_999, 16_383, 16_384, 19_999]) {
@@ -139,7 +139,7 @@ describe('convertGguf', () => {
 
   it("finds Llama 3's scaling of frequencies, and refuses another one", async () => {
     const scaling = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
-    const model = await original({ ropeTheta: 500_000 });
+    const model = await originalModel({ ropeTheta: 500_000 });
     const parts = modelParts(model, 'F32');
     // The divisors that llama.cpp's converter writes (`generate_extra_tensors` of its LlamaModel).
     const divisors = Float32Array.from({ length: SHAPE.headDim / 2 }, (_, i) => {
@@ -164,7 +164,7 @@ describe('convertGguf', () => {
   });
 
   it('reads linear scaling of positions under its two keys, with and without the type', async () => {
-    const model = await original();
+    const model = await originalModel();
     const parts = modelParts(model, 'F32');
     const type: Entry = ['llama.rope.scaling.type', 'text', 'linear'];
     const none: Entry = ['llama.rope.scaling.type', 'text', 'none'];
@@ -182,21 +182,21 @@ describe('convertGguf', () => {
   });
 
   it('refuses a model that Pie does not compute, with the reason', async () => {
-    const parts = modelParts(await original(), 'F32');
+    const parts = modelParts(await originalModel(), 'F32');
     const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
     const cases: [FileParts, string, RegExp][] = [
-      [changed(parts, ['general.architecture', 'text', 'gemma3']), 'unsupported-model', /"gemma3"/],
-      [changed(parts, 'general.architecture'), 'unsupported-model', /does not state its architecture/],
-      [changed(parts, ['llama.expert_count', 'u32', 8]), 'unsupported-model', /8 experts/],
-      [changed(parts, ['llama.rope.scaling.type', 'text', 'yarn']), 'unsupported-model', /"yarn"/],
-      [changed(parts, ['llama.rope.dimension_count', 'u32', 8]), 'unsupported-model', /part is rotated/],
-      [changed(parts, ['split.count', 'u32', 3]), 'unsupported-model', /one of 3 parts/],
-      [changed(parts, 'llama.block_count'), 'malformed-config', /llama\.block_count/],
-      [changed(parts, ['llama.block_count', 'u32', 3]), 'missing-tensor', /blk\.2\.attn_norm/],
-      [changed(parts, ['llama.block_count', 'u32', 1]), 'unsupported-model', /"blk\.1\.attn_norm/],
-      [changed(parts, ['llama.block_count', 'u32', 4_000_000_000]), 'malformed-config', /num_hidden_layers/],
-      [changed(parts, ['llama.attention.head_count', 'text', '4']), 'malformed-config', /head_count/],
-      [changed(parts, ['llama.feed_forward_length', 'u32', 128]), 'wrong-shape', /ffn_gate/],
+      [withEntry(parts, ['general.architecture', 'text', 'gemma3']), 'unsupported-model', /"gemma3"/],
+      [withEntry(parts, 'general.architecture'), 'unsupported-model', /does not state its architecture/],
+      [withEntry(parts, ['llama.expert_count', 'u32', 8]), 'unsupported-model', /8 experts/],
+      [withEntry(parts, ['llama.rope.scaling.type', 'text', 'yarn']), 'unsupported-model', /"yarn"/],
+      [withEntry(parts, ['llama.rope.dimension_count', 'u32', 8]), 'unsupported-model', /part is rotated/],
+      [withEntry(parts, ['split.count', 'u32', 3]), 'unsupported-model', /one of 3 parts/],
+      [withEntry(parts, 'llama.block_count'), 'malformed-config', /llama\.block_count/],
+      [withEntry(parts, ['llama.block_count', 'u32', 3]), 'missing-tensor', /blk\.2\.attn_norm/],
+      [withEntry(parts, ['llama.block_count', 'u32', 1]), 'unsupported-model', /"blk\.1\.attn_norm/],
+      [withEntry(parts, ['llama.block_count', 'u32', 4_000_000_000]), 'malformed-config', /num_hidden_layers/],
+      [withEntry(parts, ['llama.attention.head_count', 'text', '4']), 'malformed-config', /head_count/],
+      [withEntry(parts, ['llama.feed_forward_length', 'u32', 128]), 'wrong-shape', /ffn_gate/],
       [{ ...parts, tensors: [...parts.tensors, extra] }, 'unsupported-model', /"blk\.0\.attn_q\.bias"/],
       [{ ...parts, tensors: parts.tensors.slice(1) }, 'malformed-config', /vocab_size/],
     ];
@@ -204,8 +204,8 @@ describe('convertGguf', () => {
   });
 
   it('refuses a tokenizer before it writes weights', async () => {
-    const parts = modelParts(await original(), 'F32');
-    await writeFile(file, ggufFile(changed(parts, ['tokenizer.chat_template', 'text', '{% if %}'])));
+    const parts = modelParts(await originalModel(), 'F32');
+    await writeFile(file, ggufFile(withEntry(parts, ['tokenizer.chat_template', 'text', '{% if %}'])));
     const out = await mkdtemp(join(directory, 'out-'));
     await assert.rejects(convertGguf(file, out), { code: 'malformed-tokenizer' });
     assert.ok(!(await readdir(out)).includes('model.safetensors'));

@@ -33,7 +33,7 @@ const IN_LAYER: Readonly<Record<string, string>> = {
   'mlp.up_proj.weight': 'ffn_up.weight',
   'mlp.down_proj.weight': 'ffn_down.weight',
 };
-const OUTSIDE: Readonly<Record<string, string>> = {
+const OUTSIDE_LAYERS: Readonly<Record<string, string>> = {
   'model.embed_tokens.weight': 'token_embd.weight',
   'model.norm.weight': 'output_norm.weight',
   'lm_head.weight': 'output.weight',
@@ -45,7 +45,7 @@ const DIVISORS = 'rope_freqs.weight';
  * values, else 32-bit floats. Other values keep their type.
  *
  * For the architecture `llama`, GGUF has the query and key rows in the order of a rotation of neighbouring pairs (0 with 1, 2 with 3, …).
- * Hugging Face rotates the first half of a head against the second; the converter restores that order.
+ * Hugging Face rotates the first half of a head against the second; the converter restores Hugging Face's order.
  *
  * @throws ModelError `malformed-weights`, `malformed-config`, `malformed-tokenizer`, `missing-tensor`, `wrong-shape` or `unsupported-model`
  */
@@ -80,7 +80,8 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   unused.delete(DIVISORS);
   const sources = expectedTensors(config).flatMap(([name, shape]): TensorSource[] => {
     const [, layer, inLayer = ''] = /^model\.layers\.(\d+)\.(.+)$/.exec(name) ?? [];
-    const stored = layer === undefined ? (OUTSIDE[name] ?? name) : `blk.${layer}.${IN_LAYER[inLayer] ?? inLayer}`;
+    const stored =
+      layer === undefined ? (OUTSIDE_LAYERS[name] ?? name) : `blk.${layer}.${IN_LAYER[inLayer] ?? inLayer}`;
     const tensor = tensors.get(stored);
     if (tensor === undefined) throw new ModelError('missing-tensor', `the GGUF file lacks the tensor "${stored}"`);
     if (tensor.shape.length !== shape.length || tensor.shape.some((dimension, i) => dimension !== shape[i])) {
@@ -90,8 +91,8 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
       );
     }
     unused.delete(stored);
-    const pairs = config.family === 'llama' && /\.(q|k)_proj\.weight$/.test(name);
-    const rowsOfHead = pairs ? config.headDim : 0;
+    const hasNeighbourPairs = config.family === 'llama' && /\.(q|k)_proj\.weight$/.test(name);
+    const rowsOfHead = hasNeighbourPairs ? config.headDim : 0;
     const { exact, plain = 'F32' } = tensor.type;
     if (exact !== undefined && shape.length === 2) return inBlocks(fd, name, tensor, exact, rowsOfHead);
     return [{ name, shape, dtype: plain, data: () => values(fd, tensor, rowsOfHead) }];
@@ -103,7 +104,7 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   return sources;
 }
 
-/** A matrix as levels and scales. Its bytes are read twice, so that memory need not hold either of them whole. */
+/** A matrix as levels and scales. Each of the two reads the matrix again, so that memory holds neither levels nor scales whole. */
 function inBlocks(
   fd: number,
   name: string,

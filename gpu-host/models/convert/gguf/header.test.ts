@@ -87,30 +87,30 @@ describe('readGgufHeader', () => {
       await refuses(ggufFile({ ...PARTS, tensorCount: count }), /claims \d+ tensors/);
       await refuses(ggufFile({ ...PARTS, keyCount: count }), /claims \d+ keys/);
     }
-    const sized = (at: string, size: bigint) => {
+    const withSize = (textAfterSize: string, size: bigint) => {
       const bytes = ggufFile(PARTS);
-      bytes.writeBigUInt64LE(size, bytes.indexOf(at) - 8);
+      bytes.writeBigUInt64LE(size, bytes.indexOf(textAfterSize) - 8);
       return bytes;
     };
-    await refuses(sized('general.architecture', 2n ** 63n), /bytes of a text/);
-    await refuses(sized('llama', 2n ** 32n), /bytes of a text/);
+    await refuses(withSize('general.architecture', 2n ** 63n), /bytes of a text/);
+    await refuses(withSize('llama', 2n ** 32n), /bytes of a text/);
     const list = ggufFile(PARTS);
     list.writeBigUInt64LE(2n ** 40n, list.indexOf('a.list') + 'a.list'.length + 8);
     await refuses(list, /elements of "a\.list"/);
   });
 
   it('bounds the lists of all keys together, and the header', async () => {
-    // A file without data takes no room on the disk, but has room for any claim.
+    // A sparse file takes no disk space, yet is large enough that one list of the claimed length fits it.
     const many: Entry[] = Array.from({ length: 5 }, (_, i) => [`k${i}`, 'bool', [true]]);
     const bytes = ggufFile({ metadata: many, tensors: [] });
     const count = 2 ** 20 * 3;
     bytes.writeBigUInt64LE(BigInt(count), bytes.indexOf('k0') + 2 + 8);
-    const second = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(24, 24 + 8 + 2 + 16);
-    second.write('z', 8);
-    second.writeBigUInt64LE(BigInt(count), 8 + 2 + 8);
+    const secondKey = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(24, 24 + 8 + 2 + 16);
+    secondKey.write('z', 8);
+    secondKey.writeBigUInt64LE(BigInt(count), 8 + 2 + 8);
     await writeFile(file, bytes.subarray(0, 24 + 8 + 2 + 16));
     const handle = await open(file, 'r+');
-    await handle.write(second, 0, second.length, 24 + 8 + 2 + 16 + count);
+    await handle.write(secondKey, 0, secondKey.length, 24 + 8 + 2 + 16 + count);
     await handle.truncate(2 ** 30);
     await handle.close();
     assert.throws(() => readGgufHeader(file), {
@@ -120,13 +120,13 @@ describe('readGgufHeader', () => {
   });
 
   it('refuses unknown types, repeated names and lists of lists', async () => {
-    const typed = (key: string, more: number, type: number) => {
+    const withType = (key: string, bytesAfterKey: number, type: number) => {
       const bytes = ggufFile(PARTS);
-      bytes.writeUInt32LE(type, bytes.indexOf(key) + key.length + more);
+      bytes.writeUInt32LE(type, bytes.indexOf(key) + key.length + bytesAfterKey);
       return bytes;
     };
-    await refuses(typed('a.bool', 0, 13), /"a\.bool" has the unknown type 13/);
-    await refuses(typed('a.list', 4, 9), /"a\.list" is a list of type 9/);
+    await refuses(withType('a.bool', 0, 13), /"a\.bool" has the unknown type 13/);
+    await refuses(withType('a.list', 4, 9), /"a\.list" is a list of type 9/);
     await refuses(ggufFile({ ...PARTS, metadata: [...METADATA, METADATA[3]!] }), /key "a\.bool" twice/);
     await refuses(ggufFile({ ...PARTS, tensors: [tensor('a'), tensor('a')] }), /tensor "a" twice/);
     await refuses(

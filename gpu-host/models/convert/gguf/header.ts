@@ -5,7 +5,7 @@ import { type TensorType, TYPES } from './types.ts';
 /** A value of a GGUF file's metadata; 64-bit integers beyond 2⁵³ lose their last bits. */
 export type MetadataValue = number | boolean | string | readonly number[] | readonly boolean[] | readonly string[];
 
-/** Place of one tensor: `bytes` bytes from `offset` (from the start of the file), rows of `shape`'s last dimension. */
+/** Location of one tensor: `bytes` bytes at `offset` from the start of the file. A row has as many values as `shape`'s last dimension. */
 export interface GgufTensor {
   readonly type: TensorType;
   /** Outermost dimension first, as in Hugging Face layout. */
@@ -52,11 +52,11 @@ const SCALAR_BYTES: Readonly<Record<number, number>> = {
 const TEXT = 8;
 const ARRAY = 9;
 /** Minimum bytes of a text, which begins with its length. */
-const TEXT_BYTES = 8;
+const MIN_TEXT_BYTES = 8;
 
 /**
  * Reads and checks the header of a GGUF file: counts and lengths must fit the rest of the file, names must be unique, and every tensor must lie
- * inside the file, apart from the others.
+ * inside the file, without overlap.
  *
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  * @throws ModelError `malformed-weights`; `unsupported-model` for another version, byte order or tensor type
@@ -165,7 +165,7 @@ class Reader {
     return bytes === 4 ? buffer.readUInt32LE() : Number(buffer.readBigUInt64LE());
   }
 
-  /** A number of things of which each takes at least `bytes` bytes of the rest of the file. */
+  /** Reads a count of items. The rest of the file bounds it, because each item takes at least `bytes` bytes. */
   count(what: string, maxCount: number, bytes: number): number {
     const count = this.unsigned(8);
     const fit = Math.floor((this.size - this.position) / bytes);
@@ -174,8 +174,8 @@ class Reader {
     return count;
   }
 
-  text(mostBytes = MAX_TEXT_BYTES): string {
-    const bytes = this.#take(this.count('bytes of a text', mostBytes, 1));
+  text(maxBytes = MAX_TEXT_BYTES): string {
+    const bytes = this.#take(this.count('bytes of a text', maxBytes, 1));
     return bytes.toString('utf8');
   }
 
@@ -183,7 +183,7 @@ class Reader {
     if (type === TEXT) return this.text();
     if (type !== ARRAY) return this.#scalar(type, key);
     const elementType = this.unsigned(4);
-    const bytes = elementType === TEXT ? TEXT_BYTES : SCALAR_BYTES[elementType];
+    const bytes = elementType === TEXT ? MIN_TEXT_BYTES : SCALAR_BYTES[elementType];
     if (bytes === undefined) throw this.malformed(`"${key}" is a list of type ${elementType}`);
     // One bound for all lists together: with a bound for each list, a few lists could fill the memory.
     const count = this.count(`elements of "${key}"`, MAX_ELEMENTS - this.#elements, bytes);

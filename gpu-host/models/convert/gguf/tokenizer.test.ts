@@ -53,7 +53,7 @@ describe('ggufTokenizer', () => {
     await writeFile(join(out, 'config.json'), JSON.stringify(configToJson(config)));
     return loadTokenizer(out);
   };
-  const sameTokens = (ours: Tokenizer, theirs: Tokenizer, runs: number, normalize = (text: string) => text) => {
+  const assertSameTokens = (ours: Tokenizer, theirs: Tokenizer, runs: number, normalize = (text: string) => text) => {
     const check = (text: string) => {
       for (const special of [false, true]) {
         const tokens = theirs.encode(text, { special });
@@ -76,7 +76,7 @@ describe('ggufTokenizer', () => {
       .map(([text]) => text);
     const type = (id: number) =>
       id === 0 ? TOKEN.unknown : id < 3 ? TOKEN.control : id < 259 ? TOKEN.byte : TOKEN.normal;
-    // The order of its merges is that of the scores, which the file lacks.
+    // tokenizer.json has no scores; the ranks of its merges give the same order.
     const scores = new Map(json.merges.map((merge, rank) => [(merge as string[]).join(''), -rank]));
     const ours = await load({
       'tokenizer.ggml.model': 'llama',
@@ -87,7 +87,7 @@ describe('ggufTokenizer', () => {
       'tokenizer.ggml.eos_token_id': 2,
       'tokenizer.ggml.unknown_token_id': 0,
     });
-    sameTokens(ours, await loadTokenizer(model), 100);
+    assertSameTokens(ours, await loadTokenizer(model), 100);
     assert.deepEqual(ours.special, { bos: 1, eos: [2], pad: null, unknown: 0 });
   });
 
@@ -111,7 +111,7 @@ describe('ggufTokenizer', () => {
     assert.equal(plain.decode([7, 7]), ' ab ab');
     assert.deepEqual([...plain.encode('a  ab<|im_end|>', { special: true })], [4, 9, 6, 8]);
     assert.equal(plain.decode([4, 9, 6]), 'a  ab');
-    // The model may end its turn by a token that the file names only in its vocabulary.
+    // The model may end its turn with `<|im_end|>`, which the file names only in the vocabulary.
     assert.deepEqual(plain.special.eos, [2, 8]);
     assert.equal(plain.applyChatTemplate([{ role: 'user', content: 'ab' }], true), '<s>ab');
     for (const template of ['{{ 1 }}', '{{ bos_token }}{{ messages[0].content }}']) {
@@ -129,7 +129,7 @@ describe('ggufTokenizer', () => {
   it('takes a byte-level vocabulary: the tokens of minimind2-small', async () => {
     const { directory: model } = await pullModel('minimind2-small');
     const json = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
-    sameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
+    assertSameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
   });
 
   it('takes tokens that begin or end a turn as control tokens, whatever type the file states', async () => {
@@ -192,15 +192,20 @@ describe('ggufTokenizer', () => {
 
   it('bounds the merges of a SentencePiece vocabulary, and the work to find them', () => {
     const normal = (text: string): Piece => ({ text, score: 0, kind: 'normal' });
-    const long = Array.from({ length: 1_100 }, (_, id) => normal(String(id).padStart(256, '0')));
-    assert.throws(() => sentencePieceTokenizer(long), { code: 'malformed-tokenizer', message: /too many long tokens/ });
+    const longTokens = Array.from({ length: 1_100 }, (_, id) => normal(String(id).padStart(256, '0')));
+    assert.throws(() => sentencePieceTokenizer(longTokens), {
+      code: 'malformed-tokenizer',
+      message: /too many long tokens/,
+    });
     const length = (id: number) => 31 - Math.clz32(id);
-    const all = Array.from({ length: 2 ** 17 - 2 }, (_, id) => normal((id + 2).toString(2).slice(-length(id + 2))));
-    assert.throws(() => sentencePieceTokenizer(all), {
+    const bitStrings = Array.from({ length: 2 ** 17 - 2 }, (_, id) =>
+      normal((id + 2).toString(2).slice(-length(id + 2))),
+    );
+    assert.throws(() => sentencePieceTokenizer(bitStrings), {
       code: 'malformed-tokenizer',
       message: /more than 786432 merges/,
     });
-    // The runs of up to 96 equal characters give 4,560 merges for each of 60 characters, of 64 characters on average.
+    // For each of 60 characters, the runs of up to 96 copies give 4,560 merges with 64 characters on average.
     const runs = Array.from({ length: 60 * 96 }, (_, id) =>
       normal(String.fromCodePoint(0x4e00 + Math.floor(id / 96)).repeat(1 + (id % 96))),
     );
@@ -218,7 +223,7 @@ describe('ggufTokenizer', () => {
       it(`tokenizes as ${name}`, async () => {
         const published = await publishedTokenizer(name, directory);
         const json = JSON.parse(await readFile(join(published, 'tokenizer.json'), 'utf8')) as TokenizerJson;
-        sameTokens(await load(asMetadata(json, pre)), await loadTokenizer(published), 300);
+        assertSameTokens(await load(asMetadata(json, pre)), await loadTokenizer(published), 300);
       });
     }
   });

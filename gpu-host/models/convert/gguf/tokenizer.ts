@@ -7,7 +7,7 @@ import type { MetadataValue } from './header.ts';
 
 type Metadata = ReadonlyMap<string, MetadataValue>;
 
-/** `tokenizer.ggml.token_type`; types past the list count as normal tokens. */
+/** Piece kinds by their number in `tokenizer.ggml.token_type`; a number without an entry counts as `normal`. */
 const KINDS: readonly PieceKind[] = ['normal', 'normal', 'unknown', 'control', 'added', 'unused', 'byte'];
 
 /** Real pieces have at most 64 characters. Finding a piece's merges takes time that grows with the square of its length. */
@@ -51,13 +51,13 @@ interface WordRules {
   readonly split: object;
   readonly normalizer?: object;
   readonly ignoreMerges?: boolean;
-  readonly bos?: boolean;
+  readonly addsBos?: boolean;
 }
 /** How byte-level tokenizers cut a text into words, by the name in `tokenizer.ggml.pre`: each as in the model's own tokenizer.json. */
 const WORDS: Readonly<Record<string, WordRules>> = {
   'gpt-2': { split: GPT2_WORDS },
   smollm: { split: { type: 'Sequence', pretokenizers: [{ type: 'Digits', individual_digits: true }, GPT2_WORDS] } },
-  'llama-bpe': { split: split(words('\\p{N}{1,3}')), ignoreMerges: true, bos: true },
+  'llama-bpe': { split: split(words('\\p{N}{1,3}')), ignoreMerges: true, addsBos: true },
   qwen2: { split: split(words('\\p{N}')), normalizer: { type: 'NFC' } },
 };
 
@@ -124,7 +124,7 @@ function readKeys(metadata: Metadata): Keys {
 }
 
 function beginsTexts(keys: Keys): boolean {
-  return keys.add_bos_token ?? (keys.model === 'llama' || rulesOf(keys.pre)?.bos === true);
+  return keys.add_bos_token ?? (keys.model === 'llama' || rulesOf(keys.pre)?.addsBos === true);
 }
 
 function rulesOf(pre = ''): WordRules | undefined {
@@ -141,11 +141,11 @@ function piecesOf(keys: Keys): Piece[] {
       );
     }
   }
-  const long = model === 'llama' ? tokens.findIndex((text) => text.length > MAX_PIECE_CHARACTERS) : -1;
-  if (long >= 0) {
+  const tooLongId = model === 'llama' ? tokens.findIndex((text) => text.length > MAX_PIECE_CHARACTERS) : -1;
+  if (tooLongId >= 0) {
     throw new ModelError(
       'malformed-tokenizer',
-      `the GGUF file's token ${long} has ${tokens[long]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
+      `the GGUF file's token ${tooLongId} has ${tokens[tooLongId]?.length} characters; the limit is ${MAX_PIECE_CHARACTERS}`,
     );
   }
   // Files state other types for some of these tokens, or no types. If they were not control tokens, a user's text could
@@ -186,7 +186,7 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
     normalizer: rules.normalizer ?? null,
     pre_tokenizer: rules.split,
     post_processor: null,
-    // The Rust library reads no `ByteLevel` without its fields.
+    // Hugging Face's Rust library rejects a `ByteLevel` without these fields.
     decoder: GPT2_WORDS,
     model: {
       type: 'BPE',
@@ -200,7 +200,7 @@ function byteLevelTokenizer({ pre = '', merges }: Keys, pieces: readonly Piece[]
   };
 }
 
-/** The halves of a merge. Byte-level tokens have no space inside, but old converters wrote some that begin with it. */
+/** The halves of a merge. Byte-level tokens contain no space, but old converters wrote some tokens that begin with a space. */
 function pairOf(merge: string): [string, string] {
   const space = merge.indexOf(' ', 1);
   if (space < 0) throw new ModelError('malformed-tokenizer', `the GGUF file has a merge ${JSON.stringify(merge)}`);

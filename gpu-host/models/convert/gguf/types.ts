@@ -19,9 +19,9 @@ export interface ExactBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> 
   scales(source: DataView): Float32Array;
 }
 
-/** Values of a block of the formats with one scale, and of the K-quants. */
-const SMALL = 32;
-const LARGE = 256;
+/** Values in a block of the formats with one scale per block, and in a block of the K-quants. */
+const SMALL_BLOCK = 32;
+const K_QUANT_BLOCK = 256;
 
 /**
  * The types that Pie reads, by ggml's number.
@@ -34,49 +34,49 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
   30: { name: 'BF16', values: 1, bytes: 2, plain: 'BF16' },
   2: exact(
     'Q4_0',
-    SMALL,
+    SMALL_BLOCK,
     18,
     { dtype: 'int4', blockSize: 32 },
     {
-      levels: (block, at, set) => nibbles(block, at + 2, SMALL, set),
+      levels: (block, at, set) => nibbles(block, at + 2, SMALL_BLOCK, set),
       scales: (block, at, set) => set(0, block.getFloat16(at, true)),
     },
   ),
-  3: blocks('Q4_1', SMALL, 20, (block, at, out, to) => {
+  3: blocks('Q4_1', SMALL_BLOCK, 20, (block, at, out, to) => {
     const scale = block.getFloat16(at, true);
     const least = block.getFloat16(at + 2, true);
-    nibbles(block, at + 4, SMALL, (i, value) => {
+    nibbles(block, at + 4, SMALL_BLOCK, (i, value) => {
       out[to + i] = Math.fround(scale * value) + least;
     });
   }),
-  6: blocks('Q5_0', SMALL, 22, (block, at, out, to) => {
+  6: blocks('Q5_0', SMALL_BLOCK, 22, (block, at, out, to) => {
     const scale = block.getFloat16(at, true);
     const high = block.getUint32(at + 2, true);
-    nibbles(block, at + 6, SMALL, (i, value) => {
+    nibbles(block, at + 6, SMALL_BLOCK, (i, value) => {
       out[to + i] = scale * (value + 16 * ((high >>> i) & 1) - 16);
     });
   }),
-  7: blocks('Q5_1', SMALL, 24, (block, at, out, to) => {
+  7: blocks('Q5_1', SMALL_BLOCK, 24, (block, at, out, to) => {
     const scale = block.getFloat16(at, true);
     const least = block.getFloat16(at + 2, true);
     const high = block.getUint32(at + 4, true);
-    nibbles(block, at + 8, SMALL, (i, value) => {
+    nibbles(block, at + 8, SMALL_BLOCK, (i, value) => {
       out[to + i] = Math.fround(scale * (value + 16 * ((high >>> i) & 1))) + least;
     });
   }),
   8: exact(
     'Q8_0',
-    SMALL,
+    SMALL_BLOCK,
     34,
     { dtype: 'int8', blockSize: 32 },
     {
       levels(block, at, set) {
-        for (let i = 0; i < SMALL; i++) set(i, block.getInt8(at + 2 + i) + 128);
+        for (let i = 0; i < SMALL_BLOCK; i++) set(i, block.getInt8(at + 2 + i) + 128);
       },
       scales: (block, at, set) => set(0, block.getFloat16(at, true)),
     },
   ),
-  12: blocks('Q4_K', LARGE, 144, (block, at, out, to) => {
+  12: blocks('Q4_K', K_QUANT_BLOCK, 144, (block, at, out, to) => {
     groupsOf32(block, at, (group, scale, least) => {
       for (let i = 0; i < 32; i++) {
         const value = (block.getUint8(at + 16 + 32 * (group >> 1) + i) >> (4 * (group & 1))) & 15;
@@ -84,7 +84,7 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       }
     });
   }),
-  13: blocks('Q5_K', LARGE, 176, (block, at, out, to) => {
+  13: blocks('Q5_K', K_QUANT_BLOCK, 176, (block, at, out, to) => {
     groupsOf32(block, at, (group, scale, least) => {
       for (let i = 0; i < 32; i++) {
         const low = (block.getUint8(at + 48 + 32 * (group >> 1) + i) >> (4 * (group & 1))) & 15;
@@ -96,12 +96,12 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
   // llama.cpp keeps the output head of a Q4_0 file in this type.
   14: exact(
     'Q6_K',
-    LARGE,
+    K_QUANT_BLOCK,
     210,
     { dtype: 'int8', blockSize: 16 },
     {
       levels(block, at, set) {
-        for (let i = 0; i < LARGE; i++) {
+        for (let i = 0; i < K_QUANT_BLOCK; i++) {
           // Each half of the block has four groups of 32: two in the low nibbles of 64 bytes, two in the high nibbles. Another 32
           // bytes have two more bits of each value.
           const half = i >> 7;
@@ -113,8 +113,8 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       },
       scales(block, at, set) {
         const scale = block.getFloat16(at + 208, true);
-        // A product of 11 and 8 bits is exact in 32.
-        for (let i = 0; i < LARGE / 16; i++) set(i, scale * block.getInt8(at + 192 + i));
+        // Exact: the product of an 11-bit and an 8-bit significand fits a 32-bit float.
+        for (let i = 0; i < K_QUANT_BLOCK / 16; i++) set(i, scale * block.getInt8(at + 192 + i));
       },
     },
   ),
@@ -149,23 +149,23 @@ function exact(
 ): TensorType {
   const bits = bitsOf(dtype);
   const levels = (source: DataView): Uint8Array => {
-    const all = new Uint8Array((source.byteLength / bytes) * ((values * bits) / 8));
+    const packedLevels = new Uint8Array((source.byteLength / bytes) * ((values * bits) / 8));
     for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values) {
       read.levels(source, at, (i, level) => {
-        if (bits === 8) all[to + i] = level;
-        else all[(to + i) >> 1] = (all[(to + i) >> 1] as number) | (level << ((i & 1) * 4));
+        if (bits === 8) packedLevels[to + i] = level;
+        else packedLevels[(to + i) >> 1] = (packedLevels[(to + i) >> 1] as number) | (level << ((i & 1) * 4));
       });
     }
-    return all;
+    return packedLevels;
   };
   const scales = (source: DataView): Float32Array => {
-    const all = new Float32Array((source.byteLength / bytes) * (values / blockSize));
+    const allScales = new Float32Array((source.byteLength / bytes) * (values / blockSize));
     for (let at = 0, to = 0; at < source.byteLength; at += bytes, to += values / blockSize) {
       read.scales(source, at, (i, scale) => {
-        all[to + i] = scale;
+        allScales[to + i] = scale;
       });
     }
-    return all;
+    return allScales;
   };
   return {
     name,
@@ -189,7 +189,7 @@ function nibbles(block: DataView, at: number, count: number, take: (i: number, v
 
 /**
  * Scale and offset of each group of 32 values in a Q4_K or Q5_K block, which has 6 bits of each in 12 bytes: those of groups 0 to 3 are
- * the low bits of bytes 0 to 3 and 4 to 7; those of groups 4 to 7 are halves of bytes 8 to 11 with the high bits of the others.
+ * the low bits of bytes 0 to 3 and 4 to 7; those of groups 4 to 7 are halves of bytes 8 to 11 with the high bits of bytes 0 to 7.
  */
 function groupsOf32(block: DataView, at: number, take: (group: number, scale: number, least: number) => void): void {
   const scale = block.getFloat16(at, true);

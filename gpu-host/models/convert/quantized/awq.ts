@@ -5,7 +5,7 @@ import { expectStored, type Stored } from './stored.ts';
 /** Place of each of eight outputs in a word. */
 const PLACES = [0, 4, 1, 5, 2, 6, 3, 7];
 const BITS = 4;
-const OF_WORD = 32 / BITS;
+const LEVELS_PER_WORD = 32 / BITS;
 
 /**
  * A matrix in AWQ's layout "gemm": words with the levels of eight outputs for one input, and with zero points of eight outputs for one group, in
@@ -27,7 +27,7 @@ export function awqMatrix(
   const scales = stored.require(named('scales'), name);
   const size = groupSize ?? columns;
   const groups = columns / size;
-  const words = rows / OF_WORD;
+  const words = rows / LEVELS_PER_WORD;
   expectStored(named('qweight'), levels, 'I32', [columns, words]);
   expectStored(named('qzeros'), zeros, 'I32', [groups, words]);
   expectStored(named('scales'), scales, 'floats', [groups, rows]);

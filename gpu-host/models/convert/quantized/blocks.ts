@@ -51,9 +51,9 @@ function blockSources(
 
 /** Every value several times in succession. */
 function repeated<T extends Float32Array | Uint8Array>(values: T, times: number): T {
-  const all = new (values.constructor as new (length: number) => T)(values.length * times);
-  for (let i = 0; i < all.length; i++) all[i] = values[Math.floor(i / times)] as number;
-  return all;
+  const result = new (values.constructor as new (length: number) => T)(values.length * times);
+  for (let i = 0; i < result.length; i++) result[i] = values[Math.floor(i / times)] as number;
+  return result;
 }
 
 /** Packs rows of numbers, of which each takes a byte, into `bits` bits each. Each row begins at a byte. */

@@ -52,7 +52,7 @@ export type Tile = readonly [rows: number, columns: number];
 
 const SUPPORTED = 'supported: "fp8", "awq", "gptq" and "compressed-tensors" (float-quantized, pack-quantized)';
 
-const names = z.array(z.string()).max(100_000).nullish();
+const moduleNames = z.array(z.string()).max(100_000).nullish();
 const tile = z.tuple([z.int().min(1).max(65_536), z.int().min(1).max(65_536)]);
 
 const methodSchema = z.looseObject({ quant_method: z.string() });
@@ -61,8 +61,8 @@ const methodSchema = z.looseObject({ quant_method: z.string() });
 const float8Schema = z.looseObject({
   fmt: z.string().nullish(),
   weight_block_size: tile.nullish(),
-  modules_to_not_convert: names,
-  ignored_layers: names,
+  modules_to_not_convert: moduleNames,
+  ignored_layers: moduleNames,
 });
 
 /** -1 stands for all inputs. */
@@ -84,7 +84,7 @@ const awqSchema = z.looseObject({
   checkpoint_format: z.string().nullish(),
   zero_point: z.boolean().nullish(),
   backend: z.string().nullish(),
-  modules_to_not_convert: names,
+  modules_to_not_convert: moduleNames,
 });
 
 const gptqSchema = z.looseObject({
@@ -96,7 +96,7 @@ const gptqSchema = z.looseObject({
   is_marlin_format: z.boolean().nullish(),
   pack_dtype: z.string().nullish(),
   dynamic: z.record(z.string(), z.unknown()).nullish(),
-  modules_to_not_convert: names,
+  modules_to_not_convert: moduleNames,
 });
 
 /** @see https://github.com/neuralmagic/compressed-tensors/blob/main/src/compressed_tensors/quantization/quant_args.py */
@@ -113,7 +113,7 @@ const weightsSchema = z.looseObject({
 const compressedSchema = z.looseObject({
   format: z.string(),
   config_groups: z.record(z.string(), z.looseObject({ weights: weightsSchema, format: z.string().nullish() })),
-  ignore: names,
+  ignore: moduleNames,
   sparsity_config: z.looseObject({ format: z.string().nullish() }).nullish(),
   transform_config: z.looseObject({}).nullish(),
 });
@@ -177,12 +177,12 @@ function awqOf(file: z.infer<typeof awqSchema>): Quantization {
 }
 
 function gptqOf(file: z.infer<typeof gptqSchema>): Quantization {
-  const { bits, group_size: size, pack_dtype: words } = file;
+  const { bits, group_size: size, pack_dtype: wordType } = file;
   const format = file.checkpoint_format ?? file.format ?? 'gptq';
   if (format !== 'gptq' && format !== 'gptq_v2')
     refuse('checkpoint_format', `"${format}" is not supported`, 'supported: "gptq" and "gptq_v2"');
   if (file.is_marlin_format) refuse('is_marlin_format', 'the layout "marlin" is not supported');
-  if (words && words !== 'int32') refuse('pack_dtype', `"${words}" is not supported`, 'supported: "int32"');
+  if (wordType && wordType !== 'int32') refuse('pack_dtype', `"${wordType}" is not supported`, 'supported: "int32"');
   // A rule that begins with `-:` excludes modules, which then have plain floats. Other rules give modules their own bits and groups.
   const rule = Object.keys(file.dynamic ?? {}).find((key) => !key.startsWith('-:'));
   if (rule !== undefined) refuse('dynamic', `modules with other settings ("${rule}") are not supported`);
@@ -205,8 +205,8 @@ function compressedOf(file: z.infer<typeof compressedSchema>): Quantization {
   const [first] = groups;
   if (first === undefined || groups.length > 1)
     return refuse('config_groups', `${groups.length} kinds of matrices; one is supported`);
-  const [group, { weights, format: ofGroup }] = first;
-  const format = ofGroup ?? file.format;
+  const [group, { weights, format: groupFormat }] = first;
+  const format = groupFormat ?? file.format;
   const field = (name: string) => `config_groups.${group}.weights.${name}`;
   if (weights.dynamic) refuse(field('dynamic'), 'weights without scales of their own are not supported');
   const ignored = new Set(file.ignore);
@@ -256,7 +256,7 @@ function packedWeights(weights: Weights, field: (name: string) => string): Packe
     bits: bitsOf(field('num_bits'), num_bits),
     groupSize: strategy === 'group' && size && size > 0 ? size : null,
     hasZeros: weights.symmetric === false,
-    // Other orders leave neighbours in a group.
+    // With the other values of `actorder`, neighbouring inputs still form a group.
     reordered: strategy === 'group' && (actorder === true || actorder === 'group'),
   };
 }

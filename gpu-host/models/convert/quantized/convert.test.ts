@@ -16,13 +16,13 @@ import { type Checkpoint, quantizedCheckpoint, type Raw, type Scheme, writeCheck
 
 /** Widths that tiles of 128 do not divide. */
 const SHAPE = { hiddenSize: 160, intermediateSize: 192, headDim: 40, layers: 1 } as const;
-/** One rounding to 32 bits. */
+/** The largest relative error of one rounding to float32. */
 const ROUNDED_ONCE = 2 ** -24;
 
 const GATE = 'model.layers.0.mlp.gate_proj';
 
-/** The representation of a matrix of 160 inputs after the conversion. */
-const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
+/** How the conversion of each scheme stores a matrix with 160 inputs. */
+const STORAGE_BY_SCHEME: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'fp8, tiles': 'F32',
   'fp8, one scale': 'F32',
   'compressed-tensors, one scale': 'F32',
@@ -42,7 +42,7 @@ const KEPT: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'compressed-tensors, reordered': 'F32',
 };
 
-const kept = (info: TensorInfo) =>
+const storageOf = (info: TensorInfo) =>
   isBlocked(info)
     ? `${info.dtype} in blocks of ${info.blockSize}${info.zeros === null ? '' : ' with zero points'}`
     : info.dtype;
@@ -58,10 +58,10 @@ describe('convertQuantized', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  const made = new Map<Scheme, Checkpoint>();
+  const checkpoints = new Map<Scheme, Checkpoint>();
   const make = (scheme: Scheme): Checkpoint => {
-    const checkpoint = made.get(scheme) ?? quantizedCheckpoint(original, json, scheme);
-    made.set(scheme, checkpoint);
+    const checkpoint = checkpoints.get(scheme) ?? quantizedCheckpoint(original, json, scheme);
+    checkpoints.set(scheme, checkpoint);
     return { ...checkpoint, tensors: new Map(checkpoint.tensors) };
   };
   const write = async (checkpoint: Pick<Checkpoint, 'config' | 'tensors'>, layout?: 'shards') => {
@@ -96,8 +96,8 @@ describe('convertQuantized', () => {
       assert.ok(error <= ROUNDED_ONCE, `${error}`);
       assert.deepEqual(model.config, original.config);
       const names = [`${GATE}.weight`, 'lm_head.weight', 'model.layers.0.self_attn.q_proj.bias'];
-      const found = names.map((each) => kept(model.tensors.info(each)));
-      assert.deepEqual(found, [KEPT[name as keyof typeof SCHEMES], 'BF16', 'BF16']);
+      const found = names.map((each) => storageOf(model.tensors.info(each)));
+      assert.deepEqual(found, [STORAGE_BY_SCHEME[name as keyof typeof SCHEMES], 'BF16', 'BF16']);
     });
   }
 
@@ -107,7 +107,11 @@ describe('convertQuantized', () => {
   });
 
   /** A checkpoint with one tensor replaced, or removed. */
-  const changed = (name: string, change: (raw: Raw) => Partial<Raw> | null, scheme: Scheme = SCHEMES['fp8, tiles']) => {
+  const withChangedTensor = (
+    name: string,
+    change: (raw: Raw) => Partial<Raw> | null,
+    scheme: Scheme = SCHEMES['fp8, tiles'],
+  ) => {
     const { config, tensors } = make(scheme);
     const raw = tensors.get(name);
     assert.ok(raw, name);
@@ -116,7 +120,7 @@ describe('convertQuantized', () => {
     else tensors.set(name, { ...raw, ...replaced });
     return { config, tensors };
   };
-  const configured = (quantization: object, scheme: Scheme = SCHEMES['fp8, tiles'], rest: object = {}) => {
+  const withConfig = (quantization: object, scheme: Scheme = SCHEMES['fp8, tiles'], rest: object = {}) => {
     const { config, tensors } = make(scheme);
     return {
       config: {
@@ -150,38 +154,46 @@ describe('convertQuantized', () => {
     const experts = make(gptq);
     experts.tensors.set('model.layers.0.mlp.experts.0.up_proj.qweight', experts.tensors.get(`${GATE}.qweight`)!);
     return [
-      [configured({ bits: 8 }, awq), 'unsupported-model', /quantization_config\.bits.*8 bits/],
-      [configured({ version: 'gemv' }, awq), 'unsupported-model', /quantization_config\.version.*gemv/],
-      [configured({ zero_point: false }, awq), 'unsupported-model', /quantization_config\.zero_point/],
-      [configured({ backend: 'llm-awq' }, awq), 'unsupported-model', /quantization_config\.backend/],
-      [configured({ group_size: null }, awq), 'malformed-config', /quantization_config\.group_size/],
-      [configured({ group_size: 0 }, awq), 'malformed-config', /quantization_config\.group_size/],
-      [configured({ group_size: 64 }, awq), 'wrong-shape', /qzeros/],
-      [configured({ bits: 3 }, gptq), 'unsupported-model', /quantization_config\.bits.*3 bits/],
-      [configured({ bits: 8 }, gptq), 'wrong-shape', /qweight/],
-      [configured({ checkpoint_format: 'marlin' }, gptq), 'unsupported-model', /checkpoint_format.*marlin/],
-      [configured({ is_marlin_format: true }, gptq), 'unsupported-model', /is_marlin_format/],
-      [configured({ pack_dtype: 'int16' }, gptq), 'unsupported-model', /pack_dtype.*int16/],
-      [configured({ dynamic: { '+:.*down.*': { bits: 8 } } }, gptq), 'unsupported-model', /dynamic.*\+:\.\*down/],
-      [configured({ desc_act: false }, reordered), 'malformed-weights', /g_idx" reorders/],
-      [configured(weights({ type: 'float' }), packed), 'unsupported-model', /weights\.type/],
-      [configured(weights({ num_bits: 2 }), packed), 'unsupported-model', /weights\.num_bits.*2 bits/],
-      [configured(weights({ strategy: 'tensor' }), packed), 'unsupported-model', /weights\.strategy/],
-      [configured(weights({ group_size: null }), packed), 'malformed-config', /weights\.group_size/],
-      [changed(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
-      [changed(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
-      [changed(`${GATE}.scales`, () => null, gptq), 'missing-tensor', /gate_proj\.scales/],
-      [changed(`${GATE}.g_idx`, () => null, reordered), 'missing-tensor', /gate_proj\.g_idx/],
-      [changed(`${GATE}.g_idx`, withBytes(8, 5, 0, 0, 0), reordered), 'malformed-weights', /group 5 at place 2/],
+      [withConfig({ bits: 8 }, awq), 'unsupported-model', /quantization_config\.bits.*8 bits/],
+      [withConfig({ version: 'gemv' }, awq), 'unsupported-model', /quantization_config\.version.*gemv/],
+      [withConfig({ zero_point: false }, awq), 'unsupported-model', /quantization_config\.zero_point/],
+      [withConfig({ backend: 'llm-awq' }, awq), 'unsupported-model', /quantization_config\.backend/],
+      [withConfig({ group_size: null }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [withConfig({ group_size: 0 }, awq), 'malformed-config', /quantization_config\.group_size/],
+      [withConfig({ group_size: 64 }, awq), 'wrong-shape', /qzeros/],
+      [withConfig({ bits: 3 }, gptq), 'unsupported-model', /quantization_config\.bits.*3 bits/],
+      [withConfig({ bits: 8 }, gptq), 'wrong-shape', /qweight/],
+      [withConfig({ checkpoint_format: 'marlin' }, gptq), 'unsupported-model', /checkpoint_format.*marlin/],
+      [withConfig({ is_marlin_format: true }, gptq), 'unsupported-model', /is_marlin_format/],
+      [withConfig({ pack_dtype: 'int16' }, gptq), 'unsupported-model', /pack_dtype.*int16/],
+      [withConfig({ dynamic: { '+:.*down.*': { bits: 8 } } }, gptq), 'unsupported-model', /dynamic.*\+:\.\*down/],
+      [withConfig({ desc_act: false }, reordered), 'malformed-weights', /g_idx" reorders/],
+      [withConfig(weights({ type: 'float' }), packed), 'unsupported-model', /weights\.type/],
+      [withConfig(weights({ num_bits: 2 }), packed), 'unsupported-model', /weights\.num_bits.*2 bits/],
+      [withConfig(weights({ strategy: 'tensor' }), packed), 'unsupported-model', /weights\.strategy/],
+      [withConfig(weights({ group_size: null }), packed), 'malformed-config', /weights\.group_size/],
+      [withChangedTensor(`${GATE}.qweight`, () => null, awq), 'missing-tensor', /gate_proj\.qweight/],
+      [withChangedTensor(`${GATE}.qzeros`, () => null, awq), 'missing-tensor', /gate_proj\.qzeros.*gate_proj\.weight/],
+      [withChangedTensor(`${GATE}.scales`, () => null, gptq), 'missing-tensor', /gate_proj\.scales/],
+      [withChangedTensor(`${GATE}.g_idx`, () => null, reordered), 'missing-tensor', /gate_proj\.g_idx/],
       [
-        changed(`${GATE}.g_idx`, withBytes(4, 255, 255, 255, 255), reordered),
+        withChangedTensor(`${GATE}.g_idx`, withBytes(8, 5, 0, 0, 0), reordered),
+        'malformed-weights',
+        /group 5 at place 2/,
+      ],
+      [
+        withChangedTensor(`${GATE}.g_idx`, withBytes(4, 255, 255, 255, 255), reordered),
         'malformed-weights',
         /group -1 at place 1/,
       ],
-      [changed(`${GATE}.scales`, withBytes(2, 0, 0x7c), gptq), 'malformed-weights', /scales.*Infinity at place 1/],
-      [changed(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
-      [changed(`${GATE}.weight_shape`, withBytes(0, 1), packed), 'wrong-shape', /weight_shape.*\[1, 160\]/],
-      [changed(`${GATE}.weight_zero_point`, () => null, packed), 'missing-tensor', /weight_zero_point/],
+      [
+        withChangedTensor(`${GATE}.scales`, withBytes(2, 0, 0x7c), gptq),
+        'malformed-weights',
+        /scales.*Infinity at place 1/,
+      ],
+      [withChangedTensor(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
+      [withChangedTensor(`${GATE}.weight_shape`, withBytes(0, 1), packed), 'wrong-shape', /weight_shape.*\[1, 160\]/],
+      [withChangedTensor(`${GATE}.weight_zero_point`, () => null, packed), 'missing-tensor', /weight_zero_point/],
       [both, 'malformed-weights', /both.*gate_proj\.qweight/],
       [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],
     ];
@@ -195,44 +207,60 @@ describe('convertQuantized', () => {
     };
     const cases: [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] = [
       [
-        configured({ quant_method: 'bitsandbytes' }),
+        withConfig({ quant_method: 'bitsandbytes' }),
         'unsupported-model',
         /quantization_config\.quant_method.*bitsandb/,
       ],
-      [configured({ quant_method: 4 }), 'malformed-config', /quantization_config\.quant_method/],
-      [configured({ fmt: 'e5m2' }), 'unsupported-model', /quantization_config\.fmt.*e5m2/],
-      [configured({ weight_block_size: [128] }), 'malformed-config', /quantization_config\.weight_block_size/],
-      [configured({ weight_block_size: [0, 128] }), 'malformed-config', /quantization_config\.weight_block_size/],
-      [configured({ weight_block_size: [64, 128] }), 'wrong-shape', /weight_scale_inv.*\[3, 2\]/],
-      [configured({ modules_to_not_convert: [GATE] }), 'malformed-weights', /gate_proj.*excepts/],
-      [configured({}, undefined, { model_type: 'llava' }), 'unsupported-model', /"quantization_config".*vision/],
-      [configured({}, undefined, { hidden_act: 'gelu' }), 'unsupported-model', /hidden_act/],
-      [configured({ format: 'int-quantized' }, compressed), 'unsupported-model', /format.*int-quantized/],
-      [configured({ config_groups: {} }, compressed), 'unsupported-model', /config_groups/],
-      [configured({ sparsity_config: { format: 'sparse-24' } }, compressed), 'unsupported-model', /sparsity_config/],
-      [configured({ transform_config: { a: 1 } }, compressed), 'unsupported-model', /transform_config/],
-      [configured(weights({ num_bits: 4 }), compressed), 'unsupported-model', /group_0\.weights\.type.*4 bits/],
-      [configured(weights({ strategy: 'token' }), compressed), 'unsupported-model', /weights\.strategy.*token/],
-      [configured(weights({ strategy: 'block' }), compressed), 'malformed-config', /weights\.block_structure/],
-      [configured(weights({ symmetric: false }), compressed), 'unsupported-model', /weights\.symmetric/],
-      [configured(weights({ dynamic: true }), compressed), 'unsupported-model', /weights\.dynamic/],
+      [withConfig({ quant_method: 4 }), 'malformed-config', /quantization_config\.quant_method/],
+      [withConfig({ fmt: 'e5m2' }), 'unsupported-model', /quantization_config\.fmt.*e5m2/],
+      [withConfig({ weight_block_size: [128] }), 'malformed-config', /quantization_config\.weight_block_size/],
+      [withConfig({ weight_block_size: [0, 128] }), 'malformed-config', /quantization_config\.weight_block_size/],
+      [withConfig({ weight_block_size: [64, 128] }), 'wrong-shape', /weight_scale_inv.*\[3, 2\]/],
+      [withConfig({ modules_to_not_convert: [GATE] }), 'malformed-weights', /gate_proj.*excepts/],
+      [withConfig({}, undefined, { model_type: 'llava' }), 'unsupported-model', /"quantization_config".*vision/],
+      [withConfig({}, undefined, { hidden_act: 'gelu' }), 'unsupported-model', /hidden_act/],
+      [withConfig({ format: 'int-quantized' }, compressed), 'unsupported-model', /format.*int-quantized/],
+      [withConfig({ config_groups: {} }, compressed), 'unsupported-model', /config_groups/],
+      [withConfig({ sparsity_config: { format: 'sparse-24' } }, compressed), 'unsupported-model', /sparsity_config/],
+      [withConfig({ transform_config: { a: 1 } }, compressed), 'unsupported-model', /transform_config/],
+      [withConfig(weights({ num_bits: 4 }), compressed), 'unsupported-model', /group_0\.weights\.type.*4 bits/],
+      [withConfig(weights({ strategy: 'token' }), compressed), 'unsupported-model', /weights\.strategy.*token/],
+      [withConfig(weights({ strategy: 'block' }), compressed), 'malformed-config', /weights\.block_structure/],
+      [withConfig(weights({ symmetric: false }), compressed), 'unsupported-model', /weights\.symmetric/],
+      [withConfig(weights({ dynamic: true }), compressed), 'unsupported-model', /weights\.dynamic/],
       [
-        changed(`${GATE}.weight_scale_inv`, () => null),
+        withChangedTensor(`${GATE}.weight_scale_inv`, () => null),
         'missing-tensor',
         /gate_proj\.weight_scale_inv.*gate_proj\.weight/,
       ],
-      [changed(`${GATE}.weight`, () => null), 'malformed-weights', /gate_proj.weight_scale_inv/],
-      [changed('model.norm.weight', () => null), 'missing-tensor', /model\.norm\.weight/],
-      [changed(`${GATE}.weight`, ({ shape }) => ({ shape: [...shape].reverse() })), 'wrong-shape', /gate_proj\.weight/],
-      [changed(`${GATE}.weight_scale_inv`, () => ({ dtype: 'I32' })), 'wrong-shape', /weight_scale_inv" is I32/],
+      [withChangedTensor(`${GATE}.weight`, () => null), 'malformed-weights', /gate_proj.weight_scale_inv/],
+      [withChangedTensor('model.norm.weight', () => null), 'missing-tensor', /model\.norm\.weight/],
       [
-        changed(`${GATE}.weight_scale_inv`, withBytes(0, 0, 0, 0xc0, 0x7f)),
+        withChangedTensor(`${GATE}.weight`, ({ shape }) => ({ shape: [...shape].reverse() })),
+        'wrong-shape',
+        /gate_proj\.weight/,
+      ],
+      [
+        withChangedTensor(`${GATE}.weight_scale_inv`, () => ({ dtype: 'I32' })),
+        'wrong-shape',
+        /weight_scale_inv" is I32/,
+      ],
+      [
+        withChangedTensor(`${GATE}.weight_scale_inv`, withBytes(0, 0, 0, 0xc0, 0x7f)),
         'malformed-weights',
         /scale NaN at place 0/,
       ],
-      [changed(`${GATE}.weight_scale_inv`, withBytes(8, 0, 0, 0x80, 0x7f)), 'malformed-weights', /Infinity at place 2/],
-      [changed(`${GATE}.weight_scale_inv`, withBytes(4, 0, 0, 0x7f, 0x7f)), 'malformed-weights', /e\+38 at place 1/],
-      [changed(`${GATE}.weight`, withBytes(161, 0xff)), 'malformed-weights', /gate_proj\.weight.*row 1/],
+      [
+        withChangedTensor(`${GATE}.weight_scale_inv`, withBytes(8, 0, 0, 0x80, 0x7f)),
+        'malformed-weights',
+        /Infinity at place 2/,
+      ],
+      [
+        withChangedTensor(`${GATE}.weight_scale_inv`, withBytes(4, 0, 0, 0x7f, 0x7f)),
+        'malformed-weights',
+        /e\+38 at place 1/,
+      ],
+      [withChangedTensor(`${GATE}.weight`, withBytes(161, 0xff)), 'malformed-weights', /gate_proj\.weight.*row 1/],
       ...groupedCases(),
     ];
     const cacheDirectory = await mkdtemp(join(directory, 'cache-'));

@@ -3,7 +3,7 @@ import { type GroupedMatrix, groupingOf } from './grouped.ts';
 import { expectStored, type Stored } from './stored.ts';
 
 /**
- * A matrix in GPTQ's layout: words with the levels of eight inputs (of 8 bits: four) for one output, words with zero points of eight outputs for
+ * A matrix in GPTQ's layout: words with the levels of eight inputs (with 8 bits: four) for one output, words with as many outputs' zero points for
  * one group, and in `g_idx` the group of each input. Null when the checkpoint has the matrix as plain floats.
  *
  * The first format stores each zero point less one. Its writers subtract from whole words, so that a zero point of 0 borrows from the next one.
@@ -25,9 +25,9 @@ export function gptqMatrix(
   const index = reordered ? stored.require(named('g_idx'), name) : stored.find(named('g_idx'));
   const size = groupSize ?? columns;
   const groups = Math.ceil(columns / size);
-  const ofWord = 32 / bits;
-  expectStored(named('qweight'), levels, 'I32', [columns / ofWord, rows]);
-  expectStored(named('qzeros'), zeros, 'I32', [groups, rows / ofWord]);
+  const levelsPerWord = 32 / bits;
+  expectStored(named('qweight'), levels, 'I32', [columns / levelsPerWord, rows]);
+  expectStored(named('qzeros'), zeros, 'I32', [groups, rows / levelsPerWord]);
   expectStored(named('scales'), scales, 'floats', [groups, rows]);
   const grouping = groupingOf(
     { columns, groups, size },
@@ -42,7 +42,7 @@ export function gptqMatrix(
     },
     zeros: {
       ...{ tensor: zeros, lessOne: zerosLessOne },
-      packing: { bits, along: 'rows', rowStride: 1, columnStride: rows / ofWord },
+      packing: { bits, along: 'rows', rowStride: 1, columnStride: rows / levelsPerWord },
     },
     scales: { name: named('scales'), tensor: scales, by: 'group' },
   };

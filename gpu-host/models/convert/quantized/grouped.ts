@@ -38,7 +38,7 @@ export function readGroupScales({ scales: { name, tensor, by }, bits, rows, grou
 export function readZeros({ zeros, bits, rows, groups }: GroupedMatrix): Uint8Array | null {
   if (zeros === null) return null;
   const words = readWords(zeros.tensor);
-  // The format subtracts from whole words, with borrows between their fields, so this adds to whole words with the same carries.
+  // GPTQ's writers subtract from whole words, so a field may borrow from the next. The addition to whole words returns each borrow as a carry.
   const ones = bits === 4 ? 0x11111111 : 0x01010101;
   const points = unpackRows(zeros.lessOne ? words.map((word) => word + ones) : words, zeros.packing, 0, rows, groups);
   return points.every((point) => point === 2 ** (bits - 1)) ? null : points;
@@ -63,17 +63,17 @@ export function groupingOf(
   index: { readonly name: string; readonly tensor: StoredTensor } | null,
   reordered: boolean,
 ): GroupedMatrix['grouping'] {
-  const neighbours = Uint32Array.from({ length: columns }, (_, i) => Math.floor(i / size));
-  const inOrder = columns % size === 0 ? size : neighbours;
-  if (index === null) return inOrder;
+  const orderedGroupOf = Uint32Array.from({ length: columns }, (_, i) => Math.floor(i / size));
+  const orderedGrouping = columns % size === 0 ? size : orderedGroupOf;
+  if (index === null) return orderedGrouping;
   expectStored(index.name, index.tensor, 'I32', [columns]);
   const groupOf = readWords(index.tensor);
-  if (groupOf.every((group, i) => group === neighbours[i])) return inOrder;
-  const wrong = groupOf.findIndex((group) => group >= groups);
-  if (wrong >= 0)
+  if (groupOf.every((group, i) => group === orderedGroupOf[i])) return orderedGrouping;
+  const wrongColumn = groupOf.findIndex((group) => group >= groups);
+  if (wrongColumn >= 0)
     throw new ModelError(
       'malformed-weights',
-      `"${index.name}" has group ${(groupOf[wrong] as number) | 0} at place ${wrong}`,
+      `"${index.name}" has group ${(groupOf[wrongColumn] as number) | 0} at place ${wrongColumn}`,
       {
         hint: `its groups are 0 to ${groups - 1}: the checkpoint is damaged, fetch it again`,
       },

@@ -27,21 +27,21 @@ export function unpackRows(
   count: number,
   columns: number,
 ): Uint8Array {
-  const ofWord = 32 / bits;
+  const numbersPerWord = 32 / bits;
   const mask = 2 ** bits - 1;
-  const shifts = Array.from({ length: ofWord }, (_, i) => bits * (places?.[i] ?? i));
+  const shifts = Array.from({ length: numbersPerWord }, (_, i) => bits * (places?.[i] ?? i));
   const numbers = new Uint8Array(count * columns);
   for (let row = firstRow, to = 0; row < firstRow + count; row++) {
     if (along === 'rows') {
-      const shift = shifts[row % ofWord] as number;
-      const line = rowStride * Math.floor(row / ofWord);
+      const shift = shifts[row % numbersPerWord] as number;
+      const line = rowStride * Math.floor(row / numbersPerWord);
       for (let column = 0; column < columns; column++)
         numbers[to++] = ((words[line + columnStride * column] as number) >>> shift) & mask;
     } else {
       const end = to + columns;
       for (let at = rowStride * row; to < end; at += columnStride) {
         const word = words[at] as number;
-        for (let i = 0; i < ofWord && to < end; i++) numbers[to++] = (word >>> (shifts[i] as number)) & mask;
+        for (let i = 0; i < numbersPerWord && to < end; i++) numbers[to++] = (word >>> (shifts[i] as number)) & mask;
       }
     }
   }

@@ -8,7 +8,7 @@ interface AbortEvent {
   readonly currentTarget: Signal;
 }
 
-/** Codes of the names that this prelude gives; the standard has 0 for others. */
+/** Legacy `code` values of the DOMExceptions that this prelude makes; every other name gets 0. */
 const CODES: Readonly<Record<string, number>> = { AbortError: 20, TimeoutError: 23 };
 
 class HostDOMException extends Error {

@@ -7,7 +7,7 @@ const MAX_EARLY_LINES = 100;
 const MAX_DEPTH = 4;
 const MAX_ITEMS = 100;
 
-const early: { level: LogLevel; text: string }[] = [];
+const earlyLines: { level: LogLevel; text: string }[] = [];
 
 function write(level: LogLevel, values: readonly unknown[]): void {
   const text = values
@@ -15,11 +15,11 @@ function write(level: LogLevel, values: readonly unknown[]): void {
     .join(' ')
     .toWellFormed();
   if (isRunning()) log(level, text);
-  else if (early.length < MAX_EARLY_LINES) early.push({ level, text });
+  else if (earlyLines.length < MAX_EARLY_LINES) earlyLines.push({ level, text });
 }
 
 onStart(() => {
-  for (const { level, text } of early) log(level, text);
+  for (const { level, text } of earlyLines) log(level, text);
 });
 
 /** Formats a value for people to read. */
@@ -35,16 +35,17 @@ function show(value: unknown, depth: number, above: readonly object[]): string {
   if (depth === 0) return Array.isArray(value) ? '[…]' : '{…}';
   const inside = [...above, value];
   const item = (entry: unknown): string => show(entry, depth - 1, inside);
-  if (Array.isArray(value)) return `[${several(value, item)}]`;
-  if (value instanceof Map) return `Map { ${several([...value], ([key, entry]) => `${item(key)} => ${item(entry)}`)} }`;
-  if (value instanceof Set) return `Set { ${several([...value], item)} }`;
+  if (Array.isArray(value)) return `[${listText(value, item)}]`;
+  if (value instanceof Map)
+    return `Map { ${listText([...value], ([key, entry]) => `${item(key)} => ${item(entry)}`)} }`;
+  if (value instanceof Set) return `Set { ${listText([...value], item)} }`;
   if (ArrayBuffer.isView(value) && !(value instanceof DataView)) {
-    return `${value.constructor.name} [${several(Array.from(value as unknown as ArrayLike<unknown>), item)}]`;
+    return `${value.constructor.name} [${listText(Array.from(value as unknown as ArrayLike<unknown>), item)}]`;
   }
-  return `{ ${several(Object.entries(value), ([key, entry]) => `${key}: ${item(entry)}`)} }`;
+  return `{ ${listText(Object.entries(value), ([key, entry]) => `${key}: ${item(entry)}`)} }`;
 }
 
-function several<T>(items: readonly T[], text: (item: T) => string): string {
+function listText<T>(items: readonly T[], text: (item: T) => string): string {
   const more = items.length > MAX_ITEMS ? `, … ${items.length - MAX_ITEMS} more` : '';
   return items.slice(0, MAX_ITEMS).map(text).join(', ') + more;
 }

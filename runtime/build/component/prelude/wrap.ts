@@ -10,7 +10,7 @@ const ROOM_BYTES = 1 << 20;
  */
 export function wrap(run: unknown): (input: string) => Promise<string> {
   if (typeof run !== 'function') throw new TypeError('the entry module must export a function named run');
-  // Allocate and free memory, which enlarges the snapshot. A run that fits into it does not grow the memory, so its instance can be renewed.
+  // Allocate and free memory, which enlarges the snapshot's memory. The pool can reuse an instance only if no run grew its memory.
   new Uint8Array(ROOM_BYTES).fill(0);
   return async function inferlet(input: string): Promise<string> {
     start();

@@ -6,8 +6,9 @@ import { value } from '../../../testing/outcome.ts';
 export const PAGE_SIZE = 16;
 export const MODEL = 'tiny';
 
-export const count = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
-export const text = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
+export const range = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
+export const someTokens = (length: number, seed = 1) =>
+  Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
 export const none = new Uint32Array();
 
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
@@ -31,17 +32,17 @@ export const step = async (
 ): Promise<readonly Distribution[]> =>
   value(
     await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
-      ...{ tokens, positions: count(tokens.length, first), inPages, outPages, mask: undefined },
+      ...{ tokens, positions: range(tokens.length, first), inPages, outPages, mask: undefined },
       ...{ rows: tokens.length, output: { tag: 'distributions', val: 4 } },
     }),
   ).distributions;
-export const save = (guest: TestInferlet, held: Uint32Array, name: string, persistent = true) =>
-  guest.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', guest.queue, held, name, persistent);
+export const save = (guest: TestInferlet, savedPages: Uint32Array, name: string, persistent = true) =>
+  guest.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', guest.queue, savedPages, name, persistent);
 export const load = (guest: TestInferlet, name: string) =>
   guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
 export const remove = (guest: TestInferlet, name: string) =>
   guest.call<Promise<Outcome<undefined>>>('allocate', 'unexport', guest.queue, name);
-export const makeDurable = (guest: TestInferlet, name: string, of: 'allocate' | 'kv-files' = 'allocate') =>
-  guest.call<Promise<Outcome<undefined>>>(of, 'make-durable', guest.queue, name);
+export const makeDurable = (guest: TestInferlet, name: string, interfaceName: 'allocate' | 'kv-files' = 'allocate') =>
+  guest.call<Promise<Outcome<undefined>>>(interfaceName, 'make-durable', guest.queue, name);
 export const list = async (guest: TestInferlet) =>
   value(await guest.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', guest.queue));

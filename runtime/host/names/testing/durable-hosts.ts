@@ -79,7 +79,7 @@ export class DurableHosts {
     return this.#connections.get(name)!;
   }
 
-  /** Names of a tenant of its own for the next test. */
+  /** Gives the next test a tenant of its own. */
   fresh(): void {
     this.tenant = `tenant-${++this.#tests}`;
   }

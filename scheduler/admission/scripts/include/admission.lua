@@ -11,8 +11,8 @@
 --     runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier
 --     release has written the capacity, and the sums under the keys of capacity.lua do not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
---     `pages:<model>` (admitted), `settling` (progress of settling all tenants), `ownSlots` (value for which that settling began), `hosts`
---     (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
+--     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (of `a`, when that settling
+--     began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
 --   claims (hash): admitted invocations that waited for memory, id to {at, pages}
@@ -48,9 +48,9 @@ local LEAST_MS = 10
 local MAX_STARTS = 256
 -- Time after which Redis forgets a tenant without waiting or admitted invocations, ms.
 local FORGET_MS = 3600000
--- Time from its admission, ms, within which an invocation that waited for memory may not hold its pages yet: its claim lowers earlier reports.
+-- Time after its admission, ms, in which an invocation that waited for memory may not hold its pages yet: its claim lowers reports made until then.
 local CLAIM_MS = 2000
--- About this many tenants are settled in one step of a settling of all.
+-- Number of tenants (SSCAN's COUNT) in one step of settling all tenants.
 local SETTLED_AT_ONCE = 128
 
 local function exact(number)
@@ -82,8 +82,8 @@ local function ownPages(a, model)
   return a.pages[model] and ownOf(reservePages(a, model))
 end
 
--- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. Sets, the ledger, the
--- capacity and the progress of a settling change at once.
+-- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. They write sets, the
+-- ledger, the capacity and the progress of a settling to Redis immediately.
 function openAdmission(prefix, now)
   local base = prefix .. ':admission:'
   local a = {
@@ -254,8 +254,8 @@ local function readHead(a, id)
   return head
 end
 
--- With spread by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). The
--- record and the job note one that is not the id, for readers and for the runtime.
+-- With spread by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). A
+-- key other than the id is also written to the record, for readers, and to the job, for the runtime.
 local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)
   if key ~= id then
@@ -278,7 +278,7 @@ local function placeHead(a, tenant, record)
 end
 
 -- Returns the first invocation of a queue that still waits, and its record if it was read; drops those before it, which no longer wait.
--- `known` was checked when it became the head.
+-- `known` is the present head, which was checked when it became the head.
 local function headOf(a, tenant, known)
   local queue = queueOf(a, tenant)
   local id = redis.call('ZRANGE', queue, 0, 0)[1]

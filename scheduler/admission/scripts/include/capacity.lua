@@ -1,5 +1,5 @@
--- The runtimes' offers, as sums that a script changes by the offer of one runtime. `recount` alone reads all runtimes. Keys, all beginning
--- with `<prefix>:admission:`, besides `capacity` (see admission.lua); values are JSON lists
+-- Sums of the runtimes' offers. A script adds or subtracts the offer of one runtime; `recount` alone reads all runtimes. Keys, all beginning
+-- with `<prefix>:admission:`, besides `capacity` (see admission.lua); values are JSON lists; for `place`, see offerOf
 --   offers (hash): each runtime that takes jobs to its offer, see offerOf
 --   kinds (hash): settings of runtimes to {number of runtimes}
 --   pools (hash): `<process of a GPU host> <place>` to {number of runtimes that share it, pages}
@@ -24,7 +24,7 @@ local function offerOf(description)
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
 end
 
--- Tables of counts by name: those in Redis, or new ones. `before` has the counts of changed names as they were.
+-- Opens the tables of counts by name: those in Redis, or empty ones. `before` has the original counts of changed names.
 local function openCounts(a, isNew)
   local counts = { slots = 0, pace = 0, starts = 0, memory = 0, before = {} }
   for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
@@ -145,7 +145,7 @@ local function heldBy(a, runtimeId)
   return held
 end
 
--- Adds what a runtime that takes no more jobs still holds as capacity, so that its admitted invocations take no room on other runtimes. The
+-- Counts as capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. The
 -- pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose pages are added here.
 local function addApart(a, counts, totals, id, description)
   local held = heldBy(a, id)
@@ -290,8 +290,8 @@ function recount(a)
   settleCapacity(a, sameModels)
 end
 
--- Counts what one runtime offers now; `text` is its description, or nil for one that goes. Recounts everything unless only numbers have
--- changed, or GPU hosts while no runtime leaves.
+-- Counts what one runtime offers now; `text` is its description, or nil when it goes. Recounts all runtimes, unless only numbers have
+-- changed, or only GPU hosts have come or gone while no runtime is leaving.
 function countRuntime(a, id, text)
   local description = describedIn(text)
   local offer = description and description.accepting == true and offerOf(description) or nil

@@ -9,7 +9,7 @@ local function holdsFewPages(a, tenant)
   return true
 end
 
--- Maximum runtimes whose loads a script reads: each that shares a GPU host tells the same of it.
+-- Maximum runtimes whose loads a script reads for one place: runtimes that share a GPU host report the same.
 local REPORTERS = 16
 
 -- Time for which Redis keeps the readings of a load, ms; a runtime stores a new load about once a second.
@@ -32,7 +32,7 @@ local function readingsIn(a, runtimeId)
   for i, own in ipairs(cjson.decode(load).models or {}) do
     list[i] = { own.hostId, own.model, own.freePages + own.cachedPages + own.idlePages, own.readAt }
   end
-  -- A full Redis refuses it; then the next script decodes the load again.
+  -- A full Redis refuses the write; then the next script decodes the load again.
   redis.pcall('SET', key, cmsgpack.pack({ load = load, list = list }), 'PX', READINGS_MS)
   return list
 end
@@ -61,7 +61,7 @@ local function readingsOf(a, place)
   return list[1] and list or nil
 end
 
--- True when a head that was requeued for lack of memory finds it now: on a GPU host read since then, minus the claims of invocations that
+-- True when a GPU host's report since a head was requeued for lack of memory shows enough memory, minus the claims of invocations that
 -- started this way and may not hold their pages yet. Also true when no invocation is admitted, or no GPU host reports.
 local function findsMemory(a, short)
   if a.usedSlots == 0 then

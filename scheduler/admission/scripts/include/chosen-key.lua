@@ -1,4 +1,4 @@
--- Part of its pages that the fullest GPU host of a key has admitted, with these ones. One without admitted invocations has room for any.
+-- Fraction of its pages that the fullest GPU host of a key has admitted, `pages` included; at most 1 for a host without invocations.
 local function crowdingOf(a, key, pages)
   local most = 0
   for place, count in pairs(placed(a, nil, key, pages)) do
@@ -11,8 +11,8 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- The keys of two GPU hosts that an id draws (`drawn` in ../../../policies/placement.ts) from those of the model of which the most pages are
--- expected, of several the first by name; nil without two hosts.
+-- The placement keys of two GPU hosts that an id draws (`drawn` in ../../../policies/placement.ts). They serve the model with the most
+-- expected pages (of several, the first by name); nil when it has fewer than two hosts.
 local function drawnKeys(a, id, pages)
   local chosen
   for model, count in pairs(pages) do

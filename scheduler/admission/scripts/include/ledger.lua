@@ -19,7 +19,7 @@ local function addUsed(a, tenant, pages, sign)
   end
 end
 
--- The pages that an admitted invocation counts for: never those of the reserve, so that one alone keeps no newcomer out.
+-- The pages that an admitted invocation counts for: at most all outside the reserve, so that it alone keeps no newcomer out.
 local function countedPages(a, need)
   local counted = {}
   for model, needed in pairs(need) do
@@ -62,7 +62,7 @@ local function start(a, tenant)
   else
     redis.call('LPUSH', a.queue .. 'wait', id)
   end
-  -- BullMQ does the same for a job that comes to wait: the marker wakes a sleeping worker. BullMQ's event for it has no listener here.
+  -- As in BullMQ, the marker wakes a fetcher that waits for jobs. BullMQ also adds an event, which has no listener here.
   redis.call('ZADD', a.queue .. 'marker', 0, '0')
   settle(a, tenant.name)
 end
@@ -116,7 +116,7 @@ function changeAdmission(prefix, now, change)
 end
 
 -- Removes an ended invocation from its queue, the ledger and BullMQ's lists. `tenant` is nil when its record is gone. `holder` is the
--- runtime that ended its attempt: it is done with the job. The job of any other runtime stays until that runtime hands it in.
+-- runtime that ended the attempt and is done with the job. A job that another runtime holds stays until that runtime hands it in.
 function leaveAdmission(a, tenant, id, holder)
   if tenant and redis.call('ZREM', queueOf(a, tenant), id) == 1 then
     dropJob(a, id)
@@ -139,7 +139,7 @@ function leaveAdmission(a, tenant, id, holder)
   end
 end
 
--- The job of an invocation is held by no runtime any more.
+-- Records that no runtime holds the invocation's job any more.
 local function leaveHolder(a, id)
   local holder = redis.call('HGET', a.queue .. id, 'pb')
   if holder then

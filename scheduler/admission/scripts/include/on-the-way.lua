@@ -1,6 +1,6 @@
 -- Invocations that are admitted and not begun: BullMQ's list `wait`. `admission/on-the-way.ts` has the same logic.
 
--- Counts the invocations on their way, of tenants that held few slots and of others. The count is cached until one leaves.
+-- Counts the invocations on their way, of tenants that held few slots and of others. The counts are cached until an invocation leaves.
 local function onTheWay(a)
   if not a.way then
     local few = redis.call('SCARD', a.base .. 'startingFew')

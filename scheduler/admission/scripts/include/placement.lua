@@ -1,4 +1,4 @@
--- The GPU hosts of a model. In a capacity that an earlier release has written, only its own list is right.
+-- The GPU hosts of a model. When an earlier release has written the capacity, only the list inside that hash is right.
 local function hostsOf(a, model)
   if a.leaving then
     return a.hostsVersion and redis.call('ZRANGE', a.base .. 'hosts:' .. model, 0, -1) or {}
@@ -7,7 +7,7 @@ local function hostsOf(a, model)
   return text and cjson.decode(text) or {}
 end
 
--- The first host of `preference` in ../../../policies/placement.ts for a key that names none of them: `best`, or one of `hosts`; nil without
+-- The host of `best` and `hosts` that `preference` in ../../../policies/placement.ts puts first, for a key that names none of them; nil without
 -- hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
@@ -20,8 +20,8 @@ local function preferred(key, hosts, best)
   return best
 end
 
--- The GPU host of a model that serves a tenant. The tenant keeps it with the version of the list of hosts, and compares it only with hosts
--- that came later: the choice among all takes about a microsecond for each.
+-- The GPU host of a model that serves a tenant. The tenant's hash stores it with the version of the list of hosts, so that a script compares
+-- it only with hosts that came later: a comparison takes about a microsecond.
 local function homeOf(a, tenant, model)
   if not a.leaving or not a.hostsVersion then
     return preferred(tenant.name, hostsOf(a, model))
@@ -41,7 +41,7 @@ local function homeOf(a, tenant, model)
   return home
 end
 
--- The first host of `preference` among all of a model. A key that names one of them is not compared with the others.
+-- The host that `preference` puts first among all hosts of a model. A key that names one of them needs no comparison.
 local function hostOf(a, model, key)
   local named = string.match(key, '^@(.*)/[^/]*$')
   if named and a.leaving and redis.call('ZSCORE', a.base .. 'hosts:' .. model, named) then

@@ -30,7 +30,7 @@ local function writeAlias(fn, alias, state, limit)
   return text
 end
 
--- Makes the alias `live` of `current`, by which releases without aliases named the version in service.
+-- Turns the field `current`, by which releases without aliases named the version in service, into the alias `live`.
 local function adoptCurrent(fn, limit)
   local current = redis.call('HGET', fn, 'current')
   if not current then

@@ -88,7 +88,7 @@ local function appendEvents(w, record, bounds, changed)
     redis.call('HSET', family, 'familyBytes', familyBytes + stored)
   end
   if account then
-    -- A log holds at most `last` events, so a smaller number needs no cut.
+    -- A log holds at most `last` events, so it needs no cut while `last` is within the bound.
     local cut = last > bounds.events and cutEvents(w.events, last, bounds.events) or 0
     if stored ~= cut then
       redis.call('HINCRBY', accountKey(account), 'i:' .. record.id, stored - cut)

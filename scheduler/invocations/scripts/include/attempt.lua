@@ -1,4 +1,4 @@
--- True while the attempt of that epoch runs, and so may write data that others read. An epoch of '' names no attempt, and may write.
+-- True while the attempt of that epoch runs, and so may write data that others read. A caller with epoch '' is no attempt, and may write.
 local function isCurrent(record, epoch)
   if epoch == '' then
     return true

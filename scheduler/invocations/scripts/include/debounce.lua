@@ -5,8 +5,8 @@
 -- Maximum keys of a tenant that wait at once.
 local MAX_DEBOUNCE_KEYS = 1000
 
--- The invocation that waits with the same function and key, or nil, and the time of the first one that it stands for. An entry whose
--- invocation Redis has lost does not count.
+-- Returns the invocation that waits with the same function and key, or nil, and the time of the first submission since its delay began. An
+-- entry whose invocation Redis has lost does not count.
 local function debouncedBefore(given, now)
   local id, first = string.match(redis.call('HGET', given.debounceKey, given.debounceField) or '', '^(%S+) (%d+)$')
   if id and redis.call('HGET', given.prefix .. ':invocation:' .. id, 'status') == 'queued' then

@@ -72,8 +72,8 @@ local function keepInput(a, record)
   return #job
 end
 
--- Gives the bytes of the record with its failure's message, the events, the kept input and the outcome their expiry, and releases the bytes of
--- the job, the unread messages and the question.
+-- Sets the expiry of the account's bytes for the record with its failure's message, the events, the kept input and the outcome. Releases the
+-- bytes of the job, the unread messages and the question.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)

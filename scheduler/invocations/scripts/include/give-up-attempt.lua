@@ -1,4 +1,4 @@
--- Ends an attempt but not its invocation: queues it again in the next epoch, and logs a message. Include after end-invocation.lua.
+-- Ends an attempt but not its invocation, which becomes `queued` in the next epoch, and logs a message. Include after end-invocation.lua.
 -- `a` holds the end's arguments; `seq` is the number of the last event. The next attempt gets all messages from the first.
 local function giveUpAttempt(a, epoch, seq, message)
   local notice = cjson.encode({ level = 'warn', message = message })

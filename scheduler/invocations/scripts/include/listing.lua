@@ -15,8 +15,8 @@ local cutLists = {}
 -- Maximum old invocations of a list that one cut looks at.
 local OLD_AT_ONCE = 16
 
--- Drops ended invocations that were submitted before `oldest` and whose records are gone. The time of a record counts from the end, and an
--- invocation may have waited for a person for a month. Each cut looks at another place, because the first ones may all have their records.
+-- Drops ended invocations that were submitted before `oldest` and whose records are gone. A record's retention counts from the end,
+-- and an invocation may wait for a person for a month. Each cut looks at another part of the list: the oldest may all still have their records.
 local function dropOld(listing, ended, oldest)
   local records = string.match(listing, '^(.*):listing:[^:]*$') .. ':invocation:'
   local others = redis.call('ZCOUNT', ended, '-inf', oldest) - OLD_AT_ONCE

@@ -5,7 +5,7 @@
 --   `l:<function>`: its log; `u:<component>`: an uploaded component that no version uses yet;
 --   `@<minute>`: values with a time to live that ends in that minute or the one before.
 -- The sorted set `<account>:redis-ends` has the holders that expire, by expiry (ms since the epoch).
--- Stored values, files, lines and components have accounts of their own, which the sum includes.
+-- Stored values, files, message queues and components have accounts of their own, which the sum includes.
 local RECORD_BYTES, EVENT_BYTES, LOG_LINE_BYTES = 2048, 64, 128
 local LIFETIME_STEP_MS = 60000
 -- Maximum holders that one call releases.
@@ -15,7 +15,7 @@ local function accountKey(account)
   return account .. ':redis'
 end
 
--- Adds a change of another account, such as files or lines, to the sum.
+-- Adds a change of another account, such as that of files or message queues, to the sum.
 local function changeBytes(account, bytes)
   if bytes ~= 0 then
     redis.call('HINCRBY', accountKey(account), 'bytes', bytes)
@@ -29,7 +29,7 @@ local function holdBytes(account, holder, bytes)
   end
 end
 
--- Returns the holder's bytes, or nil. Its first write may take memory, so a full Redis refuses a script that stores something afterwards.
+-- Releases a holder and returns its bytes, or nil. A full Redis refuses the first write, so a script that stores something later stops here.
 local function releaseBytes(account, holder)
   local bytes = redis.call('HGET', accountKey(account), holder)
   if not bytes then

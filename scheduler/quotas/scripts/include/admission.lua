@@ -55,8 +55,8 @@ local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   return nil
 end
 
--- True when the tenant may have one more invocation with latency targets. As many as it may run at once are enough: with more, one would
--- always wait for the next free place, and the tenant's other invocations would starve.
+-- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: a further
+-- one would always wait for the next free place, and the tenant's other invocations would starve.
 local function grantsLatency(account, now)
   local most = quotaLimit(account, 'latency-invocations', '', now) or 0
   local running = quotaLimit(account, 'concurrent-invocations', '', now) or most

@@ -47,7 +47,7 @@ struct ResultShape {
 };
 
 struct ParsedBatch {
-  // Their pointers refer to the words. Their adapters are not set.
+  // Their pointers point into the parsed words. Their `adapter` is not set; see `adapters`.
   std::vector<Sequence> sequences;
   std::vector<ResultShape> shapes;
   std::vector<uint32_t> adapters;  // Ids, by sequence; 0: none.
@@ -61,8 +61,8 @@ ParsedBatch parseBatch(const uint32_t* words, size_t count, const BatchLimits& l
 // states; then its attention.
 size_t resultWords(const std::vector<ResultShape>& shapes, int hidden);
 
-// A row without a drawable token gets NOTHING_DRAWN as its token; so does the first token of a row whose log-probabilities are neither wanted nor
-// numbers.
+// Writes NOTHING_DRAWN as the token of a row from which no token could be drawn. If log-probabilities are not requested, it also replaces the first
+// top token of a row whose log-probabilities are NaN.
 void packResults(uint32_t* into, const std::vector<ResultShape>& shapes, const Results& results, int hidden);
 
 }  // namespace pie

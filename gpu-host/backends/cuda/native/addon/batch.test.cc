@@ -186,7 +186,7 @@ TEST("results: packed by sequence, drawn tokens replace the top tokens") {
       {2, 3, false, true, false, 2},  // Two draws, and attention of two keys.
       {0, 0, false, false, false, 0},
       {1, 1, false, false, false, 0},
-      {2, 2, false, false, false, 0},  // The first row has no numbers.
+      {2, 2, false, false, false, 0},  // The first log-probability of its first row is NaN.
   };
   const std::vector<float> states{1, 2, 3, 4};
   const std::vector<uint32_t> tokens{10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 30, 40, 41, 42, 43};

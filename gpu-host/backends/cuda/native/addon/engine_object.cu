@@ -9,21 +9,21 @@ namespace pie::js {
 
 namespace {
 
-// Two, so that one is prepared while the other runs; the engine keeps only the results of the last two.
+// Steps under way: one runs while the next is prepared. The engine keeps only the results of the last two.
 constexpr size_t MOST_STEPS = 2;
-// Projections and scorings, each with copies of its inputs and results.
+// Projections and scorings under way, each with copies of its inputs and results.
 constexpr size_t MOST_SIDE = 8;
-// Adapters, each with its matrices.
+// Adapter loads under way, each of which keeps its matrices in memory.
 constexpr size_t MOST_LOADS = 8;
 // Waits for page moves: one that runs, and one for the moves that were queued since.
 constexpr size_t MOST_PAGE_WAITS = 2;
-// Per projection.
+// States of one projection or scoring.
 constexpr int64_t MOST_STATES = 1 << 24;
 
 // Shared by the JavaScript object and the thread-safe function; the last owner destroys the engine.
 using Shared = std::shared_ptr<EngineObject>;
 
-// True when the third argument asks for a move that is only queued, and the memory allows it: the device cannot reach other memory on its own.
+// True if the third argument requests a queued move and the memory is pinned: the device cannot access other host memory on its own.
 bool isQueued(napi_env env, const Arguments& arguments, const View<uint8_t>& bytes) {
   if (arguments.count < 3 || isUndefined(env, arguments.values[2])) return false;
   bool queued = false;

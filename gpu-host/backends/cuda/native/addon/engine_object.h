@@ -27,13 +27,13 @@ class EngineObject {
     size_t bytes;                      // Of the results.
     std::function<void(void*)> write;  // Writes the results of ended work.
     std::vector<std::shared_ptr<Adapter>> adapters;  // Kept on the device until the step has ended.
-    napi_ref arguments = nullptr;                    // JavaScript's memory that the work reads, or null.
+    napi_ref arguments = nullptr;                    // Keeps the JavaScript arrays alive that the work reads; or null.
   };
   // Work of one kind, which ends in order. Steps have their own waiter, because their results must be taken in time; loads take long.
   struct Line {
     std::unique_ptr<Waiter> waiter;
     std::deque<Pending> pending;
-    uint64_t last = 0;  // The id of the last work, where the engine gives none.
+    uint64_t last = 0;  // Id of the newest work. Unused for steps, whose ids the engine gives.
   };
   using Method = napi_value (EngineObject::*)(napi_env env, const Arguments& arguments);
 
@@ -82,7 +82,7 @@ class EngineObject {
   int layers_ = 0;
   int pageCount_ = 0;
   std::unique_ptr<Engine> engine_;
-  // Loads also free adapters, because the driver waits for the device before it frees memory. `pages_` waits for moves of pages.
+  // `loads_` also frees adapters, because the driver waits for the device before it frees memory. `pages_` waits for page moves.
   Line steps_, side_, loads_, pages_;
   std::map<uint32_t, std::shared_ptr<Adapter>> adapters_;
   uint32_t lastAdapter_ = 0;

@@ -1,5 +1,5 @@
 // Properties of the cards of one compute capability (CUDA C++ programming guide, "Compute Capabilities"). A build is for one capability: build.ts
-// defines it for the code of host and card.
+// defines PIE_CAPABILITY for host and device code.
 #pragma once
 #include <cstddef>
 

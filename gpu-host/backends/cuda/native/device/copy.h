@@ -72,7 +72,7 @@ __device__ __forceinline__ uint2 loadOnce8(const void* global) {
   return emulation::load8(global);
 #endif
 }
-// Loads memory that other threads of the block read too and that is constant by now; the previous kernel may have written it (see launch.h).
+// Loads memory that several threads of the block read and that no kernel writes any more. The previous kernel may have written it (see launch.h).
 __device__ __forceinline__ uint4 loadKept16(const void* global) {
 #ifdef __CUDACC__
   uint4 v;

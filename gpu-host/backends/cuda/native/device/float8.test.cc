@@ -37,7 +37,7 @@ __global__ void narrow(uint16_t* one, uint32_t* two, const float* values, int co
   for (int i = threadIdx.x; i < count; i += blockDim.x) one[i] = pie::halfOf(values[i]), two[i] = pie::packedHalves(values[i], values[(i + 1) % count]);
 }
 
-// Codes i and 255 - i in pairs, then in the opposite order.
+// Converts the code pairs (i, 255 - i) and (i, i), and multiplies the first pair by `scales`.
 __global__ void pairs(uint32_t* low, uint32_t* high, uint32_t* products, uint32_t scales) {
   const uint32_t i = threadIdx.x, codes = i | (255 - i) << 8 | i << 16 | i << 24;
   low[i] = pie::lowHalves(codes);

@@ -6,7 +6,7 @@
 //   letNextBegin()    in at least one thread of every block. Small kernels call it at once, because the next kernel can use the multiprocessors that
 //                     they leave idle. Tensor-core kernels call it when only results are left to be written: blocks of the next kernel that
 //                     come earlier crowd the multiprocessors that are free first. Measured on an H100, that costs a step of an 8B model 6 % at
-//                     batch 32 and 1 % at batch 1. Products on CUDA cores call it after the wait. It orders no memory accesses.
+//                     batch 32 and 1 % at batch 1. Products on CUDA cores call it after the wait. The call orders no memory accesses.
 //   waitForEarlier()  in every thread, before the thread reads or writes memory that another kernel of the chain writes or reads. When it
 //                     returns, the previous kernel has ended and all its writes are visible.
 // The previous kernel ended only after its own wait, so by induction all earlier kernels have ended too, and a kernel may overwrite what any of them
@@ -16,8 +16,8 @@
 // L1 may hold lines of an earlier step's tables.
 //
 // Products call letNextBegin only after their wait. So when the kernel after a product begins, every block of the product has waited, and all kernels
-// before the product have ended: that kernel and those after it may read past L1 what they wrote, and write what they read, before their own wait
-// (low-rank.cu and attention-item.h do).
+// before the product have ended. Without a wait, the kernel after the product and later ones may read, bypassing L1, data that kernels before the
+// product wrote, and overwrite data that those read (low-rank.cu and attention-item.h do).
 // linear-finish.cu, which lets the next kernel begin at once, keeps this promise because it follows a product that does.
 //
 // Copies, events and launches without the attribute (LAUNCH, cuBLASLt) wait for all preceding work of the stream, as usual, and a chained kernel

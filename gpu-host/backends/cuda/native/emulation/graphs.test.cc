@@ -1,4 +1,4 @@
-// Capture and replay.
+// Capture and replay of graphs in the emulated runtime.
 #include <set>
 #include <vector>
 #include "../testing/device.h"
@@ -29,7 +29,7 @@ struct Streams {
     (void)cudaStreamDestroy(side);
     (void)cudaGetLastError();
   }
-  // Makes the side stream part of main's capture, and main wait for it.
+  // fork() adds the side stream to main's capture; join() makes main wait for the side stream.
   void fork() {
     cudaOk(cudaEventRecord(forked, main));
     cudaOk(cudaStreamWaitEvent(side, forked));

@@ -88,7 +88,7 @@ class Pool {
     return !job.failed;
   }
 
-  // Wakes the helpers, because a grid that began early may be helped from now on.
+  // Wakes the helpers, because they may now run blocks of a grid that began early.
   void offer() {
     const std::lock_guard lock(mutex);
     wake.notify_all();

@@ -24,7 +24,7 @@ struct GridRun {
   std::shared_ptr<GridRun> previous;   // The predecessor that may still run; null if it began after all preceding work.
   OneShotEvent nextMayBegin;                 // Reached when every block has let the next grid begin, or has ended.
   OneShotEvent ended;
-  std::atomic<uint64_t> released{0};   // Number of such blocks.
+  std::atomic<uint64_t> released{0};   // Number of blocks that have let the next grid begin or have ended.
   std::atomic<bool> previousEnded{false};  // `previous` has ended.
 
   void end() {

@@ -56,7 +56,7 @@ cudaError_t enqueue(cudaStream_t stream, Work work);
 // True for an existing stream; null is the default stream.
 bool isStream(cudaStream_t stream);
 std::shared_ptr<Capture> captureOf(cudaStream_t stream);
-// For calls that are forbidden during a capture: invalidates the open captures.
+// For calls that some captures forbid: invalidates the open captures that do and returns the error, or returns success.
 cudaError_t forbiddenWhileCapturing();
 std::shared_ptr<OneShotEvent> eventAfterAll(cudaStream_t stream);
 // Discards all open captures.

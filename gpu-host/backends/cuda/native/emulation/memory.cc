@@ -1,5 +1,5 @@
-// Device and pinned memory. Every allocation starts as NaN and lies between two inaccessible pages; up to 255 bytes of slack before the second page
-// are checked when it is freed.
+// Device and pinned memory. Every allocation starts as NaN and ends at most 255 bytes before an inaccessible page; another such page precedes it.
+// Freeing an allocation checks that the bytes between it and these pages were not written.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -10,7 +10,7 @@ namespace emulation {
 
 namespace {
 
-// Most kernels of one sequence that run concurrently. Each needs a thread with stacks, and the number of mappings per process is limited.
+// Maximum number of kernels of one sequence that run concurrently. Each needs a thread with stacks, and mappings per process are limited.
 constexpr size_t MOST_RUNNING = 3;
 
 void perform(const Work& work, GridRun& run) {

@@ -16,7 +16,7 @@ struct Work {
 };
 
 // Runs pieces of work one after another. A kernel that may begin early runs on its own thread as soon as every block of the previous kernel permits
-// it, so that its accesses before its wait are really too early.
+// it, so that a missing wait leads to accesses that really come too early.
 class Sequence {
  public:
   // `next`: the following work, if known.

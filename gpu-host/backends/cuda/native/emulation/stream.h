@@ -11,8 +11,8 @@ struct CUstream_st {
   explicit CUstream_st(unsigned flags) : flags(flags), worker([this] { work(); }) {}
 
   void push(emulation::Work work) { put({std::move(work), nullptr, false}); }
-  // Queues a signal, which only reports or awaits the progress of streams and therefore also runs on a lost device. When a thread wakes from waiting
-  // for a `mark`, the stream already counts as idle.
+  // Queues a signal, which only reports or awaits the progress of streams and therefore also runs on a lost device. A signal that is a `mark` does
+  // not make the stream busy: a thread that has waited for it finds the stream idle.
   void pushSignal(std::function<void()> signal, bool mark = false) { put({{}, std::move(signal), mark}); }
   bool isIdle() {
     std::lock_guard lock(mutex);

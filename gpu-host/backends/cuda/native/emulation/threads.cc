@@ -237,7 +237,7 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
     gathering.line = site.line;
   }
   gathering.arrived |= 1u << lane;
-  // A collective without operands reads none.
+  // Null for a barrier, which reads no operands.
   gathering.operands[lane] = operand;
   fiber.state = State::InWarp;
   fiber.site = &site;

@@ -44,7 +44,7 @@ void warpCollective(unsigned mask, Completion complete, void* operand, const Sit
 unsigned char* dynamicShared();
 // True if static shared memory starts as NaN in this build and can be distinguished from other memory.
 bool knowsStaticShared();
-// Reports a fault unless the address is a multiple of `bytes` and these are shared memory of the running block, as far as the build knows that.
+// Reports a fault unless the address is a multiple of `bytes` and the range lies in the block's shared memory, as far as its location is known.
 void wantShared(const void* address, size_t bytes, const char* what);
 
 }  // namespace emulation

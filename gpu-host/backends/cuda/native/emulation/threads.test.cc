@@ -1,4 +1,4 @@
-// The emulation matches CUDA's semantics and reports errors that hardware does not tolerate.
+// Emulated threads behave as CUDA specifies, and the emulation reports what CUDA forbids.
 #include "threads.h"
 
 #include <cmath>

@@ -20,7 +20,7 @@ class Builder {
  public:
   Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host) : carver_(carver), base_(deviceBase), host_(host) {}
 
-  // The matrices of a place: by projection, or null for one that is not changed.
+  // The matrices of one place. `parts`: by projection, null for a projection that the adapter does not change.
   LowRankMatrices<T> place(const std::vector<const AdapterMatrices*>& parts, const LowRankProduct& product) {
     LowRankMatrices<T> made{};
     for (const AdapterMatrices* each : parts) made.ranks += each ? paddedRank(each->rank) : 0;

@@ -107,7 +107,7 @@ TEST("an adapter equals a model with merged weights, over any projections and ra
       const auto adapter = engine->loadAdapter(change.matrices);
       CHECK(adapter->bytes() > 0);
       for (int round = 0; round < (again ? 2 : 8); round++) CHECK(errorOf(runCalls(*engine, calls, 32, adapter.get()), expected) < TOLERANCE);
-      // One graph for each area and set of places (kinds 1 and 2 change the same ones): no graph depends on the adapter.
+      // One graph for each area and set of LowRankPlace (kinds 1 and 2 change the same set): no graph depends on the adapter.
       CHECK_EQUAL(engine->graphs().captured, kind == 0 ? 2u : 4u);
     }
     const std::vector<Answer> after = runCalls(*engine, calls);
@@ -146,7 +146,7 @@ TEST("rows of one step have different adapters, or none: each sequence equals it
     Several several(std::move(model));
     Random random(9);
     for (int round = 0; round < 12; round++) {
-      // Decodes and prompts, also more rows of one adapter than a task has.
+      // Decodes and prompts, also with more rows of one adapter than a task of the low-rank kernel takes.
       std::vector<Call> calls;
       std::vector<int> kinds;
       int rows = 0;
@@ -159,7 +159,7 @@ TEST("rows of one step have different adapters, or none: each sequence equals it
       }
       CHECK(several.error(calls, kinds) < TOLERANCE);
     }
-    // Calls of whose rows the last layer keeps only some.
+    // Calls with fewer output rows than inputs: the last layer computes only some of their rows.
     std::vector<Call> calls = {makeCall(randomTokens(random, 9)), makeCall(randomTokens(random, 20)), makeCall(randomTokens(random, 8)),
                                makeCall(randomTokens(random, 7))};
     calls[0].outputRows = 1, calls[1].outputRows = 5, calls[2].outputRows = 3, calls[3].outputRows = 2;

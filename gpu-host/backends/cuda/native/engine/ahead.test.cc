@@ -114,7 +114,7 @@ TEST("picked tokens can be taken in any order, also from a sequence that picks m
   const std::vector<Call> before = {wide, without, makeCall(randomTokens(random, 2))};
   const uint64_t step = submitCalls(*engine, before);
   Call follower = makeCall({}, {}, range(0, 4));
-  follower.picked = {7, 0, 5, 5};  // Of 8: the sequence that wants no tokens has none.
+  follower.picked = {7, 0, 5, 5};  // Rows of 8 picked tokens: the sequence without top tokens picks none.
   follower.positions = range(0, 4);
   follower.outputRows = 4;
   const std::vector<Answer> after = runCalls(*engine, {follower});

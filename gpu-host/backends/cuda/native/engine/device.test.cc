@@ -302,7 +302,7 @@ TEST("no data is read before it is ready or overwritten while it is read, with a
     batches.push_back(calls);
     expected.push_back(reference.forward(calls));
   }
-  // First waits for each step after submitting the next one, then only for the last two.
+  // The eager pass waits for each step after it has submitted the next one, the other pass only for the last two.
   for (const bool eager : {true, false}) {
     std::vector<uint64_t> steps;
     for (int i = 0; i <= 6; i++) {

@@ -237,7 +237,7 @@ class EngineOf final : public Engine {
   const EngineOptions options_;
   int multiprocessors_;
   mutable Health health_;
-  mutable std::mutex calls_;  // Held by every call that queues work on the computing stream, while it does.
+  mutable std::mutex calls_;  // Held while a call queues work on the computing stream.
   Cublas cublas_;
   MemoryBudget budget_{};
   // Declared before the streams' owners, so that it is freed after their work has ended.

@@ -22,8 +22,8 @@ struct EngineError : std::runtime_error {
 
 // Precision of weights, activations and KV. Int8, Fp8, Int4: as Bf16, except that the matrices of products are rounded to bf16 and then quantised
 // (linear-narrow.h): to 8-bit integers or e4m3 scaled by each row's largest value, or to 4-bit integers scaled by the largest value of each group of
-// inputs. A step then reads a half or a quarter of the bytes. Inputs must be a multiple of 16 (4 bits: 32), as in all real models; other matrices
-// stay bf16 (4 bits: use 8 bits if possible). With Int4 the head has 8 bits.
+// inputs. A step then reads a half or a quarter of the bytes. Only matrices whose number of inputs is a multiple of 16 (Int4: 32), as in all real
+// models, are quantised; others stay bf16 (Int4: take 8 bits if possible). With Int4 the head has 8 bits.
 enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 
 // Precision of keys and values. Fp8: float8 with one scale per slot and head (../kernels/kv-rows.h) beside bf16 activations; halves the bytes of
@@ -39,8 +39,8 @@ struct EngineOptions {
   int device = 0;
   int pageSize = 16;
   int pageCount = 0;       // 0: as many as fit, at most a million.
-  int maxRows = 512;       // Most inputs per device step; larger batches are computed in several steps.
-  int maxSequences = 256;  // Most sequences per device step; likewise.
+  int maxRows = 512;       // Maximum inputs per device step; larger batches are computed in several steps.
+  int maxSequences = 256;  // Maximum sequences per device step; likewise.
   int scratchSlots = 0;    // For keys of sequences without `writes`; such a sequence has at most this many rows. 0: maxRows.
   size_t memoryBytes = 0;  // Limit on device memory, adapters included; 0: all free memory.
   size_t reserveBytes = 0; // Part of memoryBytes that stays unused at start, for later adapters.
@@ -103,8 +103,8 @@ struct Sequence {
   bool attention = false;
   const uint32_t* allowed = nullptr;  // outputRows × ceil(vocabulary / 32), or null.
   const Draw* draws = nullptr;        // outputRows, or null.
-  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head.h), or null. The text has chosen the last input once more
-  // if that is a picked token.
+  // Changes of the logits of a sequence with one output row (HeadChange of ../kernels/head.h), or null. If the last input is a picked token, the
+  // penalties count it as chosen once more.
   const uint32_t* changeTokens = nullptr;
   const float* changeValues = nullptr;
   int changes = 0;
@@ -144,7 +144,7 @@ class Engine {
 
   // Copies the batch to the device and starts it without waiting. Up to two steps may be in flight: the second is prepared while the first runs; a
   // third waits for the first to end. Throws "invalid" for a batch that does not fit (nothing is started), "cuda" if the device is lost. All calls
-  // except `wait`, `project`, `score` and `loadAdapter` must come from one thread at a time; each is ordered after the steps submitted before it.
+  // except `wait`, `project`, `score`, `waitForPages` and `loadAdapter` must come from one thread at a time, and run after all earlier steps.
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
@@ -156,7 +156,7 @@ class Engine {
   virtual void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) = 0;
   virtual size_t pageBytes() const = 0;
   // Copies between pages and host memory on a separate stream, overlapped with running steps; the caller guarantees that these do not touch the
-  // pages. Pinned memory (`pinned`) gives the bus's full rate.
+  // pages. Pinned memory (`allocatePinned`) gives the bus's full rate.
   virtual void readPage(int page, uint8_t* into) = 0;
   virtual void writePage(int page, const uint8_t* from) = 0;
   // The same for `count` pages that are contiguous in host memory: queues all copies, waits once.

@@ -90,7 +90,7 @@ TEST("the last layer computes only the wanted rows if they are few, with the sam
     CHECK(relativeError(answers[i].states, tail(expected[i].states, answers[i].states.size())) < TOLERANCE);
     CHECK(relativeError(byToken(answers[i], 61), tail(expected[i].logProbabilities, answers[i].tokens.size())) < TOLERANCE);
   }
-  // The keys and values that it wrote are in the pool.
+  // The last layer wrote the keys and values of all rows of the first call to the pool.
   const std::vector<Call> after = {makeCall({5}, range(0, 20))};
   CHECK(errorOf(runCalls(*engine, after), reference.forward(after)) < TOLERANCE);
 }
@@ -279,7 +279,7 @@ TEST("bf16 stays near the forward pass in double, with fast and plain kernels") 
   }
 }
 
-// Dequantises a product's matrix as Precision quantises it.
+// Quantises the weights of a product as `precision` does, and dequantises the result.
 std::vector<float> dequantised(const std::vector<float>& weight, int inputs, Precision precision, bool isHead = false) {
   const bool four = precision == Precision::Int4 && !isHead && inputs % 32 == 0;
   if (inputs % 16 != 0) return weight;

@@ -13,7 +13,7 @@ namespace pie {
 // Everything that determines the launches of a padded step.
 struct GraphKey {
   StepShape shape;
-  int area = 0;  // Its addresses were captured.
+  int area = 0;  // Index of the Area whose device addresses the graph contains.
   bool operator==(const GraphKey& o) const { return shape == o.shape && area == o.area; }
 };
 

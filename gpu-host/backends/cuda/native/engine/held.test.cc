@@ -48,7 +48,7 @@ TEST("graphs are evicted and steps submitted while the device stands still") {
           shapes.push_back({tokens, kept});
         }
   size_t next = 0;
-  // Until the next shape evicts the oldest graph.
+  // Runs new shapes until one evicts the oldest graph.
   while (next < shapes.size() && engine->graphs().captured == 2) runCalls(*engine, shapes[next++]);
   REQUIRE(next + 2 < shapes.size());
   CHECK_EQUAL(engine->graphs().captured, 1u);
@@ -164,10 +164,10 @@ TEST("page moves are queued while the device stands still, in order with copies 
       writePage(3, first.data);
       engine->copySlots(from.data(), to.data(), nullptr, 8);
       steps.push_back(submitCalls(*engine, {read}));
-      // Writes the page that the first move reads.
+      // This step writes to the page that the first move reads.
       steps.push_back(submitCalls(*engine, {overwrite}));
       readPage(3, second.data);
-      // The memory is used again, and the page that was written is written again.
+      // Reuses the host memory of the first move, and writes page 3 a second time.
       readPage(7, first.data);
       writePage(3, first.data);
       writePage(2, second.data);
@@ -179,7 +179,7 @@ TEST("page moves are queued while the device stands still, in order with copies 
     std::vector<uint8_t> found(6 * bytes);
     std::copy_n(first.data, bytes, found.begin());
     std::copy_n(second.data, bytes, found.begin() + static_cast<long>(bytes));
-    // A move that is slow has arrived as well.
+    // settlePages also waits for a slow move.
     emulation::slowDown(5000);
     readSettled(*engine, 4, second.data);
     emulation::slowDown(0);

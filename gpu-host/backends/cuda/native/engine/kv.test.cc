@@ -1,4 +1,4 @@
-// Float8 keys and values: against the forward pass in double over rounded ones; stored slots never change.
+// Float8 keys and values, compared with a forward pass in double that rounds them the same way. Stored slots never change.
 #include <cstring>
 #include <memory>
 #include "testing.h"

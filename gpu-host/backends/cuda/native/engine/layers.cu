@@ -60,7 +60,7 @@ class StepLaunch {
 
   bool changes(LowRankPlace place) const { return (plan_.shape.places >> place & 1) != 0; }
 
-  // One launch for all rows, then the changes by the rows' adapters. `gated`: of gate and up.
+  // One launch for all rows, then the changes by the rows' adapters. `gated`: output for the combined gate and up; null for other matrices.
   void product(const Product<T>& matrix, const T* x, T* y, int yWidth, Epilogue epilogue, int layer, LowRankPlace place, T* gated = nullptr) {
     launchProduct<T>(matrix, x, y, yWidth, rows_, epilogue, model_.linear, stream_);
     if (!changes(place)) return;

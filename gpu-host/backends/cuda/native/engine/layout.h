@@ -38,7 +38,7 @@ struct UploadLayout {
   size_t draws = 0;       // Draw
   size_t changes = 0;     // HeadChange × heads, or none.
   size_t lowRankTasks = 0;  // LowRankTask × rows. These four are empty without adapters.
-  size_t lowRankRows = 0;   // int × rows: rows with adapters, by adapter, then perhaps the others.
+  size_t lowRankRows = 0;   // int × rows: rows with adapters, grouped by adapter; then the others if gate and up change.
   size_t lastTasks = 0;     // The same for the kept rows.
   size_t lastRows = 0;
   size_t items = 0;       // AttentionItem

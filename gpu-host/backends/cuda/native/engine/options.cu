@@ -77,7 +77,7 @@ StepLimits stepLimits(const EngineOptions& options, int pageCount) {
   const int64_t least = std::max(topK * MAX_GRAPH_ROWS, std::min<int64_t>(topK, CALL_TOP_K) * uncut);
   limits.results = static_cast<int>(std::min(topK * limits.paddedRows, std::max(least, RESULTS)));
   limits.allowedRows = static_cast<int>(uncut);
-  // A row that changes every logit fits. Runs of a batch that does not fit one step cannot decode ahead.
+  // A row that changes every logit fits. Steps with more changes are split, after which the next batch cannot take picked tokens.
   const int64_t vocabulary = options.shape.vocabulary;
   limits.changes = static_cast<int>(std::max(vocabulary, std::min(vocabulary * limits.paddedRows, CHANGES)));
   return limits;

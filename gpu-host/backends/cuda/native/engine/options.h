@@ -15,8 +15,8 @@ int topKBucket(int topK, int vocabulary);
 // Twice this number of slots still fits a step's integers.
 constexpr int MOST_SLOTS = 1 << 29;
 
-// Limits that the handlers enforce (`../../../../handlers/plan.ts`, `model.ts`): most inputs of a sequence whose mask allows no cut, with one head,
-// and most tokens per row. Such a sequence fits a step alone if its inputs do; longer ones may be cut.
+// Limits of the handlers: `../../../../handlers/plan.ts` allows 64 Mi scores (inputs × keys × heads) if a mask allows no cut, so at most 8,192 inputs
+// with one head; `model.ts` limits the tokens per row. Such a sequence fits a step alone if its inputs do; others may be cut.
 constexpr int MOST_UNCUT_ROWS = 8192;
 constexpr int CALL_TOP_K = 256;
 

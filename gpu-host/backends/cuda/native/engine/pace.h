@@ -6,8 +6,8 @@
 
 namespace pie {
 
-// Times of steps by their padded rows. Steps of the same rows differ in their contexts, which grow slowly. The steps run one after another, in the
-// order of their ends here.
+// Times of steps by their padded rows. Steps with as many rows differ in their contexts, which grow slowly. Steps run one after another; `ended`
+// expects them in that order.
 class StepPace {
  public:
   using Time = std::chrono::duration<double, std::micro>;

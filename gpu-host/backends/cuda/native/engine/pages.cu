@@ -39,7 +39,7 @@ void PageMover::move(Way& way, Way& other, const int* pages, int count, const Ev
   const std::lock_guard<std::mutex> lock(way.mutex);
   const bool out = &way == &out_;
   way.stream.wait(copied);
-  // It may use the same page, or the same host memory. Moves that callers wait for do not depend on each other.
+  // A queued move in the other direction may use the same page or host memory. Moves that callers wait for do not depend on each other.
   if (isUnderWay(other)) way.stream.wait(other.moved);
   for (int first = 0; first < count; first += atOnce_) {
     PageMove some = move_;

@@ -19,7 +19,7 @@ class PageMover {
   static size_t stagingBytes(const StepLimits& limits, int pageSize);
   size_t pageBytes() const { return pageBytes_; }
   // Waits until done, or with `queue` only queues the move. A page is moved after the slot copies that were queued before (`copied`) and after queued
-  // moves; the caller must know whether a running step touches the page. Throws EngineError "invalid" for a page outside the pool.
+  // moves; the caller guarantees that no running step touches the page. Throws EngineError "invalid" for a page outside the pool.
   void read(const int* pages, int count, uint8_t* into, const Event& copied, bool queue = false);
   void write(const int* pages, int count, const uint8_t* from, const Event& copied, bool queue = false);
   // Makes later work of a stream wait for the queued moves.

@@ -79,8 +79,8 @@ class Writer {
     for (int i = 0; i < piece.rows; i++) cursor_.at<int>(plan_.upload.embedRows)[firstRow + i] = static_cast<int>(offset / rowBytes) + i;
   }
 
-  // Rows grouped by adapter into tasks of LOW_RANK_ROWS: those of the step, and those that it keeps after the last attention. Rows without an adapter
-  // have tasks, too, if gate and up are changed: these must be combined in every row.
+  // Groups rows by adapter into tasks of up to LOW_RANK_ROWS: all rows of the step, and the rows that it keeps after the last attention. If adapters
+  // change gate and up, rows without an adapter have tasks, too, because the tasks combine gate and up in every row.
   void adapters(const Part& part, const std::vector<AttentionSequence>& sequences) {
     if (plan_.shape.places == 0) return;
     const bool all = (plan_.shape.places >> GATE_UP_PLACE & 1) != 0;
@@ -104,7 +104,7 @@ class Writer {
     counts[4] = tasks(kept, cursor_.at<LowRankTask>(at.lastTasks), cursor_.at<int>(at.lastRows));
   }
 
-  // Writes the list of table writes. `tables`: the copy of the tables, which may be empty.
+  // Writes the list of table writes and applies it to `tables`, the host's copy of the slot tables (empty: there is no copy).
   void tableWrites(std::vector<int>& tables) {
     int* const counts = cursor_.at<int>(plan_.upload.counts);
     const size_t at = cursor_.table<TableWrite>(tableWrites_.size());

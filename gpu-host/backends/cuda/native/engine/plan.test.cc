@@ -118,7 +118,7 @@ class Reading {
   void part(const Part& part, const StepPlan& plan, const std::vector<uint8_t>& block) {
     const UploadLayout& at = plan.upload;
     int row = 0;
-    // Two sequences of a part must never share a slot that they write.
+    // Two sequences of a part never share a scratch slot.
     std::set<int> taken;
     for (const Piece& piece : part.pieces) {
       CHECK_EQUAL(done_[piece.sequence], piece.firstRow);
@@ -316,7 +316,7 @@ TEST("a sequence that cannot be cut fits a step of its own with any request, and
       call.draws.assign(rows, {1, 1, 0, 1, 0});
       const uint32_t words = 0;
       Sequence all = call.view();
-      all.allowed = &words;  // Splitting does not read them.
+      all.allowed = &words;  // Splitting does not read the mask words.
       const Call small = makeCall({1, 2});
       const Sequence both[] = {small.view(), all};
       const std::vector<Part> parts = splitBatch({both, 2}, context.limits);

@@ -27,7 +27,7 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   const AttentionBounds bounds = attentionBounds(limits.paddedRows, sequences, shape, context.multiprocessors, context.fastAttention);
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));
   scratch.counters = carver.take<int>(bounds.counters);
-  // The largest intermediate results of products: gate and up together, or float logits if their number is odd.
+  // The largest intermediate results of products: gate and up in bf16, or logits in float (the size of two bf16) if tiles must pad them.
   const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors),
                                    linearWorkspaceBytes(HEAD_ROWS, 2 * shape.vocabulary, context.multiprocessors));
   // float products run on plain kernels, which need no workspace.

@@ -13,7 +13,7 @@ struct Scratch {
   T* normed = nullptr;          // rows × hidden
   T* delta = nullptr;           // rows × hidden: a block's output. The next norm adds it to `residual`, so that the addition needs no launch.
   T* qkv = nullptr;             // rows × qkvWidth. After the last attention: the residual of the rows whose outputs are wanted (layers.cu).
-  T* queries = nullptr;         // rows × queryWidth. After the last attention: what `attended` has of these rows.
+  T* queries = nullptr;         // rows × queryWidth. After the last attention: the same rows of `attended`.
   T* attended = nullptr;        // rows × queryWidth
   T* activated = nullptr;       // rows × intermediate
   T* states = nullptr;          // The larger of rows and HEAD_ROWS × hidden: the head's inputs, also those of callers (side.cu).

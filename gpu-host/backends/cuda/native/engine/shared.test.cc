@@ -67,7 +67,7 @@ TEST("shared prefixes: near the forward pass in double, with the same bits with 
         different += answers[i].states != apart[i].states;
       }
     }
-    // Otherwise nothing was shared: partial results are rounded elsewhere.
+    // Equal bits would show that nothing was shared: keys read together give differently rounded partial results.
     CHECK(different > STEPS);
     CHECK((engine->graphs().captured > 0) == graphs);
   }

@@ -63,7 +63,7 @@ uint8_t* SideWork<T>::upload(size_t at, const void* from, size_t bytes) {
   return memory_ + at;
 }
 
-// The bytes are there after the round.
+// The returned memory has the bytes once the round has ended.
 template <typename T>
 const uint8_t* SideWork<T>::download(size_t at, size_t bytes) {
   if (bytes > 0) CUDA_CALL(cudaMemcpyAsync(host_.get() + at, memory_ + at, bytes, cudaMemcpyDeviceToHost, computing_));

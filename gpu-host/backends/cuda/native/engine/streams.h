@@ -43,8 +43,8 @@ class Event {
     (void)cudaGetLastError();
     return false;
   }
-  // Looks from time to time until `near`, polls until `late`, which notices the end without delay, then waits as above. Returns false if the event
-  // was reached at the first look.
+  // Sleeps between queries until `near`, polls until `late` to notice the end without delay, then waits like synchronize(). Returns false if the
+  // event had been reached at the first query.
   bool synchronize(std::chrono::steady_clock::time_point near, std::chrono::steady_clock::time_point late) const {
     constexpr std::chrono::microseconds NAP(250);
     for (bool running = false;; running = true) {

@@ -54,7 +54,7 @@ class Schedule {
     if (live_.size() < 5 && random_.uniform() < 0.5) start();
     if (!live_.empty() && random_.uniform() < 0.1) live_.erase(live_.begin() + random_.integer(0, static_cast<int>(live_.size()) - 1));
     if (live_.size() > 1 && random_.uniform() < 0.2) fork();
-    // A page of the context moves: the table is right only before it.
+    // A slot of the context changes: the table stays right only before that slot.
     if (!live_.empty() && random_.uniform() < 0.1) {
       Live& live = any();
       if (live.filled > 0) {
@@ -91,7 +91,7 @@ class Schedule {
       for (Live& other : live_)
         if (&other != &live && other.place == live.place) other.place = -1;
     }
-    // A place that an earlier call of this batch used stays its own.
+    // A place that an earlier call of this batch used stays with that call.
     if (std::find(used_.begin(), used_.end(), live.place) != used_.end()) live.place = -1;
     if (live.place >= 0) {
       used_.push_back(live.place);
@@ -170,7 +170,7 @@ TEST("slot tables: after random schedules, each table on the device is the list 
             std::vector<int> expected(call.context.begin(), call.context.end());
             for (int k = 0; k < piece->firstRow + piece->rows; k++)
               expected.push_back(call.writes.empty() ? context.limits.slots + piece->scratch + k : static_cast<int>(call.writes[k]));
-            // Keys that an item reads for several sequences are those of each.
+            // A shared item reads the first keys of each of its sequences, and never all of them.
             const int end = isShared ? item.endTile * ATTENTION_TILE : item.keys;
             CHECK(isShared ? end < static_cast<int>(expected.size()) : end == static_cast<int>(expected.size()));
             CHECK(std::equal(expected.begin(), expected.begin() + end, list));

@@ -22,7 +22,7 @@ struct Ticket {
   PinnedBlock split;    // For a split step: the blocks of all its parts. Grows as needed.
   Event started, done;  // `done` is recorded after the last download.
   Results found{};
-  bool finished = false;  // The host has done its part after the device's end.
+  bool finished = false;  // `finish` has run after the device's work ended; `found` is complete.
 
   // Attention received of a cut sequence: `from` (of one piece) is added to `to`.
   struct Sum {

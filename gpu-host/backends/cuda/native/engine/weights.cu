@@ -12,8 +12,8 @@ namespace {
 // Large enough to keep the bus busy, small enough to stay in a processor's cache during conversion.
 constexpr size_t STAGING_BYTES = size_t{4} << 20;
 
-// Converts numbers for consecutive device addresses: into one pinned buffer while the other is being copied. Values of a quantised matrix are copied
-// to `work`, some rows at a time, and quantised from there.
+// Converts numbers and copies them to consecutive device addresses. One of two pinned buffers is filled while the other is being copied. Values of a
+// quantised matrix are copied to `work`, some rows at a time, and quantised from there.
 template <typename T>
 class Stager {
  public:

@@ -9,7 +9,7 @@
 
 namespace pie::harness {
 
-// ‖actual − expected‖ / ‖expected‖. A number on one side where the other has none is an infinite error.
+// ‖actual − expected‖ / ‖expected‖. Infinite if any value is not finite, except where an infinity was expected and computed.
 class RelativeError {
  public:
   void add(double actual, double expected) { add(actual, expected, actual - expected); }

@@ -69,7 +69,7 @@ Linear<bf16> MatrixBench::linearOf(const Matrix& matrix, int turn) const {
 }
 
 LinearNarrow MatrixBench::narrowOf(const Matrix& matrix, int turn) const {
-  // The stride between two matrices equals the bytes of one matrix with its scales.
+  // The stride includes the group scales of Int4, which lie in `scales`, and is rounded down to 16 bytes.
   const size_t offset = static_cast<size_t>(turn % rotations(matrix)) * (static_cast<size_t>(matrix.bytes()) / 16 * 16);
   return {*matrix.format, weights.as<uint8_t>(offset), scales.as<float>(), scales.as<bf16>(), nullptr, matrix.outputs, matrix.inputs};
 }

@@ -55,7 +55,7 @@ class MatrixBench {
   LinearNarrow narrowOf(const Matrix& matrix, int turn) const;
 
   int multiprocessors;
-  int longest;  // Most inputs of a matrix.
+  int longest;  // Maximum inputs of any matrix.
   DeviceBytes weights, scales, x, y, workspace;
   std::unique_ptr<CublasLt, decltype(&closeCublasLt)> cublas;
 };

@@ -18,10 +18,10 @@ struct SessionOptions {
   int adapters = 0;     // Adapters of all projections; the sequences of a decode step have them in turn.
   int rank = 16;
   int prefix = 0;       // Tokens at the beginning of every context whose slots all sequences share; whole pages.
-  int sequences = 128;  // Most sequences per step.
+  int sequences = 128;  // Maximum sequences per step.
   int context = 1024;
   int room = 128;       // Tokens by which each sequence may grow.
-  int rows = 8192;      // Most inputs per step and per prefill.
+  int rows = 8192;      // Maximum inputs per step. The pool has room for a prefill of as many.
 };
 
 class Session {
@@ -38,7 +38,7 @@ class Session {
 
  private:
   struct Inputs;
-  // The batch must be submitted.
+  // The caller must submit the batch, because `known` already counts its slots.
   Batch batchOf(Inputs& inputs, int batch, int context);
   // Slots of a sequence; its pages are scattered.
   std::vector<uint32_t> slotsOf(int sequence, int tokens) const;
@@ -51,8 +51,8 @@ class Session {
   std::unique_ptr<Engine> engine;
   std::vector<std::unique_ptr<Adapter>> adapters;
   std::vector<int> pageOrder;
-  int prefixPages = 0, pagesPerSequence = 0;  // The latter beside the prefix.
-  std::vector<int> known;  // By sequence: slots that its table has, as a backend's steps have them.
+  int prefixPages = 0, pagesPerSequence = 0;  // `pagesPerSequence` excludes the prefix.
+  std::vector<int> known;  // By sequence: the slots that its table has (Sequence::known).
 };
 
 }  // namespace pie::harness

@@ -51,13 +51,13 @@ inline Precision precisionNamed(const std::string& name) {
   throw std::invalid_argument("precision=" + name + ": bf16, int8, fp8 or int4");
 }
 
-// Minimum bytes that a decode step reads: all matrices once (of the embeddings only some rows, unless they are the head), and the keys and values of
-// all contexts. Scales of outputs are not counted; those of groups are 16 bits per 128 weights.
+// Minimum bytes of weights that a decode step reads: all matrices once (of the embeddings only some rows, unless they are the head). Scales of
+// outputs are not counted; those of groups are 16 bits per 128 weights.
 inline double weightBytes(const ModelShape& shape, Precision precision) {
   const double head = precision == Precision::Bf16 ? 2 : 1, layers = precision == Precision::Int4 ? 0.5 + 2.0 / 128 : head;
   return layers * layerWeights(shape) * shape.layers + head * shape.vocabulary * shape.hidden;
 }
-// The first `prefix` slots of all contexts are the same.
+// Minimum bytes of keys and values that a decode step reads. The first `prefix` slots of all contexts are the same.
 inline double contextBytes(const ModelShape& shape, bool narrowKv, int batch, int context, int prefix) {
   const double slots = static_cast<double>(batch) * (context - prefix) + prefix;
   return static_cast<double>(narrowKv ? slotBytes<float8>(shape) : slotBytes<bf16>(shape)) * shape.layers * slots;

@@ -24,7 +24,7 @@ struct Arguments {
 // block behind by the cost of the most expensive item. The result does not depend on which block runs which item. The last block to finish resets the
 // counters for the next launch; a step with no more items than blocks does not touch them.
 // Items are uploaded before the chain of launches begins, and the step's first kernel writes the slots. Both are complete when a block of this kernel
-// begins, because the kernel before the previous one is a product or comes later than one (launch.h). So a block fetches its first item, and looks up
+// begins, because the kernel before the previous one is a product or follows one (launch.h). So a block fetches its first item, and looks up
 // where its keys are, while the previous kernel still runs. These loads bypass L1 (__ldcg): L1 may hold lines of an earlier step's tables until the
 // grid dependency wait.
 // `run(item, wait, claim, computed)`: all threads call `wait()` before they access any global memory but the item and the slots. They call `claim()` once,

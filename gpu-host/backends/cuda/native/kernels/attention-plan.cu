@@ -40,9 +40,9 @@ struct Strand {
   int firstTile, endTile;
   int visible;      // Tiles in [firstTile, endTile) that some row sees.
   int tileWord;     // Offset of the strand's visibility bits in tileWords, or -1 if all its tiles are visible.
-  int run = -1;     // The run, or the innermost run that has the sequence's earlier tiles.
+  int run = -1;     // Of a run's strand, that run; otherwise the innermost run that has the sequence's earlier tiles, or -1.
   int members = 0;  // Number of sequences of a run's strand; 0 for other strands.
-  int firstMember = 0;  // Place of the first of them in the order.
+  int firstMember = 0;  // Place of the first of these in SharedPrefixes::order.
   int copies = 1;   // A run of many sequences is computed in several items per part, of at most `rows` rows each.
   int parts = 1;
 
@@ -142,7 +142,7 @@ bool fits(const std::vector<Strand>& strands, const Sizes& sizes) {
   int64_t parts = 0, rows = 0;
   for (const Strand& strand : strands) {
     if (!strand.writesPartials()) continue;
-    // A sequence's only item has room outside of the budget.
+    // A strand in one part uses none of this budget: attentionBounds has room for one more item per strand.
     if (strand.parts > 1 || strand.members > 0) parts += int64_t{strand.parts} * strand.copies * sizes.kvHeads;
     rows += int64_t{strand.parts} * (strand.members > 0 ? strand.members * sizes.group : strand.rows) * sizes.kvHeads;
   }
@@ -166,7 +166,7 @@ Strand strandOf(const SharedRun& run, int index, int sequence, const Sizes& size
 void keepCheaper(std::vector<SharedRun>& runs, const Sizes& sizes) {
   std::vector<SharedRun> kept;
   struct Around { int run, endTile; };
-  std::vector<Around> around;  // By run: the innermost kept run at its end.
+  std::vector<Around> around;  // By run: itself if it is kept, otherwise the innermost kept run around it.
   int64_t parts = 0, rows = 0;
   for (SharedRun run : runs) {
     const Around outer = run.parent < 0 ? Around{-1, 0} : around[run.parent];

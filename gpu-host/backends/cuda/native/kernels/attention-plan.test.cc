@@ -15,7 +15,7 @@ struct Step {
   std::vector<AttentionSequence> sequences;
   std::vector<uint32_t> mask;
   int rows = 0;
-  std::vector<std::vector<int>> slots;  // By sequence; empty: the plan does not see any.
+  std::vector<std::vector<int>> slots;  // By sequence; empty: the planner gets no slot lists.
 };
 
 ModelShape shapeOf(int kvHeads, int group, int headDim) {
@@ -201,7 +201,7 @@ int64_t tilesRead(const AttentionPlan& planned) {
   return tiles;
 }
 
-// Multiprocessors that hold as many blocks as those of an H100, on any card.
+// As many multiprocessors of any card as hold 264 blocks, the number that an H100 holds.
 int multiprocessorsOf(const ModelShape& shape) { return 264 / attentionBlocks(shape, 1, true); }
 
 }  // namespace
@@ -240,7 +240,7 @@ TEST("attention plan: sequences that share slots are covered exactly once, withi
     checkCoverage(step, shape, planned);
     checkParts(planned, group);
     checkBounds(step, shape, planned, multiprocessors, true);
-    std::map<int, std::set<std::pair<int, int>>> runs;  // By member: the members of the items that it belongs to.
+    std::map<int, std::set<std::pair<int, int>>> runs;  // By member: first member and rows of each item that contains the member.
     for (const AttentionItem& item : planned.items) {
       if (item.merge != ATTENTION_SHARED || item.kvHead > 0) continue;
       shared++, members += item.rows / group;
@@ -283,14 +283,14 @@ TEST("attention plan: sharing is chosen by its cost, and an outlier does not end
       if (item.merge == ATTENTION_SHARED) keys = std::max(keys, item.endTile * ATTENTION_TILE);
     return keys;
   };
-  // Two sequences: T tiles together cost (T + 2) × 4 and twice 4 for their own partial results, alone 8 T.
+  // The cost of T tiles for two sequences: together (T + 2) × 4, plus twice 4 for their own partial results; alone 8 T.
   CHECK_EQUAL(sharedKeys({{256, 40}, {256, 40}}), 0);
   CHECK_EQUAL(sharedKeys({{320, 40}, {320, 40}}), 320);
   std::vector<std::pair<int, int>> many(30, {4000, 128});
   CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
   many.push_back({70, 128});
   CHECK_EQUAL(sharedKeys(many), 4000 / ATTENTION_TILE * ATTENTION_TILE);
-  // 32 sequences with 8,192 shared slots and 128 own ones: tiles read for a KV head.
+  // Tiles that 8 KV heads read for 32 sequences with 8,192 shared slots and 128 own ones.
   const AttentionPlan together = plan(step(std::vector<std::pair<int, int>>(32, {8192, 128})), shape, multiprocessorsOf(shape), true);
   CHECK_EQUAL(tilesRead(together), 8 * (2 * 128 + 32 * 2));
 }

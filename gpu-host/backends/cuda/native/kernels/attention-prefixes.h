@@ -5,7 +5,7 @@
 
 namespace pie::attention {
 
-// The sequences order[first .. first + count) list the same slots in the tiles before endTile. A run of more sequences, `parent`, ends at firstTile.
+// The sequences order[first .. first + count) list the same slots in the tiles before endTile. `parent`, a run of more sequences, ends at firstTile.
 struct SharedRun {
   int parent;  // Index of an earlier run, or -1.
   int first, count;

@@ -27,7 +27,7 @@ struct Top {
   uint32_t drawn = POISON;
 };
 
-// One launch for all rows. Result places are in the opposite order of the rows, with one unused place between rows that the kernels must not write.
+// One launch for all rows. Results lie in reverse row order; the kernels must not write the one unused place between the results of two rows.
 std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
   const int count = static_cast<int>(cases.size()), vocabulary = static_cast<int>(cases[0].logits.size());
   std::vector<float> logits;

@@ -146,7 +146,7 @@ TEST("linear choice: weights of fewer bits cost less, and take vectors for one r
     CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
     CHECK_EQUAL(chooseLinear(p, {}).columns, 4);
   }
-  // A large product fills the multiprocessors with two blocks each; a small one has one block for each, which shares it with no other.
+  // A large product runs two blocks on each multiprocessor; each block of a small one has a multiprocessor to itself.
   for (const int outputs : {4096, 28672}) {
     LinearProblem p = of(4, 32);
     p.outputs = outputs;
@@ -154,7 +154,7 @@ TEST("linear choice: weights of fewer bits cost less, and take vectors for one r
     CHECK_EQUAL(schedule.alone, outputs == 4096);
     CHECK_EQUAL(schedule.blocks <= 132, schedule.alone);
   }
-  // A faster memory lowers the cost of what it bounds.
+  // A higher memory rate lowers the cost of products that the memory bounds.
   LinearProblem quick = of(8, 2);
   quick.memoryRate = 4.3e12;
   CHECK(skinnyCost(quick, 6) < skinnyCost(of(8, 2), 6));

@@ -9,7 +9,7 @@
 namespace pie {
 namespace {
 
-// Most cached plans. Steps with prompts have any number of rows, so the number of shapes has no bound of its own. A full cache is cleared.
+// Maximum number of cached plans. Steps with prompts have any number of rows, so the number of shapes is unbounded. A full cache is cleared.
 constexpr size_t MOST_PLANS = 1024;
 
 // The library's descriptors for one shape, and the algorithm for it.

@@ -1,5 +1,5 @@
-// The wrapper against a small library that implements cuBLASLt's documented argument semantics: checks layouts, transposition, bias and sums without
-// the real library. It copies through the host, so it also runs on a GPU.
+// Tests the wrapper's layouts, transposition, bias and sums with a small stand-in that implements cuBLASLt's documented argument semantics.
+// The stand-in copies matrices through the host, so that these tests also run on a GPU.
 #include "linear-cublas.h"
 #include <algorithm>
 #include <cmath>

@@ -89,7 +89,7 @@ double nearest(WeightFormat format, double value) {
   return value < 0 ? -best : best;
 }
 
-// The scale of values that share one.
+// The scale that the values of one line or group share.
 float scaleOf(WeightFormat format, const bf16* values, int count) {
   double most = 0, least = 0;
   for (int i = 0; i < count; i++) most = std::max(most, wideOf(values[i])), least = std::min(least, wideOf(values[i]));

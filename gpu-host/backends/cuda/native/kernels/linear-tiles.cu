@@ -12,11 +12,11 @@ namespace {
 constexpr int LINE = LINEAR_DEPTH * 2;     // Bytes of one row of x in a stage.
 constexpr int SLICES = LINEAR_DEPTH / 16;  // mma steps per stage.
 
-// Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's sums are adjacent outputs. The eight
-// lines of W that form an 8 × 8 matrix then differ in bit 0 and in two bits starting at log2(2 · TILES_N). These bits select the banks (for 8-bit
-// weights, bit 0 alone selects the half of 128 bytes). A thread copies lines in which they are equal, so that its place within a line is fixed. Bits
-// of `index`, from the lowest: those three, then the others. For 4-bit weights, 16 bytes hold the inputs of two slices; they are stored in the order
-// of `index`, so that a matrix is 128 contiguous bytes: first the matrices of all lines for one half of a stage, then for the other.
+// Maps a copy index to a line of W. Column j of a warp's n-tile i is output 2 · TILES_N · (j / 2) + 2 · i + j % 2 of the warp, so that a thread's
+// sums are adjacent outputs. The eight lines of W that form an 8 × 8 matrix then differ in bit 0 and in two bits starting at log2(2 · TILES_N). These
+// bits select the banks (8-bit weights: bit 0 alone selects the half of 128 bytes) and are the lowest three of `index`. All lines that a thread
+// copies agree in them, so that its place within a line is fixed. For 4-bit weights, 16 bytes hold the inputs of two slices and are stored in the
+// order of `index`, so that a matrix is 128 contiguous bytes: first the matrices of all lines for one half of a stage, then for the other.
 template <int TILES_N>
 __host__ __device__ constexpr int weightLineOf(int index) {
   constexpr int HIGH = TILES_N == 2 ? 2 : TILES_N == 4 ? 3 : 4;
@@ -273,8 +273,8 @@ void launch(const LinearOutput<bf16>& to, const LinearLines<W>& lines, const bf1
             const LinearSchedule& schedule, float* workspace, cudaStream_t stream) {
   constexpr LinearTile SIZE = LINEAR_TILES[TILE];
   constexpr int BYTES = SIZE.stages * SIZE.stageBytes(WEIGHT_BITS<W>);
-  // A launch of a chain begins while other kernels occupy some multiprocessors. So few blocks that each could have one of its own must not crowd the
-  // others in pairs: with half of the shared memory they cannot.
+  // A chained launch begins while other kernels occupy some multiprocessors. If there are enough multiprocessors for every block to have its own, two
+  // blocks must not share a free one: requesting half of the shared memory prevents that.
   constexpr int ALONE_BYTES = BYTES > MULTIPROCESSOR_SHARED_BYTES / 2 ? BYTES : MULTIPROCESSOR_SHARED_BYTES / 2;
   static_assert(ALONE_BYTES <= SHARED_BYTES && blocksWithin(ALONE_BYTES, 2) == 1);
   // Set on every launch: the call is cheap and does not touch the stream.

@@ -83,10 +83,10 @@ __global__ void __launch_bounds__(PLAIN_THREADS) plainExpand(LowRankProduct prod
   }
 }
 
-// Work on tensor cores is divided into items; the product determines the number of items of a task, and blocks take them in turn. Fewest blocks of a
-// launch: two for each multiprocessor of an H100, unless there are fewer items if each row has a task of its own.
+// Work on tensor cores is divided into items; the product determines the number of items of a task, and blocks take them in turn. A launch has at
+// least this many blocks, two for each multiprocessor of an H100, or one per item if even one task per row has fewer items.
 constexpr int ITEM_BLOCKS = 264;
-// Most blocks of a launch, for steps of many rows.
+// Maximum number of blocks of a launch, for steps of many rows.
 constexpr int MOST_ITEM_BLOCKS = 1056;
 
 // Loads from a table that no kernel of the chain writes; like every load of tables before the wait, it bypasses L1 (see launch.h).
@@ -113,9 +113,9 @@ static_assert(SHRINK_WARPS * SHRINK_SLICE * SHRINK_UNROLL == LOW_RANK_SPLIT, "al
 __host__ __device__ constexpr int shrinkShares(const LowRankProduct& product) { return 2 * product.parts; }
 __host__ __device__ constexpr int shrinkItems(const LowRankProduct& product) { return lowRankSplits(product.inputs) * shrinkShares(product); }
 
-// low = A · x on tensor cores: an item is the sums of a split and eight ranks, or of several such tiles in turn. Nothing here depends on the product
-// before it, which lets this kernel begin only when all its blocks have waited for x: so the wait comes last, and the work is done while the product
-// ends. x is read past L1, as tables are.
+// low = A · x on tensor cores: an item is the sums of a split and eight ranks, or of several such tiles in turn. This kernel needs x, but no result
+// of the product launched before it. That product lets this kernel begin once all blocks of the product have waited for x. So this kernel works while
+// the product ends, and waits last. Its reads of x bypass L1, as those of tables do.
 __global__ void __launch_bounds__(32 * SHRINK_WARPS, 3) matrixShrink(LowRankProduct product, LowRankTables tables, const bf16* x, size_t xStride) {
   // Aligned for the pairs that are stored together.
   alignas(16) __shared__ float partial[SHRINK_WARPS][LOW_RANK_ROWS][SHRINK_LINE];
@@ -211,12 +211,12 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
   LowRankTask task = loadEarly(tables.tasks + blockIdx.x / perTask);
   const int items = __ldcg(tables.taskCount) * perTask;
   for (int item = blockIdx.x, turn = 0;; item += gridDim.x, turn++) {
-    int ranks = 0, width = 0;  // Of all projections, and of those of this item.
+    int ranks = 0, width = 0;  // Ranks of all projections of the place, and of those of this item.
     const float* low = nullptr;
     typename LowRankMatrices<bf16>::Up ups[PARTS] = {};
     int rows[2] = {}, part = 0, column = 0, block = item % perTask, outputs = product.outputs[0];
     if constexpr (!GATED) {
-      // Without an index that the compiler does not know, the parameters stay in constant memory.
+      // Only compile-time indices into the parameters, so that they stay in constant memory.
 #pragma unroll
       for (int next = 1; next < LOW_RANK_PARTS; next++) {
         const int whole = divideUp(outputs, EXPAND_BLOCK);
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
     }
     float sums[PARTS][EXPAND_TILES][4] = {};
     for (int begin = 0; begin < width; begin += EXPAND_RANKS) {
-      // The projections that alternate are all of `low`.
+      // Alternating projections use all ranks of `low`.
       const float* const from = low + (GATED ? 0 : ups[0].from) + begin;
       const int count = min(width - begin, EXPAND_RANKS);
       for (int value = threadIdx.x; value < task.count * count; value += 32 * EXPAND_WARPS) {

@@ -6,11 +6,11 @@
 
 namespace pie {
 
-// Most rows of a task: one tile of the tensor cores.
+// Maximum rows of a task: one tile of the tensor cores.
 constexpr int LOW_RANK_ROWS = 16;
 // Ranks are padded with zeros to a multiple of this; the padding does not change the result.
 constexpr int LOW_RANK_STEP = 16;
-// Most projections of a place.
+// Maximum number of projections of a place.
 constexpr int LOW_RANK_PARTS = 3;
 // Inputs that one block multiplies with A. Each such split has sums of its own, so that many blocks share A.
 constexpr int LOW_RANK_SPLIT = 1024;
@@ -40,11 +40,11 @@ struct alignas(16) LowRankTask {
   int count;
 };
 
-// The rows of a step that have adapters, on the device; all rows if the projections alternate (LowRankProduct::alternating). Launches read the number of tasks there, so that a
-// captured graph serves all steps of its shape.
+// The rows of a step that have adapters, on the device; all rows if the projections alternate (LowRankProduct::alternating). Launches read the number
+// of tasks there, so that a captured graph serves all steps of its shape.
 struct LowRankTables {
   const int* taskCount = nullptr;
-  const LowRankTask* tasks = nullptr;  // Memory for one task a row, however many there are.
+  const LowRankTask* tasks = nullptr;  // Memory for one task per row: kernels load tasks before they know the count.
   const int* rows = nullptr;
 };
 

@@ -46,7 +46,7 @@ struct Matrices {
   }
 };
 
-// The same on the device, padded.
+// The same matrices on the device, with padded ranks.
 template <typename T>
 struct OnDevice {
   std::vector<T> down, up;
@@ -79,7 +79,7 @@ struct OnDevice {
       if (rank > 0) made.ups[part] = {ups->get() + upAt[part], column, rank};
       column += rank;
     }
-    // Before it, the matrices of another place, which this one must not use.
+    // The matrices before `made` belong to other places, and this product must not use them.
     LowRankMatrices<T> other{};
     other.ranks = LOW_RANK_STEP;
     std::vector<LowRankMatrices<T>> all(product.matrices, other);

@@ -1,4 +1,4 @@
-// Embedding and rounding.
+// Embedding, which also applies the table writes, and rounding.
 #include "rows.h"
 #include "../device/launch.h"
 #include "vectors.h"

@@ -6,9 +6,9 @@
 
 namespace pie {
 
-// Every kernel exists in two builds: bf16 weights, activations and KV, or float (for debugging). The residual stream and logits are always float.
+// Kernels are templates over the type of weights, activations and KV: bf16, or float (for debugging). Residual stream and logits are always float.
 using bf16 = __nv_bfloat16;
-// Storage type of keys and values in the bf16 build; see ../device/float8.h.
+// Optional storage type of keys and values beside bf16 activations; see ../device/float8.h.
 struct float8 {
   uint8_t code;
 };

@@ -49,13 +49,13 @@ export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount
     for (const each of list ?? [value as Scalar]) header.scalar(type, each);
   }
   let offset = 0;
-  for (const { name, shape, type, bytes, offset: given } of tensors) {
+  for (const { name, shape, type, bytes, offset: givenOffset } of tensors) {
     header.text(name);
     header.scalar('u32', shape.length);
     // GGUF lists dimensions innermost first.
     for (const size of shape.toReversed()) header.u64(size);
     header.scalar('u32', type);
-    header.u64(given ?? offset);
+    header.u64(givenOffset ?? offset);
     offset += aligned(bytes.length);
   }
   const parts = [header.take()];
@@ -192,11 +192,11 @@ function encoded(values: Float32Array, encoding: Encoding): { type: number; byte
   }
 }
 
-/** Blocks with a 16-bit scale, by which the largest value becomes `most` (of either sign for 127). */
+/** Blocks with a 16-bit scale, chosen so that the value of largest magnitude becomes `extremeLevel` (127 or −127 for 127). */
 function quantised(
   values: Float32Array,
   blockBytes: number,
-  most: number,
+  extremeLevel: number,
   write: (out: Buffer, at: number, i: number, scaled: number) => void,
 ): Buffer {
   const out = Buffer.alloc((values.length / BLOCK) * blockBytes);
@@ -204,7 +204,7 @@ function quantised(
     const part = values.subarray(block * BLOCK, (block + 1) * BLOCK);
     let largest = 0;
     for (const value of part) if (Math.abs(value) > Math.abs(largest)) largest = value;
-    const scale = (most > 0 ? Math.abs(largest) : largest) / most;
+    const scale = (extremeLevel > 0 ? Math.abs(largest) : largest) / extremeLevel;
     const at = block * blockBytes;
     out.writeUInt16LE(new Uint16Array(Float16Array.of(scale).buffer)[0] as number, at);
     const inverse = scale === 0 ? 0 : 1 / scale;
@@ -246,7 +246,7 @@ class Bytes {
     this.#length += bytes.length;
   }
 
-  /** All bytes, up to the beginning of the weights. */
+  /** All bytes of the header, padded to the alignment at which the weights begin. */
   take(): Buffer {
     return Buffer.concat(this.#parts, aligned(this.#length));
   }

@@ -18,24 +18,24 @@ interface Float8Options {
 export function float8Scheme({ quantization, end, type, tile, shape, extra = {} }: Float8Options): Scheme {
   const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
     const [tileRows, tileColumns] = tile.map((size, i) => Math.min(size, i === 0 ? rows : columns)) as [number, number];
-    const across = Math.ceil(columns / tileColumns);
-    const down = Math.ceil(rows / tileRows);
+    const tilesAcross = Math.ceil(columns / tileColumns);
+    const tilesDown = Math.ceil(rows / tileRows);
     const tileOf = (i: number) =>
-      Math.trunc(Math.trunc(i / columns) / tileRows) * across + Math.trunc((i % columns) / tileColumns);
-    const largest = new Float64Array(down * across);
+      Math.trunc(Math.trunc(i / columns) / tileRows) * tilesAcross + Math.trunc((i % columns) / tileColumns);
+    const largest = new Float64Array(tilesDown * tilesAcross);
     weights.forEach((value, i) => {
       largest[tileOf(i)] = Math.max(largest[tileOf(i)] as number, Math.abs(value));
     });
     const scales = floats(
       largest.map((value) => value / 448),
       type,
-      shape(down, across),
+      shape(tilesDown, tilesAcross),
     );
     const bytes = new Uint8Array(weights.length);
     const values = new Float64Array(weights.length);
     weights.forEach((value, i) => {
       const scale = scales.values[tileOf(i)] as number;
-      bytes[i] = nearest(value / scale);
+      bytes[i] = nearestByte(value / scale);
       values[i] = decoded(bytes[i]) * scale;
     });
     return {
@@ -54,7 +54,7 @@ function decoded(byte: number): number {
 
 const MAGNITUDES = Array.from({ length: 127 }, (_, byte) => decoded(byte));
 
-function nearest(value: number): number {
+function nearestByte(value: number): number {
   let [lower, upper] = [0, MAGNITUDES.length - 1];
   while (lower < upper) {
     const middle = (lower + upper) >> 1;

@@ -7,7 +7,7 @@ interface LevelOptions {
   readonly groupSize: number;
   readonly symmetric: boolean;
   readonly type: 'F32' | 'F16' | 'BF16';
-  /** True to let inputs form groups in another order than that of their places. */
+  /** True to form groups of inputs that are not neighbours. */
   readonly reordered?: boolean;
 }
 
@@ -23,7 +23,7 @@ interface Levels {
   readonly values: Float64Array;
 }
 
-/** AWQ: the output of each digit of a word, from the lowest. */
+/** The output whose level each 4-bit digit of an AWQ word holds, from the lowest digit. */
 const AWQ_DIGITS = [0, 2, 4, 6, 1, 3, 5, 7];
 
 /** AWQ's layout "gemm". */
@@ -31,11 +31,11 @@ export function awqScheme(options: Omit<LevelOptions, 'bits'>, quantization: Sch
   const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
     const matrix = quantised(weights, rows, columns, { ...options, bits: 4 });
     const { groups, level, zero, values } = matrix;
-    const across = (lines: number, at: (line: number, output: number) => number) =>
+    const wordsOfOutputs = (lines: number, at: (line: number, output: number) => number) =>
       words(lines, rows / 8, (line, word) => AWQ_DIGITS.map((output) => at(line, 8 * word + output)), 4);
     const parts = {
-      qweight: across(columns, (input, output) => level(output, input)),
-      qzeros: across(groups, (group, output) => zero(output, group)),
+      qweight: wordsOfOutputs(columns, (input, output) => level(output, input)),
+      qzeros: wordsOfOutputs(groups, (group, output) => zero(output, group)),
       scales: byGroup(matrix, options.type),
     };
     return { parts, values };
@@ -113,20 +113,20 @@ function quantised(
   const groups = Math.ceil(columns / size);
   // 7 has no factor in common with the tests' widths, so that this is a permutation.
   const groupOf = Array.from({ length: columns }, (_, i) => Math.floor((reordered ? (i * 7) % columns : i) / size));
-  const most = 2 ** bits - 1;
+  const maxLevel = 2 ** bits - 1;
   const lows = new Float64Array(rows * groups);
   const highs = new Float64Array(rows * groups);
-  const placeOf = (i: number) => Math.floor(i / columns) * groups + (groupOf[i % columns] as number);
+  const groupIndexOf = (i: number) => Math.floor(i / columns) * groups + (groupOf[i % columns] as number);
   weights.forEach((value, i) => {
-    lows[placeOf(i)] = Math.min(lows[placeOf(i)] as number, value);
-    highs[placeOf(i)] = Math.max(highs[placeOf(i)] as number, value);
+    lows[groupIndexOf(i)] = Math.min(lows[groupIndexOf(i)] as number, value);
+    highs[groupIndexOf(i)] = Math.max(highs[groupIndexOf(i)] as number, value);
   });
-  const wanted = lows.map((low, i) => {
+  const idealScales = lows.map((low, i) => {
     const high = highs[i] as number;
-    return symmetric ? Math.max(high, -low) / (2 ** (bits - 1) - 1) : (high - low) / most;
+    return symmetric ? Math.max(high, -low) / (2 ** (bits - 1) - 1) : (high - low) / maxLevel;
   });
-  const scales = floats(wanted, type, [rows, groups]).values;
-  // Every fifth zero point is the least one, from which the first format of GPTQ subtracts one, too.
+  const scales = floats(idealScales, type, [rows, groups]).values;
+  // Every fifth zero point is 0: the subtraction of GPTQ's first format then borrows from the next digit.
   const zeros = scales.map((scale, i) => {
     if (symmetric) return 2 ** (bits - 1);
     return i % 5 === 0 ? 0 : Math.round(-(lows[i] as number) / scale);
@@ -134,8 +134,8 @@ function quantised(
   const levels = new Float64Array(weights.length);
   const values = new Float64Array(weights.length);
   weights.forEach((value, i) => {
-    const [scale, zero] = [scales[placeOf(i)] as number, zeros[placeOf(i)] as number];
-    levels[i] = Math.max(0, Math.min(most, Math.round(value / scale) + zero));
+    const [scale, zero] = [scales[groupIndexOf(i)] as number, zeros[groupIndexOf(i)] as number];
+    levels[i] = Math.max(0, Math.min(maxLevel, Math.round(value / scale) + zero));
     values[i] = ((levels[i] as number) - zero) * scale;
   });
   return {
@@ -165,17 +165,19 @@ function words(
   digitsOf: (row: number, column: number) => readonly number[],
   bits: 4 | 8,
 ): Raw {
-  const all = table(rows, columns, (row, column) => {
+  const packedWords = table(rows, columns, (row, column) => {
     const digits = digitsOf(row, column).map((digit) => digit.toString(16).padStart(bits / 4, '0'));
     return Number.parseInt(digits.toReversed().join(''), 16);
   });
-  return integers(all, [rows, columns]);
+  return integers(packedWords, [rows, columns]);
 }
 
 function lessOne({ dtype, shape, bytes }: Raw, bits: 4 | 8): Raw {
-  const each = bits === 4 ? 0x11111111n : 0x01010101n;
-  const all = Array.from(new Uint32Array(bytes.slice().buffer), (word) => BigInt.asUintN(32, BigInt(word) - each));
-  return { dtype, shape, bytes: bytesOf(Uint32Array.from(all, Number)) };
+  const ones = bits === 4 ? 0x11111111n : 0x01010101n;
+  const loweredWords = Array.from(new Uint32Array(bytes.slice().buffer), (word) =>
+    BigInt.asUintN(32, BigInt(word) - ones),
+  );
+  return { dtype, shape, bytes: bytesOf(Uint32Array.from(loweredWords, Number)) };
 }
 
 function integers(values: readonly number[], shape: readonly number[]): Raw {

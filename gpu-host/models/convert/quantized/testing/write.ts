@@ -36,7 +36,7 @@ export interface Checkpoint {
 }
 
 /**
- * A model with its layers' matrices quantised, and with the head quantised or not. Norms, biases, embeddings and other heads are bfloat16.
+ * A model with its layers' matrices quantised, and with the head quantised or plain. Norms, biases, embeddings and a plain head are bfloat16.
  */
 export function quantizedCheckpoint(
   { config, tensors }: LoadedModel,
@@ -107,16 +107,16 @@ export function safetensors(tensors: ReadonlyMap<string, Raw>): Buffer {
   return Buffer.concat([length, json, ...[...tensors.values()].map(({ bytes }) => bytes)]);
 }
 
-/** Values in a float type, and the values that they have there. */
+/** Encodes values in a float type. `values` of the result are the values that the encoding stands for. */
 export function floats(
-  given: ArrayLike<number>,
+  input: ArrayLike<number>,
   dtype: 'F32' | 'F16' | 'BF16',
   shape: readonly number[],
 ): { raw: Raw; values: Float64Array } {
-  const out = Buffer.alloc(given.length * (dtype === 'F32' ? 4 : 2));
-  const values = new Float64Array(given.length);
-  for (let i = 0; i < given.length; i++) {
-    const value = given[i] as number;
+  const out = Buffer.alloc(input.length * (dtype === 'F32' ? 4 : 2));
+  const values = new Float64Array(input.length);
+  for (let i = 0; i < input.length; i++) {
+    const value = input[i] as number;
     if (dtype === 'F32') {
       out.writeFloatLE(value, 4 * i);
       values[i] = out.readFloatLE(4 * i);

@@ -39,12 +39,12 @@ for (const size of [0.3, 1, 20, 700, 745]) for (let i = 0; i < 20; i++) exponent
 /** Log-probabilities of `logits` as floats, in descending order. */
 function distribution(logits: readonly number[]): Float32Array {
   const sorted = Float32Array.from(logits).sort().reverse();
-  const sum = sorted.reduce((all, logit) => all + Math.exp(logit - (sorted[0] as number)), 0);
+  const sum = sorted.reduce((total, logit) => total + Math.exp(logit - (sorted[0] as number)), 0);
   return sorted.map((logit) => logit - (sorted[0] as number) - Math.log(sum));
 }
 const spread = (count: number, scale: number): Float32Array =>
   distribution(Array.from({ length: count }, () => scale * (random() + random() + random() - 1.5)));
-const infinite = Number.NEGATIVE_INFINITY;
+const negativeInfinity = Number.NEGATIVE_INFINITY;
 const distributions = [
   ...[1, 2, 3, 40, 65, 200].flatMap((count) => [0.5, 6].map((scale) => spread(count, scale))),
   // Equal logits: cumulative sums meet the cuts exactly.
@@ -52,9 +52,9 @@ const distributions = [
   distribution(new Array(10).fill(-3)),
   distribution([2, 2, 1, 1, 0]),
   // Few allowed tokens, one, none.
-  distribution([1, 0, 0.5, infinite, infinite, infinite]),
-  Float32Array.of(0, infinite, infinite),
-  Float32Array.of(infinite, infinite),
+  distribution([1, 0, 0.5, negativeInfinity, negativeInfinity, negativeInfinity]),
+  Float32Array.of(0, negativeInfinity, negativeInfinity),
+  Float32Array.of(negativeInfinity, negativeInfinity),
 ];
 const f32 = Math.fround;
 const samplers = [
