@@ -111,8 +111,8 @@ export class WorkerLink {
   }
 
   /**
-   * @param isFollowUp true when an earlier request was made for this one, such as the compilation of its grammar. It then goes before requests
-   *   that follow none: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
+   * @param isFollowUp true when the same operation has made an earlier request, such as the compilation of its grammar. Follow-ups go before
+   *   first requests: within one turn of the worker, some operations get their answers although others set up grammars and matchers.
    */
   request(request: Request, deadlineMs: number, asker = PLATFORM, isFollowUp = false): Promise<LinkReply> {
     if (this.#endReason) return Promise.resolve({ tag: 'ended', culprit: false, val: this.#endReason });

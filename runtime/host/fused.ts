@@ -98,7 +98,7 @@ export class RunResource {
     }
   }
 
-  /** @param decodedBefore tokens that were decoded before the pipe, and that are charged although a stop string comes before them */
+  /** @param decodedBefore number of tokens decoded before the pipe: the run charges them even when a stop string comes before them */
   async #pipeAll(pipe: TextPipe, decodedBefore: number): Promise<Outcome<Piped>> {
     const piped = (finished?: FinishReason): Outcome<Piped> => {
       const { sent: text, held, stop } = pipe;

@@ -38,7 +38,7 @@ export class ShownEvents {
   /**
    * Takes the id of the invocation's runtime; '' when no runtime runs the invocation, or its runtime shows no events.
    *
-   * @param isAnnounced true when a message told of the runtime, false when the log did
+   * @param isAnnounced true when a message told of the runtime, false when a read of the log did
    */
   setRuntime(runtime: string, isAnnounced = false): void {
     if (runtime === this.#runtime) return;

@@ -53,7 +53,7 @@ interface Times {
 const WHOLE: Times = { settleMs: SETTLE_MS, phaseMs: PHASE_MS, everyMs: PROBE_EVERY_MS };
 const QUICK: Times = { settleMs: QUICK_SETTLE_MS, phaseMs: QUICK_PHASE_MS, everyMs: QUICK_PROBE_EVERY_MS };
 
-/** Phases of a round: `ordinary` runs beside the flood with the quota at 0, `prompt` and `paced` with the quota at {@link LATENCY_QUOTA}. */
+/** Phases of a round. `ordinary` runs beside the flood with the quota at 0, `prompt` and `paced` with the quota at {@link LATENCY_QUOTA}. */
 interface Round {
   readonly unloaded: Phase;
   readonly ordinary: Phase;

@@ -84,18 +84,18 @@ export function faintTexts(page: Page): Promise<string[]> {
       const [x, y, z] = [r, g, b].map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
       return 0.2126 * x + 0.7152 * y + 0.0722 * z;
     };
+    const over = ([r, g, b, alpha], below) => [r, g, b].map((c, i) => below[i] + ((c - below[i]) * alpha) / 255);
     const behind = (element) => {
-      for (let e = element; e !== null; e = e.parentElement) {
-        const colour = rgba(getComputedStyle(e).backgroundColor);
-        if (colour[3] === 255) return colour;
-      }
-      return [255, 255, 255];
+      if (element === null) return [255, 255, 255];
+      const colour = rgba(getComputedStyle(element).backgroundColor);
+      return colour[3] === 255 ? colour : over(colour, behind(element.parentElement));
     };
     const faint = [];
     for (const element of document.body.querySelectorAll('*')) {
       const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.nodeValue.trim() !== '');
       if (!own || !element.checkVisibility() || element.closest('svg')) continue;
-      const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(behind(element))];
+      const background = behind(element);
+      const [a, b] = [over(rgba(getComputedStyle(element).color), background), background].map(luminance);
       const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
       if (ratio < 4.5) faint.push(element.textContent.slice(0, 40) + ' ' + ratio.toFixed(2));
     }

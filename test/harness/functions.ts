@@ -178,7 +178,7 @@ export async function countersOf(model: string = STORIES, options: { reset?: boo
 
 type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 
-/** Most invocations of a function until one shares batches, or sends several messages. */
+/** Maximum invocations of a function until an invocation shares batches, or sends several messages. */
 const MAX_RUNS = 10;
 
 /**

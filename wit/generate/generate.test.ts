@@ -10,11 +10,12 @@ import { world } from '../generated/world.ts';
 import { comment as cComment } from './c/types.ts';
 import { readWorld, render, WIT_DIRECTORY } from './generate.ts';
 import { WitError } from './lexer.ts';
-import type { RecordType } from './model.ts';
+import type { NamedType, RecordType } from './model.ts';
 import { documentation } from './names.ts';
 import { parse } from './parse.ts';
 import { referenceOf } from './reference.ts';
 import { resolve } from './resolve.ts';
+import { typeLines } from './rust/types.ts';
 
 test('the committed files equal those generated from wit/', async () => {
   const rendered = await render();
@@ -136,6 +137,22 @@ suite('types', () => {
   });
 });
 
+test('Rust derives a default only for a variant whose first case is `none`', () => {
+  const { imports } = read(`package a:b@1.0.0;
+    interface x { variant first { none, some(u8) } variant last { some(u8), none } }
+    world w { import x; }`);
+  const rust = imports[0]?.types.map((type) =>
+    typeLines(type as NamedType, { lift: new Set(), lower: new Set() }).join('\n'),
+  );
+  assert.deepEqual(
+    rust?.map((text) => [/\bDefault\b/.test(text), text.includes('#[default]')]),
+    [
+      [true, true],
+      [false, false],
+    ],
+  );
+});
+
 suite('mistakes are found at their place', () => {
   const wrong: readonly (readonly [string, string])[] = [
     [
@@ -145,6 +162,10 @@ suite('mistakes are found at their place', () => {
     ['package a:b@1.0.0;\ninterface x {\n  f func();\n}', "test.wit:3:5: expected ':', found 'func'"],
     ['package a:b@1.0.0; world w { import q; }', "test.wit:1:37: no interface is named 'q'"],
     ['package a:b@1.0.0; interface x { record r { a: r } } world w { import x; }', "'r' contains itself"],
+    [
+      'package a:b@1.0.0; interface x { use y.{t}; f: func(a: t); } interface y { use x.{t}; } world w { import x; }',
+      "test.wit:1:83: no interface declares 't': the 'use's lead in a circle",
+    ],
     [
       'package a:b@1.0.0; interface x { f: func(a: map<u8>); } world w { import x; }',
       "'map' is not a type of our subset",

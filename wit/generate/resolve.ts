@@ -131,14 +131,18 @@ class Resolver {
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);
   }
 
-  #lookup(name: string, scope: string, at: Place): WitType {
+  /** @param passed places of the `use` that led here, each as interface and name */
+  #lookup(name: string, scope: string, at: Place, passed: ReadonlySet<string> = new Set()): WitType {
     const parsed = this.#interfaces.get(scope);
     const declaration = parsed?.declarations.find((entry) => entry.name === name);
     if (declaration) return this.#declared(declaration, scope, at);
     const use = parsed?.uses.find((entry) => entry.as === name);
     if (!use) throw new WitError(at.file, at.line, at.column, `no type is named '${name}' here`);
     find(this.#interfaces, use.from, use.at);
-    return this.#lookup(use.name, use.from, use.at);
+    const key = `${scope} ${name}`;
+    if (passed.has(key))
+      throw new WitError(at.file, at.line, at.column, `no interface declares '${name}': the 'use's lead in a circle`);
+    return this.#lookup(use.name, use.from, use.at, new Set([...passed, key]));
   }
 
   #declared(declaration: Declaration, scope: string, at: Place): WitType {

@@ -39,11 +39,13 @@ export async function createProject(
     throw new Failure(`${folder} already exists and is not empty.`, { advice });
   }
   const writtenFiles: string[] = [];
+  const folders = new Set<string>();
   try {
     const tarballs = await vendor(path.join(folder, VENDOR), signal);
     const files = { ...templateFiles(name, template), ...sharedFiles(name, TEMPLATES[template] ?? '', tarballs) };
     for (const [file, text] of Object.entries(files)) {
       const at = path.join(folder, file);
+      if (path.dirname(file) !== '.') folders.add(path.dirname(file));
       mkdirSync(path.dirname(at), { recursive: true });
       // Fails when another program has made the file meanwhile.
       writeFileSync(at, '', { flag: 'wx' });
@@ -53,7 +55,6 @@ export async function createProject(
     return [...Object.keys(files), ...Object.values(tarballs).map((file) => `${VENDOR}/${file}`)].sort();
   } catch (error) {
     for (const each of [VENDOR, ...writtenFiles]) rmSync(path.join(folder, each), { recursive: true, force: true });
-    const folders = new Set(writtenFiles.map((file) => path.dirname(file)).filter((at) => at !== '.'));
     for (const at of folders) removeIfEmpty(path.join(folder, at));
     if (!existingEntry) removeIfEmpty(folder);
     throw error;

@@ -16,13 +16,19 @@ export class BoundedCache<T> {
   }
 
   set(key: string, made: T): void {
-    const size = key.length + this.#sizeOf(made);
+    const size = this.#entrySize(key, made);
+    const replaced = this.#known.get(key);
+    if (replaced !== undefined) this.#size -= this.#entrySize(key, replaced);
     if (this.#size + size > this.#maxSize) {
       this.#known.clear();
       this.#size = 0;
     }
     this.#size += size;
     this.#known.set(key, made);
+  }
+
+  #entrySize(key: string, made: T): number {
+    return key.length + this.#sizeOf(made);
   }
 
   /** @throws what `make` throws */

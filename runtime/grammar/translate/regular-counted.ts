@@ -18,9 +18,9 @@ interface CountedRules {
 
 /**
  * Rules for the texts of an automaton that have `min` to `max` characters; undefined if there are none. Unlike the product of two automata,
- * it costs little until a text comes.
+ * these rules cost little until a text reaches them.
  *
- * @param expressionOfSet how a set of characters is written
+ * @param expressionOfSet makes the expression of a set of characters
  * @throws Inexpressible if there are too many pairs
  */
 export function countedRules(

@@ -97,7 +97,7 @@ export class SharedNames {
 
   /**
    * Notes that a host has stored a name, and ends the copy of the earlier content.
-   * @param takenError asks another host whether it still has the name: null when it has not, else the error of a save under a taken name
+   * @param takenError asks another host for the name: null when the host no longer has it, else the error of a save under a taken name
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError
    */

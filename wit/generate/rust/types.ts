@@ -105,9 +105,9 @@ function declaration(type: NamedType, name: string): string[] {
     const cases = type.cases.flatMap((entry) => [...comment(entry.docs, '    '), `    ${pascalCase(entry.name)},`]);
     return [`pub enum ${name} {`, ...cases, '}'];
   }
-  const cases = type.cases.flatMap((entry) => [
+  const cases = type.cases.flatMap((entry, index) => [
     ...comment(entry.docs, '    '),
-    ...(isNoneCase(entry) ? ['    #[default]'] : []),
+    ...(index === 0 && isNoneCase(entry) ? ['    #[default]'] : []),
     `    ${pascalCase(entry.name)}${entry.type ? `(${typeName(entry.type)})` : ''},`,
   ]);
   return [`pub enum ${name} {`, ...cases, '}'];
