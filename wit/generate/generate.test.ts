@@ -138,7 +138,7 @@ suite('types', () => {
 });
 
 test('Rust derives a default only for a variant whose first case is `none`', () => {
-  const { imports } = read(`package a:b@1.0.0;
+  const { imports } = worldOf(`package a:b@1.0.0;
     interface x { variant first { none, some(u8) } variant last { some(u8), none } }
     world w { import x; }`);
   const rust = imports[0]?.types.map((type) =>
