@@ -33,6 +33,8 @@ const PULLED = ['stories15m', 'minimind2-small'] as const;
 const WORD_RULES = ['gpt-2', 'smollm', 'llama-bpe', 'qwen2'] as const;
 /** Merges for tokens of several digits, which minimind2 lacks. */
 const DIGITS = ['1 2', '3 4', '12 3', '123 4', '12 34'];
+/** A word that no merges make: only a tokenizer that looks for whole words first finds it. */
+const UNMERGED = 'Ġunmergeable';
 /** The families' own tokenizers: 55 MB that no other test needs. */
 const PUBLISHED = ['llama3_2', 'qwen2_5', 'qwen3', 'gpt2'] as const;
 const ALL = process.env.PIE_TEST_ALL === '1';
@@ -55,10 +57,11 @@ async function withWords(pre: string): Promise<Tokenizer> {
   const json: TokenizerJson = JSON.parse(await readFile(path.join(directory, 'tokenizer.json'), 'utf8'));
   const vocab = { ...json.model.vocab };
   for (const merge of DIGITS) vocab[merge.replace(' ', '')] ??= Object.keys(vocab).length;
+  vocab[UNMERGED] ??= Object.keys(vocab).length;
   const merges = [...json.model.merges, ...DIGITS];
   const entries = byteLevelEntries({ ...json, model: { vocab, merges } }, pre);
   const metadata = new Map(entries.map(([key, , value]) => [key, value as MetadataValue]));
-  const { tokenizer } = ggufTokenizer(metadata, tinyConfig({ vocabularySize: 6400 + DIGITS.length }));
+  const { tokenizer } = ggufTokenizer(metadata, tinyConfig({ vocabularySize: 6400 + DIGITS.length + 1 }));
   await mkdir(path.join(folder, pre));
   await writeFile(path.join(folder, pre, 'tokenizer.json'), JSON.stringify(tokenizer));
   return loadTokenizer(path.join(folder, pre));
