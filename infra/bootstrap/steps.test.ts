@@ -4,7 +4,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { STEPS, type Step } from './steps.js';
+import { chosenTests, STEPS, type Step } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Test files that are not the repository's own: packages, and projects that tests copy or generate. */
@@ -59,6 +59,11 @@ test('each step with tests and each of its files has a limit, ten times as long 
     limitsOf('1'),
     usual.map(([title, minutes, file]) => [title, 10 * minutes, 10 * file]),
   );
+});
+
+test('every step with tests, and a run of chosen tests, reports skipped tests', () => {
+  const runs = [...ALL.filter(({ files }) => files), ...chosenTests(['one.test.ts'])];
+  for (const { title, args } of runs) assert.ok(args.includes('--test-reporter=./infra/bootstrap/report.ts'), title);
 });
 
 test('only the steps that share a platform run files that ask for it', () => {
