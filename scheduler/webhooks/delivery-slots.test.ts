@@ -9,7 +9,8 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
   const step = fc.record({
     tenant: fc.constantFrom('a', 'b', 'c'),
     enter: fc.boolean(),
-    ms: fc.integer({ min: 0, max: 400 }),
+    // Deliveries often ask at the same moment.
+    ms: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 400 })),
   });
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (maxTurns, steps) => {
@@ -79,6 +80,16 @@ test('after an outage, waits are short again within the longest wait, and an idl
   assert.equal(slots.size, 0);
   assert.equal(slots.enter('a', 300_000), 0);
   assert.equal(slots.enter('a', 300_000), 50);
+  assert.equal(slots.enter('a', 300_000), 100);
+});
+
+test('the times given out let as many deliveries begin as end, however many turns there are', () => {
+  for (const most of [1, 2, 8]) {
+    const slots = new DeliverySlots(most);
+    // Before the first end, a delivery is taken to last 50 ms.
+    for (let i = 0; i < most; i++) assert.equal(slots.enter('a', 0), 0);
+    for (let i = 1; i <= 8; i++) assert.equal(slots.enter('a', 0), Math.ceil((i * 50) / most));
+  }
 });
 
 test('the retries of a delivery span 20 to 24 hours', () => {
