@@ -1,4 +1,4 @@
-import { failureReporter } from '#scheduler/policies/told-text.ts';
+import { failureReporter } from '#scheduler/policies/text-for-tenant.ts';
 
 /** Logs a failure that no caller has caused. Returns its text for the caller, without the host's paths. */
 export const unexpected = failureReporter((caught) =>

@@ -54,9 +54,9 @@ test('a connection that falls silent without an end is opened anew, and its comm
   try {
     await connection.set('key', 'value');
     // As if Redis had moved to another machine: the connections to the earlier machine stay open, and nothing comes back over them.
-    for (const [client, behind] of pairs) {
-      client.unpipe(behind);
-      behind.unpipe(client);
+    for (const [client, toRedis] of pairs) {
+      client.unpipe(toRedis);
+      toRedis.unpipe(client);
     }
     assert.equal(await connection.get('key'), 'value');
     assert.ok(pairs.length > 1);
@@ -76,7 +76,7 @@ test('calls that were given up on a silent connection are not sent again; others
     const otherValues = new KeyValues(new Store(other));
     await otherValues.write('t', 'kept', Buffer.from('0'));
     await store.ping();
-    for (const [client, behind] of pairs) behind.unpipe(client);
+    for (const [client, toRedis] of pairs) toRedis.unpipe(client);
     const unanswered = { code: 'store-unavailable' };
     const pushed = assert.rejects(queues.push('t', 'q', { sender: 's', message: { text: 'm' } }), unanswered);
     const patientCall = store.call((client) => client.incr('patient'), 60_000);

@@ -75,10 +75,10 @@ export const run = defineInferlet(async ({ task, apis, model, script, ...input }
     }
     ctx.fill(`\n${outcomes.map(({ name, content }) => `${name}: ${content}\n`).join('')}Answer:`);
     for (const { name } of forget ? outcomes : []) {
-      const place = ranges.get(name);
-      if (!place) continue;
+      const range = ranges.get(name);
+      if (!range) continue;
       ranges.delete(name);
-      const [from, to] = place;
+      const [from, to] = range;
       await mask(ctx, from, to);
       hidden += to - from;
     }

@@ -71,7 +71,7 @@ describe('the credentials of an installation', () => {
     const machineKeys = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
     const client = redis.connect();
-    /** Makes the credentials of a machine that started on a day of January 2026 and has gone since. */
+    /** Makes the credentials of a machine that started on a day of 2026, counted from 1, and has gone since. */
     const startEarlier = async (day: number) => {
       const credentials = await start();
       const sha256 = createHash('sha256').update(credentials.apiKey).digest('hex');

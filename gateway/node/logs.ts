@@ -282,7 +282,7 @@ class BackwardReader {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** The position of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids follow by function name: a later log still has the id. */
+/** The position of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids are in order of name: a later name includes the id. */
 function cursorFor(cursor: string, name: string): string {
   const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');
   if (cursorFunction === undefined || name <= cursorFunction) return position;

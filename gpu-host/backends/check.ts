@@ -3,7 +3,7 @@ import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import type { DeviceAdapter, SequenceInput, TopRequest } from './backend.ts';
 
 /**
- * A backend refuses the input before it computes anything: the input does not fit the model or the pool, or has values that are not finite.
+ * Error for input that a backend refuses before it computes anything: it does not fit the model or the pool, or has values that are not finite.
  *
  * `forward` refuses the whole batch. A caller that batches calls of many inferlets therefore runs {@link checkSequence} on each call's
  * sequence when it prepares that call, and answers that call alone with the error.

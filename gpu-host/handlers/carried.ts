@@ -233,7 +233,7 @@ function transfersOf<T extends { end(): void }>(
   itemsName: string,
   idleMs: number,
 ): NumberedTransfers<T> {
-  const carried = transfersBySpace.get(space) ?? new NumberedTransfers<T>(space, itemsName, idleMs);
-  transfersBySpace.set(space, carried);
-  return carried;
+  const transfers = transfersBySpace.get(space) ?? new NumberedTransfers<T>(space, itemsName, idleMs);
+  transfersBySpace.set(space, transfers);
+  return transfers;
 }

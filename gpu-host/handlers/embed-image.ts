@@ -24,12 +24,12 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     id: number,
     operation: Operation<'embed-image'>,
     { backend }: ModelContext,
-    arrived: (call: EmbedImageCall, bytes: number) => void,
+    onArrived: (call: EmbedImageCall, bytes: number) => void,
   ) {
     super('encode', queue, id);
     this.#operation = operation;
     this.#vision = backend.images?.config;
-    this.#onArrived = arrived;
+    this.#onArrived = onArrived;
     queue.space.images.set(id, this);
     queue.space.waitingCallCount++;
   }

@@ -59,7 +59,7 @@ export class Instants {
 
   /** Executes what is ready. Returns true when it stopped before the last call: other work has its turn first. */
   run(): boolean {
-    for (const tell of this.#completions.splice(0)) tell();
+    for (const action of this.#completions.splice(0)) action();
     const untilMs = performance.now() + INSTANTS_MS;
     for (let call = this.#batcher.takeInstant(); call; call = this.#batcher.takeInstant()) {
       if (call instanceof InstantCall || call instanceof BarrierCall) this.#execute(call);

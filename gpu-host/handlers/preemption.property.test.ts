@@ -377,12 +377,12 @@ function breakDisk(host: TestHost): void {
   writeFileSync(directory, '');
 }
 
-async function play(plot: Plot): Promise<{ told: StoryEnd[]; preemptions: number; terminations: number }> {
+async function play(plot: Plot): Promise<{ ends: StoryEnd[]; preemptions: number; terminations: number }> {
   await using host = await hostFor(plot);
   if (plot.swap === 'failing disk') breakDisk(host);
   const connection = await host.connect();
   opened.length = 0;
-  const told = await Promise.all(
+  const ends = await Promise.all(
     plot.stories.map(async (story, i) => {
       for (let turn = 0; turn < story.delay; turn++) await nextTurn();
       const end = playStory(connection, story, i);
@@ -406,7 +406,7 @@ async function play(plot: Plot): Promise<{ told: StoryEnd[]; preemptions: number
   const { owned, swappedOut, free, cached, total, preemptions, terminations, preempted } = engine.memory.stats();
   assert.deepEqual([owned, free + cached, preempted], [0, total, 0]);
   if (!plot.prefixCache) assert.equal(swappedOut, 0);
-  return { told, preemptions, terminations };
+  return { ends, preemptions, terminations };
 }
 
 /** The end of each story when it runs alone. */
@@ -424,8 +424,8 @@ test('each inferlet gets the tokens that it gets alone, whatever is preempted, s
   const counts = { done: 0, closed: 0, terminated: 0, preemptions: 0 };
   for (let seed = 0; seed < SEEDS; seed++) {
     const plot = plotOf(seed);
-    const [{ told, preemptions, terminations }, expected] = [await play(plot), await alone(plot)];
-    for (const [i, { tokens, end, why }] of told.entries()) {
+    const [{ ends, preemptions, terminations }, expected] = [await play(plot), await alone(plot)];
+    for (const [i, { tokens, end, why }] of ends.entries()) {
       const what = `seed ${seed}, story ${i} (${plot.swap}): ${end} ${why}`;
       assert.equal(expected[i]?.end, 'done', `alone, ${what} ${expected[i]?.why}`);
       assert.deepEqual(tokens, expected[i]!.tokens.slice(0, tokens.length), what);
@@ -442,7 +442,7 @@ test('each inferlet gets the tokens that it gets alone, whatever is preempted, s
       }
     }
     if (plot.swap === 'plenty')
-      assert.equal(terminations, 0, `seed ${seed}: swap had room: ${told.map(({ why }) => why)}`);
+      assert.equal(terminations, 0, `seed ${seed}: swap had room: ${ends.map(({ why }) => why)}`);
     counts.preemptions += preemptions;
   }
   t.diagnostic(`seeds 0 to ${SEEDS - 1}: ${JSON.stringify(counts)}`);

@@ -148,7 +148,7 @@ export class ModelSpace {
     if (this.parkedCalls.size === 0) this.port.held(this, false);
   }
 
-  /** Tells memory whether calls are pending. A run that waits for its consumer does not count: it resolves its pages anew when it goes on. */
+  /** Tells memory whether calls are pending. Those of `waitingCallCount` do not count: a run among them resolves its pages anew when it goes on. */
   noteBusy(): void {
     this.pages.busy = this.#pendingCalls > this.waitingCallCount;
   }

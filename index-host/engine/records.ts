@@ -22,7 +22,7 @@ const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
-/** The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Later writes reuse fewer free pages. */
+/** The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Otherwise later writes use them. */
 const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */

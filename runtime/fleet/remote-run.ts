@@ -1,7 +1,7 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
-import { textForTenant } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import type { LifecycleOpening } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';

@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import type { AttemptName } from '#scheduler/invocations/types.ts';
-import { textForTenant } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Inferlet } from './inferlet.ts';
 

@@ -237,7 +237,7 @@ describe('calls from an inferlet to a GPU host', () => {
       value(await load('other'));
       assert.equal(value(await list())[0]?.loaded, true);
 
-      const adaptedProbabilities = value(await adapted(guest)).distributions[0]?.logProbabilities ?? [];
+      const adaptedLogProbabilities = value(await adapted(guest)).distributions[0]?.logProbabilities ?? [];
       const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 21));
       const [inputs, states] = [embeds.slice(0, 20), embeds.slice(20)];
       guest.call('input-text', 'embed-text', guest.queue, testTokens(20), range(20), inputs);
@@ -251,9 +251,9 @@ describe('calls from an inferlet to a GPU host', () => {
         state,
         TOP_K,
       );
-      assertClose(value(await next).logProbabilities, adaptedProbabilities);
+      assertClose(value(await next).logProbabilities, adaptedLogProbabilities);
       const plain = (await expected(testTokens(20))).at(-1)?.logProbabilities ?? [];
-      assert.throws(() => assertClose(adaptedProbabilities, plain));
+      assert.throws(() => assertClose(adaptedLogProbabilities, plain));
       assert.equal(await failure(adapted(guest, 'nobody')), 'not-found');
     });
 

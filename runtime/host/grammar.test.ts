@@ -177,7 +177,7 @@ describe('grammars of an inferlet', () => {
     }
 
     /** The log-probabilities after the token `last`, which depend on all tokens computed before. */
-    async probabilitiesAfter(last: number): Promise<unknown> {
+    async logProbabilitiesAfter(last: number): Promise<unknown> {
       const { distributions } = await this.compute([last], { tag: 'distributions', val: 8 });
       return [...(distributions[0]?.logProbabilities ?? [])].map((each) => each.toFixed(3));
     }
@@ -203,7 +203,7 @@ describe('grammars of an inferlet', () => {
         if (stopTokens.length > 0) assert.deepEqual([stop, got.finished], [got.tokens.length - 1, 'stop-token']);
         assert.equal(await run.hasAccepted(got.tokens.length), true);
         const last = got.tokens.at(-1) ?? 0;
-        assert.deepEqual(await run.probabilitiesAfter(last), await steps.probabilitiesAfter(last));
+        assert.deepEqual(await run.logProbabilitiesAfter(last), await steps.logProbabilitiesAfter(last));
         assert.equal(run.guest.inferlet.outgoing.calls, 0);
         const counts = ({ guest }: Decoding) => [guest.inferlet.inputTokens, guest.inferlet.outputTokens];
         assert.deepEqual(counts(run), counts(steps));

@@ -19,10 +19,10 @@ export function silentMeter(): AttemptMeter {
   return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
-/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param shown true when events are shown before they are logged */
+/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param showsOwnEvents true when it shows events before logging them */
 export function attemptLog(
   invocations: Invocations,
-  { id, epoch, shown: showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly shown: boolean },
+  { id, epoch, showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly showsOwnEvents: boolean },
   meter: AttemptMeter,
 ): AttemptLog {
   return {

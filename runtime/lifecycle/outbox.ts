@@ -152,7 +152,7 @@ export class Outbox implements EventSink, Reporting {
   async almostFlushed(): Promise<boolean> {
     this.#show();
     await this.#writing;
-    if (this.#fitTerminalWrite) return this.#end === null;
+    if (this.#lastEventsFit) return this.#end === null;
     this.#heldCount = 0;
     return this.flushed();
   }
@@ -179,11 +179,11 @@ export class Outbox implements EventSink, Reporting {
   ): Promise<T | null> {
     const endBefore = this.#end;
     let together = unwritten !== undefined;
-    if (!together || !this.#fitTerminalWrite) this.#heldCount = 0;
+    if (!together || !this.#lastEventsFit) this.#heldCount = 0;
     this.#show();
     this.close();
     for (;;) {
-      while (this.#writing || (this.#queue.events.length > 0 && !(together && this.#fitTerminalWrite))) {
+      while (this.#writing || (this.#queue.events.length > 0 && !(together && this.#lastEventsFit))) {
         this.#start();
         await this.#writing;
       }
@@ -231,7 +231,7 @@ export class Outbox implements EventSink, Reporting {
   }
 
   /** True when the terminal event's write can take the remaining events along: they are few, and followers are shown them. */
-  get #fitTerminalWrite(): boolean {
+  get #lastEventsFit(): boolean {
     const areFew = this.#queue.events.length <= MAX_LAST_EVENTS && this.#queue.bytes <= MAX_LAST_BYTES;
     return areFew && this.#showing !== undefined && this.#end === null && this.#writing === null;
   }

@@ -190,7 +190,7 @@ export class InvocationRunner {
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
     using pace = this.#eventPaces.enter(job.tenant);
-    const logKey = { id: job.id, epoch: begun.epoch, shown: live !== undefined };
+    const logKey = { id: job.id, epoch: begun.epoch, showsOwnEvents: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, logKey, meter), {
       ...{ usage: meter, pace },
       shows: live && {

@@ -57,7 +57,7 @@ class ShowingRuntime {
     await hold(this.#scheduler, record.id, this.id);
     const begun = await invocations.beginAttempt(record.id, this.id, undefined, '', true);
     assert.ok('epoch' in begun, JSON.stringify(begun));
-    const identity = { id: record.id, epoch: begun.epoch, shown: true };
+    const identity = { id: record.id, epoch: begun.epoch, showsOwnEvents: true };
     const ends: OutboxEnd[] = [];
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, identity, silentMeter()), {
       onEnd: (end) => ends.push(end),

@@ -1,5 +1,5 @@
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
-import { textForTenant } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { type Artifact, artifactHashOf, type BuildOutcome, buildArtifact, readArtifact } from '../build/index.ts';
 import type { Fleet } from '../fleet/fleet.ts';

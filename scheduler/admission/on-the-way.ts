@@ -19,7 +19,7 @@ export class OnTheWay {
     return this.#list.map(({ id }) => id);
   }
 
-  /** Counts the invocations of tenants that held few slots, and of the other tenants. */
+  /** Counts the invocations that may use the reserve (`few`), and the others. */
   counts(): { readonly few: number; readonly others: number } {
     const few = this.#list.filter((one) => one.mayUseReserve).length;
     return { few, others: this.#list.length - few };

@@ -1,7 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
-import { textForTenant } from '../policies/told-text.ts';
+import { textForTenant } from '../policies/text-for-tenant.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';

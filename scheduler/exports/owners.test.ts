@@ -49,10 +49,10 @@ describe('owners of names', () => {
   test('tenants, models and kinds have names of their own', async () => {
     const { nameOwners } = scheduler;
     const scopes: Partial<OwnedName>[] = [{}, { tenant: 'other' }, { model: 'large' }, { kind: 'file' }];
-    for (const [i, place] of scopes.entries())
-      assert.equal(await nameOwners.claim(named('a/b', place), owner('east', `${i}`), null), null);
-    for (const [i, place] of scopes.entries()) {
-      const listed = await nameOwners.list(named('', place));
+    for (const [i, scope] of scopes.entries())
+      assert.equal(await nameOwners.claim(named('a/b', scope), owner('east', `${i}`), null), null);
+    for (const [i, scope] of scopes.entries()) {
+      const listed = await nameOwners.list(named('', scope));
       assert.equal(listed.get('a/b')?.claim, `${i}`);
     }
     assert.deepEqual([...(await nameOwners.list(named('', { kind: 'file' }))).keys()], ['a/b']);

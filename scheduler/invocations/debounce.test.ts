@@ -161,8 +161,8 @@ describe('debounce', () => {
     for (const { id } of [first, second]) assert.equal((await terminalData(id)).code, 'superseded');
 
     const { redis: client, keys } = scheduler.store;
-    const existingKeys = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
-    await client.hset(keys.debounces('full'), ...existingKeys);
+    const existingEntries = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
+    await client.hset(keys.debounces('full'), ...existingEntries);
     await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });
     await submit('k1', { tenant: 'full' });
   });

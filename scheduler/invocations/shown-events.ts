@@ -14,15 +14,15 @@ export class ShownEvents {
   #stop: Unfollow = () => undefined;
 
   /**
-   * @param changed called after events came, and when the runtime comes into or out of reach
+   * @param onChange called after events came, and when the runtime comes into or out of reach
    * @param isOwn true when this process submitted the invocation by its `Submitter`
    */
-  constructor(source: LiveSource, id: string, cursor: FollowCursor, changed: () => void, isOwn: boolean) {
+  constructor(source: LiveSource, id: string, cursor: FollowCursor, onChange: () => void, isOwn: boolean) {
     this.#isOwn = isOwn;
     this.#source = source;
     this.#id = id;
     this.#cursor = cursor;
-    this.#onChange = changed;
+    this.#onChange = onChange;
   }
 
   /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number is outdated. */

@@ -114,14 +114,14 @@ export class RedisUsers {
 
   /** Reconciles now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
   async follow(onError: (error: unknown) => void): Promise<() => void> {
-    let isCompared = true;
+    let isReconciled = true;
     let lastRun = Promise.resolve();
     const again = () => {
-      if (!isCompared) return;
-      isCompared = false;
+      if (!isReconciled) return;
+      isReconciled = false;
       lastRun = lastRun
         .then(() => {
-          isCompared = true;
+          isReconciled = true;
           return this.reconcile();
         })
         .catch((error: unknown) => {

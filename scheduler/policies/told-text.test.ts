@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
-import { failureReporter, textForTenant } from './told-text.ts';
+import { failureReporter, textForTenant } from './text-for-tenant.ts';
 
 describe('the text of an error for a tenant', () => {
   const home = mkdtempSync(path.join(tmpdir(), "pie's home, told-"));

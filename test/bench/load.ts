@@ -28,7 +28,7 @@ export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Pr
       requests.push(request);
     }
   })();
-  const all = async () => {
+  const allResults = async () => {
     await sending;
     return Promise.all(requests);
   };
@@ -38,9 +38,9 @@ export function sendAt<T>(timesMs: Iterable<number>, send: (index: number) => Pr
     },
     stop: () => {
       stopped.abort();
-      return all();
+      return allResults();
     },
-    allResults: all,
+    allResults,
   };
 }
 

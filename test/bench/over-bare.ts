@@ -103,7 +103,7 @@ export async function measureOverBare(
           await warmUp(sides);
           continue;
         }
-        const [bare, { spanMs, after: statsAfter }] = await inTurn(round, sides);
+        const [bare, { spanMs, statsAfter }] = await inTurn(round, sides);
         samples.get(way)?.push({
           perToken: spanMs / steps,
           bare: bare.msPerStep,
@@ -153,12 +153,12 @@ async function decodeTogether(platform: Platform, stats: GpuHostConnection, { cl
   const outputs = await startTogether<DecodeOutput>(platform, 'decode', inputs, async () => {
     await stats.stats({ reset: true });
   });
-  const [after] = (await stats.stats()).models;
+  const [statsAfter] = (await stats.stats()).models;
   const { way, steps } = input;
   if (new Set(outputs.map(({ checksum }) => checksum)).size !== 1)
     throw new Error(`${way}: equal prompts, different tokens`);
   const shortOutput = outputs.find(({ tokens }) => tokens !== steps);
   if (shortOutput) throw new Error(`${way}: ${shortOutput.tokens} tokens instead of ${steps}`);
   const ends = outputs.map(({ startedAt, elapsedMs }) => startedAt + elapsedMs);
-  return { spanMs: Math.max(...ends) - Math.min(...outputs.map(({ startedAt }) => startedAt)), after };
+  return { spanMs: Math.max(...ends) - Math.min(...outputs.map(({ startedAt }) => startedAt)), statsAfter };
 }

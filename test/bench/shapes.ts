@@ -35,7 +35,7 @@ const SHAPES = {
 
 export type Shape = keyof typeof SHAPES;
 
-/** Writes a model of a published size with random weights below a folder, as fast as the published one. Returns the model's folder. */
+/** Writes a model of a published size with random weights below a folder: its steps take as long as the published one's. Returns its folder. */
 export async function randomShape(folder: string, shape: Shape, changes: Partial<ModelConfig> = {}): Promise<string> {
   const config = { ...SHAPES[shape], tiedEmbeddings: true, ...changes };
   return (await randomModel(path.join(folder, `random-${shape}`), config, 1)).directory;

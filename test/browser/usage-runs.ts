@@ -16,18 +16,18 @@ export function usageRuns(now: number): readonly PastRun[] {
     },
   });
   const hours = Array.from({ length: 24 }, (_, hoursAgo) => hoursAgo)
-    .filter((back) => back !== 3)
-    .map((back) => {
-      const at = now - back * HOUR_MS;
-      const size = 2 + Math.round(5 + 5 * Math.sin((2 * Math.PI * (new Date(at).getUTCHours() - 8)) / 24)) + (back % 3);
-      return run(back % 4 === 0 ? 'chat' : 'story', at, size, back % 9 === 5);
+    .filter((hoursAgo) => hoursAgo !== 3)
+    .map((hoursAgo) => {
+      const at = now - hoursAgo * HOUR_MS;
+      const daily = Math.round(5 + 5 * Math.sin((2 * Math.PI * (new Date(at).getUTCHours() - 8)) / 24));
+      return run(hoursAgo % 4 === 0 ? 'chat' : 'story', at, 2 + daily + (hoursAgo % 3), hoursAgo % 9 === 5);
     });
   const days = Array.from({ length: 30 }, (_, index) => index + 1)
-    .filter((back) => back !== 11)
-    .flatMap((back) => {
-      const count = 4 + (back % 5) - (back % 7 < 2 ? 2 : 0);
+    .filter((daysAgo) => daysAgo !== 11)
+    .flatMap((daysAgo) => {
+      const count = 4 + (daysAgo % 5) - (daysAgo % 7 < 2 ? 2 : 0);
       return Array.from({ length: count }, (_, index) =>
-        run('story', now - back * DAY_MS, 8 + (back % 4), index === 0 && back % 8 === 3),
+        run('story', now - daysAgo * DAY_MS, 8 + (daysAgo % 4), index === 0 && daysAgo % 8 === 3),
       );
     });
   return [...hours, ...days];

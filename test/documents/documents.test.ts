@@ -49,7 +49,7 @@ test('the configuration in docs/configure.md is valid', async () => {
 
 test('docs/configure.md names each key of pie.toml', () => {
   const keys = new Set<string>();
-  // Where the schema transforms a value, each side shows only its own keys.
+  // If the schema transforms a value, the input and the output show only their own keys.
   for (const io of ['input', 'output'] as const) {
     JSON.stringify(z.toJSONSchema(fileSchema, { io, unrepresentable: 'any' }), (name, value) => {
       if (name === 'properties') for (const key of Object.keys(value)) keys.add(key);

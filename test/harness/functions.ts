@@ -182,7 +182,7 @@ type BatchSizes = Pick<ModelStats, 'batchSizes'>;
 const MAX_RUNS = 10;
 
 /**
- * Asserts that a function's concurrent calls share batches: a batch of several sequences computes at least a tenth of all sequences. A function
+ * Asserts that a function's concurrent calls share batches: batches of several sequences compute at least a tenth of all sequences. A function
  * that waits for each call shares no batch. On a busy machine the calls of an inferlet may come so far apart that none shares a batch:
  * `invokeAgain` then makes further invocations.
  */

@@ -131,7 +131,7 @@ class Resolver {
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);
   }
 
-  /** @param passed places of the `use` that led here, each as interface and name */
+  /** @param passed interface and name of each `use` that led here */
   #lookup(name: string, scope: string, at: Place, passed: ReadonlySet<string> = new Set()): WitType {
     const parsed = this.#interfaces.get(scope);
     const declaration = parsed?.declarations.find((entry) => entry.name === name);

@@ -25,7 +25,7 @@ export interface FileOptions {
  * await file.save('facts', { rights: 'readable' });
  */
 export class KvFile implements Disposable {
-  /** The WIT file, for calls that this class omits: `pages`, `reserve` and `filled`. */
+  /** The `file` resource of the WIT contract, for calls that this class omits: `pages`, `reserve` and `filled`. */
   readonly raw: File;
   readonly #model: string;
   /** True when this object has computed the first token, and that is the begin-of-text token. */

@@ -62,7 +62,7 @@ export class SavedContext {
     return this.#ask((queue) => allocate.unpinExport(queue, this.name));
   }
 
-  /** Hints in how many milliseconds the context will be opened next: contexts without a hint leave the device first. 0 removes the hint. */
+  /** Hints when the context will be opened next: the tenant's contexts without a hint then leave the device first. 0 removes the hint. */
   retain(nextUseMs: number): Promise<Residency> {
     return this.#ask((queue) => allocate.retainExport(queue, this.name, nextUseMs));
   }

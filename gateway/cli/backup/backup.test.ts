@@ -343,14 +343,14 @@ describe('a backup', () => {
     // Stands in for a Redis that takes long to load its file.
     const script = `#!/bin/sh\n[ "$1" = --version ] && exit 0\n: > '${started}'\nexec sleep 60\n`;
     await writeFile(path.join(folder, 'redis-server'), script, { mode: 0o755 });
-    const privateHome = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
+    const privateEnvironment = { PIE_HOME: path.join(folder, 'home'), PIE_MACHINE: 'east' };
     const at = path.join(directory, 'stopped');
     const before = await readdir(directory);
     const { PATH } = process.env;
     process.env.PATH = `${folder}:${PATH}`;
     try {
       // The first backup starts a Redis for the snapshot; the second starts the Redis of the home.
-      for (const env of [environment(source, 'old'), privateHome]) {
+      for (const env of [environment(source, 'old'), privateEnvironment]) {
         const stopping = new AbortController();
         const request = { release: '1', onProgress: () => undefined, signal: stopping.signal };
         const backing = backUp({ ...request, file: at, environment: env });

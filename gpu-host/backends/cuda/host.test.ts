@@ -77,12 +77,12 @@ function supervise() {
       await once(eventTarget, 'event');
     }
   };
-  return { supervisor, seen: nthEvent };
+  return { supervisor, nthEvent };
 }
 
 test('a failing card ends the host, which reports why; calls fail with the cause, and the restarted host computes the same', async (context) => {
   if (!emulated) return context.skip('only an emulated card fails on demand');
-  const { supervisor, seen } = supervise();
+  const { supervisor, nthEvent } = supervise();
   // Each run of the host fails at the same step: late enough for a story, early enough for the test.
   const host = spec('fails', { precision: 'bf16' }, { PIE_EMULATED_FAULT: 'cudaGraphLaunch:40' });
   try {
@@ -125,14 +125,14 @@ test('a failing card ends the host, which reports why; calls fail with the cause
     });
     assert.ok(after.tag === 'err' && after.val.tag === 'unavailable');
 
-    const { why, tail } = await seen('died', 1);
+    const { why, tail } = await nthEvent('died', 1);
     assert.equal(why, 'exit code 1');
     assert.match(tail, /gpu-host: the device of the model "tiny" failed: step \d+/);
     assert.match(
       tail,
       /on device 0 \(Emulated device; \d\.\d GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
     );
-    assert.ok((await seen('ready', 2)).restarted);
+    assert.ok((await nthEvent('ready', 2)).restarted);
     await again;
     assert.deepEqual(await story(), first);
     connection.close();
@@ -174,7 +174,7 @@ test('a hanging card does not keep the host from ending', async (context) => {
 
 test('a hanging card ends the host after the deadline; the host and its calls report it', async (context) => {
   if (!emulated) return context.skip('only an emulated card hangs on demand');
-  const { supervisor, seen } = supervise();
+  const { supervisor, nthEvent } = supervise();
   const hold = join(directory, 'hung.hold');
   // A deadline longer than a busy machine stands still: it also bounds the steps that the host computes before it is ready.
   const host = spec('hung', { stepDeadlineS: 5 }, { PIE_EMULATED_HOLD: hold });
@@ -187,11 +187,11 @@ test('a hanging card ends the host after the deadline; the host and its calls re
       generate(inferlet, inferlet.createQueue('tiny'), [1, 5, 9], 40),
       /the device of the model "tiny" failed \(a step has not ended for 5 s: the card hangs\); the GPU host starts again/,
     );
-    const { why, tail } = await seen('died', 1);
+    const { why, tail } = await nthEvent('died', 1);
     assert.equal(why, 'exit code 1');
     rmSync(hold);
     assert.match(tail, /a step has not ended for 5 s: the card hangs\n {2}on device 0 \(Emulated device/);
-    assert.ok((await seen('ready', 2)).restarted);
+    assert.ok((await nthEvent('ready', 2)).restarted);
     connection.close();
   } finally {
     await supervisor.stop([]);

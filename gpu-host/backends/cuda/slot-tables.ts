@@ -31,7 +31,7 @@ const KEPT_BATCHES = 32;
 export class SlotTables {
   readonly #words: Uint32Array;
   readonly #bytes: Buffer;
-  readonly #room: BlockAllocator;
+  readonly #allocator: BlockAllocator;
   /** Least recently used first. */
   readonly #tables = new Set<Table>();
   readonly #byLastSlot = new Map<number, Table>();
@@ -41,7 +41,7 @@ export class SlotTables {
   constructor(slots: number) {
     this.#words = new Uint32Array(slots);
     this.#bytes = Buffer.from(this.#words.buffer);
-    this.#room = new BlockAllocator(slots);
+    this.#allocator = new BlockAllocator(slots);
   }
 
   /** Number of lists that have a table. */
@@ -113,12 +113,12 @@ export class SlotTables {
   /** Makes an empty table, with room to grow. */
   #make(needed: number): Table | undefined {
     const size = sizeFor(needed);
-    if (!this.#room.fits(size)) return undefined;
-    let start = this.#room.take(size);
+    if (!this.#allocator.fits(size)) return undefined;
+    let start = this.#allocator.take(size);
     for (const oldest of this.#tables) {
       if (start !== undefined || oldest.lastBatch + KEPT_BATCHES >= this.#batch) break;
       this.#drop(oldest);
-      start = this.#room.take(size);
+      start = this.#allocator.take(size);
     }
     return start === undefined ? undefined : { start, size, length: 0, lastSlot: -1, lastBatch: 0 };
   }
@@ -126,7 +126,7 @@ export class SlotTables {
   #drop(table: Table): void {
     this.#tables.delete(table);
     if (this.#byLastSlot.get(table.lastSlot) === table) this.#byLastSlot.delete(table.lastSlot);
-    this.#room.give(table.start, table.size);
+    this.#allocator.give(table.start, table.size);
   }
 }
 

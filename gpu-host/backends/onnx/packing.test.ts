@@ -19,8 +19,8 @@ const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), co
 function costOf(rows: readonly RowShape[]): number {
   const tokens = Math.max(...rows.map((row) => row.tokens));
   const width = Math.max(...rows.map((row) => row.context)) + tokens;
-  const perRow = COSTS.perColumn + (tokens > 1 ? COSTS.perPackedColumn : 0);
-  return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (perRow + tokens * COSTS.perScore));
+  const perColumn = COSTS.perColumn + (tokens > 1 ? COSTS.perPackedColumn : 0);
+  return COSTS.perRun + rows.length * (tokens * COSTS.perToken + width * (perColumn + tokens * COSTS.perScore));
 }
 
 describe('packRuns', () => {

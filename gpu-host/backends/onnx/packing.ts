@@ -36,7 +36,7 @@ const ATTENTION_FLOPS_PER_NS = 310;
 const LAYER_NS = 15_000;
 /** The gather reads each row of keys or values and writes it in order; the attention reads it again. */
 const GATHER_PASSES = 3;
-/** Fixed cost of a layer's nodes that join the attention over segments to the attention over gathered rows. */
+/** Fixed cost of a layer's nodes that join the attention over segments to the attention over gathered columns. */
 const SEGMENT_LAYER_NS = 40_000;
 /** Maximum number of scores of one layer kept at once, 4 bytes each: 512 MiB. Batches are split to meet it; a single sequence may exceed it. */
 const MAX_SCORES = 1 << 27;

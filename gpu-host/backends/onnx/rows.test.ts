@@ -95,7 +95,7 @@ describe('sharedRows', () => {
     const costs = fc.record({
       perScore: fc.constantFrom(0, 0.01, 0.1, 1),
       perToken: fc.nat(3),
-      perPackedRow: fc.nat(1),
+      perPackedColumn: fc.nat(1),
     });
     const property = fc.property(
       fc.array(path, { minLength: 2, maxLength: 14 }),

@@ -72,7 +72,7 @@ export function planGroups(
 
 function isWorthJoining(
   batch: readonly SequenceInput[],
-  joined: readonly Group[],
+  joinedGroups: readonly Group[],
   index: number,
   members: readonly number[],
   costs: RunCosts,
@@ -82,7 +82,7 @@ function isWorthJoining(
   const row = linkedRow(batch, members);
   if (!fitsScores(row, heads)) return false;
   const { positions, context } = batch[index];
-  const separateCost = joined.reduce(
+  const separateCost = joinedGroups.reduce(
     (sum, { members }) => sum + rowCost(linkedRow(batch, members), costs),
     costs.perRun + rowCost({ tokens: positions.length, context: context.length }, costs),
   );

@@ -248,17 +248,17 @@ class ReferenceBackend implements Backend {
     { sequence, received }: Passage,
     x: Float64Array,
     i: number,
-    fresh: readonly KeyValue[],
+    newKeyValues: readonly KeyValue[],
   ): Float64Array {
     const { heads, kvHeads, headDim } = this.config;
     const { context, mask, positions } = sequence;
-    const width = context.length + fresh.length;
+    const width = context.length + newKeyValues.length;
     const visible: number[] = [];
     for (let j = 0; j < width; j++) {
       if (mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0) visible.push(j);
     }
     const keyValues = visible.map((j) =>
-      j < context.length ? this.#pool.read(layerIndex, context[j]) : fresh[j - context.length],
+      j < context.length ? this.#pool.read(layerIndex, context[j]) : newKeyValues[j - context.length],
     );
     const query = changes.q_proj(x, this.#linear(layer.query, x, layer.queryBias));
     const joined = new Float64Array(heads * headDim);

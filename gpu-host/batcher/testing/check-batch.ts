@@ -45,7 +45,7 @@ export class TurnChecker {
   readonly #passed = new Map<string | undefined, (string | undefined)[]>();
 
   /**
-   * Forwards without an adapter wait for at most one batch of other variants. Those of an adapter wait for at most one batch of each other
+   * Forwards of the model alone wait for at most one batch of other variants. Those of an adapter wait for at most one batch of each other
    * adapter, and for one of the model before each of these batches and before their own.
    */
   check({ forwards }: Batch, ready: readonly WorldCall[]): void {

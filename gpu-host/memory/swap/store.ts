@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib';
-import { textForTenant } from '#scheduler/policies/told-text.ts';
+import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
 /** One page that is swapped out. Valid until `drop`. */

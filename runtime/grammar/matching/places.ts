@@ -117,9 +117,9 @@ export class Places {
   }
 
   /** Remembers the tokens that go on in a string. */
-  keepStringTokens(place: Place, inside: StringTokens): void {
-    this.#memory.take(this, inside.mask.byteLength + 8 * inside.exits.length);
-    place.stringTokens = inside;
+  keepStringTokens(place: Place, stringTokens: StringTokens): void {
+    this.#memory.take(this, stringTokens.mask.byteLength + 8 * stringTokens.exits.length);
+    place.stringTokens = stringTokens;
     this.#cachingPlaces.add(place);
   }
 

@@ -15,9 +15,9 @@ export function stringPlaces(memory?: MemoryBound<Places>): Places {
 export function stringTokensAt(place: Place, strings: Places, tree: TokenTree): StringTokens {
   const representative = isFarFromBounds(place, strings.start, tree.longest) ? strings.start : place;
   if (representative.stringTokens) return representative.stringTokens;
-  const inside = tree.stringTokens(strings, representative);
-  strings.keepStringTokens(representative, inside);
-  return inside;
+  const stringTokens = tree.stringTokens(strings, representative);
+  strings.keepStringTokens(representative, stringTokens);
+  return stringTokens;
 }
 
 /** True if, as at `start`, any text of up to `longest` characters may follow, and the string may end after it. */

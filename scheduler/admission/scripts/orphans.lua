@@ -5,7 +5,7 @@
   KEYS[1] BullMQ active (list)
   KEYS[2] children that have not ended (hash), id to runtime
   KEYS[3] registered runtimes (hash)
-  KEYS[4] times of the reapers' searches (hash): `orphansAt`, the last search by this script, ms by the clock of Redis
+  KEYS[4] times of the reapers' looks (hash): `orphansAt`, the last look by this script, ms by the clock of Redis
   ARGV[1] prefix of the keys of jobs
   ARGV[2] least time between two looks, ms
   ARGV[3] prefix of the keys of records
@@ -18,7 +18,7 @@ local last = tonumber(redis.call('HGET', KEYS[4], 'orphansAt') or 0)
 if last <= now and now - last < tonumber(ARGV[2]) then
   return false
 end
--- A full Redis refuses the write; then every caller searches.
+-- A full Redis refuses the write; then every caller looks.
 redis.pcall('HSET', KEYS[4], 'orphansAt', now)
 
 -- Maximum number of children, chosen at random, whose parents one call reads: Redis serves no other client meanwhile.

@@ -53,8 +53,8 @@ const AYO_PACES = {
 
 /**
  * The work of Ayo. Question answering has the document of the repository's examples (666 passages of 91 tokens) and answers of 10 tokens. As in
- * section 7 of the paper, the model expands a question to three, refines an answer over three passages, and writes the context of each passage of
- * 256 tokens from the four passages before it. A token is a letter here, for the encoders and for the writer.
+ * section 7 of the paper, the model words each question in three other ways, refines an answer over three passages, and writes the context of
+ * each passage of 256 tokens from the four passages before it. A token is a letter here, for the encoders and for the writer.
  */
 const AYO: Shape = {
   sentences: { 'contextual-retrieval': 36, others: 666 },

@@ -56,7 +56,7 @@ export async function issued(call: (queue: Queue) => void, name?: string): Promi
   await settle(queue.synchronize());
 }
 
-/** Returns the answer of a call on a resource, then drops it: the engine would drop an unreferenced resource even while a call waits. */
+/** Returns the answer of a call on a resource and only then drops the resource: the engine drops an unreferenced one even while a call waits. */
 export async function on<R extends Handle, T>(resource: R, call: (resource: R) => FutureOutcome<T>): Promise<T> {
   try {
     return await settle(call(resource));

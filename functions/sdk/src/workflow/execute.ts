@@ -283,9 +283,9 @@ class Execution {
   #ended(node: Node, what: 'ended' | 'skipped'): void {
     if (what === 'ended') this.#report(node, false);
     this.#options.onNode?.({ node, what });
-    const members = (this.#unfinishedCounts.get(node.module) ?? 1) - 1;
-    this.#unfinishedCounts.set(node.module, members);
-    if (members === 0) for (const waiting of this.#waiting.get(endOf(node.module)) ?? []) this.#arrived(waiting);
+    const unfinished = (this.#unfinishedCounts.get(node.module) ?? 1) - 1;
+    this.#unfinishedCounts.set(node.module, unfinished);
+    if (unfinished === 0) for (const waiting of this.#waiting.get(endOf(node.module)) ?? []) this.#arrived(waiting);
     this.#nodesLeft--;
     if (this.#nodesLeft === 0) this.#finish();
     this.#pump();

@@ -85,7 +85,7 @@ describe('efficient sizes', () => {
       prefillingSplit
         .apply(asked(), new Sizes(measured({ ...(model !== undefined && { model }) })))
         .nodes.some(({ operation }) => operation.kind === 'partial-prefilling');
-    // 400 characters are 100 tokens. The call takes four steps, of which 2.5 stay free, so 1.5 steps must compute the tokens.
+    // 400 characters are 100 tokens. The call takes four steps. An early part costs 2.5 in any case, so 1.5 must suffice for its tokens.
     assert.equal(isSplit(), true);
     assert.equal(isSplit(67), true);
     assert.equal(isSplit(66), false);

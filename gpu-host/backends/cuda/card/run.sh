@@ -163,7 +163,7 @@ if [ -n "$tests" ]; then
     step 'build of the tests' 240 bash -c 'build cuda-tests "$@"' bash "${files[@]}"
   fi
   rm -f "$work/failed-beside"
-  # Each check here disables one feature. If the check above failed, these show which feature is at fault. The sanitizers of --full take a minute.
+  # If the check above failed, the checks without one feature each show which feature is at fault. The sanitizers of --full take a minute.
   if [ -d "$fixtures" ]; then
     for feature in dependent graphs cublas shared; do beside "check without $feature" 90 "$harness" check "$fixtures" "--no-$feature"; done
   fi

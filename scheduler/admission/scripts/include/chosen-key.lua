@@ -11,7 +11,7 @@ local function crowdingOf(a, key, pages)
   return most
 end
 
--- The placement keys of two GPU hosts that an id draws (`drawn` in ../../../policies/placement.ts). They serve the model with the most
+-- The placement keys of two GPU hosts that an id draws (`drawTwo` in ../../../policies/placement.ts). They serve the model with the most
 -- expected pages (of several, the first by name); nil when it has fewer than two hosts.
 local function drawnKeys(a, id, pages)
   local chosen
