@@ -274,7 +274,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const worker = scheduler.createWorker({
     lease,
     slots: options.concurrency,
-    begins: { most: () => runner.beginsAllowed, shown: live !== undefined },
+    begins: { most: () => runner.beginsAllowed, showsOwnEvents: live !== undefined },
     run: (job, signal, begun) => runner.run(job, signal, begun),
     onError,
   });

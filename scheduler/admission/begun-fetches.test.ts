@@ -41,7 +41,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const worker = scheduler.createWorker({
       lease,
       slots: 8,
-      begins: { most: () => most.begins, shown: false },
+      begins: { most: () => most.begins, showsOwnEvents: false },
       onError: (error) => errors.push(error),
       run: async ({ id }, signal, begun) => {
         const done = Promise.withResolvers<void>();

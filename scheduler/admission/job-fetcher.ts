@@ -58,7 +58,7 @@ export interface JobFetcherOptions {
   /** The lease of the runtime that takes the jobs. */
   readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs' | 'answeredAt'>;
   /** True when the runtime itself shows the events of begun attempts to followers. */
-  readonly shown: boolean;
+  readonly showsOwnEvents: boolean;
   /** Receives the errors of jobs that cannot be read. */
   readonly onError: (error: unknown) => void;
 }
@@ -74,7 +74,7 @@ export class JobFetcher {
   readonly #sharedStore: Store;
   readonly #jobsKey: string;
   readonly #lease: JobFetcherOptions['lease'];
-  readonly #areEventsShown: boolean;
+  readonly #showsOwnEvents: boolean;
   readonly #onError: (error: unknown) => void;
   /** True when the last fetch left jobs behind. */
   #hasMore = false;
@@ -83,7 +83,7 @@ export class JobFetcher {
   #tokenCount = 0;
   #pendingToken: string | null = null;
 
-  constructor(sharedStore: Store, connection: Redis, { lease, shown, onError }: JobFetcherOptions) {
+  constructor(sharedStore: Store, connection: Redis, { lease, showsOwnEvents, onError }: JobFetcherOptions) {
     const { keys, clock } = sharedStore;
     connection.on('error', () => undefined);
     // Commands that ioredis pipelines by itself are answered together: those of `confirmReceived` would wait for the next job.
@@ -92,7 +92,7 @@ export class JobFetcher {
     this.#sharedStore = sharedStore;
     this.#jobsKey = keys.jobs;
     this.#lease = lease;
-    this.#areEventsShown = shown;
+    this.#showsOwnEvents = showsOwnEvents;
     this.#onError = onError;
   }
 
@@ -146,7 +146,7 @@ export class JobFetcher {
           Math.min(jobs, MAX_JOBS_PER_FETCH),
           begins,
         ],
-        ...[this.#areEventsShown ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
+        ...[this.#showsOwnEvents ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
         MIN_LEASE_LEFT * leaseMs,
       ],
       1000 * this.#blockSeconds + LOST_FETCH_MS,

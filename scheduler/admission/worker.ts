@@ -37,7 +37,7 @@ export interface AdmissionWorkerOptions {
     /** Maximum number of attempts that the next fetch begins. */
     readonly most: () => number;
     /** True when the runtime itself shows the events of these attempts to followers. */
-    readonly shown: boolean;
+    readonly showsOwnEvents: boolean;
   };
   /**
    * Runs one invocation to its end. It begins the attempt with `begun`, or with `Invocations.beginAttempt` when `begun` is null, and ends it
@@ -91,8 +91,8 @@ export class AdmissionWorker {
     this.#options = options;
     this.#slots = checkedSlots(options.slots);
     const { lease, onError = () => undefined } = options;
-    const shown = options.begins?.shown ?? false;
-    this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, shown, onError });
+    const showsOwnEvents = options.begins?.showsOwnEvents ?? false;
+    this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, showsOwnEvents, onError });
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 

@@ -167,7 +167,7 @@ export class Fleet implements AsyncDisposable {
     const worker = scheduler.createWorker({
       lease,
       slots,
-      begins: { most: () => slots, shown: false },
+      begins: { most: () => slots, showsOwnEvents: false },
       run: async ({ id, fetchToken }, signal, begun) => {
         const { invocations } = scheduler;
         const attempt = await (begun?.() ?? invocations.beginAttempt(id, lease.id, undefined, fetchToken));
