@@ -39,6 +39,11 @@ function openInferlet(writer: FrameWriter): void {
   });
 }
 
+/** A run from token 1 onwards. */
+const runOn = (pages: Uint32Array, maxTokens = 90) => ({
+  ...{ token: 1, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE },
+});
+
 /** Pages that no inferlet holds. */
 function unheldPages(host: TestHost): number {
   const { free, cached } = host.host.stats().models[0]!.pages;
@@ -215,14 +220,7 @@ test('a closing inferlet frees all that it holds, in every state', async () => {
     if (moment === 'failed')
       await inferlet.ask(queue, { op: 'step', request: { ...step, tokens: Uint32Array.of(999), output: sample } });
     if (moment === 'in a run' || moment === 'behind a run') {
-      const run = inferlet.run(queue, {
-        token: 1,
-        position: 0,
-        pages,
-        maxTokens: 90,
-        sampler: GREEDY,
-        stopTokens: NONE,
-      });
+      const run = inferlet.run(queue, runOn(pages));
       must(await run.next());
       if (moment === 'behind a run')
         pending.push(
@@ -256,7 +254,7 @@ test('a cut connection frees all that its runtime holds', async () => {
     const inferlet = connection.openInferlet({ id: `${i}`, maxPages: 40, arrival: i });
     const queue = inferlet.createQueue('tiny');
     const pages = must(inferlet.allocatePages(queue, 12));
-    const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+    const run = inferlet.run(queue, runOn(pages));
     must(await run.next());
     outcomes.push(drain(run));
   }
@@ -275,7 +273,7 @@ test('the client reconnects; inferlets opened before stay dead, and later ones w
   const old = connection.openInferlet({ id: 'old', maxPages: 40, arrival: 1 });
   const queue = old.createQueue('tiny');
   const pages = must(old.allocatePages(queue, 12));
-  const run = old.run(queue, { token: 1, position: 0, pages, maxTokens: 90, sampler: GREEDY, stopTokens: NONE });
+  const run = old.run(queue, runOn(pages));
   must(await run.next());
   await host.stop();
   assert.equal(tagOf(await drain(run)), 'unavailable');
@@ -305,14 +303,7 @@ test('an inferlet that floods ends itself, and only itself', async () => {
   const queue = flood.createQueue('tiny');
   const [page] = must(flood.allocatePages(queue, 12));
   // No call behind a run begins before the run has ended.
-  const run = flood.run(queue, {
-    token: 1,
-    position: 0,
-    pages: must(flood.allocatePages(queue, 12)),
-    maxTokens: 90,
-    sampler: GREEDY,
-    stopTokens: NONE,
-  });
+  const run = flood.run(queue, runOn(must(flood.allocatePages(queue, 12))));
   const pending = flood.synchronize(queue);
   for (let i = 0; i < 20_000; i++) flood.send(queue, { op: 'mask-page', page: page!, slots: 0 });
   assert.equal(tagOf(await flood.synchronize(queue)), 'limit-exceeded');
@@ -414,7 +405,7 @@ test('a run stays at most a window ahead of its consumer', async () => {
   const inferlet = connection.openInferlet({ id: 'slow reader', maxPages: 128, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   const pages = must(inferlet.allocatePages(queue, 125));
-  const run = inferlet.run(queue, { token: 1, position: 0, pages, maxTokens: 1000, sampler: GREEDY, stopTokens: NONE });
+  const run = inferlet.run(queue, runOn(pages, 1000));
   must(await run.next());
   await until(() => host.host.stats().models[0]!.batches >= 256);
   await sleep(20);

@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { loadTokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import { failureOf } from '../testing/outcome.ts';
 import { GrammarAccount, type GrammarModel, GrammarService, type GrammarSource, type Matcher } from './service.ts';
 import { Random } from './testing/random.ts';
 import { allowed, value } from './testing/walk.ts';
@@ -79,7 +80,7 @@ describe('GrammarService', () => {
         },
       });
       const outside = await matcher.accept(Uint32Array.of(model.tokenizer.vocabularySize));
-      assert.equal(outside.tag === 'err' && outside.val.tag, 'invalid-argument');
+      assert.equal(failureOf(outside), 'invalid-argument');
       matcher.drop();
       assert.equal((await matcher.mask()).tag, 'err');
       assert.equal((await matcher.fork().mask()).tag, 'err');
@@ -164,7 +165,7 @@ describe('GrammarService', () => {
       const hungry = compile(service, 'tenant', model, HUNGRY);
       const queued = same.accept(encode('2]'));
       const failed = await hungry.ready();
-      assert.equal(failed.tag === 'err' && failed.val.tag, 'limit-exceeded');
+      assert.equal(failureOf(failed), 'limit-exceeded');
       assert.match(failed.tag === 'err' ? failed.val.val : '', /too much memory/);
       assert.deepEqual(await hungry.matcher().mask(), failed);
       assert.equal(value(await queued), true);
@@ -191,11 +192,7 @@ describe('GrammarService', () => {
       const matcher = compile(service, 'other', model, JSON_SOURCE).matcher();
       for (const [source, expected] of sources) {
         const answer = await compile(service, 'tenant', model, source).ready();
-        assert.equal(
-          answer.tag === 'err' && answer.val.tag,
-          expected,
-          `${JSON.stringify(source).slice(0, 80)}: ${JSON.stringify(answer)}`,
-        );
+        assert.equal(failureOf(answer), expected, `${JSON.stringify(source).slice(0, 80)}: ${JSON.stringify(answer)}`);
         value(await matcher.mask());
       }
       const exponential = compile(service, 'tenant', model, {
@@ -214,7 +211,7 @@ describe('GrammarService', () => {
     ];
     for (const [val, expected] of sources) {
       const refused = service.compile('tenant', model, { tag: 'regex', val });
-      assert.equal(refused.tag === 'err' && refused.val.tag, expected);
+      assert.equal(failureOf(refused), expected);
     }
     assert.equal(service.workers, 0);
   });
@@ -234,13 +231,13 @@ describe('GrammarService', () => {
       assert.equal(value(await taken), true);
       assert.equal(value(await fork.accept(encode(', please'))), true);
       const answer = await after;
-      assert.equal(answer.tag === 'err' && answer.val.tag, 'closed');
+      assert.equal(failureOf(answer), 'closed');
       fork.drop();
       compiled.drop();
       const unusedGrammar = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
       unusedGrammar.drop();
       const unusedOutcome = await unusedGrammar.ready();
-      assert.equal(unusedOutcome.tag === 'err' && unusedOutcome.val.tag, 'closed');
+      assert.equal(failureOf(unusedOutcome), 'closed');
       const again = compile(service, 'tenant', model, { tag: 'regex', val: 'b' });
       assert.equal(value(await again.matcher().accept(encode('b'))), true);
     });
@@ -254,8 +251,7 @@ describe('GrammarService', () => {
       const [token = 0] = encode('a');
       const maxTokens = 131_072;
       const refused = async (call: Promise<Outcome<unknown>>) => {
-        const outcome = await call;
-        return outcome.tag === 'err' && outcome.val.tag === 'limit-exceeded';
+        return failureOf(await call) === 'limit-exceeded';
       };
       assert.ok(await refused(matcher.accept(new Uint32Array(maxTokens + 1))));
       const tokens = new Uint32Array(maxTokens).fill(token);
@@ -295,14 +291,11 @@ describe('GrammarService', () => {
       limit = answers;
       const calls = await Promise.all([matcher.accept(encode('[')), matcher.mask()]);
       assert.deepEqual(
-        calls.map(({ tag, val }) => [tag, tag === 'err' && typeof val === 'object' && 'tag' in val && val.tag]),
-        [
-          ['ok', false],
-          ['err', 'limit-exceeded'],
-        ],
+        calls.map((call) => failureOf(call)),
+        ['ok', 'limit-exceeded'],
       );
       const next = await matcher.status();
-      assert.equal(next.tag === 'err' && next.val.tag, 'limit-exceeded');
+      assert.equal(failureOf(next), 'limit-exceeded');
       assert.equal(service.compile('tenant', model, { tag: 'regex', val: 'a' }, account).tag, 'err');
     });
   });
@@ -320,7 +313,7 @@ describe('GrammarService', () => {
         if (vocabularySize > tokenizerSize)
           assert.equal(value(await matcher.accept(Uint32Array.of(tokenizerSize))), false);
         const outside = await matcher.accept(Uint32Array.of(vocabularySize));
-        assert.equal(outside.tag === 'err' && outside.val.tag, 'invalid-argument');
+        assert.equal(failureOf(outside), 'invalid-argument');
       }
     });
   });
@@ -332,7 +325,7 @@ describe('GrammarService', () => {
       const outcomes = Array.from({ length: 8 }, (_, i) => service.compile('many', model, source(`${i}`)));
       const refused = outcomes.filter(({ tag }) => tag === 'err');
       assert.deepEqual(
-        refused.map((outcome) => outcome.tag === 'err' && outcome.val.tag),
+        refused.map((outcome) => failureOf(outcome)),
         ['limit-exceeded', 'limit-exceeded'],
       );
       const others = ['a', 'b', 'c'].map((name) => compile(service, 'other', model, source(name)));
@@ -421,7 +414,7 @@ describe('GrammarService', () => {
       await matcher.mask(),
       await compile(service, 'tenant', model, JSON_SOURCE).ready(),
     ]) {
-      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
+      assert.equal(failureOf(outcome), 'closed');
     }
   });
 

@@ -61,6 +61,8 @@ describe('calls from an inferlet to a GPU host', () => {
     opened.push(made);
     return made;
   };
+  const call = <T>(guest: TestInferlet, interfaceName: string, name: string, ...args: unknown[]) =>
+    guest.call<Promise<Outcome<T>>>(interfaceName, name, guest.queue, ...args);
   const pages = (guest: TestInferlet, number: number) =>
     value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-pages', guest.queue, number));
   const step = async (
@@ -71,7 +73,7 @@ describe('calls from an inferlet to a GPU host', () => {
     outPages: Uint32Array,
   ) =>
     value(
-      await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
+      await call<StepResult>(guest, 'fused', 'step', {
         ...{ tokens, positions: range(tokens.length, first), inPages, outPages, mask: undefined },
         ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP_K } },
       }),
@@ -81,6 +83,8 @@ describe('calls from an inferlet to a GPU host', () => {
     const guest = inferlet();
     return step(guest, tokens, 0, u32(), pages(guest, Math.ceil(tokens.length / PAGE_SIZE)));
   };
+  /** The log-probabilities after the last of so many test tokens. */
+  const expectedAfter = async (length: number) => (await expected(testTokens(length))).at(-1)?.logProbabilities ?? [];
 
   describe('allocate', () => {
     it('exports pages by name within a tenant, and other inferlets of the tenant import them', async () => {
@@ -88,7 +92,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const exportedPages = pages(maker, 2);
       await step(maker, testTokens(20), 0, u32(), exportedPages);
       const exportPages = (name: string) =>
-        maker.call<Promise<Outcome<undefined>>>('allocate', 'export-pages', maker.queue, exportedPages, name, false);
+        call<undefined>(maker, 'allocate', 'export-pages', exportedPages, name, false);
       value(await exportPages('a/b'));
       assert.equal(await failure(exportPages('a/b')), 'invalid-argument');
       assert.equal(await failure(exportPages('a b')), 'invalid-argument');
@@ -96,20 +100,20 @@ describe('calls from an inferlet to a GPU host', () => {
 
       const user = inferlet();
       const importPages = (guest: TestInferlet, name: string) =>
-        guest.call<Promise<Outcome<Imported>>>('allocate', 'import-pages', guest.queue, name);
+        call<Imported>(guest, 'allocate', 'import-pages', name);
       const imported = value(await importPages(user, 'a/b'));
       assert.deepEqual([imported.pages.length, imported.tokens, imported.nextPosition], [2, 20, 20]);
       assert.equal(user.inferlet.pagesPeak.get('tiny'), 2);
       const [row] = await step(user, testTokens(21).slice(20), 20, imported.pages, u32());
-      assertClose(row?.logProbabilities ?? [], (await expected(testTokens(21))).at(-1)?.logProbabilities ?? []);
+      assertClose(row?.logProbabilities ?? [], await expectedAfter(21));
 
       assert.equal(await failure(importPages(user, 'a/c')), 'not-found');
       assert.equal(await failure(importPages(inferlet({ tenant: 'other' }), 'a/b')), 'not-found');
-      const list = () => user.call<Promise<Outcome<readonly ExportInfo[]>>>('allocate', 'list-exports', user.queue);
+      const list = () => call<readonly ExportInfo[]>(user, 'allocate', 'list-exports');
       assert.deepEqual(value(await list()), [
         { name: 'a/b', pages: 2, tokens: 20, nextPosition: 20, persistent: false },
       ]);
-      const unexport = () => user.call<Promise<Outcome<undefined>>>('allocate', 'unexport', user.queue, 'a/b');
+      const unexport = () => call<undefined>(user, 'allocate', 'unexport', 'a/b');
       value(await unexport());
       assert.equal(await failure(unexport()), 'not-found');
       assert.deepEqual(value(await list()), []);
@@ -119,18 +123,8 @@ describe('calls from an inferlet to a GPU host', () => {
       const maker = inferlet();
       const exportedPages = pages(maker, 2);
       await step(maker, testTokens(20), 0, u32(), exportedPages);
-      value(
-        await maker.call<Promise<Outcome<undefined>>>(
-          'allocate',
-          'export-pages',
-          maker.queue,
-          exportedPages,
-          'p',
-          false,
-        ),
-      );
-      const ask = (name: string, ...given: unknown[]) =>
-        maker.call<Promise<Outcome<Residency>>>('allocate', name, maker.queue, 'p', ...given);
+      value(await call<undefined>(maker, 'allocate', 'export-pages', exportedPages, 'p', false));
+      const ask = (name: string, ...given: unknown[]) => call<Residency>(maker, 'allocate', name, 'p', ...given);
       const { bytes, ...residency } = value(await ask('export-residency'));
       assert.deepEqual(residency, { tier: 'device', devicePages: 2, memoryPages: 0, diskPages: 0, leaseMs: 0 });
       assert.equal(typeof bytes, 'bigint');
@@ -139,7 +133,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.equal(value(await ask('retain-export', 100)).tier, 'device');
       assert.equal(value(await ask('prefetch-export')).devicePages, 2);
       assert.equal(await failure(ask('demote-export', 'disk')), 'unsupported');
-      value(await maker.call<Promise<Outcome<undefined>>>('allocate', 'unexport', maker.queue, 'p'));
+      value(await call<undefined>(maker, 'allocate', 'unexport', 'p'));
       assert.equal(await failure(ask('demote-export', 'memory')), 'not-found');
     });
 
@@ -170,18 +164,13 @@ describe('calls from an inferlet to a GPU host', () => {
       const embeds = value(guest.call<Outcome<Uint32Array>>('allocate', 'allocate-embeds', guest.queue, 6));
       const [inputs, states] = [embeds.slice(0, 5), embeds.slice(5)];
       guest.call('input-text', 'embed-text', guest.queue, testTokens(5), range(5), inputs);
-      const scores = value(
-        await guest.call<Promise<Outcome<Float32Array>>>(
-          'introspect',
-          'forward-scores',
-          ...[guest.queue, u32(), inputs, pages(guest, 1), states, undefined],
-        ),
-      );
+      const lists = [u32(), inputs, pages(guest, 1), states, undefined];
+      const scores = value(await call<Float32Array>(guest, 'introspect', 'forward-scores', ...lists));
       assert.equal(scores.length, 5);
       assertClose([scores.reduce((sum, score) => sum + score, 0)], [5]);
       const state = states[0] ?? 0;
       const ask = <T>(name: string, ...args: unknown[]) =>
-        guest.call<Promise<Outcome<T>>>('output-text', name, guest.queue, state, ...args).then(value);
+        call<T>(guest, 'output-text', name, state, ...args).then(value);
       const { vocabularySize } = guest.queue.model?.summary ?? { vocabularySize: 0 };
       const logProbabilities = await ask<Float32Array>('log-probabilities', range(vocabularySize));
       assertClose([logProbabilities.reduce((sum, logarithm) => sum + Math.exp(logarithm), 0)], [1]);
@@ -200,11 +189,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward'] } } });
-      const outcome = guest.call<Promise<Outcome<unknown>>>(
-        'introspect',
-        'forward-scores',
-        ...[guest.queue, u32(), u32(), u32(), u32(), undefined],
-      );
+      const outcome = call(guest, 'introspect', 'forward-scores', u32(), u32(), u32(), u32(), undefined);
       assert.equal(await failure(outcome), 'unsupported');
       const file = guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, undefined, 'read');
       assert.equal(await failure(file.ready()), 'unsupported');
@@ -225,13 +210,12 @@ describe('calls from an inferlet to a GPU host', () => {
       ...{ rows: 1, output: { tag: 'distributions', val: TOP_K } },
     });
     const adapted = (guest: TestInferlet, name = 'other') =>
-      guest.call<Promise<Outcome<StepResult>>>('adapter', 'step', guest.queue, name, request(guest));
+      call<StepResult>(guest, 'adapter', 'step', name, request(guest));
 
     it('is listed and loaded, and changes the results of step and forward', async () => {
       const guest = inferlet();
-      const list = () => guest.call<Promise<Outcome<readonly AdapterInfo[]>>>('adapter', 'list-adapters', guest.queue);
-      const load = (name: string) =>
-        guest.call<Promise<Outcome<undefined>>>('adapter', 'load-adapter', guest.queue, name);
+      const list = () => call<readonly AdapterInfo[]>(guest, 'adapter', 'list-adapters');
+      const load = (name: string) => call<undefined>(guest, 'adapter', 'load-adapter', name);
       assert.deepEqual(value(await list()), [{ name: 'other', rank: 2, loaded: false }]);
       assert.equal(await failure(load('nobody')), 'not-found');
       value(await load('other'));
@@ -244,15 +228,9 @@ describe('calls from an inferlet to a GPU host', () => {
       const lists = [u32(), inputs, u32(), states, undefined];
       guest.call('adapter', 'forward-with-adapter', guest.queue, 'other', ...lists);
       const state = states[0] ?? 0;
-      const next = guest.call<Promise<Outcome<Distribution>>>(
-        'output-text',
-        'next-distribution',
-        guest.queue,
-        state,
-        TOP_K,
-      );
+      const next = call<Distribution>(guest, 'output-text', 'next-distribution', state, TOP_K);
       assertClose(value(await next).logProbabilities, adaptedLogProbabilities);
-      const plain = (await expected(testTokens(20))).at(-1)?.logProbabilities ?? [];
+      const plain = await expectedAfter(20);
       assert.throws(() => assertClose(adaptedLogProbabilities, plain));
       assert.equal(await failure(adapted(guest, 'nobody')), 'not-found');
     });
@@ -279,7 +257,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward', 'fused'] } } });
       assert.equal(await failure(adapted(guest)), 'unsupported');
       for (const [name, ...args] of [['list-adapters'], ['load-adapter', 'other']] as const) {
-        const outcome = guest.call<Promise<Outcome<unknown>>>('adapter', name, guest.queue, ...args);
+        const outcome = call(guest, 'adapter', name, ...args);
         assert.equal(await failure(outcome), 'unsupported');
       }
     });
@@ -289,7 +267,7 @@ describe('calls from an inferlet to a GPU host', () => {
     const open = (guest: TestInferlet, name: string | undefined, access = 'read') =>
       guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
     const list = async (guest: TestInferlet, prefix = '') =>
-      value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, prefix));
+      value(await call<readonly FileInfo[]>(guest, 'kv-files', 'files', prefix));
 
     it('append predicted tokens in the order of the calls, without waiting', async () => {
       const guest = inferlet();
@@ -324,7 +302,7 @@ describe('calls from an inferlet to a GPU host', () => {
       file.filled(10, 20);
       assert.deepEqual([file.tokens, file.nextPosition], [20, 20]);
       const [row] = value(await file.pred(testTokens(21).slice(20), u32(20), TOP_K));
-      assertClose(row?.logProbabilities ?? [], (await expected(testTokens(21))).at(-1)?.logProbabilities ?? []);
+      assertClose(row?.logProbabilities ?? [], await expectedAfter(21));
       assert.equal(await failure(file.reserve(1_000_000)), 'limit-exceeded');
     });
 
@@ -396,7 +374,7 @@ describe('calls from an inferlet to a GPU host', () => {
       third.unlock();
       for (const name of ['notes/1', 'notes/2']) {
         const owner = inferlet({ functionName: 'maker' });
-        value(await owner.call<Promise<Outcome<undefined>>>('kv-files', 'remove', owner.queue, name));
+        value(await call<undefined>(owner, 'kv-files', 'remove', name));
       }
       assert.deepEqual(await list(writer), []);
     });
@@ -411,10 +389,7 @@ describe('calls from an inferlet to a GPU host', () => {
       const row = fork.pred(testTokens(21).slice(20), u32(20), TOP_K);
       const joined = again.merge(fork, false);
       again.unlock();
-      assertClose(
-        value(await row)[0]?.logProbabilities ?? [],
-        (await expected(testTokens(21))).at(-1)?.logProbabilities ?? [],
-      );
+      assertClose(value(await row)[0]?.logProbabilities ?? [], await expectedAfter(21));
       value(await joined);
       const dropped = open(guest, 'later', 'write');
       dropped.drop();
@@ -431,8 +406,7 @@ describe('calls from an inferlet to a GPU host', () => {
       guest.call('allocate', 'free-pages', guest.queue, other.pages);
       assert.equal(await failure(file.merge(other, false)), 'not-owned');
       assert.equal(file.tokens, 20);
-      const synchronize = () =>
-        guest.call<Promise<Outcome<undefined>>>('queue', '[method]queue.synchronize', guest.queue);
+      const synchronize = () => call<undefined>(guest, 'queue', '[method]queue.synchronize');
       assert.equal(await failure(synchronize()), 'not-owned');
       assert.equal(await failure(synchronize()), 'ok');
     });

@@ -72,6 +72,13 @@ class ShowingRuntime {
   }
 }
 
+/** Checks that numbers ascend and none is used twice. */
+function assertAscending(events: readonly InvocationEvent[]): void {
+  const numbers = events.map(({ seq }) => seq);
+  const ascending = [...new Set(numbers)].sort((a, b) => a - b);
+  assert.deepEqual(numbers, ascending);
+}
+
 describe('events that are shown before they are logged', () => {
   let redis: TestRedis;
   let directory: string;
@@ -109,6 +116,11 @@ describe('events that are shown before they are logged', () => {
     return { events, ended, texts, hears };
   }
 
+  async function assertLogged(id: string, followed: readonly InvocationEvent[]): Promise<void> {
+    const log = await collect(gatewayScheduler.events.follow(id, 0));
+    assert.deepEqual(log, followed, 'the log equals the followed events');
+  }
+
   /** Runs `during` while Redis accepts no writes. */
   async function withoutWrites(during: () => Promise<void>): Promise<void> {
     const client = redis.connect();
@@ -138,11 +150,7 @@ describe('events that are shown before they are logged', () => {
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
     assert.deepEqual(follower.texts(), ['first', 'second', 'third', 'fourth']);
-    assert.deepEqual(
-      await collect(gatewayScheduler.events.follow(attempt.id, 0)),
-      follower.events,
-      'the log equals the followed events',
-    );
+    await assertLogged(attempt.id, follower.events);
   });
 
   it('reach a reader that asked more than once before its follower listened, though the attempt began meanwhile', async () => {
@@ -268,11 +276,7 @@ describe('events that are shown before they are logged', () => {
     assert.equal(await attempt.finish(), 'ok');
     await follower.ended;
     assert.deepEqual(follower.texts(), [...burst, 'next', 'slow', 'not shown', 'small', large, 'last']);
-    assert.deepEqual(
-      await collect(gatewayScheduler.events.follow(attempt.id, 0)),
-      follower.events,
-      'the log equals the followed events',
-    );
+    await assertLogged(attempt.id, follower.events);
   });
 
   it('come from the log when they are very large, without harm to other followers', async () => {
@@ -335,11 +339,7 @@ describe('events that are shown before they are logged', () => {
     await follower.ended;
     const log = await collect(gatewayScheduler.events.follow(attempt.id, 0));
     assert.deepEqual(log.at(-1), follower.events.at(-1));
-    const numbers = follower.events.map(({ seq }) => seq);
-    assert.deepEqual(
-      numbers,
-      [...new Set(numbers)].sort((a, b) => a - b),
-    );
+    assertAscending(follower.events);
     assert.deepEqual(
       follower.events.slice(-2).map(({ event }) => event),
       ['gap', 'error'],
@@ -367,11 +367,7 @@ describe('events that are shown before they are logged', () => {
     assert.equal(await second.finish(), 'ok');
     await follower.ended;
     await other.disconnect();
-    const numbers = follower.events.map(({ seq }) => seq);
-    assert.deepEqual(
-      numbers,
-      [...new Set(numbers)].sort((a, b) => a - b),
-    );
+    assertAscending(follower.events);
     assert.equal(follower.events.filter(({ event }) => event === 'gap').length, 1);
     const log = await collect(gatewayScheduler.events.follow(first.id, 0));
     for (const event of log)
@@ -407,11 +403,7 @@ describe('events that are shown before they are logged', () => {
     const error = { event: 'error', data: '{}', code: 'output-limit', message: 'too much' } as const;
     assert.equal(await attempt.finish(error), 'ok');
     await follower.ended;
-    const numbers = follower.events.map(({ seq }) => seq);
-    assert.deepEqual(
-      numbers,
-      [...new Set(numbers)].sort((a, b) => a - b),
-    );
+    assertAscending(follower.events);
     assert.equal(follower.events.at(-1)?.event, 'error');
   });
 

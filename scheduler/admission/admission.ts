@@ -2,7 +2,7 @@ import { unexpected } from '../invocations/replies.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { LEARNED_MS, type Peak, peakPairs } from './learned.ts';
-import { MEMORY } from './policy.ts';
+import { MEMORY } from './tenant-state.ts';
 
 const ADMIT = loadScript(new URL('./scripts/admit.lua', import.meta.url));
 const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));

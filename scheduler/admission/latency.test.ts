@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import { AdmissionPolicy, DEFAULT_RESERVE, type Demand, MAX_OVERTAKEN } from './policy.ts';
+import { AdmissionPolicy, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
+import type { Demand } from './tenant-state.ts';
 
 const MANY = 1_000_000;
 

@@ -1,4 +1,4 @@
-import { MEMORY } from './policy.ts';
+import { MEMORY } from './tenant-state.ts';
 
 /** Peak usage of a run, including its children. */
 export interface Peak {

@@ -1,16 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
-import {
-  AdmissionPolicy,
-  type Capacity,
-  DEFAULT_RESERVE,
-  type Demand,
-  type Limits,
-  MAX_OVERTAKEN,
-  MEMORY,
-  type Pages,
-} from './policy.ts';
+import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
+import { type Demand, type Limits, MEMORY, type Pages } from './tenant-state.ts';
 import { anyCapacity, anyOrder, Player } from './testing/history.ts';
 
 const MANY = 1_000_000;

@@ -1,4 +1,14 @@
 import { OnTheWay } from './on-the-way.ts';
+import {
+  byTurn,
+  type Demand,
+  type Limits,
+  mayStart,
+  type Pages,
+  pagesOf,
+  type Tenant,
+  weightOf,
+} from './tenant-state.ts';
 
 /** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
@@ -8,16 +18,8 @@ export const MAX_OVERTAKEN = 8;
 const LOOK = 16;
 /** Time charged at an invocation's start; the policy charges the rest when the invocation leaves. */
 const LEAST_MS = 10;
-/** Weight of a tenant that sets none. */
-const DEFAULT_WEIGHT = 100;
 /** Time after which an invocation that started on a report of free memory holds that memory, so that later reports no longer call it free. */
 export const CLAIM_MS = 2000;
-
-/** Entry for runtime memory among the pages of models, in MiB; no model has such a name. */
-export const MEMORY = '#memory';
-
-/** KV pages by model, and runtime memory (`MEMORY`). */
-export type Pages = Readonly<Record<string, number>>;
 
 /** Pages that each GPU host last reported it could give without ending an inferlet, by model; a model without a report is missing. */
 export type FreePages = Readonly<Record<string, readonly { readonly pages: number; readonly readAt: number }[]>>;
@@ -32,44 +34,6 @@ export interface Capacity {
   readonly pages: Pages;
   /** Part of the slots, and of each model's pages, kept for tenants that hold little. */
   readonly reserve: number;
-}
-
-/** One invocation in a queue. */
-export interface Demand {
-  readonly id: string;
-  readonly tenant: string;
-  readonly arrival: number;
-  readonly pages: Pages;
-  /** True for an invocation with granted latency targets: it is admitted as if its tenant held little. */
-  readonly latency?: boolean;
-  /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end. */
-  readonly short?: { readonly pages: Pages; readonly since: number };
-}
-
-/** Limits from a tenant's record and quotas. `pages` bounds the sum over all models; it also caps the pages expected of a head for each model. */
-export interface Limits {
-  readonly weight?: number;
-  readonly suspended?: boolean;
-  readonly concurrency?: number;
-  readonly pages?: number;
-}
-
-interface Tenant {
-  readonly name: string;
-  readonly queue: Demand[];
-  readonly heldPages: Map<string, number>;
-  running: number;
-  limits: Limits;
-  /** Virtual finish time: the virtual time up to which it has been charged. */
-  finish: number;
-  /** Virtual start time of its head; null while no head may start. */
-  turn: number | null;
-  head: Demand | null;
-  overtaken: number;
-  /** The head without latency targets that a head with targets displaced, in its state at that time. */
-  displaced: { readonly id: string; readonly overtaken: number; readonly isRoomKept: boolean } | null;
-  /** True while the policy keeps room for its head. */
-  isRoomKept: boolean;
 }
 
 interface Entry {
@@ -428,29 +392,4 @@ export class AdmissionPolicy {
 /** Maximum of a resource that a tenant may hold and still count as one that holds little. */
 function smallShareOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
-}
-
-/** True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing. */
-function mayStart(tenant: Tenant): boolean {
-  const { limits, running, heldPages } = tenant;
-  if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;
-  if (limits.pages === undefined || running === 0) return true;
-  const pageCounts = [...heldPages, ...pagesOf(tenant)].filter(([model]) => model !== MEMORY);
-  const pages = pageCounts.reduce((sum, [, count]) => sum + count, 0);
-  return pages <= limits.pages;
-}
-
-function weightOf({ limits }: Tenant): number {
-  return limits.weight ?? DEFAULT_WEIGHT;
-}
-
-/** The pages that a tenant's head needs: of each model at most the tenant's page limit. */
-function pagesOf({ head, limits: { pages: maxPages = Number.POSITIVE_INFINITY } }: Tenant): [string, number][] {
-  return Object.entries(head?.pages ?? {})
-    .map(([model, count]): [string, number] => [model, model === MEMORY ? count : Math.min(count, maxPages)])
-    .filter(([, count]) => count > 0);
-}
-
-function byTurn(a: Tenant, b: Tenant): number {
-  return (a.turn ?? 0) - (b.turn ?? 0) || (a.name < b.name ? -1 : 1);
 }

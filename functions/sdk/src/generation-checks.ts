@@ -1,3 +1,4 @@
+import type { Frame } from 'pie:inferlet/fused@0.1.0';
 import type { Jump } from './decoders.ts';
 import { InferletError } from './errors.ts';
 import type { GenerateOptions } from './generation-options.ts';
@@ -5,6 +6,12 @@ import { checkCount } from './option-checks.ts';
 
 export const NO_MORE_CANDIDATES =
   'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
+
+/** Limits of a piped text: stop strings, and 1,024 bytes of stop strings in total, at up to three bytes a character. */
+const MAX_STOPS = 64;
+const MAX_STOP_CHARACTERS = 1024 / 3;
+/** Limit of a frame: 8,192 bytes, at up to three bytes a character. */
+const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /** Throws when options of a generation exclude each other or have no meaning. */
 export function checkOptions(options: GenerateOptions): void {
@@ -55,3 +62,12 @@ export function jumpOf({ jumpForward, sampler, window, until, logProbabilities }
   if (!jumps) return 'none';
   return until ? 'one-by-one' : 'at-once';
 }
+
+/** True if the platform takes a piped text with these stop strings, in messages of this frame. */
+export function isPipeable(stopStrings: readonly string[], frame: Frame | null): boolean {
+  if (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS) return false;
+  const characters = stopStrings.reduce((sum, stop) => sum + stop.length, 0);
+  return stopStrings.length <= MAX_STOPS && characters <= MAX_STOP_CHARACTERS;
+}
+
+const lengthOf = ({ opening, before, after }: Frame): number => opening.length + before.length + after.length;

@@ -2,7 +2,7 @@ import type { Frame, PipeRequest } from 'pie:inferlet/fused@0.1.0';
 import { abortable, abortError } from './abort.ts';
 import { type Decoder, decoderFor } from './decoders.ts';
 import { InferletError } from './errors.ts';
-import { checkOptions, isConstrainedAhead, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
+import { checkOptions, isConstrainedAhead, isPipeable, jumpOf, NO_MORE_CANDIDATES } from './generation-checks.ts';
 import type {
   FinishReason,
   GenerateOptions,
@@ -30,12 +30,8 @@ export interface Claim {
 
 /** Prompt tokens given to the detokenizer first, so that generated text continues them correctly (spaces, incomplete characters). */
 const PRIMING_TOKENS = 8;
-/** Limits of a piped text: tokens before it, stop strings, and 1,024 bytes of stop strings in total, at up to three bytes a character. */
+/** Most tokens before a piped text that the platform takes. */
 const MAX_BEFORE = 64;
-const MAX_STOPS = 64;
-const MAX_STOP_CHARACTERS = 1024 / 3;
-/** Limit of a frame: 8,192 bytes, at up to three bytes a character. */
-const MAX_FRAME_CHARACTERS = 8192 / 3;
 
 /**
  * A text being generated. Iterate it for pieces of text, use {@link pieces} for pieces with their tokens, or {@link collect} for the whole
@@ -276,7 +272,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   #begin(): void {
     const { model, tokens } = this.#sequence;
-    const { sampler = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
+    const { sampler: given = greedy(), stop = [], stopTokens = [], ignoreEos = false, maxTokens } = this.#options;
     const { constraint, window, speculator, until, logProbabilities = false } = this.#options;
     // In `ahead` mode the device hands over several tokens at once, which is too coarse for a window or `until`.
     const { decode = (window || until) && (logProbabilities ? 'calls' : 'step') } = this.#options;
@@ -298,34 +294,21 @@ export class Generation<T = string> implements AsyncIterable<string> {
     const primer = this.#detokenizer;
     attempt(() => primer.push(withIds(tokens.slice(-PRIMING_TOKENS))));
     const seed = runtime.random();
-    const begunSampler = sampler.kind === 'guest' ? (sampler.begin?.(model) ?? sampler) : sampler;
-    if (begunSampler.kind === 'guest' && begunSampler.also?.length && speculator) {
+    const sampler = given.kind === 'guest' ? (given.begin?.(model) ?? given) : given;
+    if (sampler.kind === 'guest' && sampler.also?.length && speculator) {
       throw new InferletError('unsupported', NO_MORE_CANDIDATES);
     }
     const stops = [...this.#stopTokens];
-    const jump = jumpOf(this.#options);
-    const constraintOptions = {
-      jump,
-      ahead: isConstrainedAhead(this.#options),
-      speculator,
-      stopTokens: stops,
-      logProbabilities,
-    };
-    if (constraint) this.#decoder = constraint.decoder(this.#sequence, begunSampler, seed, constraintOptions);
-    else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, begunSampler, speculator, seed, stops);
+    const [jump, ahead] = [jumpOf(this.#options), isConstrainedAhead(this.#options)];
+    const constraintOptions = { jump, ahead, speculator, stopTokens: stops, logProbabilities };
+    if (constraint) this.#decoder = constraint.decoder(this.#sequence, sampler, seed, constraintOptions);
+    else if (speculator) this.#decoder = speculativeDecoder(this.#sequence, sampler, speculator, seed, stops);
     else {
       const ends = () => withStopStrings(stops, this.#stopStrings, model.name);
-      this.#decoder = decoderFor(this.#sequence, begunSampler, decode, seed, ends, logProbabilities);
+      this.#decoder = decoderFor(this.#sequence, sampler, decode, seed, ends, logProbabilities);
     }
     if (this.#healing && this.#decoder) {
-      this.#decoder = new HealingDecoder(
-        this.#sequence,
-        begunSampler,
-        seed,
-        this.#healing,
-        this.#decoder,
-        logProbabilities,
-      );
+      this.#decoder = new HealingDecoder(this.#sequence, sampler, seed, this.#healing, this.#decoder, logProbabilities);
     }
     if (this.#tokensLeft <= 0) this.finishReason = this.#isContextLimited ? 'context-length' : 'max-tokens';
   }
@@ -357,12 +340,10 @@ export class Generation<T = string> implements AsyncIterable<string> {
 
   /** Asks the platform to send the next run's text; undefined when the inferlet must send it. */
   #pipeRequest(): PipeRequest | undefined {
-    const characters = this.#stopStrings.reduce((sum, stop) => sum + stop.length, 0);
     const [opening = '', ...more] = this.#opening;
     const frame: Frame | null = this.#frame ? { opening, ...this.#frame } : null;
     // The platform sends one opening message at most, in a frame of limited size. This inferlet sends a longer opening with the first piece.
-    if (more.length > 0 || (frame && lengthOf(frame) > MAX_FRAME_CHARACTERS)) return undefined;
-    if (!this.#piping || this.#stopStrings.length > MAX_STOPS || characters > MAX_STOP_CHARACTERS) return undefined;
+    if (!this.#piping || more.length > 0 || !isPipeable(this.#stopStrings, frame)) return undefined;
     const { tokens, base } = this.#sequence;
     const from = Math.max(this.promptTokens - base - PRIMING_TOKENS, tokens.length - MAX_BEFORE, 0);
     return { before: withIds(tokens.slice(from)), held: this.#scanner.held, stops: this.#stopStrings, frame };
@@ -450,8 +431,6 @@ export class Generation<T = string> implements AsyncIterable<string> {
     return text;
   }
 }
-
-const lengthOf = ({ opening, before, after }: Frame): number => opening.length + before.length + after.length;
 
 /** A decoded token, the length of the text before it, and its log-probability if the options asked for it. */
 interface Undecided {

@@ -22,7 +22,7 @@ import { eventually, submission } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
-import { backUp } from './backup.ts';
+import { type BackupRequest, backUp } from './backup.ts';
 import { isKept } from './kept-keys.ts';
 import { type RestoreRequest, restore } from './restore.ts';
 import { assertRoom } from './room.ts';
@@ -62,14 +62,16 @@ describe('a backup', () => {
   const environment = (redis: TestRedis, home: string) => ({
     ...{ PIE_HOME: path.join(directory, home), REDIS_URL: `unix:${redis.socket}`, PIE_MACHINE: 'east' },
   });
-  const signal = AbortSignal.timeout(300_000);
+  const quiet = { onProgress: () => undefined, signal: AbortSignal.timeout(300_000) };
+  const backUpTo = (at: string, from: NodeJS.ProcessEnv, more: Partial<BackupRequest> = {}) =>
+    backUp({ ...quiet, file: at, release: '1', environment: from, ...more });
   const backup = (name: string) => {
     file = path.join(directory, name);
-    return backUp({ file, release: '1', environment: environment(source, 'old'), onProgress: () => undefined, signal });
+    return backUpTo(file, environment(source, 'old'));
   };
   const restoreInto = (home: string, more: Partial<RestoreRequest> = {}) => {
     const env = environment(target, home);
-    return restore({ file, force: false, onProgress: () => undefined, signal, ...more, environment: env });
+    return restore({ ...quiet, file, force: false, ...more, environment: env });
   };
   const assertRefused = async (work: () => Promise<unknown>, why: RegExp) => {
     const before = await contents(targetRedis);
@@ -232,13 +234,8 @@ describe('a backup', () => {
         const index = new DatabaseSync(at);
         index.exec('CREATE TABLE one (bytes); INSERT INTO one VALUES (zeroblob(3000000))');
         index.close();
-        const request = {
-          release: '1',
-          environment: environment(target, 'indexed'),
-          onProgress: () => undefined,
-          signal,
-        };
-        await assert.rejects(backUp({ ...request, file: path.join(disk, 'backup') }), { code: 'disk-full' });
+        const backing = backUpTo(path.join(disk, 'backup'), environment(target, 'indexed'));
+        await assert.rejects(backing, { code: 'disk-full' });
         assert.deepEqual(await readdir(disk), []);
       }),
   );
@@ -255,13 +252,7 @@ describe('a backup', () => {
     const why = /A restore into this Redis runs or broke off: that of a restore that dies/;
     await assert.rejects(claim(), why);
     const half = path.join(directory, 'half');
-    const ofAnotherHome = {
-      release: '1',
-      environment: environment(target, 'old'),
-      onProgress: () => undefined,
-      signal,
-    };
-    await assert.rejects(backUp({ ...ofAnotherHome, file: half }), why);
+    await assert.rejects(backUpTo(half, environment(target, 'old')), why);
     assert.equal(existsSync(half), false);
     await restoreInto('broken', { force: true });
     await (await claim()).release();
@@ -284,13 +275,12 @@ describe('a backup', () => {
   it('is written to a new file only, and one that broke off leaves none', async () => {
     await assert.rejects(backup('quiet'), /already exists/);
     const stopped = AbortSignal.abort(new Error('stopped'));
-    const request = { release: '1', environment: environment(source, 'old'), onProgress: () => undefined };
+    const env = environment(source, 'old');
     const before = await readdir(directory);
     const at = path.join(directory, 'broken-off');
-    await assert.rejects(backUp({ ...request, file: at, signal: stopped }), /stopped/);
+    await assert.rejects(backUpTo(at, env, { signal: stopped }), /stopped/);
     for (const REDIS_URL of ['unix:/nowhere.sock', 'rediss://127.0.0.1:1', 'rediss://[::1]:1']) {
-      const away = { ...request.environment, REDIS_URL };
-      await assert.rejects(backUp({ ...request, file: at, signal, environment: away }), (error) => {
+      await assert.rejects(backUpTo(at, { ...env, REDIS_URL }), (error) => {
         const { message, why } = toFailure(error);
         return /cannot be reached/.test(message) && /ENOENT|ECONNREFUSED|EADDRNOTAVAIL/.test(`${why}`);
       });
@@ -300,19 +290,13 @@ describe('a backup', () => {
 
   it('goes into a home with a Redis of its own, and comes from one whose platform is stopped', async () => {
     const privateEnvironment = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
-    const quiet = { onProgress: () => undefined, signal };
     for (const home of ['private', 'again']) {
       await mkdir(path.join(directory, home));
       await writeFile(path.join(directory, home, 'master.key'), MASTER_KEY);
     }
     const first = await restore({ ...quiet, file, force: false, environment: privateEnvironment('private') });
     const again = path.join(directory, 'of-a-stopped-platform');
-    const { records } = await backUp({
-      ...quiet,
-      file: again,
-      release: '1',
-      environment: privateEnvironment('private'),
-    });
+    const { records } = await backUpTo(again, privateEnvironment('private'));
     assert.equal(records, first.records);
     await assert.rejects(
       restore({ ...quiet, file: again, force: false, environment: privateEnvironment('private') }),
@@ -325,12 +309,7 @@ describe('a backup', () => {
     assertRestored(config);
     assert.deepEqual([second.records, second.files, second.masterKeys], [first.records, 2, first.masterKeys]);
     await assert.rejects(
-      backUp({
-        ...quiet,
-        file: path.join(directory, 'nothing'),
-        release: '1',
-        environment: privateEnvironment('nowhere'),
-      }),
+      backUpTo(path.join(directory, 'nothing'), privateEnvironment('nowhere')),
       /There is no platform in .*nowhere/,
     );
     assert.equal(existsSync(path.join(directory, 'nowhere')), false);
@@ -352,8 +331,7 @@ describe('a backup', () => {
       // The first backup starts a Redis for the snapshot; the second starts the Redis of the home.
       for (const env of [environment(source, 'old'), privateEnvironment]) {
         const stopping = new AbortController();
-        const request = { release: '1', onProgress: () => undefined, signal: stopping.signal };
-        const backing = backUp({ ...request, file: at, environment: env });
+        const backing = backUpTo(at, env, { signal: stopping.signal });
         await Promise.race([backing, eventually(() => existsSync(started), 'a Redis starts')]);
         stopping.abort(new Error('enough'));
         await assert.rejects(backing, /enough/);
@@ -403,14 +381,13 @@ describe('a backup', () => {
     const env = (user: string) => ({ ...environment(source, 'old'), REDIS_URL: `redis://${user}@127.0.0.1:${port}` });
     const port = await freePort();
     await sourceRedis.config('SET', 'port', port);
-    const request = { release: '1', onProgress: () => undefined, signal };
     const at = path.join(directory, 'by-a-user');
     await assert.rejects(
-      backUp({ ...request, file: at, environment: env('weak:pw') }),
+      backUpTo(at, env('weak:pw')),
       (error) =>
         toFailure(error).message === 'Redis refused to send a snapshot.' && /NOPERM/.test(toFailure(error).why ?? ''),
     );
-    assert.equal((await backUp({ ...request, file: at, environment: env('default:strong') })).files, 2);
+    assert.equal((await backUpTo(at, env('default:strong'))).files, 2);
   });
 });
 

@@ -9,7 +9,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import type { Request, ResponseHead } from '#wit/generated/host.ts';
 import { answers, type Seen, TEXT } from '../../testing/http-answers.ts';
 import { TestInferlet, type TestInferletOptions } from '../../testing/inferlet.ts';
-import { value } from '../../testing/outcome.ts';
+import { failureOf, value } from '../../testing/outcome.ts';
 import { HttpClient, type HttpClientOptions } from './client.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -209,10 +209,9 @@ describe('http', () => {
     it('are the checked ones, even if the name resolves to another address later', async () => {
       const { port } = new URL(`http://${host}`);
       let lookups = 0;
-      const rebinding = client({
-        privateHosts: [],
-        lookup: async () => [{ address: lookups++ === 0 ? '198.18.0.1' : '127.0.0.1', family: 4 }],
-      });
+      const loopback = { address: '127.0.0.1', family: 4 };
+      const isolated = (lookup: HttpClientOptions['lookup']) => client({ privateHosts: [], lookup });
+      const rebinding = isolated(async () => [lookups++ === 0 ? { address: '198.18.0.1', family: 4 } : loopback]);
       const grants = { hosts: ['rebind.example:*', 'mixed.example:*'] };
       const guest = inferlet({ grants, http: rebinding });
       assert.match(await failure(guest, `http://rebind.example:${port}/text`), /^unsupported/);
@@ -222,20 +221,14 @@ describe('http', () => {
         privateHosts: [{ host: 'rebind.example' }],
         lookup: async (name) => {
           asked.push(name);
-          return [{ address: '127.0.0.1', family: 4 }];
+          return [loopback];
         },
       });
       const other = inferlet({ grants, http: trusted });
       assert.equal(await readAll(other, begin(other, `http://rebind.example:${port}/text`)), 'hello');
       assert.deepEqual(asked, ['rebind.example']);
       // The client removes the private addresses from a name's list of addresses; here none remains.
-      const mixed = client({
-        privateHosts: [],
-        lookup: async () => [
-          { address: '127.0.0.1', family: 4 },
-          { address: '::ffff:127.0.0.1', family: 6 },
-        ],
-      });
+      const mixed = isolated(async () => [loopback, { address: '::ffff:127.0.0.1', family: 6 }]);
       const third = inferlet({ grants, http: mixed });
       assert.match(await failure(third, `http://mixed.example:${port}/text`), /^unsupported/);
     });
@@ -349,7 +342,7 @@ describe('http', () => {
       assert.equal(Buffer.from(value(await read(guest, exchange)) ?? []).toString(), 'only this');
       breakOff();
       const broken = await read(guest, exchange);
-      assert.equal(broken.tag === 'err' && broken.val.tag, 'unavailable');
+      assert.equal(failureOf(broken), 'unavailable');
       assert.deepEqual(await read(guest, exchange), broken);
       assert.match(await failure(guest, '/rude'), /^unavailable/);
       assert.match(await failure(guest, '/upgrade'), /^unavailable/);
@@ -376,7 +369,7 @@ describe('http', () => {
       exchange.drop();
       const [first, second] = await rest;
       assert.equal(first.tag, 'ok');
-      assert.equal(second.tag === 'err' && second.val.tag, 'closed');
+      assert.equal(failureOf(second), 'closed');
     });
 
     it('return their share of the 32 MiB of bodies in flight', async () => {
@@ -386,7 +379,7 @@ describe('http', () => {
       const first = Array.from({ length: 8 }, () => post(`http://${otherHost}/unread`));
       assert.equal(guest.inferlet.outgoing.bytes, 32 * MIB);
       const refused = await head(guest, post('/text'));
-      assert.equal(refused.tag === 'err' && refused.val.tag, 'limit-exceeded');
+      assert.equal(failureOf(refused), 'limit-exceeded');
       first[0]?.drop();
       // This server reads the whole body, so no bytes are in flight when the response is read.
       const answered = post('/echo');
@@ -416,7 +409,7 @@ describe('http', () => {
       const waiting = head(guest, exchange);
       guest.call('http', '[resource-drop]exchange', exchange);
       const outcome = await waiting;
-      assert.equal(outcome.tag === 'err' && outcome.val.tag, 'closed');
+      assert.equal(failureOf(outcome), 'closed');
       await untilConnections(0);
     });
 

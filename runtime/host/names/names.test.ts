@@ -91,6 +91,7 @@ describe('names of two GPU hosts', () => {
   };
   const owner = (name: string, kind: 'export' | 'file' = 'export') =>
     scheduler.nameOwners.of({ tenant, model: MODEL, kind, name });
+  const namesOf = (entries: readonly { readonly name: string }[]) => entries.map(({ name }) => name);
   /** Saves the KV pages of a text under a name, from an inferlet of a host. */
   const saveAt = async (host: string, name: string, tokens = someTokens(40), persistent = true) => {
     const maker = at(host);
@@ -301,10 +302,7 @@ describe('names of two GPU hosts', () => {
     assert.match(await refused(load(there, 'n')), /^not-found/);
     const newPages = pages(there, 1);
     value(await save(there, newPages, 'm'));
-    assert.deepEqual(
-      (await list(there)).map(({ name }) => name),
-      ['m'],
-    );
+    assert.deepEqual(namesOf(await list(there)), ['m']);
     const here = at('east', { services: { names: sharedNames } });
     assert.match(await refused(load(here, 'm')), /^not-found/);
     assert.match(await refused(save(here, pages(here, 1), 'm')), /^invalid-argument.*taken/);
@@ -388,10 +386,7 @@ describe('names of two GPU hosts', () => {
       await make('east', 'closed', 'private');
       const reader = at('west', { functionName: 'reader' });
       assert.match(await refused(open(reader, 'closed').ready()), /^unsupported.*private to the function "maker"/);
-      assert.deepEqual(
-        (await files(reader)).map(({ name }) => name),
-        ['open'],
-      );
+      assert.deepEqual(namesOf(await files(reader)), ['open']);
       const [there, here] = [open(reader, 'open'), open(at('east', { functionName: 'reader' }), 'open')];
       const row = async (file: KvFile) => value(await file.pred(someTokens(21).slice(20), range(1, 20), 4));
       assert.deepEqual(await row(there), await row(here));
@@ -409,10 +404,8 @@ describe('names of two GPU hosts', () => {
       value(await openedAgain.ready());
       for (const host of ['east', 'west'])
         assert.match(await refused(open(at(host), 'n', 'write').ready()), /^unavailable.*locked/);
-      assert.deepEqual(
-        (await files(writer)).map(({ name, locked }) => [name, locked]),
-        [['n', true]],
-      );
+      const locks = (await files(writer)).map(({ name, locked }) => [name, locked]);
+      assert.deepEqual(locks, [['n', true]]);
       value(await lockedFile.pred(someTokens(24).slice(20), range(4, 20), 1));
       // Both turns of the tenant are taken, so that the save waits.
       const busy = Promise.withResolvers<Outcome<undefined>>();
