@@ -38,7 +38,7 @@ static bool json_same(pie_string a, pie_string b) {
   return true;
 }
 
-/* The undecoded text of an object's member `name`; empty when the object has no such member. */
+/* Text of an object's member, as it stands; empty when it has none of this name. */
 static pie_string json_member(pie_string object, pie_string name) {
   uint32_t at = json_skip_space(object, 0) + 1;
   while (at < object.length) {
@@ -97,7 +97,7 @@ static uint32_t json_hex(const char *digits) {
   return value;
 }
 
-/* The content of a JSON string, decoded to UTF-8. */
+/* What a string says, in UTF-8. */
 static pie_string json_text(pie_string quoted) {
   if (quoted.length < 2) return (pie_string){0};
   char *out = pie_alloc(quoted.length, 1);
