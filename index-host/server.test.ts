@@ -212,7 +212,7 @@ test('a call whose caller ran out of time, or withdrew it, says so', { timeout: 
     const withdrawn = new AbortController();
     const connected = once(server, 'connection') as Promise<[net.Socket]>;
     const refusal = assert.rejects(client.list({ ...OPTIONS, signal: withdrawn.signal }), refused(code));
-    // The request follows the hello.
+    // The client writes the request right after the hello, so data means that the call is under way.
     const [connection] = await connected;
     await once(connection, 'data');
     withdrawn.abort(reason);

@@ -109,7 +109,7 @@ describe('onnx against reference', () => {
 
   for (const dtype of ['BF16', 'F16'] as const) {
     test(`${dtype} weights are the same numbers in float32`, async (context) => {
-      const [wide, directory] = await make('one head per query, tied', 24);
+      const [wide, directory] = await make('one key head per query head, tied', 24);
       const model = await narrowModel(wide, join(directory, dtype), dtype);
       const reference = await createReferenceBackend(model, POOL);
       for (const headBits of [32, 8] as const) {
@@ -156,7 +156,7 @@ describe('onnx against reference', () => {
   }
 
   test('a float32 decoder with an 8-bit head keeps its states', async () => {
-    const [model, directory] = await make('one head per query, tied', 23);
+    const [model, directory] = await make('one key head per query head, tied', 23);
     const reference = await createReferenceBackend(model, POOL);
     const options = { ...POOL, bits: 32, headBits: 8, threads: 1, cacheDirectory: directory } as const;
     const onnx = await createOnnxBackend(model, options);

@@ -24,7 +24,7 @@ const MAX_VERSION_LENGTH = 64;
 
 /** A call about pages that go to or come from another host. */
 abstract class CarryCall extends NamedPagesCall {
-  /** @throws CallFault `unsupported` on a host without a directory for persistent pages */
+  /** The model that makes this host's pages. @throws CallFault `unsupported` on a host without a directory for persistent pages */
   protected get maker(): Maker {
     const { maker } = this.names;
     if (maker) return maker;

@@ -22,7 +22,7 @@ const VALUE_BYTES: Readonly<Record<Metric, 1 | 2>> = { cosine: 1, 'dot-product':
 
 /**
  * The scale that brings vectors of about this length to a length from 1 to 2. Without it, 16 bits would round small values to zero, and the
- * distances of all small products would be 1.
+ * distance (1 − product) of all short vectors would be 1.
  */
 export const scaleFor = (length: number): number => (length > 0 ? 2 ** -Math.floor(Math.log2(length)) : 1);
 

@@ -411,7 +411,7 @@ test('a query compares a long tail in several pieces, and rows that move meanwhi
     ),
   );
   const query = index.query({ vector: new Float32Array(dimensions), text: null, filter: [], limit: 600 });
-  // The first piece compares 256 rows. A further entry then makes the tail longer and moves all rows by three.
+  // The first piece compares 256 rows. Three deletions leave a gap; the next entry makes the tail grow and close it.
   assert.equal(query.next().done, false);
   finish(index.delete(['0', '1', '2']));
   finish(index.upsert([entryAt(512)], ROOM));

@@ -375,7 +375,7 @@ export class VectorIndex {
     return found;
   }
 
-  /** Matches from the graph; null when a filter, or deleted entries, leave too few of those near the vector. */
+  /** Matches from the graph; null when the filter and deletions leave too few of the entries near the vector. */
   *#graphNearest(vector: Float32Array, filter: readonly Condition[], limit: number): Pieces<Ranked[] | null> {
     const seenKeys = new Set<number>();
     const found: Ranked[] = [];

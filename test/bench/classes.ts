@@ -37,7 +37,7 @@ interface Phase {
   readonly firstMs: readonly number[];
   /** Mean time of a token after the first, for each probe, ms. */
   readonly tokenMs: readonly number[];
-  /** Batch invocations that ended, a second. */
+  /** Batch invocations that ended per second. */
   readonly batchPerSecond: number;
   /** Mean duration of a device step, ms. */
   readonly stepMs: number;

@@ -15,9 +15,9 @@ const DIMENSIONS = 384;
 const LIMIT = 10;
 const COUNT = 100_000;
 const QUICK_COUNT = 10_000;
-/** Queries for each repetition. */
+/** Queries for each repetition: by default a run has 5 repetitions, a quick run one. */
 const QUERIES = 40;
-const QUICK_QUERIES = 50;
+const QUICK_QUERIES = 40;
 const BATCH = 256;
 const OPTIONS = { signal: new AbortController().signal, deadlineMs: 60_000 };
 /** Tenant of the platform's own key; the guest queries this tenant's indexes. */
@@ -30,6 +30,7 @@ const KINDS = [
 ] as const;
 
 interface Measurement {
+  /** Name of the kind of vectors. */
   readonly vectors: string;
   readonly where: string;
   readonly times: readonly number[];

@@ -103,7 +103,7 @@ export function faintTexts(page: Page): Promise<string[]> {
   })()`);
 }
 
-/** Elements that assistive technology would miss on a page. */
+/** Faults of a page that hinder assistive technology, each in a few words. */
 export function barriers(page: Page): Promise<string[]> {
   return page.evaluate(`(() => {
     const found = [];

@@ -34,7 +34,11 @@ const SHAPES = { ...VARIANTS, ...FAST };
 /** True to run all cases. */
 const ALL = process.env.PIE_TEST_ALL === '1';
 /** Shapes tested with narrow weights: a tied head and the fast kernels; in a full run also stacked products and biases. */
-const NARROW = ['one head per query, tied', 'heads of 64', ...(ALL ? ['grouped queries', 'heads of 128, biases'] : [])];
+const NARROW = [
+  'one key head per query head, tied',
+  'heads of 64',
+  ...(ALL ? ['grouped queries', 'heads of 128, biases'] : []),
+];
 
 /** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
@@ -58,7 +62,9 @@ const NARROW_WAYS: typeof WAYS = [
   { precision: 'bf16', kv: 'fp8' },
 ];
 /** Shapes tested over every kind of mask: all kernels and families; a full run tests all shapes. */
-const MASKED = ALL ? Object.keys(SHAPES) : ['grouped queries', 'one head per query, tied', ...Object.keys(FAST)];
+const MASKED = ALL
+  ? Object.keys(SHAPES)
+  : ['grouped queries', 'one key head per query head, tied', ...Object.keys(FAST)];
 /** Kinds of masks with few and with many inputs, on which the kernels of products depend. */
 const SOME_MASKS = ['causal', 'page omitted', 'read after write in one batch'];
 /**

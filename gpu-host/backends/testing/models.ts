@@ -7,7 +7,7 @@ import { writeSafetensors } from '#gpu-host/models/safetensors.ts';
 /** Tiny models of several families and shapes, named by the feature that they exercise. */
 export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
   'grouped queries': { heads: 4, kvHeads: 2, headDim: 8 },
-  'one head per query, tied': { heads: 4, kvHeads: 4, headDim: 8, tiedEmbeddings: true },
+  'one key head per query head, tied': { heads: 4, kvHeads: 4, headDim: 8, tiedEmbeddings: true },
   'one key head, three layers': { heads: 6, kvHeads: 1, headDim: 16, hiddenSize: 48, layers: 3 },
   'Llama 3 rotation': {
     heads: 4,

@@ -25,7 +25,7 @@ const PLOTTED_COLUMNS: Readonly<Record<string, string>> = {
   prefix: 'without over with',
 };
 
-/** Share of the processors in use before a suite at which the machine counts as busy. */
+/** The machine counts as busy if more than this share of its processors is in use before a suite. */
 const BUSY_SHARE = 0.1;
 
 /** Tables and pictures of a run. `linkPrefix` precedes each picture's file name in links; `before` is an earlier run to compare with. */

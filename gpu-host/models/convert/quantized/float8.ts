@@ -18,7 +18,8 @@ const VALUES = Float32Array.from({ length: 256 }, (_, byte) => {
 });
 
 /**
- * A matrix of 8-bit floats as 32-bit floats: value × scale, rounded once. Null when the checkpoint has the matrix as plain floats.
+ * A matrix of 8-bit floats as 32-bit floats: value × scale, rounded once; `shared` tells which values share a scale.
+ * Null when the checkpoint has the matrix as plain floats.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  */

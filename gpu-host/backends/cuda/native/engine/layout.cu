@@ -58,7 +58,7 @@ StepShape stepShape(const Part& part, const PlanContext& context) {
   StepShape shape{part.rows, part.heads, part.states, part.maxTopK, 0, false, part.changedRows > 0, part.places};
   // Received attention is computed sequence by sequence, so these steps differ too much to share graphs; they are also rare.
   if (!context.graphs || part.rows > MAX_GRAPH_ROWS || part.wantsAttention) {
-    // At most half of the rows, so that their residual stream fits into the joint projection's buffer.
+    // The last layer keeps only the wanted rows if their residual stream fits into the joint projection's buffer of values half as wide.
     if (2 * part.wanted <= part.rows && model.hidden <= model.qkvWidth()) shape.last = part.wanted;
     return shape;
   }
@@ -93,7 +93,7 @@ size_t boundOf(const TableCounts& counts, int items, const Part& part, const Ste
   cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.
   cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
-  // Each list of allowed tokens is aligned like a table, and the first embed to its own size.
+  // Each list of allowed tokens is aligned like a table. The embeds (below) begin at a multiple of one embed's size.
   cursor.take(static_cast<size_t>(part.allowedRows) * (align(limits.allowedWords() * sizeof(uint32_t)) + TABLE_ALIGNMENT));
   cursor.take(static_cast<size_t>(part.changes) * (sizeof(uint32_t) + sizeof(float)) + static_cast<size_t>(part.changedRows) * TABLE_ALIGNMENT);
   if (part.embedRows > 0) cursor.take((static_cast<size_t>(part.embedRows) + 1) * embedBytes(limits));
