@@ -102,7 +102,7 @@ export interface Config {
   };
   /**
    * Default quotas of a tenant, by quota name (`tokens-per-day`). A missing quota is unlimited, except `redis-bytes` (a quarter of the memory
-   * of Redis, but half of a small Redis, up to 256 MiB) and `disk-bytes` (an eighth of the disk of the home).
+   * of Redis; below 1 GiB half of it, at most 256 MiB) and `disk-bytes` (an eighth of the disk of the home, at least 1 GiB).
    */
   readonly quotas: Readonly<Partial<Record<string, number>>>;
   /** Hosts with private addresses that functions may be granted. */
@@ -272,7 +272,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     throw new ConfigError(
       `The roles ${machine.roles.join(', ')} need a Redis that the machines share. Set REDIS_URL, or url below [redis] in pie.toml.`,
     );
-  const liveAddress = env.PIE_RUNTIME ?? file.runtime.address ?? linkAt(machine, RUNTIME_PORT);
+  const runtimeAddress = env.PIE_RUNTIME ?? file.runtime.address ?? linkAt(machine, RUNTIME_PORT);
   return {
     root,
     home,
@@ -305,7 +305,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     }),
     spread: file.gpu_host.spread,
     runtime: {
-      ...(liveAddress !== undefined && { address: liveAddress }),
+      ...(runtimeAddress !== undefined && { address: runtimeAddress }),
       concurrency: file.runtime.concurrency,
       memoryMb: file.runtime.total_memory_mb ?? runtimeShareMb(machineMemoryMb()),
       sandboxes: {

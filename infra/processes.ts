@@ -18,7 +18,7 @@ const LOG_READY_MS_PER_MB = 60;
 const STOP_MARGIN_MS = 3000;
 
 /**
- * Limits for the runtimes and the gateway. A runtime whose event loop does not turn for longer has lost its lease (two seconds) and with it
+ * Limits for the runtimes and the gateway. A runtime whose event loop does not turn for longer than its lease (two seconds) has lost it, and
  * every invocation that it ran. The longest measured times under 896 inferlets at once were 33 ms of computing, and 0.3 s of standing still
  * on an overloaded machine.
  */

@@ -4,8 +4,8 @@ import type { Config } from './config.ts';
 import type { SupervisorEvent } from './supervisor/supervisor.ts';
 
 /**
- * The file `serving` in the run directory. It exists while all processes of this machine are ready, so a probe of any role needs no program:
- * `test -e $PIE_HOME/run/serving`.
+ * The file `serving` in the run directory. It exists while all processes of this machine are ready. A probe of a machine of any role tests for
+ * it: `test -e $PIE_HOME/run/serving` (for a long PIE_HOME, the run directory is elsewhere: `shortDirectory` in config.ts).
  */
 export class ServingMark {
   readonly #file: string;

@@ -153,7 +153,7 @@ async function main(): Promise<number> {
     };
     process.on('SIGINT', force);
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
-    // A private Redis stops with the GPU hosts. With a shared Redis, other machines use this machine's GPU hosts until they have stopped.
+    // Release the claim before a private Redis stops; in a shared Redis, keep it while other machines may still use this machine's GPU hosts.
     if (config.redis.kind === 'private') await releaseMachine?.();
     await supervisor.stop(stopStages(config));
     if (config.redis.kind === 'external') await releaseMachine?.();

@@ -49,9 +49,9 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   const listen = async () => {
     const all: { sender: string; said: Turn }[] = [];
     while (all.length < messages) {
-      const heard = await next(talk);
-      all.push(heard);
-      await sendJson({ agent: heard.said.turn % agents, text: heard.said.text });
+      const received = await next(talk);
+      all.push(received);
+      await sendJson({ agent: received.said.turn % agents, text: received.said.text });
     }
     return all;
   };
@@ -77,6 +77,7 @@ async function agent(
       // The first agent writes its first message while the others start.
       if (turn === 0) await session.receive();
       await broadcast(board, JSON.stringify({ turn, text, tokens } satisfies Turn));
+      // The topic delivers an agent's own messages to it too.
       await next(talk);
     } else {
       ctx.fill((await next(talk)).said.tokens);

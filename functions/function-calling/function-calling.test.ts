@@ -131,7 +131,7 @@ describe('function-calling', () => {
     assert.equal(eager.hidden, 0);
     assert.equal(eager.entropy, second.entropy);
 
-    // 3: the specification that was used once is hidden, and the unused one is not.
+    // 3: all three options are on. `forget` hides the specification of `convert`, but not that of the unused `translate`.
     const whole = await ask(server, 'blue', { discard: true });
     assert.equal(whole.answer, plain.answer);
     assert.ok(whole.hidden > 8 && whole.hidden < whole.specTokens);

@@ -13,6 +13,7 @@ interface Input {
 
 /** `POST /v1/rerank`, in the form that Cohere and Jina made common. */
 export const run = serve(async ({ model, query, documents, top_n, return_documents = false }: Input) => {
+  // Throws for a model that is no reranker.
   encoderNamed(model, 'reranker');
   const texts = documents.map((document) => (typeof document === 'string' ? document : document.text));
   const { scores, ranking, tokens } = await rerank(query, texts, { model });

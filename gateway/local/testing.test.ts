@@ -47,7 +47,7 @@ describe('pie/testing', () => {
     assert.equal(typeof run.usage.cpuMs, 'number');
   });
 
-  it('returns the messages of the last attempt, and those before a question', async () => {
+  it('returns the messages of the last attempt only', async () => {
     const gateway = await TestGateway.start();
     try {
       await gateway.register({ name: 'restarted', restartable: true });

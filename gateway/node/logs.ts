@@ -93,7 +93,7 @@ async function* readFiltered(
       if (line === null) hasMore = false;
       else lines.push(line);
       examinedCount += 1;
-      // The pages of many logs hold thousands of lines.
+      // Lines of pages in memory arrive without a pause, and with many logs these are thousands.
       if (performance.now() > sliceEndsAt) {
         await nextTurn();
         sliceEndsAt = performance.now() + SLICE_MS;
@@ -136,7 +136,7 @@ async function openLogs(
   return logs;
 }
 
-/** Memory of one reader's lines. */
+/** Memory that one call of `readLogs` holds, over all logs that it reads. */
 class HeldLines {
   readonly #memory: Memory | undefined;
   #bytes = 0;
@@ -282,7 +282,10 @@ class BackwardReader {
 
 const MAX_SEQUENCE = '18446744073709551615';
 
-/** The position of the cursor `<ms>-<number>@<function>` in one log. Lines with equal ids are in order of name: a later name includes the id. */
+/**
+ * The position in the log `name` after which the lines follow that are newer than `cursor` (`<ms>-<sequence>@<function>`). Lines with equal ms
+ * and sequence are in order of function name, so the log of a later function still has to return its line at the cursor's position.
+ */
 function cursorFor(cursor: string, name: string): string {
   const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');
   if (cursorFunction === undefined || name <= cursorFunction) return position;

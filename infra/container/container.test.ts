@@ -152,16 +152,16 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     assert.ok(container);
     assertKnownVariables(container.env.map(({ name }) => name));
     const podVariables = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
-    const set: Record<string, string> = Object.fromEntries(
+    const fixedVariables: Record<string, string> = Object.fromEntries(
       container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
     );
-    const file = path.posix.parse(set.PIE_CONFIG ?? '');
+    const file = path.posix.parse(fixedVariables.PIE_CONFIG ?? '');
     const mount = container.volumeMounts.find(({ mountPath }) => mountPath === file.dir);
     const volume = volumes.find(({ name }) => name === mount?.name);
     const map = all.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name === volume?.configMap?.name);
     const toml = map?.data?.[file.base];
-    assert.ok(toml, `no ConfigMap has ${set.PIE_CONFIG}`);
-    const config = configOf({ ...podVariables, ...set }, toml);
+    assert.ok(toml, `no ConfigMap has ${fixedVariables.PIE_CONFIG}`);
+    const config = configOf({ ...podVariables, ...fixedVariables }, toml);
     const pauseMs = (container.lifecycle?.preStop.sleep.seconds ?? 0) * 1000;
     assert.ok(terminationGracePeriodSeconds * 1000 > pauseMs + stopBoundMs(config));
     for (const name of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {

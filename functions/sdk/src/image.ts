@@ -23,7 +23,7 @@ export async function fillImage(context: Context, image: Uint8Array): Promise<nu
   const count = attempt(() => inputImage.imageEmbeds(queue, inputImage.imageDimensions(image)));
   sequence.checkRoom(count);
   const before = sequence.pending > 0 ? sequence.compute(sequence.pending) : undefined;
-  const start = sequence.next(false);
+  const start = sequence.firstPending(false);
   const { sealed } = cache;
   const { inPages, outPages } = cache.access(count);
   const embeds = attempt(() => allocate.allocateEmbeds(queue, count));

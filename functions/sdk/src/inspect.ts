@@ -34,7 +34,7 @@ export async function scores(context: Context): Promise<number[]> {
     received[token] = (received[token] as number) + score;
   };
   const look = async (count: number, write: boolean) => {
-    const start = sequence.next(true);
+    const start = sequence.firstPending(true);
     const { inPages, outPages } = cache.access(write ? count : 0);
     const slots = Array.from({ length: start }, (_, token) => cache.slotOf(token));
     const inputs = sequence.embed(start, count, count);

@@ -94,7 +94,7 @@ export function gatherMasks(masks: readonly number[], indices: ArrayLike<number>
   return gathered;
 }
 
-/** `[0, 1, 2, …]` from `start`, the positions of new tokens. */
+/** `[start, start + 1, …]`: the positions of `count` new tokens. */
 export function range(start: number, count: number): Uint32Array {
   const positions = new Uint32Array(count);
   for (let i = 0; i < count; i++) positions[i] = start + i;

@@ -40,7 +40,7 @@ export class ScoringDecoder implements Decoder {
   async next(): Promise<readonly number[]> {
     const sequence = this.#sequence;
     const { queue } = sequence;
-    const start = sequence.next(true);
+    const start = sequence.firstPending(true);
     const embeds = sequence.advance();
     const state = embeds.at(-1) as number;
     const ask = (tokens: Uint32Array) => sequence.settle(outputText.logProbabilities(queue, state, tokens), start);

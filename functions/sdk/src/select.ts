@@ -62,7 +62,7 @@ async function tokenScores(sequence: Sequence, { tokens, parents, depths }: Trie
   const parentRows = inner.map((node) => rowOf(parents[node] as number) - 1);
 
   const prefill = sequence.prefill();
-  const start = sequence.next(true);
+  const start = sequence.firstPending(true);
   const count = inner.length + 1;
   const embeds = attempt(() => allocate.allocateEmbeds(queue, 2 * count));
   const inputs = embeds.slice(0, count);

@@ -186,7 +186,7 @@ export class Sequence {
 
   /** Starts decoding ahead on the device, from the one pending token. Pass the sampled tokens to {@link accept} as they arrive. */
   run(maxTokens: number, sampler: WireSampler, stopTokens: readonly number[], start?: StartRun): Run {
-    const first = this.next(true);
+    const first = this.firstPending(true);
     const request = {
       token: this.tokens[first] as number,
       position: this.base + first,
@@ -209,7 +209,7 @@ export class Sequence {
     this.cache.cut(Math.min(kept, this.cached));
   }
 
-  /** Drops the last `count` tokens. Does not throw, as the text before them stands: if they cannot be taken back, later calls throw. */
+  /** Drops the last `count` tokens. Never throws, since the earlier tokens stay valid. If the cache cannot be cut, later calls throw. */
   drop(count: number): void {
     const kept = this.tokens.length - count;
     try {
@@ -389,7 +389,7 @@ export class Sequence {
     call?: StepCall,
     drafts: readonly number[] = [],
   ): Promise<StepResult> {
-    const start = this.next(output.tag !== 'none');
+    const start = this.firstPending(output.tag !== 'none');
     const inputs = count + drafts.length;
     const request = {
       tokens: this.tokens.slice(start, start + count).concat(drafts),
@@ -408,7 +408,7 @@ export class Sequence {
 
   /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free; with `withState`, the last one is the state. */
   #forward(count: number, write: boolean, withState = false): number[] {
-    const start = this.next(withState);
+    const start = this.firstPending(withState);
     const { inPages, outPages } = this.cache.access(write ? count : 0);
     const embeds = this.embed(start, count, count + (withState ? 1 : 0));
     this.pass(inPages, embeds.slice(0, count), outPages, embeds.slice(count));
@@ -433,7 +433,7 @@ export class Sequence {
   }
 
   /** Index of the first pending token. With `withState`, makes sure that a token is pending. */
-  next(withState: boolean): number {
+  firstPending(withState: boolean): number {
     this.#checkLost();
     if (withState) this.#due();
     return this.cached;
