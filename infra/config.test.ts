@@ -144,7 +144,10 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   assert.equal(redisOptions({ redis: { kind: 'external', url: 'redis://[fd00::1]:6379' } }).host, 'fd00::1');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
-  assert.throws(() => withToml('[redis]\nurl = "redis://h"\nca = "ca.pem"\n'), /redis\.ca: needs a url/);
+  assert.deepEqual(withToml('[redis]\nca = "ca.pem"\n', { REDIS_URL: url }).redis, redis);
+  for (const plain of ['url = "redis://h"\nca = "ca.pem"', 'ca = "ca.pem"'])
+    assert.throws(() => withToml(`[redis]\n${plain}\n`), /redis\.ca: needs a url/);
+  assert.throws(() => withToml('[redis]\nca = "ca.pem"\n', { REDIS_URL: 'redis://h' }), /redis\.ca: needs a url/);
   for (const wrong of ['http://user:secret@h', 'redis://user:secret@h/cache', 'redis://user:secret@h/0/1'])
     assert.throws(
       () => withToml('', { REDIS_URL: wrong }),

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { z } from 'zod';
+import { ConfigError } from './config-error.ts';
 
 /** `private`: a redis-server that the supervisor starts, on a unix socket. `external`: one that several machines may share. */
 export type RedisSettings =
@@ -29,19 +30,23 @@ export const redisSchema = z
     ca: z.string().min(1).optional(),
     max_memory_mb: z.int().min(64).max(16_777_216).optional(),
   })
-  .refine(({ url, ca }) => ca === undefined || url?.startsWith('rediss:') === true, {
-    path: ['ca'],
-    error: 'needs a url that begins with rediss://',
-  })
   .default({});
 
-/** @param source path of the file with the settings: a relative `ca` starts from its folder */
+/**
+ * @param url that of the environment, which wins
+ * @param source path of the file with the settings: a relative `ca` starts from its folder
+ * @throws ConfigError if `ca` stands without a URL with TLS
+ */
 export function redisSettings(
   settings: z.output<typeof redisSchema>,
   url: string | undefined,
   privateDefaults: { readonly socket: string; readonly maxMemoryMb: number },
   source: string | undefined,
 ): RedisSettings {
+  if (settings.ca !== undefined && !(settings.url ?? url)?.startsWith('rediss:')) {
+    const rule = 'redis.ca: needs a url that begins with rediss://, below [redis] or as REDIS_URL';
+    throw new ConfigError(`Wrong configuration in ${source}:\n  ${rule}`);
+  }
   const external = url ?? settings.url;
   if (external === undefined)
     return {

@@ -163,6 +163,7 @@ describe("the channel's codec", () => {
       const reader = new MessageReader(bytes);
       return reader.list(4, () => reader.string());
     };
+    // The reader counts each text twice: as an element of the list and as a text.
     assert.equal(texts(MAX_ITEMS / 2).length, MAX_ITEMS / 2);
     assert.throws(() => texts(MAX_ITEMS / 2 + 1), { code: 'too-large' });
     const w = new MessageWriter();

@@ -22,7 +22,7 @@ export const KIND = {
   charge: 7,
   /** Runtime: the time until the guest's new deadline, in ms (u64). */
   deadline: 8,
-  /** Both: a control message on lane 0, which belongs to no invocation. */
+  /** Both: a control message. Its invocation number is 0, which no invocation has. */
   control: 21,
   /** Runtime: an invocation begins. */
   open: 16,

@@ -7,7 +7,9 @@ import type { AttemptLog } from './outbox-options.ts';
 
 /** Reports an attempt's usage to the store and takes the quotas from its answers. Silent until the inferlet exists. */
 export interface AttemptMeter {
+  /** Assigns the tokens counted so far to the next write. */
   mark: () => void;
+  /** Usage up to now, with the tokens of the last mark. */
   marked: () => Usage | undefined;
   /** Usage up to now. */
   usage: () => Usage | undefined;
@@ -19,7 +21,7 @@ export function silentMeter(): AttemptMeter {
   return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
-/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param showsOwnEvents true when it shows events before logging them */
+/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param showsOwnEvents true when the attempt shows unlogged events */
 export function attemptLog(
   invocations: Invocations,
   { id, epoch, showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly showsOwnEvents: boolean },

@@ -126,7 +126,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
         const show = () => {
           const event = logEvents[shown];
           if (event === undefined) return;
-          // An event of the platform is in the log, behind all events shown before, before any follower gets it.
+          // The platform logs its event after all events shown so far, and before any follower gets it.
           if (isFromPlatform(shown)) write();
           shown += 1;
           if (isFromPlatform(shown - 1)) write();

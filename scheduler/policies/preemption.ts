@@ -1,6 +1,6 @@
 import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from './victims.ts';
 
-/** Steps that a family makes after its return before it is preempted for any other family than the oldest. */
+/** Steps that a returned family makes before another family preempts it, unless that is the oldest or one that it overtook. */
 export const PROTECTED_TOKENS = 32;
 
 /**
@@ -16,7 +16,7 @@ export const RESERVE_SHIFT = 4;
 export interface Preemptible extends Place {
   /** Steps that the family still has to make before it may be preempted again. */
   readonly protectedSteps: number;
-  /** When this family returned, older families were away because they did not fit: the newest of those. */
+  /** The newest of the older families that were away, because they did not fit, when this family returned. */
   readonly overtook?: Place | undefined;
 }
 

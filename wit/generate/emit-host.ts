@@ -56,7 +56,7 @@ export function emitHost(world: WitWorld): string {
 
 const callable = (entry: WitInterface): boolean => entry.functions.length + entry.resources.length > 0;
 
-/** TypeScript name of every declared type: its own name, after the interface's name when two types share it or it hides a global. */
+/** TypeScript name of every declared type. A name that is shared or hides a global gets a prefix: its interface's name, or `Handler` for `types`. */
 export function hostNames(world: WitWorld): TypeNames {
   const types = world.imports.flatMap((entry) => entry.types);
   const taken = new Set(world.imports.flatMap((entry) => entry.resources.map((resource) => resource.js)));

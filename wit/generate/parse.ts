@@ -188,7 +188,7 @@ class Parser {
     return { name, docs, imports, exports };
   }
 
-  /** Items between commas up to `end`, a comma after the last allowed. */
+  /** Reads items separated by commas, up to `end`. A trailing comma is allowed. */
   #separated(end: string, item: () => void): void {
     while (!this.#take(end)) {
       item();

@@ -383,8 +383,8 @@ declare module 'pie:inferlet/input-text@0.1.0' {
 }
 
 /**
- * Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
- * can share that forward's device step.
+ * Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
+ * right behind the forward that wrote its state can share that forward's device step.
  */
 declare module 'pie:inferlet/output-text@0.1.0' {
   import type { Queue } from 'pie:inferlet/queue@0.1.0';
@@ -401,7 +401,7 @@ declare module 'pie:inferlet/output-text@0.1.0' {
   export function logProbabilities(queue: Queue, embed: number, tokens: Uint32Array | readonly number[]): Future<Outcome<number[]>>;
   /** The entropy of the distribution after the state in `embed`, in nats. */
   export function entropy(queue: Queue, embed: number): Future<Outcome<number>>;
-  /** The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size. */
+  /** The values of an embed, one for each dimension of the model's hidden size. */
   export function readEmbed(queue: Queue, embed: number): Future<Outcome<number[]>>;
   export {};
 }
@@ -968,7 +968,7 @@ declare module 'pie:inferlet/index@0.1.0' {
   }
   export interface Match {
     readonly entry: IndexEntry;
-    /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking. */
+    /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank). */
     readonly score: number;
   }
   export interface IndexInfo {

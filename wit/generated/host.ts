@@ -461,7 +461,7 @@ export interface Condition {
 
 export interface Match {
   readonly entry: IndexEntry;
-  /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking. */
+  /** Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank). */
   readonly score: number;
 }
 
@@ -804,8 +804,8 @@ export interface InputTextHost {
 }
 
 /**
- * Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
- * can share that forward's device step.
+ * Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
+ * right behind the forward that wrote its state can share that forward's device step.
  */
 export interface OutputTextHost {
   /** The distribution of the token that follows the state in `embed`: the `top-k` most probable tokens (1 to the tenant's cap, 256 by default). */
@@ -814,7 +814,7 @@ export interface OutputTextHost {
   logProbabilities(queue: Queue, embed: number, tokens: Uint32Array): Promise<Outcome<Float32Array, HandlerError>>;
   /** The entropy of the distribution after the state in `embed`, in nats. */
   entropy(queue: Queue, embed: number): Promise<Outcome<number, HandlerError>>;
-  /** The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size. */
+  /** The values of an embed, one for each dimension of the model's hidden size. */
   readEmbed(queue: Queue, embed: number): Promise<Outcome<Float32Array, HandlerError>>;
 }
 

@@ -775,8 +775,8 @@ static inline void pie_input_text_embed_text(pie_queue queue, pie_list_u32 token
 }
 
 /* ---- output-text --------------------------------------------------------------------------------------------------- */
-/* Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
- * can share that forward's device step. */
+/* Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
+ * right behind the forward that wrote its state can share that forward's device step. */
 
 typedef struct { const float *data; uint32_t length; } pie_list_f32;
 /* The most probable tokens, in order of falling probability. Tokens with equal logits are ordered by id. */
@@ -848,7 +848,7 @@ static inline pie_result_list_f32 pie_output_text_read_embed_wait(pie_output_tex
   return result;
 }
 static inline void pie_output_text_read_embed_forget(pie_output_text_read_embed_future future) { pie_raw_output_text_read_embed_forget(future.handle); }
-/* The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size. */
+/* The values of an embed, one for each dimension of the model's hidden size. */
 static inline pie_output_text_read_embed_future pie_output_text_read_embed(pie_queue queue, uint32_t embed) {
   return (pie_output_text_read_embed_future){pie_raw_output_text_read_embed(queue.handle, embed)};
 }
@@ -1853,7 +1853,7 @@ typedef struct {
 } pie_index_condition;
 typedef struct {
   pie_index_entry entry;
-  /* Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking. */
+  /* Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank). */
   double score;
 } pie_index_match;
 typedef struct {

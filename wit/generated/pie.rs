@@ -1539,8 +1539,8 @@ pub mod input_text {
     }
 }
 
-/// Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state
-/// can share that forward's device step.
+/// Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`
+/// right behind the forward that wrote its state can share that forward's device step.
 pub mod output_text {
     use crate::abi;
 
@@ -1620,7 +1620,7 @@ pub mod output_text {
         unsafe { abi::Pending::new(call(arguments.i32(0), arguments.i32(1)), read, forget) }
     }
 
-    /// The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size.
+    /// The values of an embed, one for each dimension of the model's hidden size.
     #[inline]
     pub fn read_embed(queue: &crate::queue::Queue, embed: u32) -> crate::Pending<Result<Vec<f32>, crate::types::Error>> {
         #[link(wasm_import_module = "pie:inferlet/output-text@0.1.0")]
@@ -3713,7 +3713,7 @@ pub mod index {
     #[derive(Debug, Clone, PartialEq, Default)]
     pub struct Match {
         pub entry: crate::index::IndexEntry,
-        /// Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking.
+        /// Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank).
         pub score: f64,
     }
 

@@ -911,7 +911,7 @@ export const reference: ContractReference = {
   {
    "name": "output-text",
    "id": "pie:inferlet/output-text@0.1.0",
-   "docs": "Reads embeds, and the distributions of next tokens after states. In one queue, `next-distribution` right behind the forward that wrote its state\ncan share that forward's device step.",
+   "docs": "Reads embeds (each holds a token's embedding or a state), and the distribution of the token after a state. In one queue, `next-distribution`\nright behind the forward that wrote its state can share that forward's device step.",
    "needs": "Trait `output-text` of the model.",
    "types": [
     {
@@ -963,7 +963,7 @@ export const reference: ContractReference = {
     {
      "name": "read-embed",
      "signature": "read-embed: func(queue: borrow<queue>, embed: u32) -> future<result<list<f32>, error>>",
-     "docs": "The values of an embed (a token's embedding or a state), one for each dimension of the model's hidden size.",
+     "docs": "The values of an embed, one for each dimension of the model's hidden size.",
      "cost": "Waits: completes later; several at once overlap.",
      "errors": [],
      "errorsTitle": "Errors",
@@ -2387,7 +2387,7 @@ export const reference: ContractReference = {
       {
        "name": "score",
        "type": "f64",
-       "docs": "Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum of 1 / (60 + rank) in either ranking."
+       "docs": "Larger is better. By vector it is the metric's nearness, by words BM25, by both the sum over the two rankings of 1 / (60 + rank)."
       }
      ]
     },

@@ -153,7 +153,7 @@ class SchemaTranslator implements Translation {
     return expression;
   }
 
-  /** Translates a schema without others in it. Schemas of equal text share an expression that has no rules of its own and leaves nothing open. */
+  /** Translates a schema without others in it. Schemas with equal keywords share one expression if it adds no rules and leaves no keyword open. */
   #leaf(schema: SchemaObject, at: Pointer, keywords: readonly string[]): Expression {
     const text = JSON.stringify(keywords.map((keyword) => [keyword, schema[keyword]]));
     const leaf = leaves.get(text);
@@ -198,7 +198,7 @@ class SchemaTranslator implements Translation {
     return types ? choice([...types].map((type) => this.#ofType(type, rules, at))) : this.json.value;
   }
 
-  /** True also if the rules are too hard to decide; `check` then tests the whole text. */
+  /** True also if the translator cannot decide it; `check` then tests the whole text. */
   #mayFit(value: unknown, rules: Case, at: Pointer): boolean {
     try {
       return fitsCase(value, rules, this.cases);
@@ -232,7 +232,7 @@ class SchemaTranslator implements Translation {
     }
   }
 
-  /** A simple superset of a type's values, for rules that cannot be expressed. */
+  /** A simple superset of a type's values, for a case that the grammar cannot express. */
   #supersetOf(type: Type, { integers, low, high }: Case): Expression {
     switch (type) {
       case 'number':

@@ -5,7 +5,7 @@
 --- @include "../../../quarantine/scripts/include/standing.lua"
 --- @include "./publish-live.lua"
 
--- Ids of the invocations that this script has begun, by prefix of every key.
+-- Ids of the invocations that this script has begun, by the prefix of their keys.
 local begun = {}
 
 -- Begins one attempt and returns the reply for it, see ../begin-attempt.lua. `a` holds the keys record, job and runtimes, and runtimeId,
@@ -55,7 +55,7 @@ local function beginAttempt(a)
   return answer(nextEpoch, attempt)
 end
 
--- Admits others in the places of the attempts that have begun.
+-- Tells admission which attempts have begun, so that it may send other invocations.
 local function admitAfterBegins(now)
   for prefix, ids in pairs(begun) do
     beginAdmitted(prefix, ids, now)

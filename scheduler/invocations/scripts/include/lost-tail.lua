@@ -2,7 +2,7 @@
 --- @include "./publish-live.lua"
 
 -- Skips the numbers of events that readers may have seen and the log lacks, since their attempt will never write them. Writes an event
--- `gap` after those numbers to tell readers. `a` holds the end's arguments. Returns the number of the log's last event.
+-- `gap` after those numbers to tell readers. `a` holds the arguments of endInvocation. Returns the number of the log's last event.
 local function passLostTail(a, seq)
   local shown, account, epoch, submitter = unpack(redis.call('HMGET', a.record, 'shown', 'account', 'epoch', 'submitter'))
   seq = tonumber(seq)

@@ -25,9 +25,10 @@ local function usedUp(limits)
   return found
 end
 
--- The held quota that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting invocations. The tenant's
--- invocations beyond its concurrency limit (without one: those in the queue) count against `waiting-invocations`; a concurrency limit of 0
--- refuses. `bytes` is what the invocation takes in Redis, `replaced` the number of open invocations of the function whose place it takes.
+-- The quota of open invocations or bytes that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting
+-- invocations. The tenant's invocations beyond its concurrency limit (without one: those in the queue) count against `waiting-invocations`; a
+-- concurrency limit of 0 refuses. `bytes` is what the invocation takes in Redis, `replaced` the number of open invocations of the function
+-- that it replaces.
 local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   local full = bytesRefusal(account, bytes, now)
   if full then
@@ -55,8 +56,8 @@ local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   return nil
 end
 
--- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: a further
--- one would always wait for the next free place, and the tenant's other invocations would starve.
+-- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: one
+-- more would always be first in line for the next free place, and the tenant's other invocations would starve.
 local function grantsLatency(account, now)
   local most = quotaLimit(account, 'latency-invocations', '', now) or 0
   local running = quotaLimit(account, 'concurrent-invocations', '', now) or most
