@@ -17,6 +17,10 @@ before(async () => {
   // The build's answer may come before the end of its job.
   await until('the job of the build has ended', async () => !Object.hasOwn(await stored(), 'pie:bull:builds:active'));
   assert.notDeepEqual(await stored(), empty, 'an accepted request changes the stored data');
+  // Otherwise the records of the deployment may expire between two reads that a test compares.
+  await withRedis(async (redis) => {
+    for (const key of await storedKeys(redis)) await redis.persist(key);
+  });
 });
 after(() => platform?.[Symbol.asyncDispose]());
 
@@ -30,12 +34,22 @@ const TICKING_FIELDS = [
 ] as const;
 
 /** All stored data except the keys and fields that change without requests. */
-async function stored(): Promise<Record<string, unknown>> {
-  const redis = connectRedis(loadConfig(platform.environment));
-  try {
-    const keys = (await redis.keys('pie:*')).sort().filter((key) => !TICKING.test(key));
+function stored(): Promise<Record<string, unknown>> {
+  return withRedis(async (redis) => {
+    const keys = await storedKeys(redis);
     const entries = await Promise.all(keys.map(async (key) => [key, await contents(redis, key)] as const));
     return Object.fromEntries(entries.filter(([, value]) => value !== null));
+  });
+}
+
+async function storedKeys(redis: Redis): Promise<string[]> {
+  return (await redis.keys('pie:*')).sort().filter((key) => !TICKING.test(key));
+}
+
+async function withRedis<T>(use: (redis: Redis) => Promise<T>): Promise<T> {
+  const redis = connectRedis(loadConfig(platform.environment));
+  try {
+    return await use(redis);
   } finally {
     redis.disconnect();
   }
