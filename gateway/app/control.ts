@@ -1,6 +1,12 @@
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
-import type { Position } from '#scheduler/invocations/types.ts';
+import {
+  EVENT_NAMES,
+  type EventName,
+  type InvocationStatus,
+  type Position,
+  STATUSES,
+} from '#scheduler/invocations/types.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Memory } from './http/bodies.ts';
@@ -11,7 +17,7 @@ import type { Schedules } from './resources/schedules.ts';
 import type { Secrets } from './resources/secrets.ts';
 import type { Tenants } from './resources/tenants.ts';
 import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
-import type { HeldInvocation, InvocationFile, LogEntry, LogLevel } from './schemas/invocations.ts';
+import type { HeldInvocation, InvocationFile, LogEntry } from './schemas/invocations.ts';
 import type { Health } from './schemas/platform.ts';
 
 /**
@@ -108,11 +114,10 @@ export type {
   InvocationState,
   Json,
   LogEntry,
-  LogLevel,
   WebhookDelivery,
 } from './schemas/invocations.ts';
 export type { Health } from './schemas/platform.ts';
-export { SCOPES, type Scope };
+export { EVENT_NAMES, type EventName, type InvocationStatus, SCOPES, type Scope, STATUSES };
 
 /** The tenant and key that a request acts for. */
 export interface Principal {
@@ -195,13 +200,6 @@ export interface InvokeRequest {
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
-/** The states of an invocation; the last three are final. */
-export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
-export type InvocationStatus = (typeof STATUSES)[number];
-
-export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'question', 'result', 'error'] as const;
-export type EventName = (typeof EVENT_NAMES)[number];
-
 export interface InvocationEvent {
   /** Counts from 1. After a lost attempt whose last events were not stored, their numbers are missing (`gap`). */
   readonly seq: number;
@@ -227,11 +225,20 @@ export interface PersonAnswer {
   readonly question?: number | undefined;
 }
 
+/** Media type of a file or an answer that states none. */
+export const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
+
 export interface FileContent {
   readonly name: string;
   readonly mediaType: string;
   readonly content: Uint8Array;
 }
+
+export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
+export type LogLevel = (typeof LEVELS)[number];
+
+/** Maximum past lines of one request. */
+export const MAX_LOG_LINES = 10_000;
 
 export interface LogOptions {
   /** Opaque cursor of an earlier entry. */

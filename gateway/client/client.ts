@@ -1,11 +1,12 @@
-import type {
-  FileContent,
-  Health,
-  InvocationFile,
-  InvocationState,
-  Json,
-  LogEntry,
-  ModelInfo,
+import {
+  DEFAULT_MEDIA_TYPE,
+  type FileContent,
+  type Health,
+  type InvocationFile,
+  type InvocationState,
+  type Json,
+  type LogEntry,
+  type ModelInfo,
 } from '../app/control.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { PieError } from './errors.ts';
@@ -35,7 +36,6 @@ export type { InvocationListQuery } from './operations.ts';
 
 /** Time for which `send` retries a message: the platform remembers an idempotency key for a minute. */
 const KEY_KNOWN_MS = 45_000;
-const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
 /**
  * Typed client of the HTTP API. It needs nothing but `fetch`. Every method throws {@link PieError}, or the reason of the caller's signal.

@@ -1,3 +1,4 @@
+import { NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import type { Deployed as ControlDeployed, FunctionVersion } from '../app/control.ts';
 import type {
   Alias,
@@ -132,7 +133,7 @@ function aliasPath(name: string, alias: string): string {
 
 function deployPath(name: string, { alias, tag, message, onlyNew }: DeployTarget, dryRun = false): string {
   const query = new URLSearchParams();
-  if (alias !== undefined) query.set('alias', alias ?? 'none');
+  if (alias !== undefined) query.set('alias', alias ?? NO_ALIAS);
   if (tag !== undefined) query.set('tag', tag);
   if (message !== undefined) query.set('message', message);
   if (onlyNew === true) query.set('only_new', 'true');

@@ -1,4 +1,4 @@
-import type { InvocationStatus, LogEntry, LogLevel } from '../app/control.ts';
+import { type InvocationStatus, type LogEntry, type LogLevel, MAX_LOG_LINES } from '../app/control.ts';
 import { timeMs } from '../app/http/durations.ts';
 import { type CallOptions, common } from './calls.ts';
 import { PieError } from './errors.ts';
@@ -23,9 +23,6 @@ export interface LogQuery extends CallOptions {
   readonly after?: string;
 }
 
-/** The gateway's maximum of past lines. */
-const MAX_LINES = 10_000;
-
 /** Stored lines of a function, or of all functions when null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {
   return (await http.json<{ logs: LogEntry[] }>(logsPath(name, query), common(query))).logs;
@@ -41,7 +38,7 @@ export async function* followLogs(
   const headers = { ...common(query).headers, accept: 'text/event-stream' };
   // After a reconnect, fetch all missed lines: without a limit, the gateway sends only the newest ones. Leave `since` out: the gateway counts
   // a duration such as `10s` from each request, so lines of a longer break would be too old.
-  const queryAfter = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MAX_LINES });
+  const queryAfter = (entry: LogEntry): LogQuery => ({ ...filters, after: entry.cursor, limit: MAX_LOG_LINES });
   let nextQuery = query;
   for (let pauseMs = 50; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
     const response = await http.retrying(
@@ -72,7 +69,7 @@ export async function* followLogs(
     nextQuery = {
       ...filters,
       ...(after !== undefined && { after }),
-      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MAX_LINES },
+      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MAX_LOG_LINES },
     };
     for (const entry of await http.retrying(() => readLogs(http, name, pastQuery), query.signal)) {
       nextQuery = queryAfter(entry);

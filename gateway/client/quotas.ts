@@ -1,4 +1,4 @@
-import type { MinuteRow, QuotaChange, QuotaStatus, UsageRow } from '../app/resources/quotas.ts';
+import type { MinuteRow, QuotaChange, QuotaStatus, Span, UsageRow } from '../app/resources/quotas.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
@@ -17,7 +17,7 @@ export interface UsageOptions extends CallOptions {
   /** Now by default. */
   readonly to?: string | undefined;
   /** `day` by default. */
-  readonly by?: 'hour' | 'day' | 'month' | undefined;
+  readonly by?: Span | undefined;
   readonly perFunction?: boolean | undefined;
 }
 

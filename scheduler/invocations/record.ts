@@ -6,21 +6,13 @@ import {
   type Invocation,
   type InvocationStatus,
   type Question,
+  STATUSES,
   type Usage,
   type WebhookState,
 } from './types.ts';
 
-const STATUSES: readonly string[] = [
-  'queued',
-  'running',
-  'waiting',
-  'succeeded',
-  'failed',
-  'cancelled',
-] satisfies InvocationStatus[];
-
 function isStatus(value: string | undefined): value is InvocationStatus {
-  return value !== undefined && STATUSES.includes(value);
+  return STATUSES.some((status) => status === value);
 }
 
 function isFailureCode(value: string | undefined): value is FailureCode {

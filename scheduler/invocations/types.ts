@@ -3,7 +3,8 @@ import type { PageLimit, QuotaUse } from '../quotas/exceeded.ts';
 import { ENDING_QUOTA_CODES } from '../quotas/names.ts';
 
 /** States of an invocation. `waiting`: for the answer of a person. The last three are final. */
-export type InvocationStatus = 'queued' | 'running' | 'waiting' | 'succeeded' | 'failed' | 'cancelled';
+export const STATUSES = ['queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'] as const;
+export type InvocationStatus = (typeof STATUSES)[number];
 
 /** Reasons for which an invocation did not succeed. */
 export const FAILURE_CODES = [
@@ -34,7 +35,8 @@ export type FailureCode = (typeof FAILURE_CODES)[number];
  * Kinds of event in a log. `question` ends an attempt that asks a person. `result` and `error` are terminal. `gap` replaces events of a lost
  * attempt that readers may have seen.
  */
-export type EventName = 'start' | 'message' | 'log' | 'metric' | 'gap' | 'question' | 'result' | 'error';
+export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'question', 'result', 'error'] as const;
+export type EventName = (typeof EVENT_NAMES)[number];
 
 /** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
 export interface InvocationEvent {
@@ -197,13 +199,15 @@ export interface Question {
   readonly until: string;
 }
 
+export const WEBHOOK_STATUSES = ['waiting', 'pending', 'delivered', 'failed'] as const;
+
 /**
  * State of the notification of an invocation's end. `waiting`: the invocation has not ended. `pending`: the next attempt is due at
  * `nextAt`. `failed`: no attempt follows.
  */
 export interface WebhookState {
   readonly url: string;
-  readonly status: 'waiting' | 'pending' | 'delivered' | 'failed';
+  readonly status: (typeof WEBHOOK_STATUSES)[number];
   /** Delivery attempts made. */
   readonly attempts: number;
   /** HTTP status of the last answer; null when there was none. */

@@ -10,7 +10,8 @@ export const MAX_REASON_LENGTH = 200;
 export const MAX_SETTINGS = 1000;
 
 /** Origin of a limit: the platform's default, a setting of the tenant or its function, or an override of that setting. */
-export type LimitSource = 'default' | 'tenant' | 'override';
+export const LIMIT_SOURCES = ['default', 'tenant', 'override'] as const;
+export type LimitSource = (typeof LIMIT_SOURCES)[number];
 
 /** The setting of a tenant or one of its functions. */
 export interface Setting {

@@ -69,6 +69,10 @@ export interface HostedModel {
   readonly pageCount: number;
 }
 
+export const ISOLATION_LAYERS = ['namespaces', 'process'] as const;
+export const MEMORY_LIMITS = ['cgroup', 'rlimit'] as const;
+export const DEMOTIONS = ['cgroup', 'autogroup', 'none'] as const;
+
 /** A runtime's description of itself when it registers. */
 export interface RuntimeDescription {
   /** Unchanged by a restart, such as `runtime-1` or `runtime-1@east`. A new runtime takes over from the earlier one of the same name. */
@@ -84,14 +88,14 @@ export interface RuntimeDescription {
   /** `tenant`: a tenant's invocations share one GPU host (the default). `invocation`: each invocation gets its own. */
   readonly spread?: 'tenant' | 'invocation';
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
-  readonly isolation?: { readonly layers: 'namespaces' | 'process'; readonly notice?: string };
+  readonly isolation?: { readonly layers: (typeof ISOLATION_LAYERS)[number]; readonly notice?: string };
   /**
    * How the kernel limits its sandboxes, with a notice for the operator when the machine lacks a limit. `memory`: what ends a sandbox that
    * exceeds its memory. `demotion`: what makes a sandbox yield the cores after much computation.
    */
   readonly limits?: {
-    readonly memory: 'cgroup' | 'rlimit';
-    readonly demotion: 'cgroup' | 'autogroup' | 'none';
+    readonly memory: (typeof MEMORY_LIMITS)[number];
+    readonly demotion: (typeof DEMOTIONS)[number];
     readonly notice?: string;
   };
   readonly models?: readonly RuntimeModel[];

@@ -3,6 +3,7 @@ import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
 import type { AppEnv, AppSettings } from '../context.ts';
 import type { ControlPlane, Principal } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
+import { MAX_KEY_LENGTH } from '../http/authenticate.ts';
 import type { Visit } from './page.ts';
 import { Attempts } from './session/attempts.ts';
 import { isSameOrigin } from './session/same-origin.ts';
@@ -12,7 +13,6 @@ import { SignedOut } from './session/signed-out.ts';
 const COOKIE = 'pie_session';
 const PATH = '/dashboard';
 const MAX_FORM_BYTES = 16 * 1024;
-const MAX_KEY_LENGTH = 256;
 
 /** Sessions, sign-in, and the forms of signed-in users. */
 export class Visits {

@@ -3,8 +3,8 @@ import type { AppEnv } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
-/** Bound on what an Authorization header may carry as a key; a key of the platform has 36 characters. */
-const MAX_KEY_LENGTH = 256;
+/** Maximum characters of what a request may carry as a key; a key of the platform has 36 characters. */
+export const MAX_KEY_LENGTH = 256;
 
 /**
  * Requires a bearer API key (RFC 6750) and sets the principal of the request.

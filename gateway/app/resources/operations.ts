@@ -16,13 +16,16 @@ export type {
 } from '../schemas/platform.ts';
 export type { ListedInvocation };
 
+/** Maximum invocations of one page. */
+export const MAX_PAGE = 200;
+
 export interface InvocationQuery {
   /** A tenant other than the caller's; operators only. */
   readonly tenant?: string | undefined;
   readonly function?: string | undefined;
   /** One state or several; all states when absent or empty. */
   readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
-  /** 1 to 200. */
+  /** 1 to {@link MAX_PAGE}. */
   readonly limit: number;
   /** Opaque cursor of an earlier page. */
   readonly cursor?: string | undefined;

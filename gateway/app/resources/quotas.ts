@@ -4,6 +4,10 @@ import type { MinuteRow, QuotaStatus, UsageRow } from '../schemas/quotas.ts';
 
 export type { MinuteRow, QuotaStatus, UsageRow };
 
+/** Lengths of the spans of usage, in UTC. */
+export const SPANS = ['hour', 'day', 'month'] as const;
+export type Span = (typeof SPANS)[number];
+
 export interface QuotaChange {
   readonly quota: QuotaName;
   /** A function of the tenant; the whole tenant when absent. */
@@ -21,7 +25,7 @@ export interface UsageQuery {
   readonly from?: string | undefined;
   /** Now by default. */
   readonly to?: string | undefined;
-  readonly by: 'hour' | 'day' | 'month';
+  readonly by: Span;
   /** Returns one row per function instead of one row in all. */
   readonly perFunction: boolean;
 }

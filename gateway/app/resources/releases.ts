@@ -3,9 +3,6 @@ import type { Alias, DeployPlan, Draining, Rollback, Share } from '../schemas/fu
 
 export type { Alias, DeployPlan, DeployReport, Difference, Draining, Rollback, Share } from '../schemas/functions.ts';
 
-/** The alias that a bare name resolves to. A deploy points it at the new version by default. */
-export const LIVE = 'live';
-
 export interface SetAlias {
   /** A version may be given by its first four or more digits, or by a tag. */
   readonly shares: readonly Share[];

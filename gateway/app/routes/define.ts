@@ -1,5 +1,6 @@
 import type { OpenAPIHono, RouteConfig, RouteHandler } from '@hono/zod-openapi';
 import type { AppEnv } from '../context.ts';
+import { EVENT_NAMES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { ProblemSchema } from '../schemas/platform.ts';
 
@@ -94,8 +95,7 @@ export const EVENT_STREAM = {
   'text/event-stream': {
     schema: {
       type: 'string' as const,
-      description:
-        'Frames of `id`, `event` (start, message, log, metric, result, error) and `data` (JSON). An `error` without an id comes from the gateway and not from the invocation; `resumable` tells whether the client may resume the stream. After `unauthorized` or `tenant-suspended`, the key may no longer read the stream; the invocation itself continues.',
+      description: `Frames of \`id\`, \`event\` (${EVENT_NAMES.join(', ')}) and \`data\` (JSON). An \`error\` without an id comes from the gateway and not from the invocation; \`resumable\` tells whether the client may resume the stream. After \`unauthorized\` or \`tenant-suspended\`, the key may no longer read the stream; the invocation itself continues.`,
     },
   },
 };

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { FILE_NAME, MEDIA_TYPE } from '#scheduler/invocations/file-rules.ts';
 import { type AppSettings, callOf } from '../context.ts';
-import type { ControlPlane } from '../control.ts';
+import { type ControlPlane, DEFAULT_MEDIA_TYPE } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { download } from '../http/download.ts';
@@ -19,8 +19,6 @@ const nameParam = idParam.extend({
 const anyContent = {
   'application/octet-stream': { schema: { type: 'string' as const, format: 'binary', description: 'The bytes' } },
 };
-
-const DEFAULT_MEDIA_TYPE = 'application/octet-stream';
 
 function headersOf(name: string, mediaType: string, bytes: number): Record<string, string> {
   return {

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
+import { NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
 import type { Call, ControlPlane, FunctionManifest, FunctionVersion, Invoked, InvokeRequest } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -16,8 +17,6 @@ export const nameParam = z.object({
   name: z.string().min(1).max(64).openapi({ description: 'Name of the function', example: 'text-completion' }),
 });
 
-/** Stands for no alias: the deploy leaves the traffic alone. */
-const NO_ALIAS = 'none';
 const MAX_QUERY = 1000;
 const flag = z.enum(['true', 'false']).optional();
 

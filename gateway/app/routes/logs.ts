@@ -1,18 +1,17 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import { type ControlPlane, type LogEntry, type LogOptions, STATUSES } from '../control.ts';
+import { type ControlPlane, LEVELS, type LogEntry, type LogOptions, MAX_LOG_LINES, STATUSES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { feedOf } from '../http/pulled-feed.ts';
-import { LEVELS, LogEntrySchema } from '../schemas/invocations.ts';
+import { LogEntrySchema } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 
-const MAX_LIMIT = 10_000;
 /** A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. Redis refuses numbers above 64 bits. */
 const CURSOR = /^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/;
 
@@ -21,7 +20,7 @@ const logQuery = z.object({
     .number()
     .int()
     .min(0)
-    .max(MAX_LIMIT)
+    .max(MAX_LOG_LINES)
     .default(200)
     .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
   level: z.enum(LEVELS).default('debug').openapi({ description: 'This level and worse' }),
@@ -144,7 +143,7 @@ function optionsOf(
   return {
     ...filters,
     // A browser resumes a stream at the address of its first request: the `limit` in that address must not make the browser miss lines.
-    limit: follow && lastEventId !== undefined ? MAX_LIMIT : limit,
+    limit: follow && lastEventId !== undefined ? MAX_LOG_LINES : limit,
     cursor: lastEventId ?? after ?? null,
     follow,
     sinceMs: timeOf('since', since),

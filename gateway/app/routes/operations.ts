@@ -4,6 +4,7 @@ import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.t
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { MAX_PAGE } from '../resources/operations.ts';
 import { invocationCursor, ListedInvocationSchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,
@@ -14,8 +15,6 @@ import {
 } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
-
-const MAX_PAGE = 200;
 
 const listQuery = z.object({
   function: z.string().min(1).max(64).optional().openapi({ description: 'Only this function' }),

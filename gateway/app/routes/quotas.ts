@@ -7,6 +7,7 @@ import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer, textAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { SPANS } from '../resources/quotas.ts';
 import { MinuteSchema, QuotaSchema, UsageRowSchema } from '../schemas/quotas.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { tenantName } from './tenants.ts';
@@ -30,7 +31,7 @@ const usageQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
   from: time.optional().openapi({ description: 'The start of this month by default' }),
   to: time.optional().openapi({ description: 'Now by default' }),
-  by: z.enum(['hour', 'day', 'month']).default('day').openapi({ description: 'Length of a span, in UTC' }),
+  by: z.enum(SPANS).default('day').openapi({ description: 'Length of a span, in UTC' }),
   'per-function': z.enum(['true', 'false']).default('false').openapi({ description: 'A row for each function' }),
 });
 

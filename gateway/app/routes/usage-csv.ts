@@ -1,23 +1,6 @@
-import type { UsageRow } from '../resources/quotas.ts';
+import { type UsageRow, UsageRowSchema } from '../schemas/quotas.ts';
 
-const COLUMNS = [
-  'at',
-  'tenant',
-  'function',
-  'requests',
-  'invocations',
-  'succeeded',
-  'failed',
-  'cancelled',
-  'inputTokens',
-  'outputTokens',
-  'cachedTokens',
-  'gpuMs',
-  'cpuMs',
-  'wallMs',
-  'queuedMs',
-  'pageSeconds',
-] as const satisfies readonly (keyof UsageRow)[];
+const COLUMNS = UsageRowSchema.keyof().options;
 
 /** Usage as CSV (RFC 4180) with a header line. No value has a comma or a quote: names of tenants and functions are plain. */
 export function usageCsv(rows: readonly UsageRow[]): string {

@@ -1,10 +1,9 @@
 import { z } from '@hono/zod-openapi';
+import { WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
-import { STATUSES } from '../control.ts';
+import { LEVELS, STATUSES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { timestamp } from './timestamp.ts';
-
-export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export const UsageSchema = z
   .record(z.string(), z.unknown())
@@ -13,7 +12,7 @@ export const UsageSchema = z
 const WebhookDeliverySchema = z.object({
   url: z.string(),
   status: z
-    .enum(['waiting', 'pending', 'delivered', 'failed'])
+    .enum(WEBHOOK_STATUSES)
     .openapi({ description: '`waiting` for the end, `pending` until an attempt succeeds' }),
   attempts: z.int(),
   lastStatus: z.int().nullable().openapi({ description: 'HTTP status of the last answer' }),
@@ -124,5 +123,4 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };
 export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
 export type InvocationFile = z.infer<typeof FileSchema>;
-export type LogLevel = (typeof LEVELS)[number];
 export type LogEntry = z.infer<typeof LogEntrySchema>;

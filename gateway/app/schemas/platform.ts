@@ -1,4 +1,6 @@
 import { z } from '@hono/zod-openapi';
+import { ROLES } from '#scheduler/machines/types.ts';
+import { DEMOTIONS, ISOLATION_LAYERS, MEMORY_LIMITS } from '#scheduler/runtimes/types.ts';
 import { CODES } from '../errors/codes.ts';
 
 export const ModelSchema = z
@@ -101,9 +103,9 @@ const HostedModelSchema = z.object({
 });
 
 const RuntimeLimitsSchema = z.object({
-  memory: z.enum(['cgroup', 'rlimit']).openapi({ description: 'Mechanism that bounds the memory of a sandbox' }),
+  memory: z.enum(MEMORY_LIMITS).openapi({ description: 'Mechanism that bounds the memory of a sandbox' }),
   demotion: z
-    .enum(['cgroup', 'autogroup', 'none'])
+    .enum(DEMOTIONS)
     .openapi({ description: 'Mechanism by which the kernel makes a sandbox yield after it has computed much' }),
   notice: z.string().nullable().openapi({ description: 'Limits that the machine lacks, and how to get them' }),
 });
@@ -111,7 +113,7 @@ const RuntimeLimitsSchema = z.object({
 export const MachineSchema = z
   .object({
     name: z.string(),
-    roles: z.array(z.enum(['gateway', 'runtime', 'gpu-host'])).readonly(),
+    roles: z.array(z.enum(ROLES)).readonly(),
     alive: z.boolean().openapi({ description: 'True while its supervisor renews its lease' }),
     host: z
       .string()
@@ -132,7 +134,7 @@ const RuntimeSchema = z.object({
   machine: z.string().nullable().openapi({ description: 'The machine that it runs on; null without a supervisor' }),
   alive: z.boolean(),
   slots: z.int(),
-  isolation: z.enum(['namespaces', 'process']).nullable().openapi({
+  isolation: z.enum(ISOLATION_LAYERS).nullable().openapi({
     description: 'Confinement of the processes that handle untrusted bytes; null when the runtime does not report it',
   }),
   isolationNotice: z

@@ -1,4 +1,5 @@
 import { z } from '@hono/zod-openapi';
+import { LIMIT_SOURCES } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, type QuotaName } from '#scheduler/quotas/names.ts';
 import { timestamp } from './timestamp.ts';
 
@@ -11,7 +12,7 @@ export const QuotaSchema = z
     resetsAt: timestamp
       .nullable()
       .openapi({ description: 'End of the window; null for a quota on an amount held at once' }),
-    source: z.enum(['default', 'tenant', 'override']),
+    source: z.enum(LIMIT_SOURCES),
     override: z.object({ author: z.string(), expiresAt: timestamp, reason: z.string() }).optional(),
   })
   .openapi('Quota', { description: 'A limit, and how much of it is used.' });

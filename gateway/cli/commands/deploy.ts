@@ -1,5 +1,6 @@
 import os from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LIVE, NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import type { PlatformLoad } from '../../app/resources/operations.ts';
 import type { DeployTarget } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
@@ -13,8 +14,6 @@ import { exampleInput, type FunctionSource, findFunction } from '../function-sou
 import { latency, type Targets } from '../latency.ts';
 import { wholeNumber } from '../whole-number.ts';
 
-/** Stands for no alias: the deploy leaves the traffic alone. */
-const NO_ALIAS = 'none';
 /** Concurrent builds: each takes a core and up to half a GiB. */
 const DEFAULT_JOBS = Math.min(4, os.availableParallelism());
 
@@ -249,7 +248,7 @@ function prefixedFailure(name: string, failure: Failure): Failure {
 /** The reference that invokes the version: the bare name for `live`, else with the alias, else with the version. */
 function referenceTo({ name, version, alias }: Deployment['deployed']): string {
   if (alias === null) return `${name}@${version}`;
-  return alias.alias === 'live' ? name : `${name}@${alias.alias}`;
+  return alias.alias === LIVE ? name : `${name}@${alias.alias}`;
 }
 
 const addressOf = (url: string, name: string): string => `${url}/v1/functions/${encodeURIComponent(name)}`;

@@ -46,7 +46,7 @@ export const keysCreate: Command = {
   options: [
     {
       flags: '--scopes <list>',
-      help: 'scopes: invoke, deploy, admin, operator (default: invoke)',
+      help: `scopes: ${SCOPES.join(', ')} (default: invoke)`,
       parse: parseScopes,
     },
     {

@@ -1,9 +1,7 @@
-import { STATUSES } from '../../app/control.ts';
+import { LEVELS, STATUSES } from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/durations.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
-
-const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 
 export const logs: Command = {
   name: 'logs',

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type InvocationState, type InvocationStatus, STATUSES } from '../../app/control.ts';
-import type { InvocationPage } from '../../app/resources/operations.ts';
+import { type InvocationPage, MAX_PAGE } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -14,7 +14,6 @@ type ListedInvocation = InvocationPage['invocations'][number];
 const OPEN_STATUSES: readonly InvocationStatus[] = ['queued', 'running', 'waiting'];
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
-const PAGE = 200;
 const REFRESH_MS = 1000;
 
 export const ps: Command = {
@@ -103,7 +102,7 @@ export async function listInvocations(
       status,
       function: text(options, 'function'),
       tenant: text(options, 'tenant'),
-      limit: Math.min(maxRows - rows.length, PAGE),
+      limit: Math.min(maxRows - rows.length, MAX_PAGE),
       cursor,
     });
     rows.push(...page.invocations);

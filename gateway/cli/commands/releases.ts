@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LIVE } from '#scheduler/functions/aliases.ts';
 import type { Draining, Share } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
 import { type Call, type Command, text } from '../command.ts';
@@ -7,7 +8,6 @@ import { differenceLines, sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, counted } from '../format.ts';
 
-const LIVE = 'live';
 /** Interval between checks of a draining removal. */
 const LOOK_MS = 500;
 

@@ -1,9 +1,7 @@
-import type { UsageRow } from '../../app/resources/quotas.ts';
+import { SPANS, type UsageRow } from '../../app/resources/quotas.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { duration, number } from '../format.ts';
-
-const SPANS = ['hour', 'day', 'month'] as const;
 
 export const usage: Command = {
   name: 'usage',

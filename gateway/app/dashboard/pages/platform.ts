@@ -245,7 +245,7 @@ function limitsCell(limits: PlatformLoad['runtimes'][number]['limits']): Html {
 }
 
 /** The layers that confine untrusted work; a notice below the badge names the missing ones. */
-function isolationCell(isolation: 'namespaces' | 'process' | null, notice: string | null): Html {
+function isolationCell(isolation: PlatformLoad['runtimes'][number]['isolation'], notice: string | null): Html {
   if (isolation === null) return html`–`;
   const look = notice === null ? 'good' : 'wait';
   return html`${badge(isolation, look)}${notice === null ? '' : html`<small>${notice}</small>`}`;

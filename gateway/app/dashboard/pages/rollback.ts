@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi';
+import { LIVE } from '#scheduler/functions/aliases.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import { LIVE } from '../../resources/releases.ts';
 import { shortVersion } from '../html/format.ts';
 import { html, NONE } from '../html/html.ts';
 import { empty, facts, table, tokenField } from '../html/parts.ts';

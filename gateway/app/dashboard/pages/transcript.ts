@@ -1,4 +1,4 @@
-import type { InvocationEvent } from '../../control.ts';
+import { type InvocationEvent, LEVELS } from '../../control.ts';
 import { JsonText, resultIn } from '../../http/json-text.ts';
 import { bytes, number } from '../html/format.ts';
 import { type Html, html, textOf } from '../html/html.ts';
@@ -44,7 +44,7 @@ function endOf(text: string): string {
 }
 
 function row(seq: number, event: InvocationEvent['event'], data: Members, raw: string): Html {
-  const level = event === 'log' && /^(debug|info|warn|error)$/.test(String(data.level)) ? ` level-${data.level}` : '';
+  const level = event === 'log' && LEVELS.some((each) => each === data.level) ? ` level-${data.level}` : '';
   const kind = event === 'log' ? String(data.level) : event;
   return html`<li class="${event}${level}"><span class="seq">${seq}</span><span class="kind">${truncate(kind, 12)}</span><span class="what">${truncate(rowText(event, data, raw), event === 'result' ? MAX_RESULT_ROW : MAX_ROW)}</span></li>`;
 }

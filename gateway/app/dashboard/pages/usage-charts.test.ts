@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { UsageRow } from '../../resources/quotas.ts';
+import { SPANS, type Span, type UsageRow } from '../../resources/quotas.ts';
 import { textOf } from '../html/html.ts';
 import type { Visit } from '../page.ts';
 import { usagePage } from './usage.ts';
-import { bySpan, type Span, spanNames, usageCharts } from './usage-charts.ts';
+import { bySpan, spanNames, usageCharts } from './usage-charts.ts';
 
 const row = (at: string, outputTokens: number): UsageRow => ({
   ...{ at, tenant: 'default', function: null, requests: 0, invocations: 1, succeeded: 0, failed: 0, cancelled: 0 },
@@ -62,7 +62,7 @@ test('the sum of the shown spans is that of the rows in them, and no number brea
     fc.asyncProperty(fc.array(fc.tuple(minutes, fc.nat(1e9))), async (list) => {
       const rows = list.map(([back, tokens]) => row(new Date(NOW - back * 60_000).toISOString(), tokens));
       const sum = list.reduce((total, [, tokens]) => total + tokens, 0);
-      for (const by of ['hour', 'day', 'month'] satisfies Span[]) {
+      for (const by of SPANS) {
         const values = bySpan(rows, by, 'outputTokens', NOW);
         assert.equal(
           values.reduce((total, value) => total + value, 0),

@@ -1,12 +1,10 @@
-import type { UsageRow } from '../../resources/quotas.ts';
+import type { Span, UsageRow } from '../../resources/quotas.ts';
 import { columns } from '../html/chart.ts';
 import { compact, duration, number } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-
-export type Span = 'hour' | 'day' | 'month';
 
 /** Spans that the charts show, and their ends in words. */
 const AXES: Readonly<Record<Span, { readonly count: number; readonly from: string; readonly to: string }>> = {

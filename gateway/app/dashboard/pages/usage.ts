@@ -1,14 +1,12 @@
 import { z } from '@hono/zod-openapi';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import type { UsageRow } from '../../resources/quotas.ts';
+import { SPANS, type Span, type UsageRow } from '../../resources/quotas.ts';
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { empty, table } from '../html/parts.ts';
 import { type Page, tenantOf, type Visit, withTenant } from '../page.ts';
 import { quotaBars } from './usage-bars.ts';
-import { firstShown, type Span, usageCharts } from './usage-charts.ts';
-
-const SPANS = ['hour', 'day', 'month'] as const satisfies readonly Span[];
+import { firstShown, usageCharts } from './usage-charts.ts';
 
 const NAMES: Readonly<Record<Span, string>> = {
   hour: 'The last 24 hours',
