@@ -47,21 +47,28 @@ describe('pie/testing', () => {
     assert.equal(typeof run.usage.cpuMs, 'number');
   });
 
-  it('returns the messages of the last attempt only', async () => {
+  it('returns the messages of the last attempt, and those before a question', async () => {
     const gateway = await TestGateway.start();
     try {
       await gateway.register({ name: 'restarted', restartable: true });
-      const running = new TestInferlet(gateway.client(), 'restarted').invoke();
+      const client = gateway.client();
+      const running = new TestInferlet(client, 'restarted').invoke();
       const id = await gateway.submitted('restarted');
-      const first = await gateway.attempt(id);
-      await first.start();
-      await first.say('a', 'b');
-      await first.giveUp('runtime-lost', {});
-      const second = await gateway.attempt(id);
-      await second.start(2);
-      await second.say('a', 'b', 'c');
-      await second.succeed(null);
-      assert.deepEqual((await running).messages, ['a', 'b', 'c']);
+      const asking = await gateway.attempt(id);
+      await asking.start();
+      await asking.say('asked');
+      const question = { text: 'Go on?', schema: {}, timeoutMs: 60_000, state: '' };
+      await gateway.scheduler.questions.ask({ id, tenant: 'default' }, asking.epoch, 3, question, null);
+      await client.answer(id, true);
+      const lost = await gateway.attempt(id);
+      await lost.start();
+      await lost.say('a', 'b');
+      await lost.giveUp('runtime-lost', {});
+      const last = await gateway.attempt(id);
+      await last.start(2);
+      await last.say('a', 'b', 'c');
+      await last.succeed(null);
+      assert.deepEqual((await running).messages, ['asked', 'a', 'b', 'c']);
     } finally {
       await gateway.stop();
     }

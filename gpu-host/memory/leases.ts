@@ -1,4 +1,5 @@
 import { leaseToEnd, type Pinned, pinShare } from '#scheduler/policies/leases.ts';
+import type { LeaseEnd } from '#wit/generated/host.ts';
 import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
 import type { PageSnapshot } from './space-snapshot.ts';
@@ -8,9 +9,6 @@ const MAX_LEASE_MS = 60 * 60 * 1000;
 
 /** One page of this many may be pinned, over all tenants. */
 const PINNABLE_PART = 4;
-
-/** Reason for the end of a lease: its time was over, or an inferlet or a newer snapshot needed the memory. */
-export type LeaseEnd = 'expired' | 'pressure';
 
 /** Keeps a snapshot's pages on the device for some time, while no inferlet needs their frames. */
 export class Lease {

@@ -3,13 +3,6 @@ import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
 import { formatTime } from './format-time.ts';
 
-/** One turn of a conversation. */
-export interface ChatMessage {
-  /** `system`, `user`, `assistant` or `tool`. */
-  readonly role: string;
-  readonly content: string;
-}
-
 /** Variables of a template, plain JSON values. The operator provides the template; untrusted callers may provide the variables. */
 export type TemplateVariables = Readonly<Record<string, unknown>>;
 

@@ -1,7 +1,8 @@
 import { join, resolve } from 'node:path';
 import { Tokenizer as HuggingFaceTokenizer } from '@huggingface/tokenizers';
 import { z } from 'zod';
-import { type ChatMessage, compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
+import type { ChatMessage } from '#wit/generated/host.ts';
+import { compileChatTemplate, pickChatTemplate, type TemplateVariables } from './chat-template.ts';
 import { withControlTokens } from './control-tokens.ts';
 import { parseDecoder } from './detokenizer.ts';
 import { causeText, issueText, ModelError } from './errors.ts';
@@ -11,7 +12,7 @@ import { asInRust } from './pre-tokenizer.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
 import { splitLlava } from './vision/llava.ts';
 
-export type { ChatMessage, TemplateVariables } from './chat-template.ts';
+export type { TemplateVariables } from './chat-template.ts';
 export type { TokenStream } from './token-stream.ts';
 
 /** Converts text to token ids and back, as the model's own tokenizer.json defines. */

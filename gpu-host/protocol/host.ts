@@ -1,4 +1,5 @@
 import type { Vitals } from '#infra/telemetry/vitals.ts';
+import type { EncoderInfo, ModelInfo } from '#wit/generated/host.ts';
 
 /** Bounds of the histogram `ModelStats.waitCounts`, milliseconds. */
 export const BATCH_WAIT_BOUNDS_MS = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000];
@@ -22,18 +23,10 @@ export interface DeviceSummary {
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
-/** One model's part of the hello. */
-export interface ModelSummary extends ModelCompute {
-  readonly name: string;
-  /** Maximum tokens that the model was trained to see at once; later positions are refused. */
-  readonly contextLength: number;
-  readonly vocabularySize: number;
-  /** Slots of one KV page. */
-  readonly pageSize: number;
+/** One model's part of the hello. Positions from `contextLength` on are refused. */
+export interface ModelSummary extends ModelCompute, ModelInfo {
   /** Pages of the whole pool. */
   readonly pageCount: number;
-  /** Names of the WIT interfaces that the model offers. */
-  readonly traits: readonly string[];
   /** Hugging Face directory on the host's machine, for the tokenizer. */
   readonly directory: string;
   /** Maximum `topK` of a distribution. */
@@ -43,13 +36,7 @@ export interface ModelSummary extends ModelCompute {
 }
 
 /** One encoder's part of the hello. */
-export interface EncoderSummary {
-  readonly name: string;
-  readonly kind: 'embedding' | 'reranker';
-  /** Values of a result: those of a vector, or one score. */
-  readonly size: number;
-  /** Maximum tokens of a text or a pair, with special tokens. */
-  readonly contextLength: number;
+export interface EncoderSummary extends EncoderInfo {
   /** Segments that the model tells apart. */
   readonly tokenTypes: number;
   /** Hugging Face directory on the host's machine, for the tokenizer. */

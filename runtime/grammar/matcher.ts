@@ -1,8 +1,9 @@
 import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { MatchStatus } from '#wit/generated/host.ts';
 import type { GrammarAccount } from './account.ts';
 import type { Grammar } from './compiled.ts';
 import { forcedTokens, type Spelling } from './forced-tokens.ts';
-import type { Answer, MatchStatus } from './messages.ts';
+import type { Answer } from './messages.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
 /** Maximum tokens that a matcher accepts: it remembers all of them, to continue in another worker or as a fork. */

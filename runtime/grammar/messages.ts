@@ -1,4 +1,5 @@
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { MatchStatus } from '#wit/generated/host.ts';
 import type { GrammarSource } from './translate/source.ts';
 import type { Vocabulary } from './vocabulary.ts';
 
@@ -19,12 +20,6 @@ export type Request =
   /** Forgets a grammar or a matcher. */
   | { readonly kind: 'forget'; readonly grammar: number }
   | { readonly kind: 'close'; readonly matcher: number };
-
-/** `mayEnd`: the text may end at its current place. `mustEnd`: it can only end there. */
-export interface MatchStatus {
-  readonly mayEnd: boolean;
-  readonly mustEnd: boolean;
-}
 
 /** The text that must come next. */
 export interface Forced {

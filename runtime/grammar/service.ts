@@ -10,7 +10,6 @@ export { GrammarAccount } from './account.ts';
 export type { CompiledGrammar } from './compiled.ts';
 export type { Spelling } from './forced-tokens.ts';
 export type { Matcher } from './matcher.ts';
-export type { MatchStatus } from './messages.ts';
 export type { GrammarSource } from './translate/source.ts';
 
 /** The model whose tokens a grammar matches. */

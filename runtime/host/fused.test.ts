@@ -378,5 +378,6 @@ test('a piped run streams its text while the guest sleeps, waits for room, and r
   assert.equal(value(await gone.pipe(goneRun)).text, '', 'no text was sent');
   const afterClose = await gone.pipe(goneRun);
   assert.equal(afterClose.tag === 'err' ? afterClose.val.tag : 'ok', 'closed');
-  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, waiting, gone]) await guest.end();
+  for (const { guest } of [free, stopped, ended, twice, cancelled, poor, ahead, unread, waiting, gone])
+    await guest.end();
 });

@@ -1,6 +1,6 @@
-import type { ChatMessage } from '#gpu-host/models/chat-template.ts';
 import type { EncoderShape } from '#gpu-host/models/encoder/tokenizer.ts';
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
+import type { ChatMessage } from '#wit/generated/host.ts';
 
 /** A job for a worker. */
 export type TextJob =

@@ -102,8 +102,8 @@ export class AuditLog {
     details: Readonly<Record<string, unknown>> = {},
   ): Promise<void> {
     const act = { actor, tenant, action, target, details };
-    const { keys, fields } = actArguments(this.#store, act);
     try {
+      const { keys, fields } = actArguments(this.#store, act);
       await this.#store.script(SCRIPT, [this.#store.keys.reply(randomUUID()), ...keys], [REPLY_MS, ...fields]);
     } catch (error) {
       this.#onError?.(new UnrecordedAct(act, error));
@@ -130,8 +130,12 @@ export class AuditLog {
 }
 
 function detailsText(details: Readonly<Record<string, unknown>>): string {
-  const text = JSON.stringify(details);
-  return text.length > MAX_DETAILS ? '{"truncated":true}' : text;
+  try {
+    const text = JSON.stringify(details);
+    return text.length > MAX_DETAILS ? '{"truncated":true}' : text;
+  } catch {
+    return '{"notJson":true}';
+  }
 }
 
 /** Compares stream ids, `<ms>-<number>`. */

@@ -278,6 +278,8 @@ describe('tenants and their keys', () => {
     await audit.record('key_1', 'odd', 'x.y', 't'.repeat(1000), { long: 'd'.repeat(5000) });
     const [long] = await audit.read({ limit: 1 });
     assert.deepEqual([long?.target.length, long?.details], [256, { truncated: true }]);
+    await audit.record('key_1', 'odd', 'x.y', 't', { n: 1n });
+    assert.deepEqual((await audit.read({ limit: 1 }))[0]?.details, { notJson: true });
     await assert.rejects(audit.read({ before: 'nonsense', limit: 1 }), StoreError);
   });
 

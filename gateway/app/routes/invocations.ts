@@ -6,11 +6,12 @@ import type { ErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { textAnswer } from '../http/answer.ts';
 import { readJson } from '../http/body.ts';
+import { jsonBody } from '../http/checked-body.ts';
 import { preferencesOf } from '../http/preferences.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, positionOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { InvocationSchema } from '../schemas/invocations.ts';
-import { sessionMessageOf } from '../validation/message.ts';
+import { MessageSchema, sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 import { idempotencyKey } from './invoking.ts';
 
@@ -126,18 +127,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       request: {
         params: idParam,
         headers: messageHeaders,
-        body: {
-          required: true,
-          content: {
-            'application/json': {
-              schema: {
-                type: 'object',
-                description: 'Exactly one of these members',
-                properties: { text: { type: 'string' }, base64: { type: 'string' }, close: { type: 'boolean' } },
-              },
-            },
-          },
-        },
+        body: jsonBody(MessageSchema),
       },
       responses: {
         202: json(z.object({ accepted: z.literal(true) }), 'Queued for the inferlet'),

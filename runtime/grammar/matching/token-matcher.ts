@@ -1,4 +1,5 @@
-import type { Forced, MatchStatus } from '../messages.ts';
+import type { MatchStatus } from '#wit/generated/host.ts';
+import type { Forced } from '../messages.ts';
 import { invalid } from '../translate/error.ts';
 import type { Check } from '../translate/expression.ts';
 import type { Vocabulary } from '../vocabulary.ts';

@@ -1,4 +1,5 @@
 import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import type { Source as GrammarSource } from '#wit/generated/host.ts';
 import type { Grammar } from './expression.ts';
 import { parseGbnf } from './gbnf.ts';
 import { jsonGrammar, jsonSchemaGrammar } from './json-schema.ts';
@@ -7,10 +8,7 @@ import { isPlain } from './plain.ts';
 import { prune } from './prune.ts';
 import { regex } from './regex.ts';
 
-/** A grammar's source, as in `wit/grammar.wit`. */
-export type GrammarSource =
-  | { readonly tag: 'json-schema' | 'regex' | 'ebnf'; readonly val: string }
-  | { readonly tag: 'json' };
+export type { GrammarSource };
 
 const MAX_SOURCE_BYTES = 256 << 10;
 
