@@ -12,13 +12,13 @@ import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
 import type { Quotas } from './resources/quotas.ts';
-import type { Alias, DeployReport, DeployTarget, Draining, Releases } from './resources/releases.ts';
+import type { DeployTarget, Draining, Releases } from './resources/releases.ts';
 import type { Schedules } from './resources/schedules.ts';
 import type { Secrets } from './resources/secrets.ts';
 import type { Tenants } from './resources/tenants.ts';
-import type { FunctionManifest, FunctionVersion } from './schemas/functions.ts';
+import type { Deployed, FunctionManifest, FunctionVersion } from './schemas/functions.ts';
 import type { HeldInvocation, InvocationFile, LogEntry } from './schemas/invocations.ts';
-import type { Health } from './schemas/platform.ts';
+import type { Health, ModelInfo } from './schemas/platform.ts';
 
 /**
  * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker` by HTTP to a Node gateway.
@@ -107,7 +107,7 @@ export interface ControlPlane {
   health(): Promise<Health>;
 }
 
-export type { FunctionManifest, FunctionVersion, VersionAlias } from './schemas/functions.ts';
+export type { Deployed, FunctionManifest, FunctionVersion, VersionAlias } from './schemas/functions.ts';
 export type {
   HeldInvocation,
   InvocationFile,
@@ -116,7 +116,7 @@ export type {
   LogEntry,
   WebhookDelivery,
 } from './schemas/invocations.ts';
-export type { Health } from './schemas/platform.ts';
+export type { Health, ModelInfo, ModelKind } from './schemas/platform.ts';
 export { EVENT_NAMES, type EventName, type InvocationStatus, SCOPES, type Scope, STATUSES };
 
 /** The tenant and key that a request acts for. */
@@ -152,18 +152,6 @@ export interface Deployment {
   readonly manifest: FunctionManifest;
   readonly component: Uint8Array;
   readonly target: DeployTarget;
-}
-
-export interface Deployed {
-  readonly function: FunctionVersion;
-  /** False when this content was deployed before. */
-  readonly created: boolean;
-  /** The alias that now serves it; null when the deploy left the traffic alone. */
-  readonly alias: Alias | null;
-  readonly report: DeployReport;
-  /** Grants of the manifest, in words. */
-  readonly grants: readonly string[];
-  readonly warnings: readonly string[];
 }
 
 export interface InvokeRequest {
@@ -258,24 +246,4 @@ export interface LogOptions {
   readonly status?: InvocationStatus | undefined;
   /** Only lines that contain this text, ignoring case. */
   readonly search?: string | undefined;
-}
-
-export type ModelKind = 'causal' | 'embedding' | 'reranker';
-
-export interface ModelInfo {
-  readonly name: string;
-  /** `causal` models generate text. */
-  readonly kind: ModelKind;
-  /** Longest context that the model was trained on, in tokens. */
-  readonly contextLength: number;
-  /** Length of an encoder's output vector, 1 for a reranker; absent for a causal model. */
-  readonly size?: number | undefined;
-  /** Absent for an encoder, as are `pageSize` and `pageCount`. */
-  readonly vocabularySize?: number | undefined;
-  /** Slots of a KV page. */
-  readonly pageSize?: number | undefined;
-  readonly pageCount?: number | undefined;
-  readonly traits: readonly string[];
-  /** The model that this name is an alias of. */
-  readonly aliasOf?: string | undefined;
 }

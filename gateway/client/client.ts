@@ -7,7 +7,9 @@ import {
   type Json,
   type LogEntry,
   type ModelInfo,
+  type Principal,
 } from '../app/control.ts';
+import type { ListedModel } from '../app/schemas/platform.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { PieError } from './errors.ts';
 import { FunctionsClient, functionPath } from './functions.ts';
@@ -191,20 +193,15 @@ export class PieClient extends FunctionsClient {
   }
 
   async models(options: CallOptions = {}): Promise<readonly ModelInfo[]> {
-    const { data } = await this.#http.json<{ data: (Omit<ModelInfo, 'name'> & { id: string })[] }>(
-      '/v1/models',
-      common(options),
-    );
-    return data.map(({ id, kind, contextLength, size, vocabularySize, pageSize, pageCount, traits, aliasOf }) => ({
-      ...{ name: id, kind, contextLength, size, vocabularySize, pageSize, pageCount, traits },
-      ...(aliasOf !== undefined && { aliasOf }),
+    const { data } = await this.#http.json<{ data: ListedModel[] }>('/v1/models', common(options));
+    return data.map(({ id, object: _object, created: _created, owned_by: _owner, ...model }) => ({
+      name: id,
+      ...model,
     }));
   }
 
   /** The tenant, id and scopes of this client's key. */
-  async self(
-    options: CallOptions = {},
-  ): Promise<{ readonly tenant: string; readonly keyId: string; readonly scopes: readonly string[] }> {
+  async self(options: CallOptions = {}): Promise<Principal> {
     return this.#http.json('/v1/keys/self', common(options));
   }
 

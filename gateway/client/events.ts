@@ -1,11 +1,9 @@
-import { EVENT_NAMES, type EventName, type InvocationFile, type Json, type LogLevel } from '../app/control.ts';
+import { EVENT_NAMES, type EventName, type Json, type LogLevel } from '../app/control.ts';
+import type { MessageData, Usage } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import type { Frame } from './event-source.ts';
 
-export type Usage = Readonly<Record<string, unknown>>;
-
-/** An inferlet's message: text, bytes in base64, or notice of a file for the client. */
-export type MessageData = { readonly text: string } | { readonly base64: string } | { readonly file: InvocationFile };
+export type { MessageData, Usage };
 
 interface EventData {
   readonly start: {

@@ -1,5 +1,5 @@
 import { NO_ALIAS } from '#scheduler/functions/aliases.ts';
-import type { Deployed as ControlDeployed, FunctionVersion } from '../app/control.ts';
+import type { Deployed, FunctionVersion } from '../app/control.ts';
 import type {
   Alias,
   DeployPlan,
@@ -12,8 +12,7 @@ import type {
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-/** A deployed version, with the outcome of its deploy. */
-export type Deployed = FunctionVersion & Omit<ControlDeployed, 'function'>;
+export type { Deployed };
 
 export interface DeployOptions extends CallOptions, DeployTarget {}
 

@@ -1,7 +1,7 @@
 import type { InvocationState, Json } from '../app/control.ts';
+import type { Outcome as HeldOutcome, MessageData } from '../app/schemas/invocations.ts';
 import { type CallOptions, common } from './calls.ts';
 import { errorFromEvent, PieError } from './errors.ts';
-import type { MessageData, Usage } from './events.ts';
 import type { Http, RequestOptions } from './http.ts';
 import { InvocationStream } from './invocation-stream.ts';
 
@@ -32,14 +32,7 @@ export interface InvokeOptions extends CallOptions {
   readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs?: number };
 }
 
-export interface Outcome {
-  readonly id: string;
-  readonly status: 'succeeded';
-  readonly output: Json;
-  readonly messages: readonly MessageData[];
-  readonly messagesTruncated?: true;
-  readonly usage?: Usage;
-}
+export type Outcome = HeldOutcome & { readonly output: Json };
 
 /** Invokes and streams. Resolves once the invocation exists. */
 export async function invokeStream(

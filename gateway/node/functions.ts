@@ -104,7 +104,7 @@ export class NodeFunctions {
         ...placementDetails,
       });
       return {
-        function: toFunctionVersion(version),
+        ...toFunctionVersion(version),
         created,
         alias: alias === null ? null : toAlias({ alias: deployment.placement.alias ?? LIVE, ...alias }),
         report: toReport(version),

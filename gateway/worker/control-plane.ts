@@ -94,7 +94,7 @@ export class OriginControlPlane implements ControlPlane {
     if (cached !== undefined && cached.until > performance.now()) return cached.principal;
     this.#principalsByKey.delete(apiKey);
     const origin = this.#open(apiKey);
-    const principal = await translating(() => origin.client.self() as Promise<Principal>).catch((error: unknown) => {
+    const principal = await translating(() => origin.client.self()).catch((error: unknown) => {
       if (error instanceof GatewayError && error.code === 'unauthorized') return null;
       throw error;
     });
@@ -119,14 +119,9 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   deploy(call: Call, { manifest, component, target }: Deployment): Promise<Deployed> {
-    return translating(async () => {
-      const { created, alias, report, grants, warnings, ...version } = await this.#originOf(call).client.deploy(
-        manifest,
-        new Uint8Array(component),
-        { ...options(call), ...target },
-      );
-      return { function: version, created, alias, report, grants, warnings };
-    });
+    return translating(() =>
+      this.#originOf(call).client.deploy(manifest, new Uint8Array(component), { ...options(call), ...target }),
+    );
   }
 
   removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null> {

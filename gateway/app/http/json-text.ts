@@ -1,5 +1,6 @@
 import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
+import type { Usage } from '../schemas/invocations.ts';
 
 /** JSON that the gateway passes on unparsed. A tenant's output of 4 MiB takes up to a second to parse, and may be nested to any depth. */
 export class JsonText {
@@ -16,7 +17,7 @@ export class JsonText {
 }
 
 /** Splits the data of a `result` event. */
-export function resultIn(data: string): { readonly output: unknown; readonly usage?: unknown } {
+export function resultIn(data: string): { readonly output: unknown; readonly usage?: Usage } {
   const parts = partsOf(data);
   if (parts) return { output: new JsonText(parts.output), usage: JSON.parse(parts.usage) };
   const { output = null, usage } = JSON.parse(data);

@@ -4,17 +4,10 @@ import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import type { Room } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
+import type { Outcome } from '../schemas/invocations.ts';
 
-/** The answer to a waiting client whose invocation succeeded. */
-export interface Outcome {
-  readonly id: string;
-  readonly status: 'succeeded';
-  /** Usually a `JsonText`. */
-  readonly output: unknown;
-  readonly messages: readonly unknown[];
-  readonly messagesTruncated?: true;
-  readonly usage?: unknown;
-}
+/** An outcome inside a gateway: its output is usually a `JsonText`. */
+export type HeldOutcome = Omit<Outcome, 'messages'> & { readonly messages: readonly unknown[] };
 
 /** A parsed message takes several times the bytes of its text. */
 const PARSED_FACTOR = 4;
@@ -28,7 +21,7 @@ export async function collectOutcome(
   id: string,
   maxBytes: number,
   room: Room,
-): Promise<Outcome> {
+): Promise<HeldOutcome> {
   const messages: unknown[] = [];
   let bytes = 0;
   let truncated = false;

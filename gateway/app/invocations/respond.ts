@@ -10,7 +10,7 @@ import { type EventStreamOptions, eventStreamResponse, invocationFrame } from '.
 import { jsonWithOutput } from '../http/json-text.ts';
 import { type Preferences, preferenceApplied } from '../http/preferences.ts';
 import { pause } from '../pause.ts';
-import { collectOutcome, type Outcome } from './collect.ts';
+import { collectOutcome, type HeldOutcome } from './collect.ts';
 import { BEGINNING } from './event-id.ts';
 
 /** Longest time for one attempt to cancel an invocation whose client has left. */
@@ -128,7 +128,7 @@ export class Responder {
   }
 
   /** Waits for the outcome; null when the client leaves first. Throws the invocation's failure. */
-  async follow(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<Outcome | null> {
+  async follow(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<HeldOutcome | null> {
     const { shutdown, limits } = this.#settings;
     const headers = headersOf(id, options);
     const signal = shutdown === undefined ? call.signal : AbortSignal.any([call.signal, shutdown]);

@@ -143,9 +143,9 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         onlyNew: onlyNew === 'true',
       };
       if (dryRun === 'true') return jsonAnswer(c, await control.releases.plan(call, manifest, component, target));
-      const { function: fn, ...deployed } = await control.deploy(call, { name, manifest, component, target });
-      const location = `/v1/functions/${name}@${fn.version}`;
-      return jsonAnswer(c, { ...fn, ...deployed }, deployed.created ? 201 : 200, { location });
+      const deployed = await control.deploy(call, { name, manifest, component, target });
+      const location = `/v1/functions/${name}@${deployed.version}`;
+      return jsonAnswer(c, deployed, deployed.created ? 201 : 200, { location });
     },
   );
 

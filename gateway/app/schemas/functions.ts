@@ -144,6 +144,8 @@ export type Difference = z.infer<typeof DifferenceSchema>;
 /** A removed version, and the number of its invocations that have not ended. */
 export type Draining = z.infer<typeof DrainingSchema>;
 export type FunctionVersion = z.infer<typeof FunctionSchema>;
+/** A deployed version, with the outcome of its deploy. */
+export type Deployed = z.infer<typeof DeployedSchema>;
 /** The build's report on the version; null for a value that was not measured. Times in ms, sizes in bytes. */
 export type DeployReport = z.infer<typeof DeployReportSchema>;
 /** The response to `pie deploy --dry-run`; nothing is stored. */

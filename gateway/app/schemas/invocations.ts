@@ -122,5 +122,10 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 /** An invocation as clients see it. */
 export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };
 export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
+export type Usage = z.infer<typeof UsageSchema>;
+/** An inferlet's message: text, bytes in base64, or notice of a file for the client. */
+export type MessageData = z.infer<typeof MessageSchema>;
+/** The answer to a waiting client whose invocation succeeded. */
+export type Outcome = z.infer<typeof OutcomeSchema>;
 export type InvocationFile = z.infer<typeof FileSchema>;
 export type LogEntry = z.infer<typeof LogEntrySchema>;

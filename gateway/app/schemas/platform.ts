@@ -3,18 +3,21 @@ import { ROLES } from '#scheduler/machines/types.ts';
 import { DEMOTIONS, ISOLATION_LAYERS, MEMORY_LIMITS } from '#scheduler/runtimes/types.ts';
 import { CODES } from '../errors/codes.ts';
 
+const modelKind = z.enum(['causal', 'embedding', 'reranker']);
+
 export const ModelSchema = z
   .object({
     id: z.string(),
     object: z.literal('model'),
     created: z.int(),
     owned_by: z.string(),
-    kind: z
-      .enum(['causal', 'embedding', 'reranker'])
-      .openapi({ description: 'A causal model generates text; an encoder makes vectors or scores' }),
+    kind: modelKind.openapi({ description: 'A causal model generates text; an encoder makes vectors or scores' }),
+    /** Longest context that the model was trained on, in tokens. */
     contextLength: z.int(),
+    /** 1 for a reranker. */
     size: z.int().optional().openapi({ description: 'Values of a vector; only of an encoder' }),
     vocabularySize: z.int().optional().openapi({ description: 'Absent for an encoder, as are the pages' }),
+    /** Slots of a KV page. */
     pageSize: z.int().optional(),
     pageCount: z.int().optional(),
     traits: z.array(z.string()).readonly(),
@@ -66,7 +69,7 @@ const ModelLoadSchema = z.object({
 
 const EncoderLoadSchema = z.object({
   encoder: z.string(),
-  kind: z.enum(['embedding', 'reranker']),
+  kind: modelKind.exclude(['causal']),
   gpuHost: z.string().nullable().openapi({ description: 'Name of its GPU host' }),
   device: z.string().openapi({ description: 'Name of the card, or CPU' }),
   deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
@@ -195,6 +198,10 @@ export const LoadSchema = z
   })
   .openapi('Load');
 
+export type ModelKind = z.infer<typeof modelKind>;
+/** A model as `/v1/models` lists it. */
+export type ListedModel = z.infer<typeof ModelSchema>;
+export type ModelInfo = Omit<ListedModel, 'id' | 'object' | 'created' | 'owned_by'> & { readonly name: string };
 /** Memory and batches of one model on one device, over the last seconds. */
 export type ModelLoad = z.infer<typeof ModelLoadSchema>;
 /** Batches of one encoder on one device, over the last seconds. */
