@@ -10,6 +10,7 @@ import { redisOptions } from '#infra/redis.ts';
 import { commonVersion, statedVersions, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
 import { openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
 import { JOIN_VERSIONS, SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
+import { JoinedSchema } from '../app/schemas/platform.ts';
 import { errorFromResponse } from '../client/errors.ts';
 import { pause } from '../client/http.ts';
 import { endpointOf } from './connect.ts';
@@ -219,7 +220,7 @@ function jsonOf(text: string): unknown {
 async function exchange(gateway: URL, request: object, signal: AbortSignal): Promise<string> {
   const { response, text } = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
   if (!response.ok) throw await errorFromResponse(response, text);
-  const body = z.object({ sealed: z.string() }).safeParse(jsonOf(text));
+  const body = JoinedSchema.safeParse(jsonOf(text));
   return body.success ? body.data.sealed : '';
 }
 

@@ -1,27 +1,12 @@
-import { type InvocationStatus, type LogEntry, type LogLevel, MAX_LOG_LINES } from '../app/control.ts';
+import { type LogEntry, MAX_LOG_LINES } from '../app/control.ts';
 import { timeMs } from '../app/http/durations.ts';
+import type { LogQuery as Query } from '../app/routes/logs.ts';
 import { type CallOptions, common } from './calls.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { type Http, pause } from './http.ts';
 
-export interface LogQuery extends CallOptions {
-  /** Maximum past lines. */
-  readonly limit?: number;
-  /** Least severe level. */
-  readonly level?: LogLevel;
-  readonly invocation?: string;
-  /** Only lines of invocations that are in this state now. */
-  readonly status?: InvocationStatus;
-  /** Only lines that contain this text, ignoring case. */
-  readonly search?: string;
-  /** Only lines from this time on: ISO 8601, or a duration before now (`10m`). */
-  readonly since?: string;
-  /** Only lines before this time; not when following. */
-  readonly until?: string;
-  /** Only lines after this cursor. */
-  readonly after?: string;
-}
+export interface LogQuery extends CallOptions, Partial<Query> {}
 
 /** Stored lines of a function, or of all functions when null; oldest first. */
 export async function readLogs(http: Http, name: string | null, query: LogQuery): Promise<readonly LogEntry[]> {

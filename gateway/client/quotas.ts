@@ -1,25 +1,11 @@
-import type { MinuteRow, QuotaChange, QuotaStatus, Span, UsageRow } from '../app/resources/quotas.ts';
+import type { MinuteRow, QuotaChange, QuotaFilter, QuotaStatus, UsageQuery, UsageRow } from '../app/schemas/quotas.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-export interface QuotaQuery extends CallOptions {
-  /** Operators only; the key's own tenant by default. */
-  readonly tenant?: string | undefined;
-  /** When given, the list has only the quotas of the whole tenant and of this function; otherwise also those of all functions. */
-  readonly function?: string | undefined;
-}
+export interface QuotaQuery extends CallOptions, QuotaFilter {}
 
-export interface UsageOptions extends CallOptions {
-  /** Operators only; the key's own tenant by default. */
-  readonly tenant?: string | undefined;
-  /** ISO 8601; the start of this month by default. */
-  readonly from?: string | undefined;
-  /** Now by default. */
-  readonly to?: string | undefined;
-  /** `day` by default. */
-  readonly by?: Span | undefined;
-  readonly perFunction?: boolean | undefined;
-}
+/** By default, usage of the key's own tenant by day. */
+export interface UsageOptions extends CallOptions, Partial<UsageQuery> {}
 
 /** Limits, their use, and usage. */
 export class QuotasClient {

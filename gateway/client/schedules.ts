@@ -1,18 +1,9 @@
 import type { Schedule } from '../app/resources/schedules.ts';
+import type { ScheduleSettings } from '../app/routes/schedules.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-export interface ScheduleSettings {
-  /** A name, `name@alias` or `name@version`. */
-  readonly function: string;
-  readonly input?: unknown;
-  /** Five fields: minute, hour, day, month, day of the week. Either this or `everyMs`. */
-  readonly cron?: string;
-  /** Time zone of `cron`; UTC by default. */
-  readonly timezone?: string;
-  /** At least a minute; the first invocation is made at once. */
-  readonly everyMs?: number;
-}
+export type { ScheduleSettings };
 
 /** Schedules of the key's tenant. */
 export class SchedulesClient {

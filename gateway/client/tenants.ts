@@ -1,14 +1,16 @@
-import type { ApiKey, AuditEntry, CreatedKey, NewKey, Tenant, TenantChange } from '../app/resources/tenants.ts';
+import type {
+  ApiKey,
+  AuditEntry,
+  CreatedKey,
+  NewKey,
+  AuditQuery as Query,
+  Tenant,
+  TenantChange,
+} from '../app/resources/tenants.ts';
 import { type CallOptions, common, withBody } from './calls.ts';
 import type { Http } from './http.ts';
 
-export interface AuditQuery extends CallOptions {
-  /** The key's own tenant by default; for an operator all tenants. */
-  readonly tenant?: string | undefined;
-  /** Only entries before this cursor. */
-  readonly before?: string | undefined;
-  readonly limit?: number | undefined;
-}
+export interface AuditQuery extends CallOptions, Partial<Query> {}
 
 /** Tenants, their API keys, and the audit log. */
 export class TenantsClient {

@@ -145,14 +145,14 @@ export class NodeTenants implements Tenants {
     });
   }
 
-  audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
+  audit(call: Call, { tenant, before, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
     return translating(async () => {
       if (tenant !== undefined) requireAdministration(call, tenant);
       else requireScope(call, 'admin');
       const readsAll = tenant === undefined && includesScope(call.principal.scopes, 'operator');
       const acts = await this.#scheduler.audit.read({
         ...(!readsAll && { tenant: tenant ?? call.principal.tenant }),
-        ...(cursor !== undefined && { before: cursor }),
+        ...(before !== undefined && { before }),
         limit,
       });
       return acts.map(toEntry);

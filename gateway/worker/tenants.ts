@@ -51,7 +51,7 @@ export class OriginTenants implements Tenants {
     return isFound('unknown-key', () => this.#client(call).tenants.removeKey(id, tenant, options(call)));
   }
 
-  audit(call: Call, { tenant, cursor, limit }: AuditQuery): Promise<readonly AuditEntry[]> {
-    return translating(() => this.#client(call).tenants.audit({ ...options(call), tenant, before: cursor, limit }));
+  audit(call: Call, query: AuditQuery): Promise<readonly AuditEntry[]> {
+    return translating(() => this.#client(call).tenants.audit({ ...options(call), ...query }));
   }
 }

@@ -10,7 +10,11 @@ const MAX_SETTINGS_BYTES = 64 * 1024;
 
 /** The documentation of a route's JSON body. {@link readChecked}, not the router, reads and bounds the body. */
 export function jsonBody(schema: z.ZodType) {
-  const { $schema: _, ...documented } = z.toJSONSchema(schema, { io: 'input' });
+  const { $schema: _, ...documented } = z.toJSONSchema(schema, {
+    io: 'input',
+    // In OpenAPI, clients do not send a read-only member. `readonly()` says only that the app does not change it.
+    override: ({ jsonSchema }) => void delete jsonSchema.readOnly,
+  });
   return { required: true, content: { 'application/json': { schema: documented as object } } };
 }
 

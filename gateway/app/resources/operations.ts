@@ -1,53 +1,37 @@
-import type { Role } from '#scheduler/machines/types.ts';
-import type { Call, InvocationStatus } from '../control.ts';
-import type { ListedInvocation } from '../schemas/invocations.ts';
-import type { GpuHostChange, GpuHostState, MachineChange, MachineState, PlatformLoad } from '../schemas/platform.ts';
+import type { Call } from '../control.ts';
+import type { InvocationQuery, ListedInvocation } from '../schemas/invocations.ts';
+import type {
+  GpuHostChange,
+  GpuHostState,
+  JoinToken,
+  JoinTokenRequest,
+  MachineChange,
+  MachineState,
+  PlatformLoad,
+} from '../schemas/platform.ts';
 
 export type {
   EncoderLoad,
   GpuHostChange,
   GpuHostState,
   HostedModel,
+  JoinToken,
+  JoinTokenRequest,
   MachineChange,
   MachineState,
   ModelLoad,
   PlatformLoad,
   RuntimeLimits,
 } from '../schemas/platform.ts';
-export type { ListedInvocation };
+export type { InvocationQuery, ListedInvocation };
 
 /** Maximum invocations of one page. */
 export const MAX_PAGE = 200;
-
-export interface InvocationQuery {
-  /** A tenant other than the caller's; operators only. */
-  readonly tenant?: string | undefined;
-  readonly function?: string | undefined;
-  /** One state or several; all states when absent or empty. */
-  readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
-  /** 1 to {@link MAX_PAGE}. */
-  readonly limit: number;
-  /** Opaque cursor of an earlier page. */
-  readonly cursor?: string | undefined;
-}
 
 export interface InvocationPage {
   /** Newest first, without outputs. A page may be shorter than asked for even though `cursor` says that more follow. */
   readonly invocations: readonly ListedInvocation[];
   readonly cursor: string | null;
-}
-
-/** A token with which one machine may join. */
-export interface JoinToken {
-  readonly token: string;
-  readonly expiresAt: string;
-}
-
-/** Rights of a join token. */
-export interface JoinTokenRequest {
-  readonly ttlSeconds: number;
-  /** Roles that the machine may have. */
-  readonly roles: readonly Role[];
 }
 
 /** State of the platform, for operators and for tenants about themselves. */

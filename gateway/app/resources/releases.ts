@@ -1,26 +1,17 @@
 import type { Call, FunctionManifest, FunctionVersion } from '../control.ts';
-import type { Alias, DeployPlan, Draining, Rollback, Share } from '../schemas/functions.ts';
+import type { Alias, DeployPlan, Draining, Rollback, RollbackRequest, SetAlias } from '../schemas/functions.ts';
 
-export type { Alias, DeployPlan, DeployReport, Difference, Draining, Rollback, Share } from '../schemas/functions.ts';
-
-export interface SetAlias {
-  /** A version may be given by its first four or more digits, or by a tag. */
-  readonly shares: readonly Share[];
-  readonly message?: string | undefined;
-  /** The control plane refuses with `conflict` when the alias has another revision. 0 means that the alias must not exist. */
-  readonly ifRevision?: number | undefined;
-}
-
-export interface RollbackRequest {
-  /** `live` by default. */
-  readonly alias?: string | undefined;
-  /** A version; by default one step back in the alias's history. */
-  readonly to?: string | undefined;
-  readonly message?: string | undefined;
-  readonly dryRun?: boolean | undefined;
-  /** The control plane refuses with `conflict` when the alias has another revision. */
-  readonly ifRevision?: number | undefined;
-}
+export type {
+  Alias,
+  DeployPlan,
+  DeployReport,
+  Difference,
+  Draining,
+  Rollback,
+  RollbackRequest,
+  SetAlias,
+  Share,
+} from '../schemas/functions.ts';
 
 /** Effects of a deploy beyond storing the version. */
 export interface DeployTarget {

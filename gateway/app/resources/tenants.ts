@@ -1,25 +1,7 @@
-import type { Call, Scope } from '../control.ts';
-import type { ApiKey, AuditEntry, CreatedKey, Tenant } from '../schemas/tenants.ts';
+import type { Call } from '../control.ts';
+import type { ApiKey, AuditEntry, AuditQuery, CreatedKey, NewKey, Tenant, TenantChange } from '../schemas/tenants.ts';
 
-export type { ApiKey, AuditEntry, CreatedKey, Tenant };
-
-export interface TenantChange {
-  readonly weight?: number | undefined;
-  readonly suspended?: boolean | undefined;
-  readonly latency?: Tenant['latency'] | undefined;
-}
-
-export interface NewKey {
-  readonly name: string;
-  readonly scopes: readonly Scope[];
-  readonly expiresAt?: string | undefined;
-}
-
-export interface AuditQuery {
-  readonly tenant?: string | undefined;
-  readonly cursor?: string | undefined;
-  readonly limit: number;
-}
+export type { ApiKey, AuditEntry, AuditQuery, CreatedKey, NewKey, Tenant, TenantChange };
 
 /**
  * Tenants, their keys and the audit log. A key of the scope `operator` may act on every tenant, a key of the scope `admin` only on its own:
@@ -37,6 +19,6 @@ export interface Tenants {
   /** Makes a key with the same name, scopes and expiry; the old key works for `graceMs` longer. Null when there is no such key. */
   rotateKey(call: Call, tenant: string, id: string, graceMs: number): Promise<CreatedKey | null>;
   removeKey(call: Call, tenant: string, id: string): Promise<boolean>;
-  /** Newest first, before `cursor`. An operator's call without a tenant reads all tenants. */
+  /** Newest first, before the cursor `before`. An operator's call without a tenant reads all tenants. */
   audit(call: Call, query: AuditQuery): Promise<readonly AuditEntry[]>;
 }

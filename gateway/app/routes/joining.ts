@@ -1,38 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { SILENT_JOIN_VERSION } from '#scheduler/machines/join-versions.ts';
-import { ROLES } from '#scheduler/machines/types.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
+import { JoinedSchema, JoinTokenRequestSchema, JoinTokenSchema } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 
-const MIN_TTL_S = 60;
-const MAX_TTL_S = 86_400;
-const DEFAULT_TTL_S = 900;
 /** Maximum characters of a sealed request. */
 const MAX_SEALED = 4096;
-
-const TokenRequestSchema = z.strictObject({
-  ttlSeconds: z
-    .int()
-    .min(MIN_TTL_S)
-    .max(MAX_TTL_S)
-    .default(DEFAULT_TTL_S)
-    .meta({ description: 'Seconds until the token expires' }),
-  roles: z
-    .array(z.enum(ROLES))
-    .min(1)
-    .default([...ROLES])
-    .meta({ description: 'Roles that the machine may have; all by default' }),
-});
-
-const TokenSchema = z
-  .object({
-    token: z.string().openapi({ description: 'Shown only once' }),
-    expiresAt: z.string(),
-  })
-  .openapi('JoinToken');
 
 const VersionSchema = z.int().min(0).max(65_535);
 
@@ -53,12 +29,6 @@ const JoinRequestSchema = z.strictObject({
     .meta({ description: 'Name, roles and certificate fingerprint of the machine, encrypted under the token' }),
 });
 
-const JoinedSchema = z
-  .object({
-    sealed: z.string().openapi({ description: 'Settings and credentials for the machine, encrypted under the token' }),
-  })
-  .openapi('Joined');
-
 /** Routes that create and use tokens for joining machines. Machines cannot join through a gateway in workerd. */
 export function joiningRoutes(app: App, control: ControlPlane): void {
   define(
@@ -72,15 +42,15 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       description:
         'Operators only. `pie join` uses it once. Refused (`conflict`) where the platform’s Redis is private to one machine, or this gateway’s Redis user may not create users.',
       security: SECURITY,
-      request: { body: jsonBody(TokenRequestSchema) },
+      request: { body: jsonBody(JoinTokenRequestSchema) },
       responses: {
-        201: json(TokenSchema, 'The token'),
+        201: json(JoinTokenSchema, 'The token'),
         ...problems('conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
       },
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const request = await readChecked(c.get('body'), TokenRequestSchema);
+      const request = await readChecked(c.get('body'), JoinTokenRequestSchema);
       return c.json(await control.operations.createJoinToken(call, request), 201);
     },
   );

@@ -1,15 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
-import { KEY_ID, KEY_NAME, MAX_GRACE_MS, MAX_LIFETIME_MS } from '#scheduler/tenants/rules.ts';
-import { SCOPES } from '#scheduler/tenants/scopes.ts';
+import { KEY_ID, MAX_GRACE_MS } from '#scheduler/tenants/rules.ts';
 import { type AppEnv, callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { ApiKeySchema, CreatedKeySchema } from '../schemas/tenants.ts';
+import { ApiKeySchema, CreatedKeySchema, NewKeySchema, tenantName } from '../schemas/tenants.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
-import { tenantName } from './tenants.ts';
 
 const DEFAULT_GRACE_MS = 3_600_000;
 
@@ -18,11 +16,6 @@ const idSchema = z
   .regex(KEY_ID, 'is not a valid key id')
   .openapi({ description: 'Id of the key', example: 'key_3f9ac41e07b2' });
 
-const NewKeySchema = z.strictObject({
-  name: z.string().regex(KEY_NAME, 'must have 1 to 64 printable characters'),
-  scopes: z.array(z.enum(SCOPES)).min(1).max(SCOPES.length),
-  expiresAt: z.iso.datetime({ offset: true }).refine(isAhead, 'must be in the future, within ten years').optional(),
-});
 const RotationSchema = z.strictObject({ graceMs: z.int().min(0).max(MAX_GRACE_MS).default(DEFAULT_GRACE_MS) });
 
 const HEADERS = { 'cache-control': 'no-store' };
@@ -128,11 +121,6 @@ export function keyRoutes(app: App, control: ControlPlane): void {
       },
     );
   }
-}
-
-function isAhead(time: string): boolean {
-  const aheadMs = Date.parse(time) - Date.now();
-  return aheadMs > 0 && aheadMs <= MAX_LIFETIME_MS;
 }
 
 function unknownKey(id: string): GatewayError {

@@ -36,6 +36,8 @@ const logQuery = z.object({
   after: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({ description: 'Cursor: only later lines' }),
 });
 
+export type LogQuery = z.output<typeof logQuery>;
+
 const logHeaders = z.object({
   'last-event-id': z
     .string()
@@ -62,7 +64,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
   const answer = async (
     c: Context<AppEnv>,
     name: string | null,
-    query: z.output<typeof logQuery>,
+    query: LogQuery,
     lastEventId: string | undefined,
   ): Promise<Response> => {
     const call = callOf(c);
@@ -132,7 +134,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
 }
 
 function optionsOf(
-  { since, until, after, limit, ...filters }: z.output<typeof logQuery>,
+  { since, until, after, limit, ...filters }: LogQuery,
   lastEventId: string | undefined,
   follow: boolean,
 ): LogOptions {

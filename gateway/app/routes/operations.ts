@@ -4,8 +4,7 @@ import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.t
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { MAX_PAGE } from '../resources/operations.ts';
-import { invocationCursor, ListedInvocationSchema } from '../schemas/invocations.ts';
+import { InvocationQuerySchema, ListedInvocationSchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,
   GpuHostSchema,
@@ -14,22 +13,6 @@ import {
   MachineSchema,
 } from '../schemas/platform.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { tenantName } from './tenants.ts';
-
-const listQuery = z.object({
-  function: z.string().min(1).max(64).optional().openapi({ description: 'Only this function' }),
-  status: z
-    .string()
-    .max(80)
-    .optional()
-    .openapi({
-      description: `Only these states, separated by commas: ${STATUSES.join(', ')}`,
-      example: 'queued,running',
-    }),
-  tenant: tenantName.optional().openapi({ description: "Another tenant than the key's (operators only)" }),
-  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'Most entries to return' }),
-  cursor: invocationCursor.optional().openapi({ description: '`cursor` of the previous page' }),
-});
 
 const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
@@ -60,7 +43,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       description:
         'Newest first. The list has all waiting and running invocations, and of the ended ones the last 1,000 of a function and 10,000 of a tenant, for a week. Outputs are left out. A page may have fewer than `limit` entries although `cursor` is not null.',
       security: SECURITY,
-      request: { query: listQuery },
+      request: { query: InvocationQuerySchema },
       responses: {
         200: json(
           z.object({

@@ -1,58 +1,24 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
-import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer, textAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { SPANS } from '../resources/quotas.ts';
-import { MinuteSchema, QuotaSchema, UsageRowSchema } from '../schemas/quotas.ts';
+import {
+  MinuteSchema,
+  QuotaChangeSchema,
+  QuotaQuerySchema,
+  QuotaSchema,
+  UsageQuerySchema,
+  UsageRowSchema,
+} from '../schemas/quotas.ts';
+import { tenantName } from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-import { tenantName } from './tenants.ts';
 import { usageCsv } from './usage-csv.ts';
-
-const functionName = z.string().regex(FUNCTION_NAME, 'is not the name of a function');
-const time = z.iso.datetime({ offset: true, error: 'is not an ISO 8601 time, such as 2026-11-20T05:12:00Z' });
-
-const scopeQuery = z.object({
-  tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
-  function: functionName
-    .optional()
-    .openapi({ description: 'Only the quotas of the whole tenant and of this function' }),
-});
 
 const changeQuery = z.object({
   tenant: tenantName.optional().openapi({ description: "The same as `tenant` in the body; the key's own by default" }),
-});
-
-const usageQuery = z.object({
-  tenant: tenantName.optional().openapi({ description: "Operators only; the key's own tenant by default" }),
-  from: time.optional().openapi({ description: 'The start of this month by default' }),
-  to: time.optional().openapi({ description: 'Now by default' }),
-  by: z.enum(SPANS).default('day').openapi({ description: 'Length of a span, in UTC' }),
-  'per-function': z.enum(['true', 'false']).default('false').openapi({ description: 'A row for each function' }),
-});
-
-const ChangeSchema = z.strictObject({
-  quota: z
-    .string()
-    .max(64)
-    .meta({ description: 'Name of the quota', examples: [QUOTA_NAMES[0]] }),
-  tenant: tenantName.optional().meta({ description: "The key's own tenant by default" }),
-  function: z
-    .string()
-    .max(64)
-    .optional()
-    .meta({ description: 'Function that the limit binds; the whole tenant by default' }),
-  limit: z.number().nullable().meta({ description: 'A whole number; null removes the setting' }),
-  expiresAt: time.optional().meta({ description: 'Makes the limit an override that ends at this time' }),
-  reason: z
-    .string()
-    .max(MAX_REASON_LENGTH)
-    .regex(/^[^\p{C}\p{Zl}\p{Zp}]*$/u, 'holds characters that cannot be shown')
-    .optional(),
 });
 
 const csv = {
@@ -72,7 +38,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       description:
         'The limits of the tenant as a whole, each followed by those of its functions. A quota without a limit has no entry. The same numbers are in the headers `RateLimit-Policy` and `RateLimit` of invocations.',
       security: SECURITY,
-      request: { query: scopeQuery },
+      request: { query: QuotaQuerySchema },
       responses: {
         200: json(z.object({ tenant: z.string(), quotas: z.array(QuotaSchema) }), 'The limits'),
         ...problems('unknown-tenant', 'unknown-function', 'invalid-input'),
@@ -95,7 +61,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       summary: 'Set a limit',
       description: `Operators only. A permanent limit ends an override; null restores the platform's default. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
       security: SECURITY,
-      request: { query: changeQuery, body: jsonBody(ChangeSchema) },
+      request: { query: changeQuery, body: jsonBody(QuotaChangeSchema) },
       responses: {
         200: json(
           z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
@@ -114,7 +80,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
     }),
     async (c) => {
       const call = callOf(c, 'operator');
-      const { tenant: bodyTenant, quota, ...change } = await readChecked(c.get('body'), ChangeSchema);
+      const { tenant: bodyTenant, quota, ...change } = await readChecked(c.get('body'), QuotaChangeSchema);
       const queryTenant = c.req.valid('query').tenant;
       if (queryTenant !== undefined && bodyTenant !== undefined && queryTenant !== bodyTenant) {
         throw new GatewayError(
@@ -149,7 +115,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       description:
         'Spans without usage are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. Usage counts while an invocation runs.',
       security: SECURITY,
-      request: { query: usageQuery },
+      request: { query: UsageQuerySchema },
       responses: {
         200: {
           description: 'The rows, oldest first',

@@ -4,12 +4,16 @@ import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { AliasSchema, DrainingSchema, RollbackSchema } from '../schemas/functions.ts';
+import {
+  AliasSchema,
+  DrainingSchema,
+  MAX_TEXT,
+  RollbackRequestSchema,
+  RollbackSchema,
+  SetAliasSchema,
+} from '../schemas/functions.ts';
 import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, REMOVED, removalAnswer, removeQuery, throwMissing, unknownFunction } from './functions.ts';
-
-const MAX_TEXT = 1000;
-const MAX_LISTED = 64;
 
 const aliasParam = nameParam.extend({
   alias: z.string().min(1).max(MAX_TEXT).openapi({ description: 'Name of the alias or tag', example: 'live' }),
@@ -19,30 +23,6 @@ const versionParam = nameParam.extend({
     description: 'The version, its first four or more digits, or a tag of it',
     example: '3f9ac41e07b2',
   }),
-});
-
-const text = z.string().max(MAX_TEXT);
-const message = text.optional().describe('Reason, for people; 500 characters at most');
-const ifRevision = z
-  .int()
-  .min(0)
-  .optional()
-  .describe('Refused with `conflict` unless the alias has this revision; 0: the alias must not exist');
-
-const aliasBody = z.strictObject({
-  shares: z
-    .array(z.strictObject({ version: text.describe('A version, its first digits, or a tag'), weight: z.number() }))
-    .max(MAX_LISTED)
-    .describe('Versions, and their whole percents, which sum to 100'),
-  message,
-  ifRevision,
-});
-const rollbackBody = z.strictObject({
-  alias: text.optional().describe('`live` by default'),
-  to: text.optional().describe('A version, its first digits, or a tag; one step back by default'),
-  message,
-  ifRevision,
-  dryRun: z.boolean().optional().describe('Only say what would change'),
 });
 
 /** Aliases, rollback, and the removal of single versions. */
@@ -126,7 +106,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       description:
         'In one step: every later invocation runs one of the versions, by weight; existing invocations keep their version.',
       security: SECURITY,
-      request: { params: aliasParam, body: jsonBody(aliasBody) },
+      request: { params: aliasParam, body: jsonBody(SetAliasSchema) },
       responses: {
         200: json(AliasSchema, 'The alias as it is now'),
         ...problems('unknown-function', 'invalid-alias', 'conflict', ...BODY_CODES),
@@ -135,7 +115,10 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
     async (c) => {
       const call = callOf(c, 'deploy');
       const { name, alias } = c.req.valid('param');
-      return jsonAnswer(c, await releases.setAlias(call, name, alias, await readChecked(c.get('body'), aliasBody)));
+      return jsonAnswer(
+        c,
+        await releases.setAlias(call, name, alias, await readChecked(c.get('body'), SetAliasSchema)),
+      );
     },
   );
 
@@ -171,7 +154,7 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       description:
         'Goes one step back, or to a given version; two rollbacks go two steps back. The answer describes the change; with `dryRun`, nothing is changed.',
       security: SECURITY,
-      request: { params: nameParam, body: jsonBody(rollbackBody) },
+      request: { params: nameParam, body: jsonBody(RollbackRequestSchema) },
       responses: {
         200: json(RollbackSchema, 'The change'),
         ...problems('unknown-function', 'unknown-alias', 'invalid-alias', 'conflict', ...BODY_CODES),
@@ -181,7 +164,11 @@ export function releaseRoutes(app: App, control: ControlPlane): void {
       const call = callOf(c, 'deploy');
       return jsonAnswer(
         c,
-        await releases.rollback(call, c.req.valid('param').name, await readChecked(c.get('body'), rollbackBody)),
+        await releases.rollback(
+          call,
+          c.req.valid('param').name,
+          await readChecked(c.get('body'), RollbackRequestSchema),
+        ),
       );
     },
   );

@@ -32,11 +32,15 @@ const SettingsSchema = z.strictObject({
     .meta({ description: `The function's input; at most ${MAX_INPUT_BYTES} bytes of JSON` }),
   cron: z.string().optional().meta({ description: 'Five fields: minute, hour, day, month, day of the week' }),
   timezone: z.string().optional().meta({ description: 'Time zone of the pattern; UTC by default' }),
+  /** At least a minute. */
   everyMs: z
     .int()
     .optional()
     .meta({ description: 'Interval, instead of a pattern: the first invocation is made at once' }),
 });
+
+/** `cron` or `everyMs` is set. */
+export type ScheduleSettings = z.input<typeof SettingsSchema>;
 
 /** Schedules of the caller's tenant. */
 export function scheduleRoutes(app: App, control: ControlPlane): void {
@@ -127,11 +131,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
   );
 }
 
-function timingOf({
-  cron,
-  timezone,
-  everyMs,
-}: Partial<Record<'cron' | 'timezone', string>> & { everyMs?: number }): Timing {
+function timingOf({ cron, timezone, everyMs }: Pick<ScheduleSettings, 'cron' | 'timezone' | 'everyMs'>): Timing {
   if ((cron === undefined) === (everyMs === undefined))
     throw new GatewayError('invalid-input', 'A schedule has either a pattern (`cron`) or an interval (`everyMs`).', {
       field: cron === undefined ? '/cron' : '/everyMs',

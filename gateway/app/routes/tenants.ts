@@ -1,52 +1,22 @@
 import { createRoute, z } from '@hono/zod-openapi';
-import { LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
-import { TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { unknownTenant } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { AuditEntrySchema, TenantSchema } from '../schemas/tenants.ts';
+import {
+  AuditEntrySchema,
+  AuditQuerySchema,
+  NewTenantSchema,
+  TenantChangeSchema,
+  TenantSchema,
+  tenantName,
+} from '../schemas/tenants.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
-
-const CURSOR = /^\d{1,15}-\d{1,19}$/;
-
-export const tenantName = z.string().regex(TENANT_NAME, {
-  error: 'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
-});
 
 const tenantParam = z.object({
   tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
 });
-
-const latencyTarget = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
-
-const tenantSettings = {
-  weight: z
-    .int()
-    .min(WEIGHT.least)
-    .max(WEIGHT.most)
-    .optional()
-    .meta({
-      description: `Weight in the fair share between waiting tenants: ${WEIGHT.least} to ${WEIGHT.most}, ${WEIGHT.usual} for a new tenant`,
-    }),
-  suspended: z.boolean().optional().meta({
-    description: 'Gateways refuse its keys, and none of its invocations start; running invocations continue',
-  }),
-  latency: z
-    .strictObject({
-      firstTokenMs: latencyTarget(LATENCY_BOUNDS.firstTokenMs),
-      perTokenMs: latencyTarget(LATENCY_BOUNDS.perTokenMs),
-    })
-    .nullable()
-    .optional()
-    .meta({
-      description:
-        'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
-    }),
-};
-const NewTenantSchema = z.strictObject({ name: tenantName, ...tenantSettings });
-const TenantChangeSchema = z.strictObject(tenantSettings);
 
 /** Tenants and the audit log. */
 export function tenantRoutes(app: App, control: ControlPlane): void {
@@ -146,31 +116,14 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       description:
         'Newest first. Without `tenant`, an operator’s key reads the entries of all tenants, any other key those of its own. Of each tenant, about 2,000 entries are kept, and separately about 2,000 entries on the tenant itself, its keys, quotas and webhook secret, and on GPU hosts that its keys drained. They include the acts of operators on invocations of another tenant (`invocation.read`, `.list`, `.cancel`, `.message`, `.answer`, `.put-file`, `.read-file`). One request that reads an invocation has one `invocation.read`, a live page one a minute; the lists with one key have one `invocation.list` a minute.',
       security: SECURITY,
-      request: {
-        query: z.object({
-          tenant: tenantName
-            .optional()
-            .openapi({ description: 'Only this tenant; operators get all tenants by default' }),
-          before: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({
-            description: 'Cursor: only earlier changes',
-          }),
-          limit: z.coerce
-            .number()
-            .int()
-            .min(1)
-            .max(1000)
-            .default(100)
-            .openapi({ description: 'Most entries to return, newest first' }),
-        }),
-      },
+      request: { query: AuditQuerySchema },
       responses: {
         200: json(z.object({ entries: z.array(AuditEntrySchema) }), 'The changes'),
         ...problems('invalid-input'),
       },
     }),
     async (c) => {
-      const { tenant, before, limit } = c.req.valid('query');
-      const entries = await control.tenants.audit(callOf(c, 'admin'), { tenant, cursor: before, limit });
+      const entries = await control.tenants.audit(callOf(c, 'admin'), c.req.valid('query'));
       return jsonAnswer(c, { entries });
     },
   );

@@ -1,6 +1,10 @@
 import { z } from '@hono/zod-openapi';
 import { timestamp } from './timestamp.ts';
 
+/** Maximum characters of the texts in a request about releases. */
+export const MAX_TEXT = 1000;
+const MAX_LISTED = 64;
+
 export const ManifestSchema = z
   .looseObject({
     name: z.string(),
@@ -31,6 +35,32 @@ export const AliasSchema = z
     restores: z.int().optional().openapi({ description: 'Set after a rollback: the revision that it restored' }),
   })
   .openapi('Alias');
+
+const text = z.string().max(MAX_TEXT);
+const message = text.optional().describe('Reason, for people; 500 characters at most');
+const ifRevision = z
+  .int()
+  .min(0)
+  .optional()
+  .describe('Refused with `conflict` unless the alias has this revision; 0: the alias must not exist');
+
+export const SetAliasSchema = z.strictObject({
+  shares: z
+    .array(z.strictObject({ version: text.describe('A version, its first digits, or a tag'), weight: z.number() }))
+    .max(MAX_LISTED)
+    .describe('Versions, and their whole percents, which sum to 100')
+    .readonly(),
+  message,
+  ifRevision,
+});
+
+export const RollbackRequestSchema = z.strictObject({
+  alias: text.optional().describe('`live` by default'),
+  to: text.optional().describe('A version, its first digits, or a tag; one step back by default'),
+  message,
+  ifRevision,
+  dryRun: z.boolean().optional().describe('Only say what would change'),
+});
 
 export const DifferenceSchema = z
   .object({
@@ -141,6 +171,8 @@ export type Alias = z.infer<typeof AliasSchema>;
 export type VersionAlias = z.infer<typeof VersionAliasSchema>;
 /** One difference between the previously served version and the new one. `from` and `to` are texts for people. */
 export type Difference = z.infer<typeof DifferenceSchema>;
+export type SetAlias = z.infer<typeof SetAliasSchema>;
+export type RollbackRequest = z.infer<typeof RollbackRequestSchema>;
 /** A removed version, and the number of its invocations that have not ended. */
 export type Draining = z.infer<typeof DrainingSchema>;
 export type FunctionVersion = z.infer<typeof FunctionSchema>;

@@ -1,8 +1,10 @@
 import { z } from '@hono/zod-openapi';
 import { WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
-import { LEVELS, STATUSES } from '../control.ts';
+import { type InvocationStatus, LEVELS, STATUSES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
+import { MAX_PAGE } from '../resources/operations.ts';
+import { tenantName } from './tenants.ts';
 import { timestamp } from './timestamp.ts';
 
 export const UsageSchema = z
@@ -67,6 +69,21 @@ export const InvocationSchema = z
 /** Cursor of the list of invocations: the place at which the next page begins. */
 export const invocationCursor = z.string().regex(/^\d{1,15}\.[A-Za-z0-9_-]{1,128}$/, 'is not a cursor');
 
+export const InvocationQuerySchema = z.object({
+  function: z.string().min(1).max(64).optional().openapi({ description: 'Only this function' }),
+  status: z
+    .string()
+    .max(80)
+    .optional()
+    .openapi({
+      description: `Only these states, separated by commas: ${STATUSES.join(', ')}`,
+      example: 'queued,running',
+    }),
+  tenant: tenantName.optional().openapi({ description: "Another tenant than the key's (operators only)" }),
+  limit: z.coerce.number().int().min(1).max(MAX_PAGE).default(50).openapi({ description: 'Most entries to return' }),
+  cursor: invocationCursor.optional().openapi({ description: '`cursor` of the previous page' }),
+});
+
 export const FileSchema = z
   .object({
     name: z.string().openapi({ example: 'report.pdf' }),
@@ -121,6 +138,10 @@ export type HeldInvocation = z.infer<typeof InvocationSchema>;
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 /** An invocation as clients see it. */
 export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };
+export type InvocationQuery = Omit<z.infer<typeof InvocationQuerySchema>, 'status'> & {
+  /** One state or several; all states when absent or empty. */
+  readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
+};
 export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
 export type Usage = z.infer<typeof UsageSchema>;
 /** An inferlet's message: text, bytes in base64, or notice of a file for the client. */

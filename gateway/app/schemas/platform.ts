@@ -198,6 +198,29 @@ export const LoadSchema = z
   })
   .openapi('Load');
 
+export const JoinTokenRequestSchema = z.strictObject({
+  ttlSeconds: z.int().min(60).max(86_400).default(900).meta({ description: 'Seconds until the token expires' }),
+  roles: z
+    .array(z.enum(ROLES))
+    .min(1)
+    .default([...ROLES])
+    .meta({ description: 'Roles that the machine may have; all by default' })
+    .readonly(),
+});
+
+export const JoinTokenSchema = z
+  .object({
+    token: z.string().openapi({ description: 'Shown only once' }),
+    expiresAt: z.string(),
+  })
+  .openapi('JoinToken');
+
+export const JoinedSchema = z
+  .object({
+    sealed: z.string().openapi({ description: 'Settings and credentials for the machine, encrypted under the token' }),
+  })
+  .openapi('Joined');
+
 export type ModelKind = z.infer<typeof modelKind>;
 /** A model as `/v1/models` lists it. */
 export type ListedModel = z.infer<typeof ModelSchema>;
@@ -212,6 +235,10 @@ export type GpuHostState = z.infer<typeof GpuHostSchema>;
 export type GpuHostChange = z.infer<typeof GpuHostChangeSchema>;
 export type MachineState = z.infer<typeof MachineSchema>;
 export type MachineChange = z.infer<typeof MachineChangeSchema>;
+/** A token with which one machine may join. */
+export type JoinToken = z.infer<typeof JoinTokenSchema>;
+/** Rights of a join token. */
+export type JoinTokenRequest = z.infer<typeof JoinTokenRequestSchema>;
 export type PlatformLoad = z.infer<typeof LoadSchema>;
 export type Health = z.infer<typeof HealthSchema>;
 /** An RFC 9457 problem with the members that OpenAI-style clients read. */
