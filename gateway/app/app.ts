@@ -27,7 +27,7 @@ import { invokingRoutes } from './routes/invoking.ts';
 import { joiningRoutes } from './routes/joining.ts';
 import { keyRoutes } from './routes/keys.ts';
 import { logRoutes } from './routes/logs.ts';
-import { type MetricsPage, metricsRoutes } from './routes/metrics.ts';
+import { metricsRoutes } from './routes/metrics.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { quotaRoutes } from './routes/quotas.ts';
 import { releaseRoutes } from './routes/releases.ts';
@@ -37,35 +37,10 @@ import { systemRoutes } from './routes/system.ts';
 import { tenantRoutes } from './routes/tenants.ts';
 import { webhookRoutes } from './routes/webhooks.ts';
 
-export interface AppOptions {
-  /** Interval of heartbeats on quiet streams; 15,000 by default. With 250, workerd notices a departed client within 250 ms. */
-  readonly heartbeatMs?: number;
-  /**
-   * The gateway holds back the status of an OpenAI-style stream until the first frame, or for this long. Until then the status can report a
-   * failure, and workerd does not notice a departed client. 10,000 by default.
-   */
-  readonly firstFrameMs?: number;
+export interface AppOptions extends Partial<Omit<AppSettings, 'limits'>> {
   readonly limits?: Partial<Limits>;
-  /** Accounts for the bodies of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
-  readonly bodies?: Bodies;
-  readonly streams?: OpenStreams;
-  /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */
-  readonly draining?: AbortSignal;
-  /** Aborts when the process is about to end: the gateway writes the last frame of every stream. */
-  readonly shutdown?: AbortSignal;
-  readonly version?: string;
-  /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */
-  readonly sessionSecret?: Uint8Array;
-  /** Names the address of a request, to bound sign-in attempts. Without it all requests count as one address. */
-  readonly clientAddress?: AppSettings['clientAddress'];
   /** Measures and traces requests. */
   readonly observer?: RequestObserver;
-  /** Content of `/metrics`; the page does not exist without it. */
-  readonly metrics?: MetricsPage;
-  /** Content of the guides' picture with this file name, or null when there is none. Guides show words in place of pictures without it. */
-  readonly picture?: AppSettings['picture'];
-  /** Receives faults with their causes. Clients never see them. */
-  readonly log?: AppSettings['log'];
 }
 
 /** Keeps the connections of slow streams alive through common proxies. */

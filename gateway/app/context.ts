@@ -63,17 +63,30 @@ export interface LogRecord {
 /** Settings of the app with all defaults filled in. */
 export interface AppSettings {
   readonly limits: Limits;
+  /** Accounts for the bodies of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
   readonly bodies: Bodies;
   readonly streams: OpenStreams;
+  /** Interval of heartbeats on quiet streams; 15,000 by default. With 250, workerd notices a departed client within 250 ms. */
   readonly heartbeatMs: number;
+  /**
+   * The gateway holds back the status of an OpenAI-style stream until the first frame, or for this long. Until then the status can report a
+   * failure, and workerd does not notice a departed client. 10,000 by default.
+   */
   readonly firstFrameMs: number;
+  /** Aborts when the process takes no more work: the gateway reports not ready, and open-ended streams end. */
   readonly draining: AbortSignal | undefined;
+  /** Aborts when the process is about to end: the gateway writes the last frame of every stream. */
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
+  /** Content of `/metrics`; the page does not exist without it. */
   readonly metrics: MetricsPage | undefined;
+  /** Content of the guides' picture with this file name, or null when there is none. Guides show words in place of pictures without it. */
   readonly picture: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
+  /** Receives faults with their causes. Clients never see them. */
   readonly log: (record: LogRecord) => void;
+  /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */
   readonly sessionSecret: Uint8Array | undefined;
+  /** Names the address of a request, to bound sign-in attempts. Without it all requests count as one address. */
   readonly clientAddress: (c: Context<AppEnv>) => string;
 }
 

@@ -1,11 +1,10 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { Credentials as StoredCredentials } from '../node/credentials.ts';
 import { EXIT, Failure } from './failure.ts';
 import { home } from './paths.ts';
 
-export interface Credentials {
-  readonly url: string;
-  readonly apiKey: string;
+export interface Credentials extends StoredCredentials {
   /** Source of the address. */
   readonly source: string;
 }
@@ -48,7 +47,7 @@ export function findCredentials(environment: NodeJS.ProcessEnv = process.env): C
 /** Scheme, host and port, equal for both names of this machine's loopback address. */
 const comparableOrigin = (url: string): string => new URL(url).origin.replace('//localhost', '//127.0.0.1');
 
-function readCredentials(file: string): { url: string; apiKey: string } | null {
+function readCredentials(file: string): StoredCredentials | null {
   let text: string;
   try {
     text = readFileSync(file, 'utf8');

@@ -1,4 +1,5 @@
 import { CODES, type ErrorCode, isErrorCode, RETRYABLE_CODES } from '../app/errors/codes.ts';
+import type { QuotaStatus } from '../app/schemas/quotas.ts';
 
 /** Codes of the API, and codes for failures without an answer. */
 export type ClientErrorCode = ErrorCode | 'connection-failed' | 'bad-response';
@@ -18,14 +19,8 @@ export interface PieErrorOptions {
 }
 
 /** The quota that refused a request. */
-export interface MetQuota {
+export interface MetQuota extends Pick<QuotaStatus, 'function' | 'limit' | 'used' | 'resetsAt'> {
   readonly quota: string;
-  /** Null for the tenant as a whole. */
-  readonly function: string | null;
-  readonly limit: number;
-  readonly used: number;
-  /** ISO 8601; null for a quota on held resources. */
-  readonly resetsAt: string | null;
 }
 
 /** Headers about limits and retry times; a gateway at the edge passes them on unchanged. */

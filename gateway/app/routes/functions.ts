@@ -2,7 +2,15 @@ import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { NO_ALIAS } from '#scheduler/functions/aliases.ts';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import type { Call, ControlPlane, FunctionManifest, FunctionVersion, Invoked, InvokeRequest } from '../control.ts';
+import type {
+  Call,
+  ControlPlane,
+  FunctionManifest,
+  FunctionReference,
+  FunctionVersion,
+  Invoked,
+  InvokeRequest,
+} from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import type { Body } from '../http/bodies.ts';
@@ -290,11 +298,9 @@ export async function throwMissing(
 }
 
 /** The parts of `name`, `name@alias` or `name@version`. */
-export function referenceOf(reference: string): { name: string; version: string | undefined } {
+export function referenceOf(reference: string): FunctionReference {
   const at = reference.indexOf('@');
-  return at < 0
-    ? { name: reference, version: undefined }
-    : { name: reference.slice(0, at), version: reference.slice(at + 1) };
+  return at < 0 ? { name: reference } : { name: reference.slice(0, at), version: reference.slice(at + 1) };
 }
 
 /** The answer to a removal: 204 when nothing remains, 202 with the versions that still drain. */

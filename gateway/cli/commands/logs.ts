@@ -1,4 +1,4 @@
-import { LEVELS, STATUSES } from '../../app/control.ts';
+import { LEVELS, type LogEntry, STATUSES } from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/durations.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -51,7 +51,7 @@ export const logs: Command = {
     };
     if (options.follow === true && texts.until !== undefined)
       throw new Failure('--follow and --until cannot be combined: live lines have no end.');
-    const show = (entry: { time: string; level: string; function: string; invocation: string; message: string }) => {
+    const show = (entry: LogEntry) => {
       terminal.value(entry);
       const where = name === null ? `${entry.function}  ${entry.invocation}` : entry.invocation;
       terminal.print(`${entry.time}  ${entry.level.padEnd(5)}  ${where}  ${entry.message}`);

@@ -1,5 +1,6 @@
 import { LEAST_INTERVAL_MS } from '#scheduler/schedules/rules.ts';
 import { durationMs } from '../../app/http/durations.ts';
+import type { Schedule } from '../../app/resources/schedules.ts';
 import { type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';
@@ -91,12 +92,7 @@ export const scheduleRemove: Command = {
   },
 };
 
-function timesOf(schedule: {
-  cron?: string | undefined;
-  timezone?: string | undefined;
-  everyMs?: number | undefined;
-}): string {
-  const { cron, timezone, everyMs } = schedule;
+function timesOf({ cron, timezone, everyMs }: Schedule): string {
   return everyMs === undefined ? `at ${cron} ${timezone}` : `every ${duration(everyMs)}`;
 }
 

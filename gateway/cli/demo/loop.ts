@@ -3,11 +3,7 @@ import { readFrames } from '../../client/event-source.ts';
 import { type Http, pause } from '../../client/http.ts';
 import type { Run, Side } from './task.ts';
 
-interface Completion {
-  readonly text: string;
-  readonly tokens: number;
-  readonly promptTokens: number;
-}
+type Completion = Pick<Run, 'text' | 'tokens' | 'promptTokens'>;
 
 interface Chunk {
   readonly choices: readonly { readonly text: string }[];

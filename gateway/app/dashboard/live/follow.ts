@@ -71,7 +71,7 @@ class EventFeed {
   readonly #reading = new AbortController();
   #sentPosition: Position;
 
-  constructor({ control, call }: Visit, { id, after }: { id: string; after: string }, seenPosition: Position | null) {
+  constructor({ control, call }: Visit, { id, after }: NonNullable<Page['stream']>, seenPosition: Position | null) {
     this.#sentPosition = seenPosition ?? positionOf(after) ?? BEGINNING;
     const signal = AbortSignal.any([call.signal, this.#reading.signal]);
     this.#buffer = new EventBuffer(new Items(control.events(call, id, this.#sentPosition), signal));
