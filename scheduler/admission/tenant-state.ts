@@ -27,7 +27,7 @@ export interface Limits {
   readonly pages?: number;
 }
 
-/** What the policy knows of a tenant. */
+/** State of one tenant in the admission policy. */
 export interface Tenant {
   readonly name: string;
   readonly queue: Demand[];
