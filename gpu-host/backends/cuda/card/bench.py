@@ -18,7 +18,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = 3
-BATCHES = (1, 32, 128)
+BATCHES = (1, 8, 32, 128)
 CONTEXT = 1024
 PREFILL = 4096
 SWAPPED = 1024

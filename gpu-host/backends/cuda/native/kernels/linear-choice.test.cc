@@ -127,6 +127,33 @@ TEST("linear choice: a small product still fills the device") {
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
 }
 
+TEST("linear choice: an H200's layouts are those of the fastest measured steps, and an H100's are others") {
+  struct Matrix {
+    int outputs, inputs, rows;
+    LinearKernel kernel;
+    int columns;  // Of the skinny kernel, or 0.
+  };
+  // From the H200's steps of an 8B, a 3B and a 1B model: queries with keys and values, output, gate with up, down, head.
+  const Matrix measured[] = {
+      {6144, 4096, 4, LinearKernel::Skinny, 6},   {4096, 4096, 8, LinearKernel::Skinny, 6},   {28672, 4096, 4, LinearKernel::Tiles, 0},
+      {28672, 4096, 16, LinearKernel::Tiles, 0},  {4096, 14336, 8, LinearKernel::Skinny, 6},  {128256, 4096, 8, LinearKernel::Tiles, 0},
+      {6144, 4096, 32, LinearKernel::Tiles, 0},   {28672, 4096, 32, LinearKernel::Tiles, 0},  {16384, 3072, 4, LinearKernel::Tiles, 0},
+      {3072, 8192, 8, LinearKernel::Skinny, 6},   {16384, 2048, 4, LinearKernel::Skinny, 6},  {16384, 2048, 8, LinearKernel::Skinny, 6},
+      {3072, 2048, 8, LinearKernel::Skinny, 6},   {2048, 8192, 4, LinearKernel::Skinny, 3},   {128256, 2048, 4, LinearKernel::Tiles, 0},
+  };
+  int others = 0;
+  for (const Matrix& matrix : measured) {
+    LinearProblem p = problem(matrix.rows, matrix.outputs, matrix.inputs);
+    const LinearChoice slow = chooseLinear(p, {});
+    p.memoryRate = 4.32e12;
+    const LinearChoice choice = chooseLinear(p, {});
+    CHECK_EQUAL(choice.kernel, matrix.kernel);
+    if (matrix.columns > 0) CHECK_EQUAL(choice.columns, matrix.columns);
+    others += slow.kernel != choice.kernel || slow.columns != choice.columns;
+  }
+  CHECK(others > 8);
+}
+
 TEST("linear choice: weights of fewer bits cost less, and take vectors for one row alone") {
   const auto of = [](int bits, int rows) {
     LinearProblem p = problem(rows, 28672, 4096);

@@ -28,11 +28,11 @@ uint64_t rowsAskedFor(uint64_t rows) {
 }
 
 struct Key {
-  uint64_t rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes;
+  uint64_t rows, outputs, inputs, xStride, yStride, wide, bias, alignments, workspaceBytes;
   bool operator<(const Key& other) const { return asArray() < other.asArray(); }
 
  private:
-  std::array<uint64_t, 10> asArray() const { return {rows, outputs, inputs, xStride, yStride, wide, bias, sum, alignments, workspaceBytes}; }
+  std::array<uint64_t, 9> asArray() const { return {rows, outputs, inputs, xStride, yStride, wide, bias, alignments, workspaceBytes}; }
 };
 
 // Alignment of an address, at most 256: the library does not distinguish larger ones.
@@ -163,12 +163,12 @@ void closeCublasLt(CublasLt* lt) {
 
 bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue,
                         void* workspace, size_t workspaceBytes, cudaStream_t stream) {
-  const bool wide = epilogue == Epilogue::Wide, sum = epilogue == Epilogue::Add;
+  const bool wide = epilogue == Epilogue::Wide;
   const std::array<uint32_t, 3> alignments = {alignmentOf(linear.weight, linear.inputs * sizeof(bf16)), alignmentOf(x, xStride * sizeof(bf16)),
                                               alignmentOf(y, yStride * (wide ? sizeof(float) : sizeof(bf16)))};
   const uint64_t aligned = alignments[0] | static_cast<uint64_t>(alignments[1]) << 16 | static_cast<uint64_t>(alignments[2]) << 32;
   const Key key{static_cast<uint64_t>(rows), static_cast<uint64_t>(linear.outputs), static_cast<uint64_t>(linear.inputs), xStride, yStride, wide,
-                linear.bias != nullptr, sum, aligned, workspaceBytes};
+                linear.bias != nullptr, aligned, workspaceBytes};
   if (lt->plans.size() >= MOST_PLANS && lt->plans.find(key) == lt->plans.end()) forgetPlans(*lt);
   const auto [at, isNew] = lt->plans.try_emplace(key);
   Plan& plan = at->second;
@@ -176,7 +176,7 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   if (!plan.works) return false;
   if (linear.bias && lt->functions.setOperation(plan.operation, cublaslt::OPERATION_BIAS_POINTER, &linear.bias, sizeof linear.bias) != 0) return false;
   const float one = 1, zero = 0;
-  return lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, sum ? &one : &zero, y, plan.layoutY, y,
+  return lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
                               plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream) == 0;
 }
 

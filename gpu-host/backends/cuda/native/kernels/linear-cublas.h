@@ -41,7 +41,7 @@ constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Followed
 // Returns null if the library creates no handle. closeCublasLt also closes `library`.
 struct CublasLt* makeCublasLt(const CublasLtFunctions& functions, void* library);
 
-// Runs Store, Wide and Add, with the bias. Returns false without launching anything if the library has no algorithm for this product.
+// Runs Store and Wide, with the bias. Returns false without launching anything if the library has no algorithm for this product.
 bool launchLinearCublas(struct CublasLt* cublas, const Linear<bf16>& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows,
                         Epilogue epilogue, void* workspace, size_t workspaceBytes, cudaStream_t stream);
 

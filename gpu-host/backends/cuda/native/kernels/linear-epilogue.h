@@ -79,13 +79,7 @@ __device__ __forceinline__ void finishWholeRun(const LinearOutput<T>& to, int ro
   } else if (to.epilogue == Epilogue::Wide) {
     storeRun(static_cast<float*>(to.y) + row * to.stride + output, sums);
   } else {
-    T* at = static_cast<T*>(to.y) + row * to.stride + output;
-    if (to.epilogue == Epilogue::Add) {
-      const Run<T, N> before = *reinterpret_cast<const Run<T, N>*>(at);
-#pragma unroll
-      for (int i = 0; i < N; i++) sums[i] += widen(before.values[i]);
-    }
-    storeRun(at, sums);
+    storeRun(static_cast<T*>(to.y) + row * to.stride + output, sums);
   }
 }
 
@@ -114,8 +108,7 @@ __device__ __forceinline__ void finishPair(const LinearOutput<T>& to, int row, i
     if (to.epilogue == Epilogue::Wide) {
       static_cast<float*>(to.y)[at] = sums[i];
     } else {
-      T* value = static_cast<T*>(to.y) + at;
-      *value = narrowed<T>(to.epilogue == Epilogue::Add ? widen(*value) + sums[i] : sums[i]);
+      static_cast<T*>(to.y)[at] = narrowed<T>(sums[i]);
     }
   }
 }

@@ -171,7 +171,7 @@ void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuni
       if (i < width && epilogue == Epilogue::SwiGlu) {
         expected = sums[2 * i] / (1 + std::exp(-sums[2 * i])) * sums[2 * i + 1];
       } else if (i < width) {
-        expected = sums[i] + (epilogue == Epilogue::Add ? 0.5 : 0);
+        expected = sums[i];
       }
       const double actual = wide ? wideResult[r * stride + i] : static_cast<float>(narrowResult[r * stride + i]);
       error += std::pow(actual - expected, 2), norm += expected * expected;
@@ -275,7 +275,7 @@ TEST("linear narrow: every kernel and epilogue") {
   for (const WeightFormat format : FORMATS) {
     Products products(format);
     int turn = 0;
-    for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu, Epilogue::Add}) {
+    for (const Epilogue epilogue : {Epilogue::Store, Epilogue::Wide, Epilogue::SwiGlu}) {
       // Inputs: 96 and 1120 make groups of 32, 192 makes groups of 64; groups of 128 are tested below.
       const int few = 96, more = 1120, several = 192;
       LinearTuning tuning;

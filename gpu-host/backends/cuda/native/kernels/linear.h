@@ -17,7 +17,6 @@ enum class Epilogue {
   Store,   // y: rows × outputs of T
   Wide,    // y: rows × outputs of float (logits)
   SwiGlu,  // Rows 2i and 2i + 1 of W are gate and up i (the engine interleaves them when it loads): y: rows × outputs / 2 of T, silu(gate) * up
-  Add,     // y += ..., of T. Only tests use it; low-rank.cu adds by itself.
 };
 
 // Auto: see linear-choice.h. The others are for measurements and tests; a product that the kernel does not support (linearSupports) runs on Plain.
