@@ -102,6 +102,8 @@ export interface EngineHandle {
   freeAdapter(id: number): void;
   memory(): MemoryReport;
   graphs(): GraphReport;
+  /** True if the engine found cuBLASLt and may use it. */
+  hasCublas(): boolean;
   /** Waits for running steps and frees everything; does nothing the second time. */
   dispose(): void;
 }

@@ -198,7 +198,7 @@ test('a hanging card ends the host after the deadline; the host and its calls re
   }
 });
 
-test('a host logs the graphs that it captures before it is ready', async () => {
+test('a host logs that cuBLASLt is missing, and the graphs that it captures before it is ready', async (t) => {
   const log = join(directory, 'warm.log');
   const warm = spec('warm', { warmUpS: 600, maxBatchSequences: 2 }, {});
   const child = await Child.spawn(warm, createWriteStream(log));
@@ -209,6 +209,9 @@ test('a host logs the graphs that it captures before it is ready', async () => {
     // The log is written in the background.
     while (!/gpu-host: tiny: captured the graphs of all 6 batch shapes in /.test(readFileSync(log, 'utf8')))
       await sleep(10);
+    // The emulation has none.
+    if (!emulated) t.diagnostic('cuBLASLt may be there');
+    else assert.match(readFileSync(log, 'utf8'), /gpu-host: tiny: WARNING: cuBLASLt was not found, .* PIE_CUBLASLT/);
   } finally {
     child.kill();
   }

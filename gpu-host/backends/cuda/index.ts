@@ -94,6 +94,8 @@ const DEFAULT_WARM_UP_MS = 10_000;
 const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
+const NO_CUBLAS =
+  'WARNING: cuBLASLt was not found, so steps of more than 32 rows, prompts among them, take up to 1.8 times as long. Install it (libcublasLt.so.12 or .13, a part of CUDA), or name its file by PIE_CUBLASLT.';
 
 /**
  * Runs a model on an NVIDIA card. The card holds weights and pages. The engine takes plain floats, so this function first widens quantised
@@ -110,7 +112,9 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   const images = await OnnxImageEncoder.open(model, options.threads);
   let backend: CudaBackend | undefined;
   try {
-    backend = new CudaBackend(model, options, addon, card, openEngine(addon, card, widenedModel, options), images);
+    const engine = openEngine(addon, card, widenedModel, options);
+    backend = new CudaBackend(model, options, addon, card, engine, images);
+    if (!engine.hasCublas() && options.precision !== 'float32') options.report?.(NO_CUBLAS);
     await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);
     return backend;
   } catch (error) {

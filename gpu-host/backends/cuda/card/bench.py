@@ -21,6 +21,8 @@ ROUNDS = 3
 BATCHES = (1, 8, 32, 128)
 CONTEXT = 1024
 PREFILL = 4096
+# A prompt's chunk as the platform batches it, and the candidates of sampled decoding.
+CHUNK, CANDIDATES = 512, 64
 SWAPPED = 1024
 # Decoding with a shared prefix: number of sequences, prefix lengths in tokens, further context tokens of each sequence.
 SHARERS, PREFIXES, OWN = 32, (4096, 16384), 128
@@ -179,6 +181,7 @@ def measure(run):
     shapes = ["toy"] if toy else ["8B", "1B", "3B"]
     batches = (1, 2, 4) if toy else BATCHES
     context, prefill, swapped = (40, 64, 32) if toy else (CONTEXT, PREFILL, SWAPPED)
+    chunk, candidates = (16, 8) if toy else (CHUNK, CANDIDATES)
     steps = 4 if toy else 64
     sizes = "sequences=4 context=40 room=24 rows=64" if toy else ""
     harness, peer = run.harness, run.peer
@@ -201,6 +204,9 @@ def measure(run):
                 for program in (harness, peer) if number % 2 == 0 else (peer, harness):
                     run.ask(program, f"prefill tokens={prefill} times={2 if toy else 3}", round_=number)
         if shape in ("8B", "toy"):
+            for batch in (batches[0], batches[2]):
+                run.ask(harness, f"decode batch={batch} context={context} steps={steps} candidates={candidates}", why="sampled")
+            run.ask(harness, f"prefill tokens={chunk} times={2 if toy else 10}", why="a chunk of a prompt")
             run.ask(harness, f"swap tokens={swapped} times={1 if toy else 5}")
         run.ask(harness, "unload")
         run.ask(peer, "unload")

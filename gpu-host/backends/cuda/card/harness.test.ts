@@ -92,6 +92,8 @@ describe('cuda-harness, emulated', () => {
       'decode batch=1',
       `load ${TOY}`,
       'decode batch=2 context=40 steps=4',
+      'decode batch=2 context=40 steps=4 candidates=8',
+      'decode batch=2 context=40 steps=4 candidates=0',
       'decode batch=5 context=40 steps=4',
       'prefill tokens=40 times=1',
       'swap tokens=32 times=1',
@@ -134,6 +136,8 @@ describe('cuda-harness, emulated', () => {
     assert.equal(decode.deviceMs.count, 4);
     assert.equal(decode.graphsRefused, 0);
     assert.ok(decode.wallMs.median > 0 && decode.floorBytes > 0);
+    assert.ok(answerTo('decode batch=2 context=40 steps=4 candidates=8').result.pipelinedMs.median > 0);
+    assert.match(answerTo('decode batch=2 context=40 steps=4 candidates=0').error, /from 1 to 512/);
     assert.match(answerTo('decode batch=5 context=40 steps=4').error, /made for less/);
     assert.ok(answerTo('prefill tokens=40 times=1').result.flopsPerSecond > 0);
     assert.equal(answerTo('decode batch=4 context=40 steps=3').result.adapters, 3);

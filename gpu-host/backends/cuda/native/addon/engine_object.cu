@@ -413,6 +413,12 @@ napi_value EngineObject::graphs(napi_env env, const Arguments&) {
   return result;
 }
 
+napi_value EngineObject::hasCublas(napi_env env, const Arguments&) {
+  napi_value result = nullptr;
+  check(env, napi_get_boolean(env, engine().hasCublas(), &result));
+  return result;
+}
+
 napi_value EngineObject::dispose(napi_env env, const Arguments&) {
   close(env);
   return undefined(env);
@@ -429,7 +435,8 @@ napi_value EngineObject::defineClass(napi_env env) {
       method("settlePages", call<&EngineObject::settlePages>), method("pagesSettled", call<&EngineObject::pagesSettled>),
       method("pages", call<&EngineObject::pages>),             method("loadAdapter", call<&EngineObject::loadAdapter>),
       method("freeAdapter", call<&EngineObject::freeAdapter>), method("memory", call<&EngineObject::memory>),
-      method("graphs", call<&EngineObject::graphs>),           method("dispose", call<&EngineObject::dispose>),
+      method("graphs", call<&EngineObject::graphs>),           method("hasCublas", call<&EngineObject::hasCublas>),
+      method("dispose", call<&EngineObject::dispose>),
   };
   napi_value constructor;
   check(env, napi_define_class(env, "Engine", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &constructor));

@@ -76,6 +76,7 @@ class EngineObject {
   napi_value freeAdapter(napi_env env, const Arguments& arguments);
   napi_value memory(napi_env env, const Arguments& arguments);
   napi_value graphs(napi_env env, const Arguments& arguments);
+  napi_value hasCublas(napi_env env, const Arguments& arguments);
   napi_value dispose(napi_env env, const Arguments& arguments);
 
   BatchLimits limits_{};

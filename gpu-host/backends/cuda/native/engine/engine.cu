@@ -36,13 +36,14 @@ struct DeviceMemory {
 };
 
 template <typename T>
-PlanContext planContext(const EngineOptions& options, int pageCount, int multiprocessors) {
+PlanContext planContext(const EngineOptions& options, int pageCount, int multiprocessors, bool hasCublas) {
   PlanContext context;
   context.limits = stepLimits(options, pageCount);
   context.multiprocessors = multiprocessors;
   context.fastAttention = attentionIsFast<T>(options.shape);
   context.graphs = options.graphs;
   context.sharedPrefixes = options.sharedPrefixes;
+  context.widens = hasCublas && options.precision != Precision::Bf16 && options.precision != Precision::Float32;
   return context;
 }
 
@@ -67,7 +68,7 @@ class EngineOf final : public Engine {
     multiprocessors_ = 0;
     CUDA_CALL(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, options.device));
     budget_ = plan();
-    const PlanContext context = planContext<T>(options, budget_.pageCount, multiprocessors_);
+    const PlanContext context = planContext<T>(options, budget_.pageCount, multiprocessors_, hasCublas());
     memory_.weights = DeviceBlock(budget_.need.weights, "weights");
     memory_.pool = DeviceBlock(budget_.need.pool, "the pool");
     memory_.scratch = DeviceBlock(budget_.need.scratch, "scratch");
@@ -162,6 +163,8 @@ class EngineOf final : public Engine {
     return steps_->graphs().report();
   }
 
+  bool hasCublas() const override { return cublas_.get() != nullptr; }
+
  private:
   // The current device is a per-thread setting of CUDA.
   void use() const { CUDA_CALL(cudaSetDevice(options_.device)); }
@@ -187,7 +190,7 @@ class EngineOf final : public Engine {
     Carver weights;
     layWeights<T>(weights, options_);
     const auto needFor = [&](int pages) {
-      const PlanContext context = planContext<T>(options_, pages, multiprocessors_);
+      const PlanContext context = planContext<T>(options_, pages, multiprocessors_, hasCublas());
       Carver scratch;
       ScratchMemory<T>(scratch, context, options_.pageSize);
       return MemoryNeed{blockBytes(weights.bytes()), blockBytes(context.limits.poolBytes()), blockBytes(scratch.bytes())};

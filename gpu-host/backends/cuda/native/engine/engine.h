@@ -173,6 +173,8 @@ class Engine {
   virtual std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) = 0;
   virtual MemoryReport memory() const = 0;
   virtual GraphReport graphs() const = 0;
+  // True if the engine found cuBLASLt and may use it.
+  virtual bool hasCublas() const = 0;
   virtual int pageCount() const = 0;
   virtual int tableSlots() const = 0;
 };

@@ -62,6 +62,7 @@ struct PlanContext {
   bool fastAttention = false;
   bool graphs = true;  // Pad steps of few rows to buckets.
   bool sharedPrefixes = true;
+  bool widens = false;  // cuBLASLt multiplies many rows with narrow weights, which are widened for it.
 
   bool sharesPrefixes() const { return sharedPrefixes && fastAttention; }
 };

@@ -28,7 +28,7 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));
   scratch.counters = carver.take<int>(bounds.counters);
   // The largest intermediate results of products: gate and up in bf16, or logits in float (the size of two bf16) if tiles must pad them.
-  const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors),
+  const size_t products = std::max(linearWorkspaceBytes(limits.paddedRows, 2 * shape.intermediate, context.multiprocessors, context.widens),
                                    linearWorkspaceBytes(HEAD_ROWS, 2 * shape.vocabulary, context.multiprocessors));
   // float products run on plain kernels, which need no workspace.
   scratch.workspaceBytes = std::is_same_v<T, float> ? 0 : products;

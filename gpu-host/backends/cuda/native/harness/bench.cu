@@ -18,7 +18,8 @@ const char* const BENCH_HELP =
     "      precision: of weights, bf16, int8, fp8 or int4\n"
     "      prefix: tokens at the beginning of every context whose slots are the same; shared: they are read once for several sequences\n"
     "      adapters: low-rank adapters of all projections, which the sequences of a decode step have in turn\n"
-    "  decode batch=32 context=1024 steps=64\n"
+    "  decode batch=32 context=1024 steps=64 candidates=1\n"
+    "      candidates: draw each token among so many of the most probable ones; 1: take the most probable\n"
     "  prefill tokens=8192 times=5\n"
     "  swap tokens=1024 times=5\n"
     "  unload\n"
@@ -51,8 +52,9 @@ class Bench {
     }
     if (command.name == "decode") {
       const int batch = command.number("batch", 1), context = command.number("context", 1024), steps = command.number("steps", 64);
+      const int candidates = command.number("candidates", 1);
       command.done();
-      return loaded().decode(batch, context, steps).text();
+      return loaded().decode(batch, context, steps, candidates).text();
     }
     if (command.name == "prefill") {
       const int tokens = command.number("tokens", 8192), times = command.number("times", 5);

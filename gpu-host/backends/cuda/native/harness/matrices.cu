@@ -51,7 +51,7 @@ MatrixBench::MatrixBench(const ModelShape& shape, int maxRows, Precision precisi
       scales(scaleMemory(shape, precision)),
       x(static_cast<size_t>(longest) * 2 * maxRows),
       y(widestBytes(shape, maxRows, precision)),
-      workspace(linearWorkspaceBytes(maxRows, shape.vocabulary, multiprocessors)),
+      workspace(linearWorkspaceBytes(maxRows, shape.vocabulary, multiprocessors, true)),
       cublas(openCublasLt(), closeCublasLt) {
   fillRandom(weights, 0.02f, 21);
   fillRandom(scales, 0.02f, 23);

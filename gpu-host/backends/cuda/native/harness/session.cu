@@ -29,6 +29,7 @@ struct Session::Inputs {
   std::vector<std::vector<uint32_t>> slots;
   std::vector<uint32_t> tokens, positions;
   std::vector<uint32_t> picked;  // If not empty: rows of the previous step whose tokens are the inputs.
+  std::vector<Draw> draws;
   std::vector<Sequence> sequences;
 };
 
@@ -109,7 +110,7 @@ std::vector<uint32_t> Session::slotsOf(int sequence, int tokens) const {
   return slots;
 }
 
-Batch Session::batchOf(Inputs& inputs, int batch, int context) {
+Batch Session::batchOf(Inputs& inputs, int batch, int context, int candidates) {
   const int listed = (prefixPages + pagesPerSequence) * PAGE_SIZE;
   known.resize(options.sequences, 0);
   inputs.sequences.assign(batch, Sequence());
@@ -129,8 +130,12 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) {
     sequence.contextCount = context;
     sequence.writes = &inputs.slots[i][context];
     sequence.outputRows = 1;
-    sequence.topK = 1;
+    sequence.topK = candidates;
     sequence.logProbabilities = false;
+    if (candidates > 1) {
+      inputs.draws[i] = {1, 0.95f, 0, static_cast<uint32_t>(i), static_cast<uint32_t>(context)};
+      sequence.draws = &inputs.draws[i];
+    }
     if (!adapters.empty()) sequence.adapter = adapters[i % adapters.size()].get();
   }
   Batch result;
@@ -139,7 +144,9 @@ Batch Session::batchOf(Inputs& inputs, int batch, int context) {
   return result;
 }
 
-JsonObject Session::decode(int batch, int context, int steps) {
+JsonObject Session::decode(int batch, int context, int steps, int candidates) {
+  const int most = std::min(MAX_TOP_K, named.shape.vocabulary);
+  if (candidates < 1 || candidates > most) throw std::invalid_argument("candidates: from 1 to " + std::to_string(most));
   if (batch < 1 || batch > options.sequences || context < options.prefix + steps / 2 || context + steps > options.context + options.room)
     throw std::invalid_argument("the pool was made for less: load larger sequences, context or room");
   const int first = context - steps / 2;
@@ -150,18 +157,23 @@ JsonObject Session::decode(int batch, int context, int steps) {
       inputs.tokens.push_back(static_cast<uint32_t>((17 * i + 5) % named.shape.vocabulary));
       inputs.positions.push_back(0);
     }
+    inputs.draws.resize(batch);
     return inputs;
   };
   Inputs inputs = inputsOf();
   Samples wallMs, deviceMs, gapMs, submitMs;
   double before = 0;
   for (int step = -WARM_STEPS; step < steps; step++) {
-    const Batch next = batchOf(inputs, batch, step < 0 ? first : first + step);
+    const Batch next = batchOf(inputs, batch, step < 0 ? first : first + step, candidates);
     const double began = nowMs();
     const uint64_t id = engine->submit(next);
     const double submitted = nowMs();
     const Results results = engine->wait(id);
-    std::copy(results.tokens, results.tokens + batch, inputs.tokens.begin());
+    for (int i = 0; i < batch; i++) {
+      // A row without numbers has no drawn token.
+      const uint32_t place = candidates > 1 && results.drawn[i] != NOTHING_DRAWN ? results.drawn[i] : 0;
+      inputs.tokens[i] = results.tokens[i * candidates + place];
+    }
     const double ended = nowMs();
     // From one step's tokens to the next step's: the latency that a user sees.
     if (step > 0) {
@@ -174,14 +186,14 @@ JsonObject Session::decode(int batch, int context, int steps) {
   // Two steps in flight, as the handlers run them: the next step is prepared and submitted while this one runs, whose tokens it reads on the device.
   Inputs both[2] = {inputsOf(), inputsOf()};
   Samples pipelinedMs;
-  uint64_t under = engine->submit(batchOf(both[0], batch, first));
+  uint64_t under = engine->submit(batchOf(both[0], batch, first, candidates));
   double last = nowMs();
   for (Inputs& each : both) {
     each.picked.resize(batch);
     std::iota(each.picked.begin(), each.picked.end(), 0u);
   }
   for (int step = 1; step <= steps; step++) {
-    const uint64_t next = engine->submit(batchOf(both[step % 2], batch, first + std::min(step, steps - 1)));
+    const uint64_t next = engine->submit(batchOf(both[step % 2], batch, first + std::min(step, steps - 1), candidates));
     engine->wait(under);
     under = next;
     const double now = nowMs();
@@ -198,6 +210,7 @@ JsonObject Session::decode(int batch, int context, int steps) {
       .set("graphsRefused", graphs.refused)
       .set("graphsRefusedWhy", graphs.why)
       .set("batch", batch)
+      .set("candidates", candidates)
       .set("context", context)
       .set("floorBytes", weightBytes(named.shape, precisionNamed(options.precision)) +
                              contextBytes(named.shape, options.narrowKv, batch, context, options.prefix))

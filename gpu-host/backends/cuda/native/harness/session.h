@@ -28,8 +28,9 @@ class Session {
  public:
   Session(const NamedShape& named, const SessionOptions& options);
 
-  // Greedy decoding of `batch` sequences whose contexts grow around `context`: each step's tokens are the next step's inputs.
-  JsonObject decode(int batch, int context, int steps);
+  // Decoding of `batch` sequences whose contexts grow around `context`: each step's tokens are the next step's inputs. With several `candidates`
+  // the device draws among as many of the most probable tokens; with one, decoding is greedy.
+  JsonObject decode(int batch, int context, int steps, int candidates);
   // Prefills one prompt from an empty cache and requests the last row's most probable token.
   JsonObject prefill(int tokens, int times);
   // Moves `tokens` of a context from pinned host memory into the pool and out, alone and during a step; for comparison also prefills as many tokens.
@@ -39,7 +40,7 @@ class Session {
  private:
   struct Inputs;
   // The caller must submit the batch, because `known` already counts its slots.
-  Batch batchOf(Inputs& inputs, int batch, int context);
+  Batch batchOf(Inputs& inputs, int batch, int context, int candidates = 1);
   // Slots of a sequence; its pages are scattered.
   std::vector<uint32_t> slotsOf(int sequence, int tokens) const;
   void fillPool();

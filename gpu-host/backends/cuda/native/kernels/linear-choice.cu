@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include "linear-widen.h"
 #include "vectors.h"
 
 namespace pie {
@@ -25,12 +26,13 @@ constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counti
 constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
 
 // What differs for bf16 on an H200, whose memory is 1.4 times as fast. Fitted to the times of whole steps of 1B, 3B and 8B models with 4, 8, 16 and
-// 32 rows, and of their products alone. With the other rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long.
-constexpr double FAST_MEMORY = 3.6e12;               // Memory rate from which these hold.
+// 32 rows, and of their products alone. With the other rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long. Other cards with
+// memory as fast or faster (GH200, B200) have not been measured and take the same rates.
+constexpr double FAST_MEMORY = 3.6e12;               // Memory rate from which these hold; an H100 has 3.0e12, an H200 4.3e12 (deviceMemoryRate).
 constexpr double FAST_CACHE_RATE_OF_ONE = 8e10;
 constexpr double FAST_CACHE_RATE = 5e12;             // With more than 16 rows.
 constexpr double FAST_WAVES_BYTES = 8e7;             // Of W. The skinny kernel reads more of it slowly in several waves of blocks
-constexpr double FAST_WAVES_RATE = 3e12;             // if it begins before the previous kernel has ended. The cause is not known.
+constexpr double FAST_WAVES_MEMORY_SHARE = 0.7;      // if it begins before the previous kernel has ended. The cause is not known.
 
 // Warps per multiprocessor that stream W concurrently; bf16 inputs per step. Each warp should have at least two steps.
 constexpr int STREAMING_WARPS = 12;
@@ -77,6 +79,8 @@ bool fits(const LinearProblem& problem, const LinearSchedule& schedule) {
   return schedule.splitTiles == 0 || (schedule.splitTiles <= LINEAR_COUNTERS && linearPartialBytes(schedule) <= problem.workspaceBytes);
 }
 
+bool hasFastMemory(const LinearProblem& problem) { return problem.weightBits == 16 && problem.memoryRate >= FAST_MEMORY; }
+
 int vectorSplits(const LinearProblem& problem) {
   const int pairs = divideUp(problem.outputs, 2);
   int splits = 1;
@@ -92,7 +96,7 @@ size_t linearPartialBytes(const LinearSchedule& schedule) {
   return LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(schedule.blocks) * 2 * size.rows * size.outputs * sizeof(float);
 }
 
-size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
+size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors, bool widens) {
   size_t most = 0;
   for (int tile = 0; tile < LINEAR_TILE_COUNT; tile++) {
     LinearSchedule schedule{};
@@ -100,8 +104,10 @@ size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors) {
     schedule.blocks = multiprocessors * LINEAR_TILES[tile].blocksPerProcessor;
     most = std::max(most, linearPartialBytes(schedule));
   }
-  // The workspace serves either partial tiles, or cuBLASLt's intermediate result for SwiGLU and its own workspace.
-  const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES;
+  // The workspace serves either partial tiles, or cuBLASLt's intermediate result (for SwiGLU, and for narrow weights), its own workspace and widened
+  // weights.
+  const size_t widened = widens && maxRows >= LINEAR_WIDENED_ROWS ? LINEAR_WIDENED_BYTES : 0;
+  const size_t cublas = LINEAR_COUNTERS * sizeof(unsigned) + static_cast<size_t>(maxRows) * maxOutputs * 2 + 512 + CUBLAS_WORKSPACE_BYTES + widened;
   return aligned256(std::max(most, cublas));
 }
 
@@ -132,8 +138,6 @@ double linearCost(const LinearProblem& problem, const LinearSchedule& schedule) 
   return seconds * 1e6;
 }
 
-bool hasFastMemory(const LinearProblem& problem) { return problem.weightBits == 16 && problem.memoryRate >= FAST_MEMORY; }
-
 double skinnyCost(const LinearProblem& problem, int columns) {
   const bool narrow = problem.weightBits < 16, fast = hasFastMemory(problem);
   const int blocks = divideUp(problem.outputs, 8 * columns), rows = divideUp(problem.rows, 8) * 8, waves = divideUp(blocks, problem.multiprocessors);
@@ -142,7 +146,8 @@ double skinnyCost(const LinearProblem& problem, int columns) {
   const double rateOfOne = narrow ? NARROW_RATE_OF_ONE : fast ? FAST_CACHE_RATE_OF_ONE : CACHE_RATE_OF_ONE;
   const double cache = std::max(blocks * blockBytes / cacheRate, waves * blockBytes / rateOfOne);
   const double weightBytes = static_cast<double>(problem.outputs) * problem.inputs * bytesPerWeight(problem);
-  const double memory = weightBytes / (fast && waves > 1 && weightBytes > FAST_WAVES_BYTES ? FAST_WAVES_RATE : SKINNY_MEMORY_SHARE * problem.memoryRate);
+  const double memoryShare = fast && waves > 1 && weightBytes > FAST_WAVES_BYTES ? FAST_WAVES_MEMORY_SHARE : SKINNY_MEMORY_SHARE;
+  const double memory = weightBytes / (memoryShare * problem.memoryRate);
   const double issue = waves * 8.0 * columns * problem.inputs * skinnyInstructions(problem) / (ISSUE_RATE / problem.multiprocessors);
   return (std::max({memory, cache, issue}) + (narrow ? waves : 1) * (MEMORY_LATENCY + BLOCK_LATENCY)) * 1e6;
 }

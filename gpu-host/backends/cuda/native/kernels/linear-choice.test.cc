@@ -127,7 +127,7 @@ TEST("linear choice: a small product still fills the device") {
   CHECK_EQUAL(chooseLinear(problem(1, 128256, 2048), {}).splits, 1);
 }
 
-TEST("linear choice: an H200's layouts are those of the fastest measured steps, and an H100's are others") {
+TEST("linear choice: an H200's layouts are those of the fastest measured steps, and narrow weights and an H100 have others") {
   struct Matrix {
     int outputs, inputs, rows;
     LinearKernel kernel;
@@ -141,15 +141,22 @@ TEST("linear choice: an H200's layouts are those of the fastest measured steps, 
       {3072, 8192, 8, LinearKernel::Skinny, 6},   {16384, 2048, 4, LinearKernel::Skinny, 6},  {16384, 2048, 8, LinearKernel::Skinny, 6},
       {3072, 2048, 8, LinearKernel::Skinny, 6},   {2048, 8192, 4, LinearKernel::Skinny, 3},   {128256, 2048, 4, LinearKernel::Tiles, 0},
   };
+  const auto at = [](const Matrix& matrix, double memoryRate, int bits) {
+    LinearProblem p = problem(matrix.rows, matrix.outputs, matrix.inputs);
+    p.memoryRate = memoryRate, p.weightBits = bits;
+    return chooseLinear(p, {});
+  };
+  const auto equal = [](const LinearChoice& a, const LinearChoice& b) { return a.kernel == b.kernel && a.columns == b.columns; };
   int others = 0;
   for (const Matrix& matrix : measured) {
-    LinearProblem p = problem(matrix.rows, matrix.outputs, matrix.inputs);
-    const LinearChoice slow = chooseLinear(p, {});
-    p.memoryRate = 4.32e12;
-    const LinearChoice choice = chooseLinear(p, {});
-    CHECK_EQUAL(choice.kernel, matrix.kernel);
-    if (matrix.columns > 0) CHECK_EQUAL(choice.columns, matrix.columns);
-    others += slow.kernel != choice.kernel || slow.columns != choice.columns;
+    for (const double h200 : {4.3e12, 4.425e12}) {
+      CHECK_EQUAL(at(matrix, h200, 16).kernel, matrix.kernel);
+      if (matrix.columns > 0) CHECK_EQUAL(at(matrix, h200, 16).columns, matrix.columns);
+    }
+    others += !equal(at(matrix, 3.0e12, 16), at(matrix, 4.3e12, 16));
+    CHECK(equal(at(matrix, 3.0e12, 16), at(matrix, 3.02e12, 16)));
+    // With 8 bits the skinny kernel of few rows takes the most columns on any card.
+    if (matrix.rows == 4 && matrix.outputs == 28672) CHECK(equal(at(matrix, 4.3e12, 8), at(matrix, 3.0e12, 8)));
   }
   CHECK(others > 8);
 }

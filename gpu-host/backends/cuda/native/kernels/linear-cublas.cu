@@ -176,8 +176,10 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   if (!plan.works) return false;
   if (linear.bias && lt->functions.setOperation(plan.operation, cublaslt::OPERATION_BIAS_POINTER, &linear.bias, sizeof linear.bias) != 0) return false;
   const float one = 1, zero = 0;
-  return lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
-                              plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream) == 0;
+  // A refused product is not tried again: it would cost every step the same call.
+  plan.works = lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
+                                    plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream) == 0;
+  return plan.works;
 }
 
 }  // namespace pie

@@ -1,5 +1,5 @@
 // Products with weights of 8 or 4 bits, which halve or quarter the bytes read. Activations stay bf16; the kernels convert weights to bf16 in
-// registers, exactly.
+// registers, exactly. Products of many rows convert them in memory first.
 #pragma once
 #include "linear.h"
 
@@ -38,7 +38,7 @@ constexpr size_t narrowGroupScales(int outputs, int inputs) { return static_cast
 // or NaN weight makes its line or group NaN.
 void launchQuantise(const LinearNarrow& to, const bf16* from, int firstLine, int lines, cudaStream_t stream);
 
-// The contract of launchLinear in linear.h. Never uses cuBLASLt.
+// The contract of launchLinear in linear.h, with cuBLASLt from LINEAR_WIDENED_ROWS rows on (linear-widen.h), except for Epilogue::Wide.
 void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, void* y, size_t yStride, int rows, Epilogue epilogue,
                   const LinearContext& context, cudaStream_t stream);
 bool linearSupports(LinearKernel kernel, const LinearNarrow& linear, const bf16* x, size_t xStride, int rows, const LinearContext& context);

@@ -9,7 +9,9 @@
 #include "../testing/device.h"
 #include "../testing/test.h"
 #include "linear-choice.h"
+#include "linear-cublas-testing.h"
 #include "linear-weights.h"
+#include "linear-widen.h"
 
 using namespace pie;
 using testing::DeviceArray;
@@ -147,15 +149,16 @@ class Products {
   std::map<std::array<int, 3>, std::unique_ptr<Product>> known_;
 };
 
-void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuning tuning) {
+void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuning tuning, CublasLt* cublas = nullptr, size_t workspaceBytes = 1 << 20) {
   const auto [rows, outputs, inputs, yGap] = shape;
   const Product& product = products.of(shape);
   const int width = epilogue == Epilogue::SwiGlu ? outputs / 2 : outputs, stride = width + yGap;
   const bool wide = epilogue == Epilogue::Wide;
-  const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(1 << 18, 0.0f));
+  const DeviceArray<float> wideY(std::vector<float>(static_cast<size_t>(rows) * stride, 0.5f)), workspace(std::vector<float>(workspaceBytes / sizeof(float), 0.0f));
   const DeviceArray<bf16> deviceX(product.x), bias(product.b), narrowY(std::vector<bf16>(static_cast<size_t>(rows) * stride, bf16(0.5f)));
   LinearContext context;
   context.workspace = workspace, context.workspaceBytes = workspace.size() * sizeof(float), context.multiprocessors = 3, context.tuning = tuning;
+  context.cublas = cublas;
   LinearNarrow linear = product.q.linear;
   linear.bias = bias;
   if (tuning.kernel != LinearKernel::Auto) CHECK(linearSupports(tuning.kernel, linear, deviceX, inputs, rows, context));
@@ -298,5 +301,33 @@ TEST("linear narrow: every kernel and epilogue") {
       check(products, {21, 46, few, 1}, epilogue, tuning);
     }
     for (const int rows : {1, 3, 20, 70, 140}) check(products, {rows, 144, 384}, Epilogue::Store, {});
+  }
+}
+
+TEST("linear narrow: many rows widen W some lines at a time, and take other kernels if cuBLASLt fails or has no room") {
+  using cublasTesting::library;
+  // More than two times the lines that fit the workspace.
+  const Shape shape{LINEAR_WIDENED_ROWS, 2 * LINEAR_WIDENED_LINES + 88, 96, 8};
+  const size_t lineBytes = shape.inputs * sizeof(bf16), sums = static_cast<size_t>(shape.rows) * shape.outputs * sizeof(bf16);
+  const size_t most = aligned256(aligned256(LINEAR_COUNTERS * sizeof(unsigned)) + sums) + CUBLAS_WORKSPACE_BYTES + (LINEAR_WIDENED_LINES + 8) * lineBytes;
+  const auto count = [&](Products& products, const Shape& its, Epilogue epilogue, size_t bytes, bool fails) {
+    CublasLt* const cublas = cublasTesting::open();
+    library.fails = fails;
+    check(products, its, epilogue, {}, cublas, bytes);
+    closeCublasLt(cublas);
+    CHECK_EQUAL(library.objects, 0);
+    return library.products;
+  };
+  for (const WeightFormat format : FORMATS) {
+    Products products(format);
+    for (const Epilogue epilogue : {Epilogue::Store, Epilogue::SwiGlu}) {
+      // The scaled values of 4 bits need no sums in the workspace unless gate and up are combined, so that more lines fit.
+      const bool direct = format == WeightFormat::Int4 && epilogue == Epilogue::Store;
+      CHECK_EQUAL(count(products, shape, epilogue, most, false), direct ? 1 : 3);
+      CHECK_EQUAL(count(products, shape, epilogue, most, true), 0);
+      CHECK_EQUAL(count(products, shape, epilogue, most - (direct ? sums : 0) - 16 * lineBytes, false), 0);
+    }
+    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS - 1, 48, 96}, Epilogue::Store, most, false), 0);
+    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS, 48, 96}, Epilogue::Wide, most, false), 0);
   }
 }

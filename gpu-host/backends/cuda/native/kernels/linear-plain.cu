@@ -2,7 +2,6 @@
 // order of summation depends only on the number of inputs.
 #include "linear-plain.h"
 #include <cstddef>
-#include "../device/float8.h"
 #include "../device/launch.h"
 
 namespace pie {
@@ -17,16 +16,6 @@ struct Chunk {
   static constexpr int VALUES = 16 / sizeof(T);
   T values[VALUES];
 };
-
-// The stored value, without its scale.
-__device__ __forceinline__ float weightAt(const int8_t* line, int k) { return line[bytePlace(k)]; }
-__device__ __forceinline__ float weightAt(const Float8* line, int k) {
-  const int place = bytePlace(k);
-  return fromFloat8(float8Code(reinterpret_cast<const uint32_t*>(line)[place / 4], place % 4));
-}
-__device__ __forceinline__ float weightAt(const Int4* line, int k) {
-  return static_cast<float>(static_cast<int>(reinterpret_cast<const uint32_t*>(line)[int4Word(k)] >> int4Shift(k) & 15) - 8);
-}
 
 template <typename T>
 __device__ __forceinline__ void loadChunk(float* values, const T* from, int count, bool vectors) {

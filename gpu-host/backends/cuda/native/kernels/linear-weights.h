@@ -1,5 +1,6 @@
 // Storage layouts of W, and the conversion of weights to mma operands.
 #pragma once
+#include "../device/float8.h"
 #include "types.h"
 
 namespace pie {
@@ -60,6 +61,16 @@ __host__ __device__ constexpr uint8_t float8Code(uint32_t word, int place) {
 // Int4: of each 32 inputs, four bytes hold one lane's operands for two products over sixteen inputs. A code is its value plus 8.
 __host__ __device__ constexpr int int4Word(int input) { return input / 32 * 4 + (input >> 1 & 3); }
 __host__ __device__ constexpr int int4Shift(int input) { return (input & 24) / 8 * 4 + (input & 1) * 16; }
+
+// The stored value of input k of a line, without its scale.
+__device__ __forceinline__ float weightAt(const int8_t* line, int k) { return line[bytePlace(k)]; }
+__device__ __forceinline__ float weightAt(const Float8* line, int k) {
+  const int place = bytePlace(k);
+  return fromFloat8(float8Code(reinterpret_cast<const uint32_t*>(line)[place / 4], place % 4));
+}
+__device__ __forceinline__ float weightAt(const Int4* line, int k) {
+  return static_cast<float>(static_cast<int>(reinterpret_cast<const uint32_t*>(line)[int4Word(k)] >> int4Shift(k) & 15) - 8);
+}
 
 __device__ __forceinline__ __nv_bfloat162 bf16Pair(uint32_t bits) {
   __nv_bfloat162 pair;

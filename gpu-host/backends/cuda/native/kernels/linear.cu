@@ -1,4 +1,5 @@
 #include "linear.h"
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include "linear-choice.h"
@@ -10,6 +11,7 @@
 #include "linear-skinny.h"
 #include "linear-tiles.h"
 #include "linear-vector.h"
+#include "linear-widen.h"
 
 namespace pie {
 namespace {
@@ -121,6 +123,35 @@ bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const Line
   return true;
 }
 
+// Widens some lines of W at a time, as many as the workspace holds, and multiplies them with cuBLASLt. Returns false if that is not possible; y may have
+// been written then.
+template <typename W>
+bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream_t stream) {
+  if (!context.cublas || context.tuning.kernel != LinearKernel::Auto || call.rows < LINEAR_WIDENED_ROWS || call.epilogue == Epilogue::Wide) return false;
+  if (!problemOf(call, context).aligned) return false;
+  const bool finishes = call.scales != nullptr || call.epilogue == Epilogue::SwiGlu;
+  const size_t counters = LINEAR_COUNTERS * sizeof(unsigned), before = finishes ? static_cast<size_t>(call.rows) * call.outputs * sizeof(bf16) : 0;
+  const size_t behindSums = aligned256(aligned256(counters) + before), used = aligned256(behindSums + CUBLAS_WORKSPACE_BYTES);
+  if (!context.workspace || used >= context.workspaceBytes) return false;
+  const size_t fitting = (context.workspaceBytes - used) / (call.inputs * sizeof(bf16));
+  const int atOnce = static_cast<int>(std::min<size_t>(fitting, 65535)) / LINEAR_WIDENED_LINES * LINEAR_WIDENED_LINES;
+  if (atOnce == 0) return false;
+  bf16* const sums = scratch<bf16>(context, counters, before);
+  void* const workspace = scratch<void>(context, behindSums, CUBLAS_WORKSPACE_BYTES);
+  bf16* const lines = scratch<bf16>(context, used, atOnce * call.inputs * sizeof(bf16));
+  for (int first = 0; first < call.outputs; first += atOnce) {
+    const int count = std::min(atOnce, call.outputs - first);
+    launchWiden(lines, call.lines, first, count, call.inputs, stream);
+    const Linear<bf16> some{lines, finishes || call.bias == nullptr ? nullptr : call.bias + first, count, call.inputs};
+    bf16* const to = (finishes ? sums : static_cast<bf16*>(call.y)) + first;
+    if (!launchLinearCublas(context.cublas, some, call.x, call.xStride, to, finishes ? call.outputs : call.yStride, call.rows, Epilogue::Store, workspace,
+                            CUBLAS_WORKSPACE_BYTES, stream))
+      return false;
+  }
+  if (finishes) launchFinish(call.output(16), sums, call.outputs, stream);
+  return true;
+}
+
 template <typename W>
 void launchChosen(const Call<bf16, W>& call, const LinearChoice& choice, const LinearContext& context, cudaStream_t stream) {
   if (choice.kernel == LinearKernel::Vector) {
@@ -158,6 +189,7 @@ void launchLinear(const LinearNarrow& linear, const bf16* x, size_t xStride, voi
   if (rows <= 0 || linear.outputs <= 0) return;
   withLines(linear, [&](const auto& lines, const float* scales, int group) {
     const auto call = narrowCallOf(linear, lines, scales, group, x, xStride, y, yStride, rows, epilogue);
+    if (widened(call, context, stream)) return;
     launchChosen(call, chooseLinear(problemOf(call, context), context.tuning), context, stream);
   });
 }

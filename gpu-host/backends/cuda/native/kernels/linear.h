@@ -52,8 +52,8 @@ struct LinearContext {
 // rate if the driver does not know clock and width.
 double deviceMemoryRate(int device);
 
-// Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows.
-size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors);
+// Bytes of workspace that suffice for the fastest layout of every product of up to `maxRows` rows. `widens`: of narrow weights, with cuBLASLt.
+size_t linearWorkspaceBytes(int maxRows, int maxOutputs, int multiprocessors, bool widens = false);
 
 // True if `kernel` supports this product.
 template <typename T>
