@@ -1,3 +1,4 @@
+import type { RuntimeDescription } from '#scheduler/runtimes/types.ts';
 import { AutogroupWriter, autogroupMissing } from './autogroup.ts';
 import { openDelegation } from './cgroups/delegation.ts';
 import type { Groups } from './cgroups/groups.ts';
@@ -11,15 +12,8 @@ export interface KernelShares {
   readonly active: ActiveLimits;
 }
 
-/** Active limits, shown to the operator. */
-export interface ActiveLimits {
-  /** Limit by which the kernel ends a sandbox that exceeds its memory between two looks of the runtime. */
-  readonly memory: 'cgroup' | 'rlimit';
-  /** Mechanism by which the kernel makes a sandbox yield after it has computed much. */
-  readonly demotion: 'cgroup' | 'autogroup' | 'none';
-  /** Names the limits that this machine lacks and how to get them; absent when it lacks none. */
-  readonly notice?: string;
-}
+/** Active limits, shown to the operator: the kernel ends a sandbox that exceeds its memory between two looks of the runtime. */
+export type ActiveLimits = NonNullable<RuntimeDescription['limits']>;
 
 const GET_GROUPS =
   'give Pie a control group of its own: `Delegate=yes` in its systemd unit (or `systemd-run --user --scope -p Delegate=yes pie up`); in a container, a private cgroup namespace with /sys/fs/cgroup writable';

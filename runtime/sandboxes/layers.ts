@@ -1,7 +1,8 @@
+import type { ISOLATION_LAYERS } from '#scheduler/runtimes/types.ts';
 import type { Groups } from './cgroups/groups.ts';
 
 /** Isolation level that the configuration asks for: `auto` takes the strongest that works; the others have no fallback. */
-export type Isolation = 'auto' | 'namespaces' | 'process';
+export type Isolation = 'auto' | (typeof ISOLATION_LAYERS)[number];
 
 /** Confinement tools that work on this machine. */
 export interface Probe {
