@@ -1,28 +1,14 @@
+import type { Operation } from '../protocol/operations.ts';
 import { fault } from './fault.ts';
 import { bitCount, fillSlot, type Page } from './pool.ts';
 import type { Mapping, PageSpace } from './space.ts';
 import { checkCopies, type EmptySlot, slotsIn } from './space-write.ts';
 
-/** `copy-slots` of wit/allocate.wit. */
-export interface SlotCopy {
-  readonly source: number;
-  readonly sourceOffset: number;
-  readonly destination: number;
-  readonly destinationOffset: number;
-  readonly count: number;
-  /** Added to every copied slot's position. */
-  readonly shift: number;
-}
+/** The fields of `copy-slots`, see wit/allocate.wit. */
+export type SlotCopy = Omit<Operation<'copy-slots'>, 'op'>;
 
-/** `copy-tokens` of wit/allocate.wit. */
-export interface TokenCopy {
-  readonly sources: Uint32Array;
-  /** Indices of the filled slots to copy, counted in order over all sources. */
-  readonly indices: Uint32Array;
-  readonly destinations: Uint32Array;
-  /** New position of each token; empty keeps the old ones. */
-  readonly positions: Uint32Array;
-}
+/** The fields of `copy-tokens`, likewise. */
+export type TokenCopy = Omit<Operation<'copy-tokens'>, 'op'>;
 
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;

@@ -1,4 +1,11 @@
-import { type Distribution, FINISH_REASONS, type FinishReason, type RunChunk, type StepResult } from './calls.ts';
+import {
+  type Distribution,
+  FINISH_REASONS,
+  type FinishReason,
+  type Imported,
+  type RunChunk,
+  type StepResult,
+} from './calls.ts';
 import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
 import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
@@ -30,10 +37,8 @@ export type DecodedResult =
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
 /** Counts of an import; its pages are the `pages` addresses from the call's first one on. */
-export interface ImportedCounts {
+export interface ImportedCounts extends Omit<Imported, 'pages'> {
   readonly pages: number;
-  readonly tokens: number;
-  readonly nextPosition: number;
 }
 
 function begin(writer: FrameWriter, id: number, kind: number): void {

@@ -1,4 +1,4 @@
-import type { Distribution, FileRights } from '#gpu-host/protocol/calls.ts';
+import type { Distribution, FileRights, Imported } from '#gpu-host/protocol/calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import { refuseName } from '#gpu-host/protocol/names.ts';
 import type { Droppable } from './holdings.ts';
@@ -8,11 +8,7 @@ import type { OtherSide, Side } from './names/other-hosts.ts';
 import type { DeviceQueue } from './queue.ts';
 
 /** Initial content of a file: pages that the inferlet owns, and their tokens. */
-interface Content {
-  readonly pages: Uint32Array;
-  readonly tokens: number;
-  readonly nextPosition: number;
-}
+type Content = Imported;
 
 const EMPTY: Content = { pages: new Uint32Array(0), tokens: 0, nextPosition: 0 };
 

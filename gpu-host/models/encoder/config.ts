@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { EncoderKind } from '#wit/generated/host.ts';
 import { issueText, ModelError } from '../errors.ts';
 import { type ModernBertParts, parseModernBert } from './modern-bert.ts';
 
@@ -42,7 +43,7 @@ export type EncoderHead =
   | { readonly kind: 'reranker' };
 
 /** Use of an encoder, which its operator chooses. */
-export type EncoderKind = EncoderHead['kind'];
+export type { EncoderKind };
 
 /** Supported `model_type`s. */
 export const ENCODER_TYPES = ['bert', 'roberta', 'xlm-roberta', 'modernbert'] as const;
