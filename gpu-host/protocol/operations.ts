@@ -253,14 +253,15 @@ export type AnswerOf<Asked extends AskedOperation> = Extract<
   { tag: 'ok' }
 >['val'];
 
+/** The operations that concern no queue that exists. */
+type WithoutQueue =
+  | ('open-inferlet' | 'close-inferlet' | 'create-queue')
+  | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
+  | ('set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode' | 'encode-stop');
+
 /** The calls that are ordered by a queue. */
 export type QueuedOperation = Operation<
-  Exclude<
-    OperationName,
-    | ('open-inferlet' | 'close-inferlet' | 'create-queue' | 'close-queue' | 'set-priority' | 'set-depth')
-    | ('run-stop' | 'run-consumed' | 'run-piped' | 'image-pixels' | 'image-failed')
-    | ('stop-queue' | 'set-waiting' | 'set-span' | 'set-tenant-limit' | 'encode' | 'encode-stop')
-  >
+  Exclude<OperationName, WithoutQueue | 'close-queue' | 'set-priority' | 'set-depth' | 'stop-queue'>
 >;
 
 /** Reads or changes the place of an export's pages. */
@@ -281,6 +282,9 @@ export interface CallHeader {
  * check the values.
  */
 export type DecodedCall = CallHeader & Operation;
+
+/** A call to a queue that exists. */
+export type QueueCall = CallHeader & Operation<Exclude<OperationName, WithoutQueue>>;
 
 const BY_CODE = new Map(
   Object.entries(OPERATIONS).map(([op, { code, entries }]) => [code, { op: op as OperationName, entries }] as const),

@@ -7,7 +7,7 @@ import type { TenantLimit } from '../protocol/calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
-import { type DecodedCall, decodeCalls } from '../protocol/operations.ts';
+import { type DecodedCall, decodeCalls, type QueueCall } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
 import { decodeAlive, encodeAlive, encodeDone } from '../protocol/results.ts';
 import { ALIVE_VERSION, FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
@@ -36,26 +36,6 @@ export interface ConnectionEnvironment {
 
 /** Parts of `silentMs` in which silence is counted. */
 const SILENT_INTERVALS = 5;
-
-type QueueCall = Exclude<
-  DecodedCall,
-  {
-    op:
-      | 'open-inferlet'
-      | 'close-inferlet'
-      | 'create-queue'
-      | 'set-waiting'
-      | 'set-tenant-limit'
-      | 'set-span'
-      | 'run-consumed'
-      | 'run-stop'
-      | 'run-piped'
-      | 'encode-stop'
-      | 'image-pixels'
-      | 'image-failed'
-      | 'encode';
-  }
->;
 
 /**
  * One runtime's connection: frames in, calls to the engines, results out. An unreadable frame ends this connection with a code. The end of

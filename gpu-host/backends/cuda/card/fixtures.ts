@@ -13,7 +13,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '#gpu-host/models/random-model.ts';
-import type { DeviceAdapter, SequenceInput } from '../../backend.ts';
+import type { DeviceAdapter, Draw, SequenceInput } from '../../backend.ts';
 import { createReferenceBackend } from '../../reference/index.ts';
 import { handlerValues } from '../../testing/handlers.ts';
 import { MASK_KINDS, type Scenario, take } from '../../testing/mask-kinds.ts';
@@ -21,7 +21,7 @@ import { narrowModel, VARIANTS } from '../../testing/models.ts';
 import { batches, RANDOM_POOL, randomSteps } from '../../testing/random-batch.ts';
 import { Random, range, sequence } from '../../testing/scenario.ts';
 import { FixtureWriter } from './fixture-writer.ts';
-import { type Draw, Recorder } from './recorder.ts';
+import { Recorder } from './recorder.ts';
 
 /** Shapes that the fast kernels support: heads of 64 or 128, and widths that are multiples of 64. */
 const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {

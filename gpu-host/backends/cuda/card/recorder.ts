@@ -6,6 +6,7 @@ import type {
   Backend,
   Device,
   DeviceAdapter,
+  Draw,
   SequenceInput,
   SequenceOutput,
   StateScores,
@@ -24,15 +25,6 @@ const OUTPUT = { none: 0, states: 1, top: 2 } as const;
 const FLAG = { states: 1, tokensOnly: 2, attention: 4, allowed: 8, draws: 16 } as const;
 const NO_ADAPTER = 0xffff_ffff;
 const ZEROS = 0xffff_ffff;
-
-/** Parameters for drawing one row's token from its most probable tokens; see `native/kernels/head.h`. */
-export interface Draw {
-  readonly temperature: number;
-  readonly topP: number;
-  readonly minP: number;
-  readonly seed: number;
-  readonly position: number;
-}
 
 /** Result of greedy decoding of a prompt. */
 export interface GreedyRun {
