@@ -3,11 +3,14 @@ import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
   EVENT_NAMES,
   type EventName,
+  type InvocationEvent,
   type InvocationStatus,
+  type NewInvocation,
   type Position,
   STATUSES,
 } from '#scheduler/invocations/types.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
+import type { KeyHolder } from '#scheduler/tenants/api-keys.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
@@ -117,15 +120,10 @@ export type {
   WebhookDelivery,
 } from './schemas/invocations.ts';
 export type { Health, ModelInfo, ModelKind } from './schemas/platform.ts';
-export { EVENT_NAMES, type EventName, type InvocationStatus, SCOPES, type Scope, STATUSES };
+export { EVENT_NAMES, type EventName, type InvocationEvent, type InvocationStatus, SCOPES, type Scope, STATUSES };
 
 /** The tenant and key that a request acts for. */
-export interface Principal {
-  readonly tenant: string;
-  /** Names the key in logs without revealing it. */
-  readonly keyId: string;
-  readonly scopes: readonly Scope[];
-}
+export type Principal = KeyHolder;
 
 /** Context of each call into the control plane. */
 export interface Call {
@@ -175,28 +173,18 @@ export interface InvokeRequest {
   /** Invocations of the tenant with the same affinity prefer the same GPU host. */
   readonly affinity?: string | undefined;
   /** At most `limit` invocations of the tenant with this key wait or run at once; the gateway refuses another one (`concurrency-key-busy`). */
-  readonly concurrency?: { readonly key: string; readonly limit: number } | undefined;
+  readonly concurrency?: NewInvocation['concurrency'];
   /**
    * The invocation starts after `delayMs`. Until then, a later invocation of the same function with this key ends it as `superseded` and starts
    * the delay anew, until `maxMs` have passed since the first invocation.
    */
-  readonly debounce?: { readonly key: string; readonly delayMs: number; readonly maxMs: number } | undefined;
+  readonly debounce?: NewInvocation['debounce'];
   /** Name of the schedule that makes the invocation; the platform sets it, never a client. */
   readonly schedule?: string | undefined;
 }
 
 /** `replayed`: an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
-
-export interface InvocationEvent {
-  /** Counts from 1. After a lost attempt whose last events were not stored, their numbers are missing (`gap`). */
-  readonly seq: number;
-  /** Epoch of the attempt that the event belongs to. */
-  readonly epoch: number;
-  readonly event: EventName;
-  /** JSON text on one line. */
-  readonly data: string;
-}
 
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };

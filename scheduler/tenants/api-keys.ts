@@ -23,6 +23,7 @@ const MINUTE_MS = 60_000;
 /** The tenant, id and scopes of a key. */
 export interface KeyHolder {
   readonly tenant: string;
+  /** Names the key in logs without revealing it. */
   readonly keyId: string;
   readonly scopes: readonly Scope[];
 }
