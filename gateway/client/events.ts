@@ -1,5 +1,5 @@
-import { EVENT_NAMES, type EventName, type Json, type LogLevel } from '../app/control.ts';
-import type { MessageData, Usage } from '../app/schemas/invocations.ts';
+import { EVENT_NAMES, type EventName, type Json } from '../app/control.ts';
+import type { LogEntry, MessageData, Question, Usage } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import type { Frame } from './event-source.ts';
 
@@ -18,13 +18,13 @@ interface EventData {
     readonly parent?: string;
   };
   readonly message: MessageData;
-  readonly log: { readonly level: LogLevel; readonly message: string };
+  readonly log: Pick<LogEntry, 'level' | 'message'>;
   /** Times of the attempt in ms, and in `spans` the parts of its work that the inferlet recorded. */
   readonly metric: Readonly<Record<string, unknown>>;
   /** The runtime died, or the store lost writes. The client may have seen events after number `after` that the store lacks: they are void. */
   readonly gap: { readonly after: number };
   /** The invocation waits until `until` for the answer of a person; see `PieClient.answer`. The next attempt keeps the messages so far. */
-  readonly question: { readonly text: string; readonly schema: object; readonly until: string };
+  readonly question: Omit<Question, 'number'>;
   readonly result: { readonly output: Json; readonly usage: Usage };
   readonly error: {
     readonly code: string;

@@ -17,7 +17,6 @@ import type {
   Alias,
   DeployPlan,
   DeployTarget,
-  Difference,
   Draining,
   Releases,
   Rollback,
@@ -190,7 +189,7 @@ export class NodeReleases implements Releases {
   async #planWithChanges(
     deployedFunction: DeployedFunction,
     { from, to }: RollbackPlan,
-  ): Promise<{ from: readonly Share[]; to: readonly Share[]; changes: readonly Difference[] }> {
+  ): Promise<Pick<Rollback, 'from' | 'to' | 'changes'>> {
     const { environments, functions } = this.#scheduler;
     const openedHeaviest = async (shares: readonly Share[]) => {
       const version = heaviest(shares);

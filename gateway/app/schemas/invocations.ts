@@ -135,6 +135,8 @@ export const ListedInvocationSchema = InvocationSchema.extend({
 export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
 /** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
 export type HeldInvocation = z.infer<typeof InvocationSchema>;
+/** The question to a person that an invocation waits for. */
+export type Question = z.infer<typeof QuestionSchema>;
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 /** An invocation as clients see it. */
 export type InvocationState = HeldInvocation & { readonly output?: Json | undefined };

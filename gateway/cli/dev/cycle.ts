@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
-import type { PieClient } from '../../client/client.ts';
+import type { Deployed, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { follow } from '../commands/follow.ts';
 import { deployFunction } from '../deployment.ts';
@@ -12,7 +12,7 @@ import type { Terminal } from '../terminal.ts';
 /** Outcome of one save. */
 export interface Cycle {
   /** The deployed function, and whether this deploy created its version; null after a failure. */
-  readonly deployed: { readonly name: string; readonly version: string; readonly created: boolean } | null;
+  readonly deployed: Pick<Deployed, 'name' | 'version' | 'created'> | null;
   /** Files to watch, absolute: those of the bundle, or those that the error names. */
   readonly files: readonly string[];
 }

@@ -1,5 +1,6 @@
 import { type HeldInvocation, MAX_ANSWER_BYTES } from '../../control.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
+import type { Question } from '../../schemas/invocations.ts';
 import { type Field, FieldFault, fieldsOf } from '../forms/fields.ts';
 import { type Filled, filledOf, givenValue, type Refused, refused } from '../forms/filled.ts';
 import { formFields } from '../forms/form.ts';
@@ -7,8 +8,6 @@ import { bytes, jsonText, moment } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { notice, tokenField } from '../html/parts.ts';
 import { demand, may, unknownInvocation, type Visit } from '../page.ts';
-
-type Question = NonNullable<HeldInvocation['question']>;
 
 /** In the encoding of forms, a byte of the answer takes three at most. The token and the names of the fields come on top. */
 export const MAX_ANSWER_FORM_BYTES = 3 * MAX_ANSWER_BYTES + 16 * 1024;
