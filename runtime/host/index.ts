@@ -10,6 +10,7 @@ import {
   MAX_FIELDS,
 } from '#index-host/protocol/messages.ts';
 import type * as Wire from '#index-host/protocol/types.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
 import type { Condition, Field, IndexEntry, IndexInfo, Match, Metric, Value } from '#wit/generated/host.ts';
 import { ask, fromStore } from './ask.ts';
 import type { Inferlet } from './inferlet.ts';
@@ -151,7 +152,7 @@ async function note({ description, services }: Inferlet, changed: Wire.IndexWrit
   return changed.count;
 }
 
-function checkGrant(grantedAccess: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {
+function checkGrant(grantedAccess: Grants['store'], needs: 'read' | 'write'): HandlerError | null {
   if (grantedAccess === 'write' || grantedAccess === needs) return null;
   const text =
     grantedAccess === 'none'

@@ -1,4 +1,5 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import type { Grants } from '#scheduler/functions/grants.ts';
 import type { WriteOptions, WriteOutcome } from '#scheduler/key-values/key-values.ts';
 import type { Entry } from '#wit/generated/host.ts';
 import { askStore, attemptOf } from './ask.ts';
@@ -107,7 +108,7 @@ function call<T>(
   return askStore(inferlet, () => make(services, description.tenant), bytes);
 }
 
-function checkGrant(granted: 'none' | 'read' | 'write', needs: 'read' | 'write'): HandlerError | null {
+function checkGrant(granted: Grants['store'], needs: 'read' | 'write'): HandlerError | null {
   if (granted === 'write' || granted === needs) return null;
   const text =
     granted === 'none'

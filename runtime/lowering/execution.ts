@@ -3,11 +3,9 @@ import { Fuel, GO_ON, TRAP, WAIT } from './fuel.ts';
 import { Guest, type WaitableSet } from './guest.ts';
 import { InstanceState, type Snapshot } from './instance-state.ts';
 import { EVENT_FUTURE_READ, EVENT_NONE, NOTHING_TO_WAIT_FOR, type Task, YIELD_COST_MS } from './intrinsics.ts';
+import type { Form } from './plan.ts';
 import type { Resumable, SliceRunner } from './slice-runner.ts';
 import { GuestTrap } from './trap.ts';
-
-/** Form of the `run` export: with a callback (C and all componentised JavaScript), stackful, or a plain blocking function. */
-export type Form = 'callback' | 'stackful' | 'sync';
 
 /** Entry points of an instance. */
 export interface Entry {

@@ -41,11 +41,15 @@ export interface Location {
   readonly name: string;
 }
 
+/** Form of the `run` export: with a callback (C and all componentised JavaScript), stackful, or a plain blocking function. */
+export type Form = (typeof FORMS)[number];
+const FORMS = ['callback', 'stackful', 'sync'] as const;
+
 export interface Plan {
   readonly format: typeof PLAN_FORMAT;
   readonly instances: readonly PlannedInstance[];
   readonly entry: {
-    readonly form: 'callback' | 'stackful' | 'sync';
+    readonly form: Form;
     readonly run: Location;
     readonly callback: Location | null;
     readonly memory: Location;
@@ -111,7 +115,7 @@ const isShaped = record({
   format: oneOf(PLAN_FORMAT),
   instances: list(record({ module: isName, imports: list(isImport, MAX_IMPORTS) }), MAX_INSTANCES),
   entry: record({
-    form: oneOf('callback', 'stackful', 'sync'),
+    form: oneOf(...FORMS),
     run: isLocation,
     callback: nullable(isLocation),
     memory: isLocation,
