@@ -3,20 +3,12 @@
  * Types are a graph without references to look up: where an interface uses another's record, it is the same object.
  */
 
-export type PrimitiveKind =
-  | 'bool'
-  | 'u8'
-  | 'u16'
-  | 'u32'
-  | 'u64'
-  | 's8'
-  | 's16'
-  | 's32'
-  | 's64'
-  | 'f32'
-  | 'f64'
-  | 'char'
-  | 'string';
+export const PRIMITIVES = [
+  'bool',
+  ...(['u8', 'u16', 'u32', 'u64', 's8', 's16', 's32', 's64', 'f32', 'f64'] as const),
+  ...(['char', 'string'] as const),
+] as const;
+export type PrimitiveKind = (typeof PRIMITIVES)[number];
 
 export interface PrimitiveType {
   readonly kind: PrimitiveKind;

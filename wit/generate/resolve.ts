@@ -3,6 +3,7 @@ import {
   camelCase,
   type Field,
   type NamedType,
+  PRIMITIVES,
   type PrimitiveKind,
   pascalCase,
   type WitFunction,
@@ -21,23 +22,8 @@ import type {
   TypeExpression,
 } from './syntax.ts';
 
-const PRIMITIVES: ReadonlySet<string> = new Set<PrimitiveKind>([
-  'bool',
-  'u8',
-  'u16',
-  'u32',
-  'u64',
-  's8',
-  's16',
-  's32',
-  's64',
-  'f32',
-  'f64',
-  'char',
-  'string',
-]);
-
-const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVES.has(name);
+const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(PRIMITIVES);
+const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVE_NAMES.has(name);
 
 /** Puts the files of one package together and resolves every name. Throws WitError at an unknown or cyclic one. */
 export function resolve(files: readonly ParsedFile[], worldName: string): WitWorld {

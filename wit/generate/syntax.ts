@@ -1,3 +1,5 @@
+import type { WitFunction } from './model.ts';
+
 /** Syntax tree of WIT text, before names are resolved. */
 
 export type TypeExpression =
@@ -23,7 +25,7 @@ export interface ParsedField {
 
 export interface ParsedFunction {
   readonly name: string;
-  readonly kind: 'function' | 'method' | 'static' | 'constructor';
+  readonly kind: WitFunction['kind'];
   readonly params: readonly ParsedField[];
   readonly result: TypeExpression | null;
   readonly async: boolean;

@@ -6,7 +6,8 @@ export type PatternNode =
   | { readonly kind: 'alternatives'; readonly items: readonly PatternNode[] }
   | { readonly kind: 'repeat'; readonly item: PatternNode; readonly least: number; readonly most: number };
 
-export type Assertion = '^' | '$' | '\\b' | '\\B';
+export const ASSERTIONS = ['^', '$', '\\b', '\\B'] as const;
+export type Assertion = (typeof ASSERTIONS)[number];
 
 /** A pattern that cannot be used. The message names the reason and the remedy. */
 export class PatternError extends Error {
@@ -64,7 +65,7 @@ class Parser {
   }
 
   #term(): PatternNode {
-    for (const assertion of ['^', '$', '\\b', '\\B'] as const) {
+    for (const assertion of ASSERTIONS) {
       if (this.#take(assertion)) return { kind: 'assertion', assertion };
     }
     return this.#withQuantifier(this.#sees('(') ? this.#group() : { kind: 'set', source: this.#atom() });

@@ -1,5 +1,5 @@
 import type { StepBudget } from './budget.ts';
-import { type Assertion, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
+import { ASSERTIONS, PatternError, type PatternNode, parsePattern } from './pattern-syntax.ts';
 
 /** Maximum number of instructions of one pattern with its repetitions written out, which bounds the steps per character of a text. */
 const MAX_PATTERN_SIZE = 2000;
@@ -12,7 +12,6 @@ const ASCII = 128;
 const OTHER_ANSWERS = 64;
 /** Steps charged for a code point outside of ASCII, since V8 may have to test it. */
 const OTHER_STEPS = 6;
-const ASSERTIONS: readonly Assertion[] = ['^', '$', '\\b', '\\B'];
 
 const SPLIT = 0;
 const ASSERT = 1;

@@ -27,6 +27,9 @@ const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; read
 /** Index of a resource by `interface/name`, as `Guest` handles carry it. */
 export type ResourceIndex = (interfaceName: string, resource: string) => number;
 
+/** Form in which a value crosses: read from memory, written to it, made of core values, or a list read from memory. */
+type HelperForm = 'load' | 'store' | 'lift' | 'list';
+
 /**
  * Writes TypeScript that moves values of WIT types between a guest's memory and JavaScript: straight-line code with constant offsets
  * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In this code, `g` is the `LoweredGuest`; addresses are unsigned, and the
@@ -232,7 +235,7 @@ export class Emitter {
     return `${this.#helper('list', element)}(g, ${pointer}, ${length})`;
   }
 
-  #helper(form: 'load' | 'store' | 'lift' | 'list', type: WitType): string {
+  #helper(form: HelperForm, type: WitType): string {
     let forms = this.#names.get(type);
     if (!forms) {
       forms = new Map();
@@ -247,7 +250,7 @@ export class Emitter {
     return name;
   }
 
-  #helperSource(form: 'load' | 'store' | 'lift' | 'list', name: string, type: WitType): string {
+  #helperSource(form: HelperForm, name: string, type: WitType): string {
     const value = this.text(type);
     if (form === 'list') {
       const { size, align } = layoutOf(type);
