@@ -4,10 +4,12 @@ import { z } from 'zod';
 import { causeText, ModelError } from './errors.ts';
 
 /** The element types that weights may have; all are read as 32-bit floats. */
-export type FloatType = 'F32' | 'F16' | 'BF16';
+const FLOAT_TYPES = ['F32', 'F16', 'BF16'] as const;
+export type FloatType = (typeof FLOAT_TYPES)[number];
 
 /** Other types of tensors that some checkpoints have: levels, integers in words, counts, and floats of 8 bits. */
-export type OtherType = 'U8' | 'I32' | 'I64' | 'F8_E4M3';
+const OTHER_TYPES = ['U8', 'I32', 'I64', 'F8_E4M3'] as const;
+export type OtherType = (typeof OTHER_TYPES)[number];
 
 /** Location of one tensor in its file: `bytes` bytes at `offset` from the start of the file, row-major. */
 export interface StoredTensor {
@@ -125,18 +127,14 @@ function parseHeader(fd: number, file: string, stats: BigIntStats): Map<string, 
   return tensors;
 }
 
-const READ_TYPES: ReadonlySet<string> = new Set<StoredTensor['dtype']>([
-  ...(['F32', 'F16', 'BF16'] as const),
-  ...(['U8', 'I32', 'I64', 'F8_E4M3'] as const),
-]);
+const READ_TYPES: ReadonlySet<string> = new Set([...FLOAT_TYPES, ...OTHER_TYPES]);
 
 function isReadType(dtype: string): dtype is StoredTensor['dtype'] {
   return READ_TYPES.has(dtype);
 }
 
 export function isFloat(tensor: StoredTensor): tensor is FloatTensor {
-  const { dtype } = tensor;
-  return dtype === 'F32' || dtype === 'F16' || dtype === 'BF16';
+  return FLOAT_TYPES.some((type) => type === tensor.dtype);
 }
 
 /** Reads one tensor from its file, converted to 32-bit floats. */

@@ -4,7 +4,7 @@ import { gaussian, randomTensor } from '../random-model.ts';
 import { writeSafetensors } from '../safetensors.ts';
 import { type EncoderKind, parseEncoderConfig } from './config.ts';
 import { type LoadedEncoder, loadEncoder } from './load.ts';
-import { expectedEncoderTensors } from './tensors.ts';
+import { type ENCODER_PREFIXES, expectedEncoderTensors } from './tensors.ts';
 
 /** Options of {@link randomEncoder}. */
 export interface RandomEncoderOptions {
@@ -18,7 +18,7 @@ export interface RandomEncoderOptions {
     readonly maxTokens?: number;
   };
   /** Prefix of the names of the written weights. */
-  readonly prefix?: '' | 'bert.' | 'roberta.' | 'model.';
+  readonly prefix?: (typeof ENCODER_PREFIXES)[number];
   /** True to write a norm's parameters under TensorFlow's names. */
   readonly oldNorms?: boolean;
 }

@@ -69,6 +69,9 @@ export function headNames(family: 'bert' | 'roberta'): { readonly dense: string;
     : { dense: 'classifier.dense', score: 'classifier.out_proj' };
 }
 
+/** Prefixes of all names in a checkpoint: that of the bare encoder, or of the model that contains it. */
+export const ENCODER_PREFIXES = ['', 'bert.', 'roberta.', 'model.'] as const;
+
 /** The tensors of a checkpoint under the names of {@link expectedEncoderTensors}. */
 export function encoderTensors(stored: TensorStore): TensorStore {
   const writtenAs = (name: string): string => {
@@ -77,7 +80,7 @@ export function encoderTensors(stored: TensorStore): TensorStore {
       name,
       name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta'),
     ];
-    const candidates = names.flatMap((each) => ['', 'bert.', 'roberta.', 'model.'].map((prefix) => prefix + each));
+    const candidates = names.flatMap((each) => ENCODER_PREFIXES.map((prefix) => prefix + each));
     return candidates.find((candidate) => stored.has(candidate)) ?? name;
   };
   return {

@@ -1,4 +1,5 @@
 import { type BlockedTensor, bitsOf, dequantize } from '../../blocks.ts';
+import type { FloatType } from '../../safetensors.ts';
 
 /** How a GGUF tensor's values are stored: blocks of `values` values in `bytes` bytes, none of which spans two rows. */
 export interface TensorType {
@@ -6,7 +7,7 @@ export interface TensorType {
   readonly values: number;
   readonly bytes: number;
   /** Type of the same bytes in safetensors, for values that are not in blocks. */
-  readonly plain?: 'F32' | 'F16' | 'BF16';
+  readonly plain?: FloatType;
   /** Writes the values of the blocks in `source` to `target`. */
   decode?(source: DataView, target: Float32Array): void;
   /** For types whose values are a level around a middle, times a scale: the same blocks, in Pie's own order. */

@@ -55,11 +55,12 @@ export class Stored {
 /** @throws ModelError `wrong-shape` when the tensor has none of the shapes, or another type */
 export function expectStored(
   name: string,
-  { dtype, shape }: StoredTensor,
+  tensor: StoredTensor,
   type: 'floats' | StoredTensor['dtype'],
   ...shapes: (readonly number[])[]
 ): void {
-  const fitsType = type === 'floats' ? ['F32', 'F16', 'BF16'].includes(dtype) : dtype === type;
+  const { dtype, shape } = tensor;
+  const fitsType = type === 'floats' ? isFloat(tensor) : dtype === type;
   if (fitsType && shapes.some((each) => String(each) === String(shape) && each.length === shape.length)) return;
   const wanted = shapes.map((each) => `[${each.join(', ')}]`).join(' or ');
   throw new ModelError(
