@@ -5,6 +5,7 @@ import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
+import { ISOLATION_LAYERS } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
@@ -32,6 +33,8 @@ export interface GpuHostConfig {
   readonly kvDirectory?: string;
 }
 
+const ISOLATIONS = ['auto', ...ISOLATION_LAYERS] as const;
+
 export interface RuntimeConfig {
   /** `host:port` at which gateways of other machines get events that are not in the log yet; without it, only this machine's gateway gets them. */
   readonly address?: string;
@@ -54,7 +57,7 @@ export interface RuntimeConfig {
     readonly poolMb: number;
   };
   /** Confines processes that handle untrusted bytes: `auto` uses namespaces where they work; other values demand exactly that. */
-  readonly isolation: 'auto' | 'namespaces' | 'process';
+  readonly isolation: (typeof ISOLATIONS)[number];
   /** Components built at once, each in a process of its own that may use 1 GiB. */
   readonly builds: number;
   /** Limits of a function whose manifest sets none. */
@@ -181,7 +184,7 @@ export const fileSchema = z.strictObject({
       sandbox_idle_s: z.int().min(1).max(86_400).default(60),
       sandbox_memory_mb: z.int().min(64).max(1_048_576).optional(),
       pool_memory_mb: z.int().min(16).default(128),
-      isolation: z.enum(['auto', 'namespaces', 'process']).default('auto'),
+      isolation: z.enum(ISOLATIONS).default('auto'),
       builds: z.int().min(1).max(64).optional(),
       cpu_ms: z.int().min(1).default(30_000),
       wall_ms: z.int().min(1).default(300_000),

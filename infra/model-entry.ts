@@ -11,7 +11,7 @@ export interface ModelEntry {
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
   /** `cuda` only: type of weights, activations, keys and values; the 8- and 4-bit types apply to weights alone. bf16 by default. */
-  readonly precision?: 'bf16' | 'int8' | 'fp8' | 'int4' | 'float32';
+  readonly precision?: (typeof PRECISIONS)[number];
   /** `cuda` only: type of stored keys and values; that of the activations by default. */
   readonly kv?: 'fp8';
   /** `cuda` only: the card, by CUDA's numbering; the first by default. */
@@ -93,6 +93,7 @@ export type BatchPolicyEntry =
   | { readonly kind: 't-only'; readonly intervalMs: number }
   | { readonly kind: 'rate'; readonly maxWaitMs: number };
 export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
+const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
 export const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
@@ -163,7 +164,7 @@ export const causalSchema = z
     backend: z.enum(BACKENDS).default('onnx'),
     bits: bits.optional(),
     head_bits: bits.optional(),
-    precision: z.enum(['bf16', 'int8', 'fp8', 'int4', 'float32']).optional(),
+    precision: z.enum(PRECISIONS).optional(),
     kv: z.literal('fp8', 'must be "fp8", or left out: keys and values are kept as the activations are').optional(),
     device: z.int().min(0).max(255).optional(),
     memory_mb: z.int().min(0).max(16_777_216).optional(),
