@@ -1,3 +1,4 @@
+import type { LogLevel } from 'pie:inferlet/runtime@0.1.0';
 import { describe, InferletError } from './errors.ts';
 import { toJson } from './json.ts';
 import { runtime, settle } from './raw.ts';
@@ -56,7 +57,7 @@ export function invocation(): Invocation {
 }
 
 /** Writes a line into the function's log and the invocation's event stream. */
-export function log(message: string, level: 'debug' | 'info' | 'warn' | 'error' = 'info'): void {
+export function log(message: string, level: LogLevel = 'info'): void {
   runtime.log(level, message);
 }
 

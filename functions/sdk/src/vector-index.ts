@@ -1,3 +1,4 @@
+import type { Metric } from 'pie:inferlet/index@0.1.0';
 import { batchesOf } from './batches.ts';
 import { InferletError } from './errors.ts';
 import { settle, index as wire } from './raw.ts';
@@ -12,7 +13,7 @@ const FLOAT_BYTES = 4;
 const OTHER_BYTES = 256;
 
 /** Measure of nearness: `cosine` compares directions, `euclidean` distances; `dot-product` is for vectors whose length matters. */
-export type Metric = 'cosine' | 'dot-product' | 'euclidean';
+export type { Metric };
 
 export type FieldValue = string | number | boolean;
 

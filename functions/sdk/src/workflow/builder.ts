@@ -75,7 +75,7 @@ export interface NodeOptions {
 
 /** Options of a node that runs a function. */
 export interface CallOptions extends NodeOptions {
-  readonly kind?: 'ingestion' | 'searching' | 'aggregate' | 'tool-call' | 'user-defined';
+  readonly kind?: Extract<Operation, { readonly call: unknown }>['kind'];
   /** The list input whose elements the function treats one by one, and the most elements per call. The output is then a list, too. */
   readonly each?: Required<Elementwise>;
 }
