@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ArtifactMeta } from './artifact.ts';
-import { MAX_MEMORY_PAGES } from './defaults.ts';
+import { MAX_MEMORY_PAGES, MODULE_ROLES } from './defaults.ts';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */
@@ -20,7 +20,7 @@ export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
     .array(
       z.strictObject({
         ...{ file: fileName, hash: sha256Hex, bytes, checks: bytes },
-        role: z.enum(['program', 'linkage', 'helper']),
+        role: z.enum(MODULE_ROLES),
         memoryPages: z.array(pages).max(100),
       }),
     )
