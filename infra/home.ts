@@ -64,7 +64,7 @@ export function claimHome(config: Directories): () => void {
   const claim = takePidFile(pidFile, config.home);
   return () => {
     if (readPid(pidFile) === process.pid) rmSync(pidFile, { force: true });
-    // The home may be gone, and a second call may come after another start.
+    // The file is missing if the home was deleted, or if this is a second call and another process has claimed the home since.
     attempt('ENOENT', () => truncateSync(claim));
   };
 }

@@ -50,7 +50,8 @@ export const retentionSchema = z
     if (eventsMs > recordMs) refuse('events', 'cannot be kept for longer than records, by which they are found');
     if (filesMs > recordMs) refuse('files', 'cannot be kept for longer than records, by which they are found');
     if (resultsMs > recordMs) refuse('results', 'cannot be kept for longer than records, by which they are found');
-    if (resultsMs < eventsMs) refuse('results', 'cannot be kept for shorter than events, of which they are the last');
+    if (resultsMs < eventsMs)
+      refuse('results', 'cannot be kept for a shorter time than events: the result is the last event');
     if (idempotencyMs > resultsMs)
-      refuse('idempotency', 'cannot be kept for longer than results, which are given again');
+      refuse('idempotency', 'cannot be kept for longer than results, which a repeated request gets');
   });

@@ -47,7 +47,7 @@ export const run = serve(async (input: Input, invocation) => {
   }
   const conversation = await conversationOf(input);
   using ctx = begin(conversation, 'messages');
-  const prompt = ctx.length;
+  const promptTokens = ctx.length;
   const head = stamp('chatcmpl-', invocation, model);
   const includeUsage = stream_options?.include_usage === true;
   const chunkOf = (choices: readonly object[], usage: object | null = null) => ({
@@ -57,7 +57,7 @@ export const run = serve(async (input: Input, invocation) => {
   const texts = logprobs ? new TokenTexts(model) : undefined;
   const callId = (choice: number, index: number): string => `call_${head.id.slice(-16)}_${choice}_${index}`;
 
-  const choice = async (fork: Context, index: number) => {
+  const answerChoice = async (fork: Context, index: number) => {
     using _ = fork;
     const deltaChunk = (delta: object, more: object = {}) =>
       chunkOf([{ index, delta, logprobs: null, finish_reason: null, ...more }]);
@@ -65,11 +65,11 @@ export const run = serve(async (input: Input, invocation) => {
       if (stream) await sendJson(deltaChunk(delta, more));
     };
     const opening = { role: 'assistant', content: '', refusal: null };
-    let begun = false;
+    let openingSent = false;
     const emit = async (part: Part) => {
-      if (part.kind === 'piped') begun = true;
-      if (!begun) await send(part.kind === 'text' ? opening : { ...opening, content: null });
-      begun = true;
+      if (part.kind === 'piped') openingSent = true;
+      if (!openingSent) await send(part.kind === 'text' ? opening : { ...opening, content: null });
+      openingSent = true;
       const delta = deltaOf(part, (call) => callId(index, call));
       const logs = part.kind === 'text' && texts ? { content: chatLogprobs(texts, part.logs), refusal: null } : null;
       if (delta) await send(delta, { logprobs: logs });
@@ -79,13 +79,13 @@ export const run = serve(async (input: Input, invocation) => {
       stream && !texts ? frameAround((content) => deltaChunk({ content }), [deltaChunk(opening)]) : undefined;
     const options = { sampling: input, choice: index, stop, topLogprobs: texts && (top_logprobs ?? 0), frame };
     const answered = await answer(fork, conversation, options, emit);
-    if (!begun) await send(opening);
+    if (!openingSent) await send(opening);
     await send({}, { finish_reason: answered.finish });
     return answered;
   };
-  const answers = await Promise.all((await choicesOf(ctx, n)).map(choice));
+  const answers = await Promise.all((await choicesOf(ctx, n)).map(answerChoice));
 
-  const usage = usageOf({ prompt, completion: answers.reduce((sum, { tokens }) => sum + tokens, 0) });
+  const usage = usageOf({ prompt: promptTokens, completion: answers.reduce((sum, { tokens }) => sum + tokens, 0) });
   if (stream) {
     if (includeUsage) await sendJson(chunkOf([], usage));
     return null;

@@ -33,7 +33,7 @@ export function serve<Input>(handler: (input: Input, invocation: Invocation) => 
 /** Error codes of a prompt that is too long. */
 const TOO_LONG: ReadonlySet<string> = new Set(['context-overflow', 'limit-exceeded']);
 
-/** Runs `begin` on a prompt, the request's parameter `param`. A text too long for the tokenizer is too long for a context, too. */
+/** Runs `begin`, which reads the prompt in the parameter `param`. Refuses a prompt that is too long for the tokenizer or the context. */
 export function prompting<T>(param: string, begin: () => T): T {
   try {
     return begin();

@@ -33,9 +33,9 @@ describe('rerank', () => {
     assert.ok(scores.every((score) => score > 0 && score < 1));
     assert.deepEqual(answer.results.map(({ index }) => index).sort(), [0, 1, 2, 3]);
     for (const { index, document, relevance_score: score } of answer.results) {
-      const text = DOCUMENTS[index] as string | { text: string };
-      assert.equal(document?.text, typeof text === 'string' ? text : text.text);
-      const { answer: alone } = await post({ ...request, documents: [text] });
+      const original = DOCUMENTS[index] as string | { text: string };
+      assert.equal(document?.text, typeof original === 'string' ? original : original.text);
+      const { answer: alone } = await post({ ...request, documents: [original] });
       assert.ok(Math.abs((alone.results[0]?.relevance_score ?? 0) - score) < 1e-5);
     }
     const { answer: best } = await post({ ...request, top_n: 2 });

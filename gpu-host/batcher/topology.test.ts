@@ -4,7 +4,7 @@ import { Trace } from './testing/trace.ts';
 
 const AGING_MS = 100;
 
-/** One call per batch, so that batches show the order. */
+/** One call per batch, so that batches show the order. Names give the age of a tenant's queries: `a` is older than `b`. */
 const single = (): Trace => new Trace({ maxCalls: 1, agingMs: AGING_MS });
 
 function setDepth(trace: Trace, queue: string, depth: number): void {
@@ -45,13 +45,13 @@ test('after the token of a run, other calls of the tenant keep their age among t
   decode(trace, 't/c.1', 9);
   decode(trace, 'u/a.1');
   assert.deepEqual(trace.steps().flat(), ['run:1', 'run:1', 'run', 'u/a.1', 't/b.1', 't/c.1']);
-  const [plain, aware] = [undefined, 9].map((depth) => {
+  const [placeWithoutDepths, placeWithDepths] = [undefined, 9].map((depth) => {
     const other = single();
     for (const query of ['b', 'a', 'c']) decode(other, `t/${query}.1`, depth);
     decode(other, 'u/a.1');
     return other.steps().flat().indexOf('u/a.1');
   });
-  assert.equal(aware, plain);
+  assert.equal(placeWithDepths, placeWithoutDepths);
 });
 
 test('a call lends its turn once', () => {

@@ -60,7 +60,7 @@ export abstract class HostCall extends BatchCall {
   failure: HandlerError | undefined;
 
   constructor(kind: CallKind, queue: HostQueue, id: number) {
-    super(kind, queue.order);
+    super(kind, queue.batchQueue);
     this.hostQueue = queue;
     this.id = id;
   }

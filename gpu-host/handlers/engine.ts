@@ -285,7 +285,7 @@ export class ModelEngine {
   closeQueue(queue: HostQueue): void {
     if (queue.space.closed) return;
     const close = new BarrierCall(queue, 0, () => {
-      this.batcher.closeQueue(queue.order);
+      this.batcher.closeQueue(queue.batchQueue);
       queue.space.queues.delete(queue);
     });
     this.#arrivals.take(close, performance.now());

@@ -113,7 +113,7 @@ export class GuessedSteps {
   #joinableCalls(queues: readonly HostQueue[], ownReady?: number): readonly StepCall[] | undefined {
     if (this.#turns.isAlone(ownReady)) return [];
     const { ready, limits } = this.#turns.batcher;
-    const orders = new Set(queues.map(({ order }) => order));
+    const orders = new Set(queues.map(({ batchQueue: order }) => order));
     const joiningCalls: StepCall[] = [];
     for (const call of ready) {
       const isOwn = orders.has(call.queue);
@@ -209,7 +209,7 @@ export class GuessedSteps {
   #take({ parts }: GuessedStep, awaitedRows: AwaitedRows): TakenRow[] {
     // An inferlet whose pages are full allocates one right before its call. With a page at hand, that does not wait until the batch ends.
     for (const queue of parts.map(queueOf)) {
-      const { front } = queue.order;
+      const { front } = queue.batchQueue;
       if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);
     }
     this.#turns.allocateSpared();
@@ -272,7 +272,7 @@ export class GuessedSteps {
       }
       // A queue whose next call asks for anything else has no call for this step.
       const expectedCount = [...awaitedRows.keys()].filter(({ hasCall }) => !hasCall).length;
-      ownReady = step.parts.filter((part) => queueOf(part).order.front?.state === 'ready').length;
+      ownReady = step.parts.filter((part) => queueOf(part).batchQueue.front?.state === 'ready').length;
       if (!this.#turns.isAlone(ownReady)) return undefined;
       const nowMs = performance.now();
       if (ownReady > 0) endMs = Math.min(endMs, nowMs + graceMs(DEFAULT_GRACE, ownReady, expectedCount, stepMs));

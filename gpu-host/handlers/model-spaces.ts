@@ -78,7 +78,9 @@ export class ModelSpaces {
     space.closed = true;
     space.dropPending();
     space.closeAnswer = why;
-    const queued = [...space.queues].flatMap(({ order }) => this.#parts.batcher.closeQueue(order) as HostCall[]);
+    const queued = [...space.queues].flatMap(
+      ({ batchQueue: order }) => this.#parts.batcher.closeQueue(order) as HostCall[],
+    );
     for (const call of [...queued, ...space.arrivingCalls.splice(0)]) {
       call.release();
       call.answerEnded();

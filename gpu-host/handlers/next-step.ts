@@ -80,12 +80,12 @@ export class NextStep {
 
   /** True when a call of the queue has come, whatever it asks for. */
   get hasCall(): boolean {
-    return this.hostQueue.order.front !== undefined;
+    return this.hostQueue.batchQueue.front !== undefined;
   }
 
   /** The call that asks for this step, if it has come and is ready to go. */
   find(): StepCall | undefined {
-    const { front } = this.hostQueue.order;
+    const { front } = this.hostQueue.batchQueue;
     const { token, request } = this.#previousStep ?? {};
     if (front === this.#refusedCall) return undefined;
     if (!(front instanceof StepCall) || front.state !== 'ready' || !request || token === undefined) return undefined;

@@ -39,7 +39,7 @@ export class Preemption {
   preempt(family: Contender): void {
     for (const pages of family.spaces) {
       const space = this.spaceOf(pages);
-      for (const { order } of space?.queues ?? []) {
+      for (const { batchQueue: order } of space?.queues ?? []) {
         for (const call of [order.front, ...order.heldCalls]) {
           if (call?.state !== 'ready' || !space?.park(call as HostCall)) continue;
           this.#turns.batcher.pause(call);

@@ -247,7 +247,7 @@ async function checkAtRest(
     assert.equal(space.scoreboard.size, 0);
     assert.equal(space.waitingCallCount, 0);
     assert.equal(space.runs.size, 0);
-    for (const { order } of space.queues) assert.equal(order.length + order.outstanding, 0);
+    for (const { batchQueue: order } of space.queues) assert.equal(order.length + order.outstanding, 0);
   }
   engine.memory.check();
   // A further inferlet finds the device in order.

@@ -114,7 +114,7 @@ export class ModelSpace {
     this.#pendingShare.add(bytes);
   }
 
-  /** True when the pending calls are more than the inferlet may have, alone or beside those of its tenant's others. */
+  /** True when the inferlet has more pending calls than it may have alone, or beside the tenant's other inferlets. */
   get overruns(): boolean {
     if (this.#pendingCalls > MAX_PENDING_CALLS || this.#pendingBytes > MAX_PENDING_BYTES) return true;
     return !this.#pendingShare.fits(0);
@@ -124,7 +124,7 @@ export class ModelSpace {
     return this.scoreboard.size + this.arrivingCalls.length;
   }
 
-  /** Gives the tenant's share of pending calls back. Call it when the inferlet has ended. */
+  /** Gives the memory of the pending calls back to the tenant. Call it when the inferlet has ended. */
   dropPending(): void {
     this.#pendingShare.close();
   }
@@ -157,7 +157,7 @@ export class ModelSpace {
 /** One queue of an inferlet. */
 export class HostQueue {
   readonly space: ModelSpace;
-  readonly order: BatchQueue;
+  readonly batchQueue: BatchQueue;
   readonly trail = new StepTrail();
   /** Page without an address for the queue's next allocation of one page, while steps are guessed. */
   sparePage: Page | undefined;
@@ -169,7 +169,7 @@ export class HostQueue {
 
   constructor(space: ModelSpace, order: BatchQueue) {
     this.space = space;
-    this.order = order;
+    this.batchQueue = order;
   }
 
   /** Lets the device begin no further call of the queue. */

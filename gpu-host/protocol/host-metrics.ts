@@ -24,7 +24,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
       ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'Backend and device of a model; always 1.' },
       ...{
         kind: 'gauge',
-        points: [...models.map(computeLabels), ...encoders.map(encoderLabels)].map((labels) => ({
+        points: [...models.map(modelLabels), ...encoders.map(encoderLabels)].map((labels) => ({
           labels: { host, ...labels },
           value: 1,
         })),
@@ -150,7 +150,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
 }
 
 /** Labels that stay the same for the life of the host process. */
-function computeLabels({ name, backend, precision, kv, device }: ModelStats): Labels {
+function modelLabels({ name, backend, precision, kv, device }: ModelStats): Labels {
   return {
     ...{ model: name, backend, precision },
     ...(kv !== undefined && { kv }),

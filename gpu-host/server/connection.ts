@@ -332,10 +332,10 @@ export class Connection implements ResultSink {
         engine.closeQueue(queue);
         break;
       case 'set-priority':
-        engine.batcher.setPriority(queue.order, call.priority);
+        engine.batcher.setPriority(queue.batchQueue, call.priority);
         break;
       case 'set-depth':
-        engine.batcher.setDepth(queue.order, call.depth);
+        engine.batcher.setDepth(queue.batchQueue, call.depth);
         inferlet.marksCalls = true;
         break;
       case 'stop-queue':

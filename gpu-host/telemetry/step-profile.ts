@@ -1,4 +1,4 @@
-/** The sizes of a curve are powers of two up to this exponent. */
+/** A curve groups sizes by powers of two up to this exponent; its last group also takes all larger sizes. */
 const LARGEST_EXPONENT = 14;
 /** Weight of the latest step in the means of its size. */
 const WEIGHT = 0.2;

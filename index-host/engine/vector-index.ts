@@ -29,7 +29,7 @@ import {
   WORDED_AT_ONCE,
 } from './sizes.ts';
 import { Tail } from './tail.ts';
-import { chosenWords, type WordCount, wordsOf } from './words.ts';
+import { chosenWords, type WordCount, wordExpressions } from './words.ts';
 
 const RECORDS = 'records.db';
 
@@ -416,7 +416,7 @@ export class VectorIndex {
   *#bestByWords(text: string, filter: readonly Condition[], limit: number): Pieces<Ranked[]> {
     const counted: WordCount[] = [];
     const maxWorded = this.#sizes.maxWorded;
-    for (const word of wordsOf(text)) {
+    for (const word of wordExpressions(text)) {
       counted.push({ word, entries: this.#records.countWord(word, maxWorded + 1) });
       yield* this.#pause();
     }

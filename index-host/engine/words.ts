@@ -42,7 +42,7 @@ class Splitter {
 let splitter: Splitter | undefined;
 
 /** Expressions of FTS5 for the words of a text. Quoting keeps operators of FTS5 in the text from having an effect. */
-export function wordsOf(text: string): string[] {
+export function wordExpressions(text: string): string[] {
   splitter ??= new Splitter();
   return splitter.wordsOf(text, MAX_WORDS).map((word) => `"${word.replaceAll('"', '""')}"`);
 }

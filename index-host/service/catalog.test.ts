@@ -186,7 +186,7 @@ test('upserts that end before their entries are in the graph leave the tail shor
     const before = entries;
     const withdrawn = new AbortController();
     const call = Promise.resolve(one.upsert('notes', ids(250 * i, 250), withdrawn.signal)).catch(() => null);
-    // The write is stored from the first piece on.
+    // The first piece of an upsert stores its entries.
     while (entries === before) entries = await one.ask('notes', (index) => index.stats.entries);
     withdrawn.abort(new IndexError('cancelled', 'no longer needed'));
     await call;

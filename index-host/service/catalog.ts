@@ -37,7 +37,7 @@ export const LIMITS: Limits = {
 /** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
 const OPEN_INDEX_BYTES = 2 * MIB;
 
-/** Time without another save of an index after one that failed: a save keeps the thread of all tenants busy. */
+/** Time between a failed save of an index and the next one: a save keeps the thread of all tenants busy. */
 const SAVE_PAUSE_MS = 60_000;
 
 /** Prefix of the directory of a dropped index, which a killed process may leave behind. */
@@ -67,7 +67,7 @@ export class Catalog {
   /** Sizes of all indexes of the tenants that called since the start. */
   readonly #stats = new Map<string, Map<string, IndexStats>>();
   readonly #loading = new Map<string, Promise<void>>();
-  /** Open indexes, or indexes that open, by path; the least recently used one first. */
+  /** Indexes that are open or being opened, by path; the least recently used one first. */
   readonly #openings = new Map<string, Promise<OpenIndex | null>>();
   readonly #openIndexes = new Map<string, OpenIndex>();
 
@@ -89,7 +89,7 @@ export class Catalog {
     return this.#openIndexes.size;
   }
 
-  /** Reads which indexes a tenant has, and again those that could not be read. Call it before the other methods. */
+  /** Reads which indexes a tenant has; later calls retry those that could not be read. Call it before the other methods. */
   async load(tenant: string, signal: AbortSignal): Promise<void> {
     const knownStats = this.#stats.get(tenant);
     if (knownStats && ![...knownStats.values()].some(({ isUnread }) => isUnread)) return;

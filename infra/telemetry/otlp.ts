@@ -31,7 +31,7 @@ export interface Exported {
   shutdown(): Promise<unknown>;
 }
 
-/** Maximum spans that wait for export; the exporter drops and counts further ones. */
+/** Maximum number of spans that wait for export; the span processor drops and counts further ones. */
 const MAX_SPAN_QUEUE = 16_384;
 const MAX_SPAN_BATCH = 1024;
 const SPAN_DELAY_MS = 1000;

@@ -7,7 +7,7 @@ import { SliceRunner } from '../lowering/slice-runner.ts';
 import { type TestProgram, testArtifact, testComponent, testProgram } from '../testing/components.ts';
 import { recordingHost, show } from '../testing/recording-host.ts';
 import { callNumber } from './calls.ts';
-import { asEnding, bothEnds, ending } from './testing/run-remote.ts';
+import { asEnding, bothEnds, openInvocation } from './testing/run-remote.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 10_000 };
 
@@ -59,7 +59,7 @@ async function direct(program: TestProgram, input: string): Promise<Transcript> 
 async function overTheChannel(program: TestProgram, input: string): Promise<Transcript> {
   const { table, lines } = recorder();
   const { runtime, sandbox } = bothEnds(table, { program, execution: OPTIONS, local: table });
-  const { ended, guest } = ending(runtime, { input });
+  const { ended, guest } = openInvocation(runtime, { input });
   const how = await ended;
   assert.equal(guest.held, 0);
   assert.equal(runtime.guests, 0);

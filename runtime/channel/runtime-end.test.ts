@@ -13,11 +13,11 @@ import type { RemoteGuestOptions } from './remote-guest.ts';
 import { RuntimeEnd } from './runtime-end.ts';
 import { SharedThread } from './shared-thread.ts';
 import { RawSandbox } from './testing/raw-sandbox.ts';
-import { ending } from './testing/run-remote.ts';
+import { openInvocation } from './testing/run-remote.ts';
 import { MessageReader } from './value-reader.ts';
 import type { MessageWriter } from './value-writer.ts';
 
-/** A runtime's end with invocations in a hostile sandbox. */
+/** Connects a runtime to a hostile sandbox, and opens this many invocations in it. */
 async function attacked(invocations = 1, overrides: HostTable = {}, options: Partial<RemoteGuestOptions> = {}) {
   const [mine, theirs] = duplexPair();
   const { promise: lost, resolve } = Promise.withResolvers<ChannelFault>();
@@ -32,7 +32,7 @@ async function attacked(invocations = 1, overrides: HostTable = {}, options: Par
     lost: resolve,
   });
   const sandbox = new RawSandbox(theirs);
-  const guests = Array.from({ length: invocations }, (_, i) => ending(runtime, { id: `inv-${i}` }, options));
+  const guests = Array.from({ length: invocations }, (_, i) => openInvocation(runtime, { id: `inv-${i}` }, options));
   await sandbox.opened(invocations);
   return { runtime, sandbox, lost, lines, guests };
 }
@@ -148,19 +148,19 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
       const fault = await lost;
       assert.equal(fault.code, code, fault.message);
       for (const { ended, guest } of guests) {
-        const how = await ended;
-        assert.ok(how.tag === 'sandbox-lost' && how.fault === fault);
+        const outcome = await ended;
+        assert.ok(outcome.tag === 'sandbox-lost' && outcome.fault === fault);
         assert.equal(guest.held, 0);
       }
       assert.equal(runtime.guests, 0);
-      assert.throws(() => ending(runtime, {}), { code });
+      assert.throws(() => openInvocation(runtime, {}), { code });
     });
   }
 
   it('opens an invocation although the opening before was too large', async () => {
     const { sandbox, runtime } = await attacked(1);
-    assert.throws(() => ending(runtime, { input: 'x'.repeat(MAX_MESSAGE_BYTES) }), { code: 'too-large' });
-    ending(runtime, { id: 'next' });
+    assert.throws(() => openInvocation(runtime, { input: 'x'.repeat(MAX_MESSAGE_BYTES) }), { code: 'too-large' });
+    openInvocation(runtime, { id: 'next' });
     await sandbox.opened(2);
     assert.equal(readLifecycleOpening(new MessageReader(sandbox.openings[1]!)).id, 'next');
     runtime.close();
@@ -176,7 +176,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     runtime.close();
   });
 
-  it('reports each future that the guest drops to the host once, before or after its answer', async () => {
+  it('tells the host once of each future that the guest drops, before or after its answer', async () => {
     const reports: string[] = [];
     const settle: ((value: unknown) => void)[] = [];
     let calls = 0;
@@ -247,10 +247,10 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     it(`ends one invocation only when ${what}`, async () => {
       const { sandbox, guests, runtime } = await attacked(2, { store: { get: failing } });
       sandbox.call(0, 'store get', 1, text('key'));
-      const how = await guests[0]!.ended;
-      assert.ok(how.tag === 'trapped');
+      const outcome = await guests[0]!.ended;
+      assert.ok(outcome.tag === 'trapped');
       while (sandbox.closes.length === 0) await new Promise(setImmediate);
-      assert.deepEqual(readLifecycleTrap(new MessageReader(sandbox.closes[0]!)), how.val);
+      assert.deepEqual(readLifecycleTrap(new MessageReader(sandbox.closes[0]!)), outcome.val);
       assert.equal(runtime.guests, 1);
       runtime.close();
     });

@@ -13,7 +13,7 @@ import { MAX_MESSAGE_BYTES } from './limits.ts';
 import { RuntimeEnd } from './runtime-end.ts';
 import { SandboxEnd } from './sandbox-end.ts';
 import { SharedThread } from './shared-thread.ts';
-import { bothEnds, ending } from './testing/run-remote.ts';
+import { bothEnds, openInvocation } from './testing/run-remote.ts';
 
 const EXECUTION = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 const turns = async (count: number) => {
@@ -108,7 +108,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       ...{ host: recordingHost().host, thread: new SharedThread() },
       ...{ control: () => undefined, lost: () => undefined },
     });
-    for (let i = 0; i < count; i++) ending(runtime, {});
+    for (let i = 0; i < count; i++) openInvocation(runtime, {});
     await allOpened.promise;
     assert.ok(new Set(turnOf).size > count / 2, `guests began in the turns ${turnOf.join(', ')}`);
     sandbox.close();
@@ -124,7 +124,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       return answer.promise;
     }) as HostFunction;
     const { runtime, sandbox } = await guestWith({ environment: { 'get-variable': get } });
-    const { ended } = ending(runtime, { input: 'spins' });
+    const { ended } = openInvocation(runtime, { input: 'spins' });
     await asked.promise;
     await turns(5);
     const [execution] = sandbox.executions;
@@ -161,7 +161,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       },
     });
     const flushed = () => new Promise<boolean>((resolve) => written.push(resolve));
-    const { ended } = ending(runtime, { input: 'fills' }, { flushed });
+    const { ended } = openInvocation(runtime, { input: 'fills' }, { flushed });
     await full.promise;
     assert.equal(bytes, 15 << 16);
     while (flushes.length === 0) await turns(1);
@@ -180,7 +180,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       return stopped.promise;
     }) as HostFunction;
     const { runtime } = await guestWith({ store: { exists } });
-    const { ended, guest } = ending(runtime, { input: 'looks for its cancellation' });
+    const { ended, guest } = openInvocation(runtime, { input: 'looks for its cancellation' });
     await ready.promise;
     guest.stop(handlerError('cancelled', 'by the test'));
     stopped.resolve(ok(true));
@@ -214,13 +214,13 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     it(`is gone on both sides when the runtime closes it while it ${what}`, async () => {
       const { begun, table } = hostFor();
       const { runtime, sandbox } = await guestWith(table);
-      const { guest } = ending(runtime, { input: what });
+      const { guest } = openInvocation(runtime, { input: what });
       await begun(sandbox);
       guest.close({ code: 'deadline-exceeded', message: 'too late' });
       while (sandbox.executions.size > 0 || runtime.lanes > 0) await turns(1);
       assert.deepEqual([guest.held, runtime.guests, sandbox.end.invocations], [0, 0, 0]);
       // The channel stays open.
-      const { ended } = ending(runtime, { input: what });
+      const { ended } = openInvocation(runtime, { input: what });
       runtime.close();
       assert.equal((await ended).tag, 'sandbox-lost');
     });
@@ -228,7 +228,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     it(`is gone on both sides when the channel breaks while it ${what}`, async () => {
       const { begun, table } = hostFor();
       const { runtime, sandbox, stream, lost } = await guestWith(table);
-      const { guest, ended } = ending(runtime, { input: what });
+      const { guest, ended } = openInvocation(runtime, { input: what });
       const execution = await begun(sandbox);
       stream.destroy();
       assert.equal((await lost).code, 'lost');
@@ -250,7 +250,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
         if (reports.length === 5) allReported.resolve();
       })) as HostFunction;
     const { runtime } = await guestWith({ store: { exists } });
-    const { ended } = ending(runtime, { input: 'reads and drops' });
+    const { ended } = openInvocation(runtime, { input: 'reads and drops' });
     await allReported.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
     assert.deepEqual(reports.sort(), ['0: read', '1: dropped', '2: read', '3: dropped', '5: read']);
@@ -281,7 +281,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       ...{ host: { ...host, store: { ...host.store, set } }, thread: new SharedThread() },
       ...{ control: () => undefined, lost: () => undefined },
     });
-    const how = await ending(runtime, {}).ended;
+    const how = await openInvocation(runtime, {}).ended;
     assert.deepEqual([how.tag, how.tag === 'success' && how.val.length], ['success', large]);
     sandbox.close();
     runtime.close();
@@ -314,7 +314,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       ...{ host: { ...host, store: { ...host.store, set }, runtime: { ...host.runtime, log } } },
       ...{ thread: new SharedThread(), control: () => undefined, lost: () => undefined },
     });
-    assert.deepEqual(await ending(runtime, {}).ended, { tag: 'success', val: 'done' });
+    assert.deepEqual(await openInvocation(runtime, {}).ended, { tag: 'success', val: 'done' });
     // The report of the first dropped line still fits into the queue, so the second line has its own report.
     const report = 'warn 1 log lines were dropped: too many were waiting to be written';
     assert.deepEqual(lines, [report, report, 'info after']);
@@ -324,7 +324,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
 
   it('gets an error from a call that is too large for one message', async () => {
     const { runtime } = await guestWith({}, 4096);
-    const { ended } = ending(runtime, { input: 'sends too much' });
+    const { ended } = openInvocation(runtime, { input: 'sends too much' });
     assert.deepEqual(await ended, { tag: 'success', val: 'err limit-exceeded' });
     runtime.close();
   });

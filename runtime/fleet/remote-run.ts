@@ -51,6 +51,7 @@ export class RemoteRun implements GuestRun {
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #isGone = false;
   readonly #madeAtMs = performance.now();
+  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. */
   #movedAtMs = this.#madeAtMs;
   /** Number of futures and resources that the guest held at the last look; an answer lowers it. */
   #heldCount = 0;
@@ -158,7 +159,7 @@ export class RemoteRun implements GuestRun {
     // The caller does not wait for the sandbox, whose later messages change nothing.
     this.#end({ ending: { kind: 'trapped', trap }, ...NO_REPORT }, this.#guest !== null);
     this.#guest?.close({ code: trap.code, message: trap.message });
-    // An invocation that closes before the sandbox hears of it never takes its instance, so the instance is released here.
+    // The sandbox may never have heard of the invocation; then nothing took the instance, so release it here.
     this.#sandbox.release(this.instance);
   }
 

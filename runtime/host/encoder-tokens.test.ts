@@ -9,34 +9,34 @@ import { Tokens } from './tokens.ts';
 const call = fc.record({ tokens: fc.integer({ min: 1, max: 50 }), computed: fc.nat({ max: 50 }) });
 type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 
-test('computed and reserved tokens cover all tokens that calls may still cost, and never exceed those of all calls', () => {
+test('reserved tokens cover all that open calls may still compute, and with the computed ones never exceed the tokens of all calls', () => {
   fc.assert(
     fc.property(fc.array(call, { maxLength: 30 }), fc.infiniteStream(fc.nat()), (calls, choices) => {
       const tokens = new EncoderTokens();
-      const open: { left: number; readonly of: Call }[] = [];
+      const open: { left: number; readonly drawn: Call }[] = [];
       let [asked, computed, begun] = [0, 0, 0];
       const next = (below: number) => Number(choices.next().value) % below;
       while (begun < calls.length || open.length > 0) {
         const at = next(open.length + 1);
         const chosen = open[at];
         if (!chosen) {
-          const of = calls[begun++];
-          if (!of) continue;
-          tokens.begin(of.tokens);
-          asked += of.tokens;
-          open.push({ left: Math.min(of.tokens, of.computed), of });
+          const drawn = calls[begun++];
+          if (!drawn) continue;
+          tokens.begin(drawn.tokens);
+          asked += drawn.tokens;
+          open.push({ left: Math.min(drawn.tokens, drawn.computed), drawn });
         } else if (chosen.left > 0) {
           const part = 1 + next(chosen.left);
           chosen.left -= part;
           computed += part;
           tokens.compute(part);
         } else {
-          tokens.end(chosen.of.tokens);
+          tokens.end(chosen.drawn.tokens);
           open.splice(at, 1);
         }
         assert.equal(tokens.computed, computed);
         const stillToCome = open.reduce((sum, { left }) => sum + left, 0);
-        assert.ok(tokens.reserved >= stillToCome, 'nothing that may be computed is free');
+        assert.ok(tokens.reserved >= stillToCome, 'every token that may still be computed is reserved');
         assert.ok(tokens.computed + tokens.reserved <= asked);
       }
       assert.equal(tokens.reserved, 0);

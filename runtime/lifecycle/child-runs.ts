@@ -51,6 +51,7 @@ export interface Origin {
   readonly epoch: number;
   readonly depth: number;
   readonly family: Family;
+  /** Unique to the child, so that the store recognizes a repeated `beginChild`. */
   readonly token: string;
 }
 
@@ -143,7 +144,7 @@ export class ChildRuns {
       case 'error':
         return failure(verdict.code, verdict.message);
       case 'silent':
-        return this.#endedElsewhere(job.id, signal);
+        return this.#endWithoutVerdict(job.id, signal);
       case undefined:
         return failure('internal', 'The child ended without having begun.');
     }
@@ -185,7 +186,7 @@ export class ChildRuns {
   }
 
   /** Ends a child that has no verdict from this runtime, and returns the ending that the store has for it. */
-  async #endedElsewhere(id: string, signal: AbortSignal): Promise<Ending> {
+  async #endWithoutVerdict(id: string, signal: AbortSignal): Promise<Ending> {
     const { invocations, runtimeId, onError } = this.#options;
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');
     try {

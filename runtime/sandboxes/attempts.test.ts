@@ -22,7 +22,7 @@ const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
  */
 const THREE_THREADS = { ...LIMITS, memoryMb: 1024 };
 const probe = await probeMachine();
-const namespaces = 'command' in probe.bubblewrap;
+const hasNamespaces = 'command' in probe.bubblewrap;
 
 /** Attempts that fail on an ordinary machine, too: their targets do not exist, or they need flags. */
 const FAIL_ANYWAY = new Set([
@@ -99,13 +99,13 @@ describe('code that has taken over a confined process', () => {
     assert.deepEqual(await readdir(target.folder), filesBefore);
   };
 
-  it('is refused every attempt in namespaces', { skip: !namespaces && 'no namespaces here' }, async () => {
+  it('is refused every attempt in namespaces', { skip: !hasNamespaces && 'no namespaces here' }, async () => {
     assert.deepEqual(successes(await attack(layersFor('namespaces', probe))), []);
     await assertNothingHappened();
   });
 
   it("is refused every attempt by the namespaces alone, without Node's permissions", {
-    skip: !namespaces && 'no namespaces here',
+    skip: !hasNamespaces && 'no namespaces here',
   }, async () => {
     const program = { main: MAIN, args: [JSON.stringify(target)], read: [] };
     const command = confinedCommand(layersFor('namespaces', probe), program, { cpuSeconds: 60, memoryMb: 512 });
@@ -140,7 +140,7 @@ describe('code that has taken over a confined process', () => {
     }
   };
 
-  it("is refused every attempt that leaves the process's memory and descriptors in a thread", async () => {
+  it("is refused, in a thread, every attempt to reach beyond the process's memory and descriptors", async () => {
     assert.deepEqual(await successesInThread([]), IN_A_THREAD);
     await assertNothingHappened();
   });
@@ -150,7 +150,7 @@ describe('code that has taken over a confined process', () => {
   });
 
   for (const isolation of ['namespaces', 'process'] as const) {
-    const skip = isolation === 'namespaces' && !namespaces && 'no namespaces here';
+    const skip = isolation === 'namespaces' && !hasNamespaces && 'no namespaces here';
     it(`is refused every attempt in a thread of such a process, except to start others (${isolation})`, {
       skip,
     }, async () => {

@@ -11,7 +11,7 @@ export interface BuildRequest {
   readonly deadlineAt: number;
 }
 
-/** The reason why a component was refused. The last three codes do not concern the component. */
+/** The reason why a component was refused. `build-timeout`, `runtime-unavailable` and `too-many-requests` do not judge the component. */
 export type BuildFailureCode =
   | 'not-wasm'
   | 'core-module'

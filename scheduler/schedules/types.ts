@@ -30,5 +30,5 @@ export interface Schedule extends ScheduleSettings {
   readonly last: LastTime | null;
 }
 
-/** A schedule with its next time, ms since the epoch; null while its job scheduler is missing. */
+/** A schedule with its next time, ms since the epoch; null while BullMQ has no job scheduler for it. */
 export type TimedSchedule = Schedule & { readonly nextAt: number | null };

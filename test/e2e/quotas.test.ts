@@ -70,8 +70,8 @@ async function usageOf(tenant: TenantClient, pick: (usage: Record<string, number
  */
 async function assertCounted(tenant: TenantClient, quota: string, field: 'gpuMs' | 'cpuMs'): Promise<void> {
   await until(`the count of ${quota} equals the usage`, async () => {
-    const ran = await usageOf(tenant, (usage) => usage[field] ?? 0);
-    return ran > 0 && Math.abs((await used(tenant, quota)) - ran) < 1e-3 * ran + 1e-3;
+    const usageMs = await usageOf(tenant, (usage) => usage[field] ?? 0);
+    return usageMs > 0 && Math.abs((await used(tenant, quota)) - usageMs) < 1e-3 * usageMs + 1e-3;
   });
 }
 
@@ -119,10 +119,10 @@ describe('each quota', () => {
     assert.equal(terminal(events)?.data.code, 'quota-tokens', JSON.stringify(terminal(events)?.data));
     assert.ok(terminal(events)?.data.usage.outputTokens > 0);
     await assertRefused(await post(tenant, 'counted', { mark: 'n' }), 'quota-tokens');
-    const ran = await usageOf(tenant, ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens);
-    assert.equal(await used(tenant, 'tokens-per-day'), ran);
+    const usedTokens = await usageOf(tenant, ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens);
+    assert.equal(await used(tenant, 'tokens-per-day'), usedTokens);
     // A step takes two tokens: one input and one output.
-    assert.ok(ran > 40 - 2 && ran <= 40, `${ran} of 40`);
+    assert.ok(usedTokens > 40 - 2 && usedTokens <= 40, `${usedTokens} of 40`);
   });
 
   test('embeddings and scores count for the token quota as far as they were computed, also when their client leaves', async () => {
@@ -142,11 +142,11 @@ describe('each quota', () => {
     const few = await json(await ask('/v1/embeddings', { model: ENCODER, input: ['the king', 'paris'] }));
     const documents = Array.from({ length: 40 }, (_, i) => `the queen ${i}`);
     const ranked = await json(await ask('/v1/rerank', { model: RANKER, query: 'who?', documents }));
-    const whole = few.usage.total_tokens + ranked.usage.total_tokens;
-    assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [whole, whole]);
+    const bothTokens = few.usage.total_tokens + ranked.usage.total_tokens;
+    assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [bothTokens, bothTokens]);
     const input = new Array<string>(2048).fill('king '.repeat(60));
     const allTokens = 2048 * 62;
-    let billed = whole;
+    let billed = bothTokens;
     let billedNow = 0;
     // Vary the delay until a client leaves after the first batch and before the last one.
     let [early, late] = [0, 1600];
@@ -200,13 +200,13 @@ describe('each quota', () => {
     const tenant = await tenantWith('ticker');
     await setQuota(tenant, 'concurrent-invocations', 1);
     await setQuota(tenant, 'waiting-invocations', 1);
-    const async = { prefer: 'respond-async' };
-    const first = await json(await post(tenant, 'ticker', { ticks: 0, hold: true }, async));
-    const second = await json(await post(tenant, 'ticker', { ticks: 0 }, async));
+    const respondAsync = { prefer: 'respond-async' };
+    const first = await json(await post(tenant, 'ticker', { ticks: 0, hold: true }, respondAsync));
+    const second = await json(await post(tenant, 'ticker', { ticks: 0 }, respondAsync));
     const status = async (id: string) => (await json(await tenant.fetch(`/v1/invocations/${id}`))).status;
     await until('the first runs', async () => (await status(first.id)) === 'running');
     assert.equal(await status(second.id), 'queued');
-    await assertRefused(await post(tenant, 'ticker', { ticks: 0 }, async), 'quota-concurrency');
+    await assertRefused(await post(tenant, 'ticker', { ticks: 0 }, respondAsync), 'quota-concurrency');
     assert.equal(await used(tenant, 'concurrent-invocations'), 1);
     assert.equal(await used(tenant, 'waiting-invocations'), 1);
     const message = { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"text":"go"}' };

@@ -10,7 +10,10 @@ import { openConnection } from '#scheduler/store/connection.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
 const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
-const [first, second] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [string, string];
+const [firstToken, secondToken] = [18, 12].map((bytes) => `tok-${randomBytes(bytes).toString('hex')}`) as [
+  string,
+  string,
+];
 
 let platform: Platform;
 /** Environment of the function in its pie.json. */
@@ -18,10 +21,10 @@ const { environment } = JSON.parse(readFileSync(path.join(FUNCTION, 'pie.json'),
   environment: { ZONE: string };
 };
 /** Texts that must not appear anywhere outside the function. */
-const hidden = [first, second, environment.ZONE];
+const hidden = [firstToken, secondToken, environment.ZONE];
 
 before(async () => {
-  // The artifacts of this home are its own, so that the test can read all of them.
+  // Homes of other tests link to shared artifacts. This home holds its own, so that the last test can read all of them.
   const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
   platform = await Platform.start({ home, functions: false });
 });
@@ -43,16 +46,19 @@ test('a function has the secret values of its deploy, and a rollback restores th
   const unknown = await platform.pie(['deploy', FUNCTION]);
   assert.notEqual(unknown.code, 0);
   assert.match(unknown.stderr, /TOKEN[\s\S]*pie secrets set TOKEN[\s\S]*unknown-secret/);
-  assert.match((await pie(['secrets', 'set', 'TOKEN'], { input: `${first}\n` })).stdout, /Stored TOKEN, revision \d+/);
+  assert.match(
+    (await pie(['secrets', 'set', 'TOKEN'], { input: `${firstToken}\n` })).stdout,
+    /Stored TOKEN, revision \d+/,
+  );
   await pie(['deploy', FUNCTION]);
-  assert.equal(await secretLength(), first.length);
-  const { stderr } = await pie(['secrets', 'set', 'TOKEN'], { input: second });
+  assert.equal(await secretLength(), firstToken.length);
+  const { stderr } = await pie(['secrets', 'set', 'TOKEN'], { input: secondToken });
   assert.match(stderr, /secrets still has an older value.*pie deploy/);
-  assert.equal(await secretLength(), first.length);
+  assert.equal(await secretLength(), firstToken.length);
   await pie(['deploy', FUNCTION]);
-  assert.equal(await secretLength(), second.length);
+  assert.equal(await secretLength(), secondToken.length);
   await pie(['rollback', 'secrets', '--yes']);
-  assert.equal(await secretLength(), first.length);
+  assert.equal(await secretLength(), firstToken.length);
   const shown = [
     await pie(['deploy', FUNCTION, '--dry-run', '--json']),
     await pie(['list', '--json']),

@@ -206,7 +206,7 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
   }
 });
 
-/** Offsets of the 16-bit scales in a block, and the spread of the values at a scale of one. The second scale sets the least value. */
+/** Offsets of the 16-bit scales in a block, deviation of the values at a scale of one, and ratio of the second scale, the shift, to the first. */
 const SCALES: Readonly<Record<string, readonly [places: readonly number[], spread: number, least?: number]>> = {
   Q4_0: [[0], 4.6],
   Q4_1: [[0, 2], 4.6, -7.5],
@@ -222,8 +222,8 @@ const SCALES: Readonly<Record<string, readonly [places: readonly number[], sprea
 function randomBlocks(type: TensorType, count: number, deviation: number, draw: () => number): Buffer {
   const bytes = Buffer.alloc((count / type.values) * type.bytes, 0);
   for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(1000 * draw());
-  const [places, spread, least = 0] = SCALES[type.name]!;
-  const scales = Float16Array.of(deviation / spread, (deviation / spread) * least);
+  const [places, unitDeviation, ratio = 0] = SCALES[type.name]!;
+  const scales = Float16Array.of(deviation / unitDeviation, (deviation / unitDeviation) * ratio);
   for (let at = 0; at < bytes.length; at += type.bytes)
     for (const [i, place] of places.entries()) bytes.set(new Uint8Array(scales.buffer, 2 * i, 2), at + place);
   return bytes;

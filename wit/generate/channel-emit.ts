@@ -1,6 +1,6 @@
 import type { Answering } from './channel-io.ts';
 import { checkPlacement, placeOf } from './channel-placement.ts';
-import { codecName, namedCodec, type ResourceNumber, readText, writeText } from './channel-values.ts';
+import { codecName, namedCodec, type ResourceNumber, readExpression, writeStatement } from './channel-values.ts';
 import { declaration, hostNames, typeText } from './emit-host.ts';
 import { type NamedType, parts, type WitFunction, type WitInterface, type WitType, type WitWorld } from './model.ts';
 import { HEADER } from './names.ts';
@@ -91,14 +91,14 @@ function callText(
   const types = params.map((type) => (type.kind === 'borrow' ? 'unknown' : typeText(type, names)));
   const answering = answeringOf(entry, fn);
   const hasAnswer = answering === 'future' || answering === 'waits';
-  const write = hasAnswer && value ? writeText(value, 'v', numberOf) : '';
+  const write = hasAnswer && value ? writeStatement(value, 'v', numberOf) : '';
   return [
     '  {',
     `    interface: '${entry.name}', name: '${fn.coreName}', answering: '${answering}', resource: ${madeResource}, fallible: ${hasAnswer && isFallible(value)},`,
-    `    writeArguments(${params.length > 0 ? `w, [${params.map((_, i) => `a${i}`).join(', ')}]: readonly [${types.join(', ')}]` : ''}) { ${params.map((type, i) => writeText(type, `a${i}`, numberOf)).join(' ')} },`,
-    `    readArguments(${params.length > 0 ? 'r' : ''}) { return [${params.map((type) => readText(type, numberOf)).join(', ')}]; },`,
+    `    writeArguments(${params.length > 0 ? `w, [${params.map((_, i) => `a${i}`).join(', ')}]: readonly [${types.join(', ')}]` : ''}) { ${params.map((type, i) => writeStatement(type, `a${i}`, numberOf)).join(' ')} },`,
+    `    readArguments(${params.length > 0 ? 'r' : ''}) { return [${params.map((type) => readExpression(type, numberOf)).join(', ')}]; },`,
     write === '' ? '    writeResult() {},' : `    writeResult(w, v: ${typeText(value, names)}) { ${write} },`,
-    `    readResult(${write === '' ? '' : 'r'})${value && hasAnswer ? `: ${typeText(value, names)}` : ''} { return ${value && hasAnswer ? readText(value, numberOf) : 'undefined'}; },`,
+    `    readResult(${write === '' ? '' : 'r'})${value && hasAnswer ? `: ${typeText(value, names)}` : ''} { return ${value && hasAnswer ? readExpression(value, numberOf) : 'undefined'}; },`,
     '  },',
   ].join('\n');
 }

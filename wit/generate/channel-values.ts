@@ -1,6 +1,6 @@
 import { camelCase, type NamedType, pascalCase, type WitType } from './model.ts';
 
-const NUMBER_LISTS: ReadonlySet<string> = new Set(['u8', 's8', 'u16', 's16', 'u32', 's32', 'u64', 's64', 'f32', 'f64']);
+const NUMBER_KINDS: ReadonlySet<string> = new Set(['u8', 's8', 'u16', 's16', 'u32', 's32', 'u64', 's64', 'f32', 'f64']);
 
 const BYTES: Readonly<Record<string, number>> = {
   u16: 2,
@@ -44,12 +44,15 @@ function leastBytes(type: WitType): number {
 }
 
 /** Statement that writes the value of an expression. */
-export function writeText(type: WitType, value: string, resources: ResourceNumber): string {
-  const write = (inner: WitType, at: string) => writeText(inner, at, resources);
+export function writeStatement(type: WitType, value: string, resources: ResourceNumber): string {
+  const write = (inner: WitType, at: string) => writeStatement(inner, at, resources);
   switch (type.kind) {
     case 'list': {
-      if (NUMBER_LISTS.has(type.element.kind)) return `w.numbers(${value});`;
-      return `w.count(${value}.length); for (const e of ${value}) { ${write(type.element, 'e')} }`;
+      if (NUMBER_KINDS.has(type.element.kind)) return `w.numbers(${value});`;
+      // A list within a list needs another name for its elements.
+      let each = 'e';
+      while (new RegExp(`\\b${each}\\b`).test(value)) each += 'e';
+      return `w.count(${value}.length); for (const ${each} of ${value}) { ${write(type.element, each)} }`;
     }
     case 'option':
       refuseNested(type.value);
@@ -76,11 +79,11 @@ export function writeText(type: WitType, value: string, resources: ResourceNumbe
 }
 
 /** Expression that reads a value. */
-export function readText(type: WitType, resources: ResourceNumber): string {
-  const read = (inner: WitType) => readText(inner, resources);
+export function readExpression(type: WitType, resources: ResourceNumber): string {
+  const read = (inner: WitType) => readExpression(inner, resources);
   switch (type.kind) {
     case 'list':
-      if (NUMBER_LISTS.has(type.element.kind)) return `r.${type.element.kind}List()`;
+      if (NUMBER_KINDS.has(type.element.kind)) return `r.${type.element.kind}List()`;
       return `r.list(${leastBytes(type.element)}, () => ${read(type.element)})`;
     case 'option':
       refuseNested(type.value);
@@ -114,10 +117,10 @@ export function namedCodec(type: NamedType, name: string, resources: ResourceNum
     case 'record':
       return [
         ...head,
-        ...type.fields.map((field) => `  ${writeText(field.type, `v.${field.js}`, resources)}`),
+        ...type.fields.map((field) => `  ${writeStatement(field.type, `v.${field.js}`, resources)}`),
         ...middle,
         '  return {',
-        ...type.fields.map((field) => `    ${field.js}: ${readText(field.type, resources)},`),
+        ...type.fields.map((field) => `    ${field.js}: ${readExpression(field.type, resources)},`),
         '  };',
         '}',
       ];
@@ -138,7 +141,7 @@ export function namedCodec(type: NamedType, name: string, resources: ResourceNum
         '  switch (v.tag) {',
         ...type.cases.flatMap((entry, i) => [
           `    case '${entry.name}':`,
-          `      w.case(${i});${entry.type ? ` ${writeText(entry.type, 'v.val', resources)}` : ''}`,
+          `      w.case(${i});${entry.type ? ` ${writeStatement(entry.type, 'v.val', resources)}` : ''}`,
           '      return;',
         ]),
         '    default:',
@@ -148,7 +151,7 @@ export function namedCodec(type: NamedType, name: string, resources: ResourceNum
         `  switch (r.case(${type.cases.length})) {`,
         ...type.cases.map((entry, i) => {
           const label = i === type.cases.length - 1 ? 'default' : `case ${i}`;
-          const value = entry.type ? `, val: ${readText(entry.type, resources)}` : '';
+          const value = entry.type ? `, val: ${readExpression(entry.type, resources)}` : '';
           return `    ${label}: return { tag: '${entry.name}'${value} };`;
         }),
         '  }',

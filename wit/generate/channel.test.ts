@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import { checkPlacement, placeOf } from './channel-placement.ts';
+import { writeStatement } from './channel-values.ts';
 import type { WitWorld } from './model.ts';
 import { parse } from './parse.ts';
 import { resolve } from './resolve.ts';
@@ -25,4 +26,21 @@ suite('places of the calls', () => {
     );
     assert.throws(() => checkPlacement(worldOf('get: func();'), { old: { get: 'sandbox' } }), /old get has a place/);
   });
+});
+
+test('a list within a list is written element by element', () => {
+  const [entry] = worldOf('put: func(rows: list<tuple<list<string>, u32>>);').imports;
+  const [rows] = entry?.functions[0]?.params ?? [];
+  assert.ok(rows);
+  const written: unknown[] = [];
+  const note = (value: unknown) => written.push(value);
+  new Function(
+    'w',
+    'a0',
+    writeStatement(rows.type, 'a0', () => 0),
+  )({ count: note, string: note, u32: note }, [
+    [['x', 'y'], 1],
+    [['z'], 2],
+  ]);
+  assert.deepEqual(written, [2, 2, 'x', 'y', 1, 1, 'z', 2]);
 });

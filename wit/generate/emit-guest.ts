@@ -24,7 +24,7 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
 
 const NUMBERS: ReadonlySet<string> = new Set([...Object.keys(TYPED_ARRAYS), 'u64', 's64']);
 
-const FUTURE = `
+const SHARED_TYPES = `
   /** A WIT \`result\` inside a future. (When a function returns a result at once, its error is thrown instead: see Thrown.) */
   export type Outcome<T, E = Error> = { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: E };
   /** A value that the host is still computing. Await \`read()\`; several at once overlap (\`Promise.all\`). */
@@ -60,7 +60,7 @@ export function emitGuest(world: WitWorld): string {
     lines.push(...importsOf(entry, uses));
     if (entry.name === 'types')
       lines.push(
-        ...FUTURE.trim()
+        ...SHARED_TYPES.trim()
           .split('\n')
           .map((line, index) => (index === 0 ? `  ${line}` : line)),
       );
@@ -128,7 +128,7 @@ function typeText(type: WitType | null, direction: Direction, uses: Uses): strin
     case 'tuple':
       return `readonly [${type.items.map((item) => typeText(item, direction, uses)).join(', ')}]`;
     case 'result':
-      return `Outcome<${typeText(type.ok, direction, uses)}${type.err && 'name' in type.err && type.err.interface === 'types' ? '' : `, ${typeText(type.err, direction, uses)}`}>`;
+      return `Outcome<${typeText(type.ok, direction, uses)}${type.err && 'name' in type.err && type.err.interface === 'types' && type.err.name === 'error' ? '' : `, ${typeText(type.err, direction, uses)}`}>`;
     case 'future':
       return `Future<${typeText(type.value, direction, uses)}>`;
     case 'own':
@@ -192,9 +192,11 @@ function functionLines(item: WitFunction, prefix: string, uses: Uses): string[] 
     .map((param, index) => `${param.js}${index > last ? '?' : ''}: ${typeText(param.type, 'out', uses)}`)
     .join(', ');
   // A `result` that is not in a future arrives as a value or is thrown.
-  const thrown = item.result?.kind === 'result' ? item.result : null;
-  const result = thrown ? thrown.ok : item.result;
-  const docs = [item.docs, thrown ? `@throws {Thrown} with the error as \`payload\`` : ''].filter(Boolean).join('\n');
+  const throwingResult = item.result?.kind === 'result' ? item.result : null;
+  const result = throwingResult ? throwingResult.ok : item.result;
+  const docs = [item.docs, throwingResult ? `@throws {Thrown} with the error as \`payload\`` : '']
+    .filter(Boolean)
+    .join('\n');
   const signature =
     item.kind === 'constructor'
       ? `constructor(${params});`

@@ -43,7 +43,7 @@ export interface CallReference {
   /** As WIT has it. */
   readonly signature: string;
   readonly docs: string;
-  /** Tells when the caller continues. */
+  /** A sentence about the caller's wait, such as `Answered at once.` */
   readonly cost: string;
   /** Errors that its documentation names, besides those that any call may report. */
   readonly errors: readonly string[];

@@ -25,7 +25,7 @@
  * is there and releases the future. Calls that are started before the first wait run at the same time. `..._forget` releases a future without
  * waiting. Structures have exactly the layout of the contract's values, so calls copy nothing.
  *
- * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `failed`, and then `err`, else `ok`.
+ * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `err` if `failed` is true, else `ok`.
  */
 
 typedef struct {
@@ -62,8 +62,8 @@ void pie_release(pie_mark_t mark);
  *     pie_reserve(&text, 1000);
  *
  * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Two uses trap: to grow a buffer
- * that is older than the last mark that was not released, and to append to a buffer whose memory was released. Before such a mark, reserve
- * enough room: within it, you may append anywhere.
+ * that is older than the last mark that was not released, and to append to a buffer whose memory was released. To append to a buffer
+ * after a newer mark, reserve enough room before that mark.
  */
 
 typedef struct {

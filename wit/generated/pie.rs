@@ -5047,8 +5047,8 @@ pub mod abi {
         }
     }
 
-    /// Address and length of a list or text.
-    const LIST: usize = 8;
+    /// Bytes of a list or text as a value: its address and its length.
+    const LIST_BYTES: usize = 8;
 
     unsafe fn lower_list(address: usize, length: usize, at: *mut u8) {
         *(at as *mut [u32; 2]) = [address as u32, length as u32];
@@ -5057,7 +5057,7 @@ pub mod abi {
     macro_rules! list {
         ($([$($of:tt)*] $name:ty;)*) => {$(
             impl<$($of)*> Shape for $name {
-                const SIZE: usize = LIST;
+                const SIZE: usize = LIST_BYTES;
                 const ALIGN: usize = 4;
                 const FLAT: usize = 2;
             }
@@ -5227,12 +5227,12 @@ pub mod abi {
             Ok(output) => Ok(output.to_string()),
             Err(error) => Err(error.to_string()),
         });
-        let (tag, said) = match outcome {
+        let (tag, answer) = match outcome {
             Ok(output) => (0, output),
             Err(error) => (1, error),
         };
-        let result = Box::new([tag, said.as_ptr() as u32, said.len() as u32]);
-        leak(said);
+        let result = Box::new([tag, answer.as_ptr() as u32, answer.len() as u32]);
+        leak(answer);
         Box::into_raw(result) as *const u8
     }
 }

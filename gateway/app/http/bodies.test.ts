@@ -47,6 +47,18 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
+  it('count no piece that arrives after release', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send, end } = sending();
+    const body = new Body(request, bodies, () => 'a');
+    const arriving = body.pieces()();
+    body.release();
+    send(40 * KIB);
+    assert.equal((await arriving)?.byteLength, 40 * KIB);
+    end();
+    assert.equal(bodies.heldBytes, 0);
+  });
+
   it('beyond the share of a tenant are refused before those of other tenants', async () => {
     const bodies = new Bodies(LIMITS);
     const read = async (tenant: string, bytes: number) => {

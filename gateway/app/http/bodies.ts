@@ -24,7 +24,7 @@ const RETRY_AFTER_S = 1;
 /** Longest pause before a body checks its pace again, because the pace changes when other tenants come and go. */
 const LONGEST_PAUSE_MS = 250;
 
-/** Counts memory that is gathered step by step. */
+/** Counts the bytes that a caller holds, as their number grows and shrinks. */
 export interface Memory {
   /** Counts this many more bytes. @throws GatewayError `gateway-busy`, `too-many-requests`, see `Bodies.take` */
   hold(bytes: number): void;
@@ -227,6 +227,8 @@ export class Body {
 
   /** Counts this many bytes as held, in whole blocks. */
   #hold(bytes: number): void {
+    // Nothing would give back bytes that arrive after `release`.
+    if (this.#isReleased) return;
     const wantedBytes = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
     if (wantedBytes <= this.#takenBytes) return;
     if (wantedBytes > this.#bodies.mostBytes) throw tooLarge(this.#bodies.mostBytes, 'this gateway');
@@ -241,6 +243,7 @@ export class Body {
     const leftMs = this.#startedAt + bodyGraceMs + (this.#arrivedBytes / BYTES_PER_SECOND) * 1000 - performance.now();
     return new Promise<T>((resolve, reject) => {
       const onLate = () => {
+        // `discard` must not wait for the rest, which may never come.
         this.#isDiscarded = true;
         reject(tooSlow(this.#arrivedBytes));
       };

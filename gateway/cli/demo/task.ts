@@ -2,7 +2,9 @@
 export interface Task {
   readonly prompt: string;
   readonly turns: number;
+  /** Each draft of a turn begins with one of these; the story goes on with the longest draft. */
   readonly openings: readonly string[];
+  /** Sentences, one of which the tool adds in each turn. */
   readonly events: readonly string[];
   readonly maxTokens: number;
   readonly model: string;

@@ -17,7 +17,7 @@ const DEADLINE_MS = 5000;
  */
 export async function checkRedis(environment: NodeJS.ProcessEnv = process.env): Promise<Finding> {
   const { redis } = loadConfig(environment);
-  return redis.kind === 'private' ? checkRedisServer() : pingRedis(redis);
+  return redis.kind === 'private' ? checkRedisProgram() : pingRedis(redis);
 }
 
 /** Connects as the platform does: with the password, over TLS, or to a unix socket. */
@@ -48,7 +48,7 @@ async function pingRedis(redis: RedisSettings): Promise<Finding> {
   }
 }
 
-async function checkRedisServer(): Promise<Finding> {
+async function checkRedisProgram(): Promise<Finding> {
   try {
     const { stdout } = await run('redis-server', ['--version'], { timeout: DEADLINE_MS });
     return { name: 'redis', state: 'ok', detail: `redis-server ${/v=([\d.]+)/.exec(stdout)?.[1] ?? 'found'}` };

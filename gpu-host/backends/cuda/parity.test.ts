@@ -51,7 +51,7 @@ const TIMES_BF16_COST = 1.5;
 const BF16 = { together: 1e-2, alone: 8e-2 } as const;
 /**
  * The bound `together` for keys and values in 8 bits, from a reference that rounds them too: a difference in the last bit of bf16 may
- * decide between two codes for a value, which are at most 1/16 apart.
+ * decide between two adjacent codes of a value, which are at most 1/8 of it apart.
  */
 const FP8_TOGETHER = 2.5e-2;
 /** Configurations that compute in bf16: the weights' precision, and that of keys and values where it differs. */
@@ -65,7 +65,7 @@ const NARROW_WAYS: typeof WAYS = [
 const MASKED = ALL
   ? Object.keys(SHAPES)
   : ['grouped queries', 'one key head per query head, tied', ...Object.keys(FAST)];
-/** Kinds of masks with few and with many inputs, on which the kernels of products depend. */
+/** Kinds of masks with few and with many inputs: the number of inputs decides which kernels multiply matrices. */
 const SOME_MASKS = ['causal', 'page omitted', 'read after write in one batch'];
 /**
  * The kinds of masks over which a precision is tested: all kinds where the precision changes what attention reads.

@@ -28,7 +28,7 @@ export class PathLength {
     this.#max = max;
   }
 
-  /** Advances by one instruction; true when the caller must insert a check before this instruction. */
+  /** Advances by one instruction, which counts as `cost` simple ones; true when the caller must insert a check before this instruction. */
   advance(cost: number): boolean {
     if (this.#length === DEAD) return false;
     const isCheckDue = this.#length + cost > this.#max;
@@ -60,6 +60,7 @@ export class PathLength {
       case OP.else:
       case OP.catch:
       case OP.catchAll:
+        // An exception may come from anywhere in the body, so the caller inserts a check after `catch` and resets the path.
         this.#else(at);
         break;
       case OP.end:

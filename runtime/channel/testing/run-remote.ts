@@ -67,7 +67,7 @@ export function asEnding(ending: Ending): LifecycleEnding {
 export type Ended = LifecycleEnding | Extract<RemoteEnding, { tag: 'sandbox-lost' }>;
 
 /** Opens an invocation; `ended` resolves with its ending. */
-export function ending(
+export function openInvocation(
   runtime: RuntimeEnd,
   opening: Partial<LifecycleOpening>,
   options: Partial<RemoteGuestOptions> = {},

@@ -24,14 +24,14 @@ import { automatonOf, complement, expressionOf, intersection } from './regular.t
 const MAX_DIGITS = 15;
 /** Places after the point, if multiples do not ask for more. */
 const MIN_PLACES = 6;
-const MANY = Number.POSITIVE_INFINITY;
+const UNLIMITED = Number.POSITIVE_INFINITY;
 /** Maximum states of the automata of remembered numbers: about 30 MB. */
 const MAX_KNOWN = 100_000;
 const numbers = new BoundedCache<Expression>(MAX_KNOWN, (made) =>
   made.kind === 'language' ? made.language.states : 1,
 );
 
-/** Numbers of a case. @throws Inexpressible if an automaton for its multiples is too large */
+/** The numbers that a case of a schema allows. @throws Inexpressible when its multiples or excluded numbers cannot be expressed */
 export function numberExpression(
   json: JsonRules,
   { integers: isInteger, low, high, multiples = [], unlisted }: Case,
@@ -48,7 +48,7 @@ export function numberExpression(
       ...multiples.map(({ of, mustHold }) => (mustHold ? multiplesOf(of) : complement(multiplesOf(of)))),
       ...(excludedNumbers.length > 0 ? [complement(automatonOf(choice(excludedNumbers.map(spellings))))] : []),
     ].reduce(intersection, bounded);
-    const ownRules = new RuleSet(MANY, () => new Error('this set has no limit'));
+    const ownRules = new RuleSet(UNLIMITED, () => new Error('this set has no limit'));
     const number = expressionOf(automaton, ownRules);
     return isNever(number) ? NEVER : { kind: 'language', language: languageOf(ownRules.grammar(number).rules, false) };
   });

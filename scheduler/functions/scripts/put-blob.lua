@@ -7,7 +7,7 @@
   ARGV[1] bytes
   ARGV[2] how long they are kept without a user, ms
   ARGV[3] now, ms
-  ARGV[4] prefix of the keys of the uploading tenant's quotas
+  ARGV[4] account of the uploading tenant: the prefix of the keys of its quotas
   ARGV[5] hash of the bytes
 
   Returns 1 stored, 0 they were there already, {-4, quota, limit, used} the tenant may keep no more in Redis.

@@ -12,7 +12,7 @@
   ARGV[4] '1' to leave a runtime alone whose lease holds
   ARGV[5] prefix of the keys of jobs
 
-  Returns {job, token of its fetch or '', ...} for the jobs that the runtime holds; 0 for a runtime that was left alone.
+  Returns {job, token of its BullMQ lock or '', ...} for the jobs that the runtime holds; 0 for a runtime that was left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../store/scripts/once.lua"

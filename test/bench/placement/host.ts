@@ -27,7 +27,7 @@ export class SimulatedHost {
   readonly running: RunningInvocation[] = [];
   /** Pages of the running invocations. */
   reservedPages = 0;
-  /** Time integral of the reserved part of its pages, ms. */
+  /** Time integral of the share of the host's pages that is reserved, ms. */
   reservedMs = 0;
   hitTokens = 0;
   contextTokens = 0;

@@ -63,7 +63,7 @@ describe('simulated placement', () => {
     );
   });
 
-  it('takes the times of hand-made steps', () => {
+  it('ends invocations at times that were calculated by hand', () => {
     // One step for a prompt of one chunk, then ten steps; two invocations on the host share their steps.
     const alone = PROMPT_MS + 10 * (STEP_MS + INPUT_MS);
     assert.deepEqual(endsOf(simulate(oneHost([traced('a')]), leastLoaded())), [alone]);
@@ -74,19 +74,26 @@ describe('simulated placement', () => {
 
   it('lets an invocation wait for pages, and finds a context while nothing else needs its pages', () => {
     const context = { name: 'prefix', tokens: 128, keeps: 128, exported: false };
-    const later = (id: string, atMs: number, more: Partial<TracedInvocation> = {}) =>
+    const withContext = (id: string, atMs: number, more: Partial<TracedInvocation> = {}) =>
       traced(id, { atMs, prompt: 129, context, ...more });
     const full = simulate(oneHost([traced('a', { pages: 15 }), traced('b', { pages: 15 })]), leastLoaded());
     assert.equal(full.outcomes[1]?.startMs, full.outcomes[0]?.endMs);
-    const { hosts } = simulate(oneHost([later('a', 0), later('b', 1000), later('c', 2000)]), leastLoaded());
+    const { hosts } = simulate(
+      oneHost([withContext('a', 0), withContext('b', 1000), withContext('c', 2000)]),
+      leastLoaded(),
+    );
     assert.deepEqual([hosts[0]?.hitTokens, hosts[0]?.contextTokens], [256, 384]);
     const evicted = simulate(
-      oneHost([later('a', 0), traced('b', { atMs: 1000, pages: 20 }), later('c', 2000)]),
+      oneHost([withContext('a', 0), traced('b', { atMs: 1000, pages: 20 }), withContext('c', 2000)]),
       oracle(),
     );
     assert.equal(evicted.hosts[0]?.hitTokens, 0);
     const exported = { ...context, exported: true };
-    const kept = [later('a', 0, { context: exported }), traced('b', { atMs: 1000, pages: 20 }), later('c', 2000)];
+    const kept = [
+      withContext('a', 0, { context: exported }),
+      traced('b', { atMs: 1000, pages: 20 }),
+      withContext('c', 2000),
+    ];
     assert.equal(simulate(oneHost(kept), oracle()).hosts[0]?.hitTokens, 128);
   });
 

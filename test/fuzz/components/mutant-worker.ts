@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { MutantEnd } from './run-mutant.ts';
 
-/** Outcome of a mutant in the throw-away process. */
+/** Outcome of a mutant in the throw-away process; `seed` is the name of the component that was mutated. */
 export type Outcome = { readonly index: number } & (
   | ({ readonly kind: 'ended'; readonly seed: string; readonly mutations: readonly string[] } & MutantEnd)
   /** The mutant made the platform's code throw an error without a code. */
@@ -34,9 +34,9 @@ export class MutantWorker implements Disposable {
     this.#program = program;
   }
 
-  async run(seed: number, index: number): Promise<Outcome> {
+  async run(randomSeed: number, index: number): Promise<Outcome> {
     this.#child ??= await start(this.#program);
-    const outcome = await ask(this.#child, seed, index);
+    const outcome = await ask(this.#child, randomSeed, index);
     if (outcome.kind !== 'ended' || ++this.#mutantsRun >= MUTANTS_A_PROCESS) this[Symbol.dispose]();
     return outcome;
   }
@@ -61,9 +61,9 @@ async function start(program: string): Promise<ChildProcess> {
   throw new Error(`the worker ${ready.failure} before it was ready`);
 }
 
-async function ask(child: ChildProcess, seed: number, index: number): Promise<Outcome> {
+async function ask(child: ChildProcess, randomSeed: number, index: number): Promise<Outcome> {
   // `answer` reports a process that has died; without a callback, `send` throws the error of its closed channel.
-  child.send({ seed, index }, () => undefined);
+  child.send({ seed: randomSeed, index }, () => undefined);
   const reply = await answer(child);
   if (!('message' in reply)) return { index, kind: reply.kind, fault: reply.failure };
   const { message } = reply;

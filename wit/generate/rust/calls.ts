@@ -1,6 +1,6 @@
 import { type CoreType, flatten, layoutOf, sequence, signatureOf } from '../layout.ts';
 import { pascalCase, type WitFunction, type WitInterface, type WitType } from '../model.ts';
-import { comment, functionName, identifier, paramName, typeName } from './names.ts';
+import { comment, functionName, identifier, paramTypeName, typeName } from './names.ts';
 
 const CORE: Readonly<Record<CoreType, string>> = { i32: 'i32', i64: 'i64', f32: 'f32', f64: 'f64' };
 
@@ -15,7 +15,7 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
   const names = [...(isMethod ? ['self'] : []), ...params.map(({ name }) => name)];
   const declaredParams = [
     ...(isMethod ? ['&self'] : []),
-    ...params.map(({ name, type }) => `${name}: ${paramName(type)}`),
+    ...params.map(({ name, type }) => `${name}: ${paramTypeName(type)}`),
   ];
   const flat = signature.spilled ? null : signature.params.flatMap(flatten);
   const core = [

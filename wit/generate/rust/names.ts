@@ -58,14 +58,14 @@ export function typeName(type: WitType | null): string {
 }
 
 /** The Rust type of a parameter: a call only reads its arguments, so it borrows what does not fit in a register. */
-export function paramName(type: WitType): string {
+export function paramTypeName(type: WitType): string {
   switch (type.kind) {
     case 'string':
       return '&str';
     case 'list':
       return `&[${type.element.kind === 'string' ? '&str' : typeName(type.element)}]`;
     case 'option':
-      return `Option<${paramName(type.value)}>`;
+      return `Option<${paramTypeName(type.value)}>`;
     case 'own':
       throw new TypeError('the contract takes no resource from an inferlet');
     case 'enum':

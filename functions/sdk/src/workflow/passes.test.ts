@@ -216,7 +216,7 @@ describe('passes', () => {
     assert.deepEqual(early.after, []);
     assert.deepEqual(late.inputs.context, { from: { node: 'answer/prefilling<0', port: 'context', type: 'context' } });
     assert.equal(graph.nodes.length, rag().nodes.length + 1);
-    // Encoding a few texts is over sooner than the early part.
+    // The model would still compute the early part when the few texts are embedded and searched, so the pass does not split.
     const whole = rag();
     assert.deepEqual(prefillingSplit.apply(whole), whole);
   });
@@ -264,7 +264,7 @@ describe('passes', () => {
   it('split a prompt once for each value that comes later than the others', () => {
     const g = new Builder('twice');
     const first = slow(g, 'x');
-    // The first 560 characters are computed in the first wait only: the second is too short for them beside the texts after the first value.
+    // The 560 characters fit into the first wait only: with the texts after the first value, they would take longer than the second wait.
     const third = g.prefill(prompt`${'x'.repeat(560)}${first}${LONG}${first}${LONG}${slow(g, first)}${LONG}`);
     const graph = prefillingSplit.apply(g.graph({ text: { from: g.decode(third).text } }));
     assert.deepEqual(
@@ -367,7 +367,7 @@ describe('passes', () => {
       [text = ''] = g.component(`part ${i}`, () => g.items(g.prefill(prompt`${from}`), { by: 'line', count: 2 }));
     }
     const graph = g.graph({ text: { from: text as Ref<'text'> } });
-    // Each component waits for the one before, which waits for all others.
+    // Each component waits only for the one before it, which in turn waits for all earlier ones.
     assert.equal(
       graph.nodes.reduce((sum, { after }) => sum + after.length, 0),
       2 * (count - 1),

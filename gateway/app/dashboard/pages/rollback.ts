@@ -22,7 +22,7 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
   const parsed = aliasSchema.safeParse(url.searchParams.get('alias') ?? LIVE);
   if (!parsed.success) throw new GatewayError('not-found', 'There is no alias of this name.');
   const alias = parsed.data;
-  // Read the revision first: `rollBack` then refuses a change made in between instead of undoing it unseen.
+  // Read the revision first: if the alias changes before the plan is read, `rollBack` refuses to undo that change unseen.
   const current = (await control.releases.aliases(call, name)).find((entry) => entry.alias === alias);
   if (current === undefined) throw new GatewayError('not-found', `The function "${name}" has no alias "${alias}".`);
   const plan = await control.releases.rollback(call, name, { alias, dryRun: true });

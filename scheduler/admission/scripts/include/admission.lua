@@ -4,8 +4,9 @@
 -- all its admission work between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (invocations that may be admitted and not
---     begun; as many again of tenants with few slots), `reserve` (part kept for tenants that hold little), `overcommit`, `pages:<model>`
+--   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (maximum admitted invocations that have
+--     not begun, counted apart for tenants with few slots and for the others), `reserve` (part kept for tenants that hold little), `overcommit`,
+--     `pages:<model>`
 --     (`pages:#memory` is runtime memory in MiB, here and in every list of pages), `first` (the first model by name); a model on several
 --     hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to choose a host); `apart:<runtime>` (what a
 --     runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier
@@ -48,7 +49,8 @@ local LEAST_MS = 10
 local MAX_STARTS = 256
 -- Time after which Redis forgets a tenant without waiting or admitted invocations, ms.
 local FORGET_MS = 3600000
--- Time after its admission, ms, in which an invocation that waited for memory may not hold its pages yet: its claim lowers reports made until then.
+-- Time after its admission, ms, in which an invocation that waited for memory may not hold its pages yet: `findsMemory` subtracts its claim from
+-- the GPU hosts' reports of that time.
 local CLAIM_MS = 2000
 -- Number of tenants (SSCAN's COUNT) in one step of settling all tenants.
 local SETTLED_AT_ONCE = 128
@@ -58,7 +60,7 @@ local function exact(number)
 end
 
 -- Maximum of a resource that a tenant may hold and still count as one that holds little.
-local function ownOf(reserve)
+local function modestShare(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
 end
 
@@ -69,7 +71,7 @@ end
 
 local function reckonReserve(a)
   a.reserveSlots = math.floor(a.slots * a.reserve)
-  a.ownSlots = ownOf(a.reserveSlots)
+  a.ownSlots = modestShare(a.reserveSlots)
 end
 
 -- Pages of a model that are kept for tenants that hold little.
@@ -79,7 +81,7 @@ end
 
 -- Maximum pages of a model that a tenant may hold and still count as one that holds little; nil for a model that no host has.
 local function ownPages(a, model)
-  return a.pages[model] and ownOf(reservePages(a, model))
+  return a.pages[model] and modestShare(reservePages(a, model))
 end
 
 -- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. They write sets, the
@@ -268,7 +270,8 @@ local function placementOf(a, id, record, pages)
   return key
 end
 
--- Decides which GPU hosts serve the head of a queue, and what it needs of them: to fit, and to start again after a lack of memory.
+-- Decides which GPU hosts serve the head of a queue, and sets the pages it needs of them (`need`) and, after a requeue for lack of memory, those that
+-- must be free (`short`).
 local function placeHead(a, tenant, record)
   tenant.most = tenantLimits(a, tenant.name).pages
   local pages = expectedPages(a, record, tenant.most)

@@ -14,7 +14,7 @@ constexpr const char* NAMES[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_p
 
 int paddedRank(int rank) { return (rank + LOW_RANK_STEP - 1) / LOW_RANK_STEP * LOW_RANK_STEP; }
 
-// Lays out an adapter's matrices and, if it has host memory, fills them.
+// Lays out an adapter's matrices; a builder with host memory also fills them.
 template <typename T>
 class Builder {
  public:
@@ -59,13 +59,14 @@ class Builder {
   uint8_t* host_;
 };
 
-// The projections of each place, in the order of its outputs. Constants, because a process may exit while its thread for loads still reads them.
+// The projections of a place, in the order of its outputs.
 struct PlaceProjections {
   int count;
   Projection all[LOW_RANK_PARTS];
   constexpr const Projection* begin() const { return all; }
   constexpr const Projection* end() const { return all + count; }
 };
+// Constants without destructors, because a process may exit while a thread that loads an adapter still reads them.
 constexpr PlaceProjections PLACES[LOW_RANK_PLACES] = {{3, {Q, K, V}}, {1, {O}}, {2, {GATE, UP}}, {1, {DOWN}}};
 
 template <typename T>
@@ -105,9 +106,9 @@ std::vector<std::vector<const AdapterMatrices*>> byLayer(const std::vector<Adapt
     if (each.inputs != inputs || each.outputs != outputs)
       refuse(std::string("The matrices of ") + each.projection + " are for " + std::to_string(each.inputs) + " inputs and " +
              std::to_string(each.outputs) + " outputs; the model has " + std::to_string(inputs) + " and " + std::to_string(outputs) + ".");
-    const AdapterMatrices*& place = layers[each.layer][name - NAMES];
-    if (place) refuse(std::string("The matrices of ") + each.projection + " of layer " + std::to_string(each.layer) + " are given twice.");
-    place = &each;
+    const AdapterMatrices*& slot = layers[each.layer][name - NAMES];
+    if (slot) refuse(std::string("The matrices of ") + each.projection + " of layer " + std::to_string(each.layer) + " are given twice.");
+    slot = &each;
   }
   return layers;
 }

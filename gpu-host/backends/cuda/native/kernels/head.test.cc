@@ -17,14 +17,14 @@ struct Case {
   std::vector<float> logits;
   int topK = 1;
   std::vector<uint32_t> allowed = {};  // Mask words; empty: all tokens.
-  bool drawn = false;
+  bool isDrawn = false;
   Draw draw = {};
 };
 
 struct Top {
   std::vector<uint32_t> tokens;
   std::vector<float> logProbabilities;
-  uint32_t drawn = POISON;
+  uint32_t drawnPlace = POISON;
 };
 
 // One launch for all rows. Results lie in reverse row order; the kernels must not write the one unused place between the results of two rows.
@@ -46,7 +46,7 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
       rows[r].allowedWord = static_cast<int>(allowed.size());
       allowed.insert(allowed.end(), cases[r].allowed.begin(), cases[r].allowed.end());
     }
-    if (cases[r].drawn) {
+    if (cases[r].isDrawn) {
       rows[r].draw = static_cast<int>(draws.size());
       draws.push_back(cases[r].draw);
     }
@@ -77,10 +77,10 @@ std::vector<Top> run(const std::vector<Case>& cases, int maxTopK = 0) {
     const bool noNumber = std::isnan(tops[r].logProbabilities[0]);
     const bool isDrawn = rows[r].draw >= 0;
     if (isDrawn) {
-      tops[r].drawn = d[rows[r].draw];
-      CHECK_EQUAL(tops[r].drawn == NOTHING_DRAWN, noNumber);
+      tops[r].drawnPlace = d[rows[r].draw];
+      CHECK_EQUAL(tops[r].drawnPlace == NOTHING_DRAWN, noNumber);
     }
-    CHECK_EQUAL(p[r], noNumber ? 0u : tops[r].tokens[isDrawn ? tops[r].drawn : 0]);
+    CHECK_EQUAL(p[r], noNumber ? 0u : tops[r].tokens[isDrawn ? tops[r].drawnPlace : 0]);
   }
   CHECK_EQUAL(d.back(), POISON);
   CHECK_EQUAL(p.back(), POISON);
@@ -293,12 +293,12 @@ TEST("a NaN counts as -Infinity; a row without a number is reported") {
                            {some, topK, maskOf(vocabulary, {}), true, draw},
                            {std::vector<float>(vocabulary, -INFINITE), topK, {}, true, draw}});
     for (const int r : {0, 1}) {
-      CHECK_EQUAL(tops[r].drawn, NOTHING_DRAWN);
+      CHECK_EQUAL(tops[r].drawnPlace, NOTHING_DRAWN);
       CHECK(std::isnan(tops[r].logProbabilities[0]));
       CHECK_EQUAL(tops[r].tokens[0], 0u);
     }
     for (const int r : {2, 3}) {
-      CHECK_EQUAL(tops[r].drawn, 0u);
+      CHECK_EQUAL(tops[r].drawnPlace, 0u);
       CHECK_EQUAL(tops[r].logProbabilities[0], -INFINITE);
     }
   }
@@ -312,8 +312,8 @@ TEST("padding rows are not written, and a row does not depend on the others") {
   const auto together = run(cases), alone = run({cases[2]}), wider = run({cases[2]}, 2048);
   CHECK(together[2].tokens == alone[0].tokens && together[2].logProbabilities == alone[0].logProbabilities);
   CHECK(together[2].tokens == wider[0].tokens && together[2].logProbabilities == wider[0].logProbabilities);
-  CHECK_EQUAL(together[2].drawn, alone[0].drawn);
-  CHECK_EQUAL(together[2].drawn, wider[0].drawn);
+  CHECK_EQUAL(together[2].drawnPlace, alone[0].drawnPlace);
+  CHECK_EQUAL(together[2].drawnPlace, wider[0].drawnPlace);
   cases[2].topK = 1;
   CHECK_EQUAL(run({cases[2]})[0].logProbabilities[0], alone[0].logProbabilities[0]);
   CHECK_EQUAL(run(cases, 1)[2].tokens[0], alone[0].tokens[0]);
@@ -337,7 +337,7 @@ TEST("draws equal the sampler's over the row's tokens") {
     for (size_t r = 0; r < cases.size(); r++) {
       checkTop(cases[r], tops[r]);
       const Draw& draw = cases[r].draw;
-      CHECK_EQUAL(tops[r].drawn, cases[r].drawn ? pick(draw, tops[r].logProbabilities, uniform(draw.seed, draw.position)) : POISON);
+      CHECK_EQUAL(tops[r].drawnPlace, cases[r].isDrawn ? pick(draw, tops[r].logProbabilities, uniform(draw.seed, draw.position)) : POISON);
     }
   }
 }
@@ -350,7 +350,7 @@ TEST("draws over a wide row follow its probabilities") {
   std::vector<Case> cases(count, one);
   for (int i = 0; i < count; i++) cases[i].draw.position = i;
   double seen[4] = {}, chi = 0;
-  for (const Top& top : run(cases)) seen[top.drawn]++;
+  for (const Top& top : run(cases)) seen[top.drawnPlace]++;
   const double share[4] = {0.5, 0.25, 0.125, 0.125};
   for (int i = 0; i < 4; i++) chi += std::pow(seen[i] - share[i] * count, 2) / (share[i] * count);
   CHECK(chi < 16.3);
