@@ -57,7 +57,13 @@ napi_value EngineObject::construct(napi_env env, napi_callback_info info) {
     check(env, napi_get_new_target(env, info, &target));
     if (target == nullptr) refuse("Engine must be called with new");
     const Shared shared = std::make_shared<EngineObject>(env, arguments.values[0], arguments.values[1]);
-    shared->attach(env, arguments.self, shared);
+    try {
+      shared->attach(env, arguments.self, shared);
+    } catch (...) {
+      // The thread-safe function holds the object too, and with it the device's memory.
+      shared->close(env);
+      throw;
+    }
     return arguments.self;
   });
 }
