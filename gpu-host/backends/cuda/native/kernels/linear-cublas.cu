@@ -176,10 +176,12 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   if (!plan.works) return false;
   if (linear.bias && lt->functions.setOperation(plan.operation, cublaslt::OPERATION_BIAS_POINTER, &linear.bias, sizeof linear.bias) != 0) return false;
   const float one = 1, zero = 0;
-  // A refused product is not tried again: it would cost every step the same call.
-  plan.works = lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
-                                    plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream) == 0;
-  return plan.works;
+  const int status = lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
+                                          plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream);
+  // A refused product is not tried again: it would cost every step the same call. A launch that fails, such as in a capture that the driver has ended, says
+  // nothing about the product.
+  plan.works = status != cublaslt::INVALID_VALUE && status != cublaslt::ARCHITECTURE_MISMATCH && status != cublaslt::NOT_SUPPORTED;
+  return status == 0;
 }
 
 }  // namespace pie

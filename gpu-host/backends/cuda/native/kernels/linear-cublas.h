@@ -35,6 +35,8 @@ namespace cublaslt {
 constexpr int COMPUTE_32F = 68, R_32F = 0, R_16BF = 14, TRANSPOSE = 1;
 constexpr int OPERATION_TRANSA = 3, OPERATION_EPILOGUE = 7, OPERATION_BIAS_POINTER = 8, OPERATION_BIAS_TYPE = 26;
 constexpr int EPILOGUE_BIAS = 4;
+// The statuses that refuse a product itself; others, such as those of a failed allocation or launch, may pass.
+constexpr int INVALID_VALUE = 7, ARCHITECTURE_MISMATCH = 8, NOT_SUPPORTED = 15;
 constexpr int PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGNMENT_A = 5;  // Followed by those of B, C and D.
 }  // namespace cublaslt
 

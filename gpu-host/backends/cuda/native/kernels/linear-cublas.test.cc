@@ -71,11 +71,28 @@ TEST("cublas: every epilogue, plans are cached, every object is destroyed") {
   CHECK_EQUAL(library.products, 3);
   CHECK_EQUAL(library.heuristics, 3);
   // Another kernel takes over, and the library is not asked again.
-  library.fails = true;
+  library.failure = cublaslt::NOT_SUPPORTED;
   product.checkAll(context);
   product.checkAll(context);
   CHECK_EQUAL(library.products, 3);
   CHECK_EQUAL(library.attempts, 6);
+  closeCublasLt(context.cublas);
+  CHECK_EQUAL(library.objects, 0);
+}
+
+TEST("cublas: a product whose launch failed is tried again") {
+  constexpr int EXECUTION_FAILED = 13;
+  Context context;
+  context.cublas = open();
+  REQUIRE(context.cublas);
+  const Product product;
+  library.failure = EXECUTION_FAILED;
+  product.checkAll(context);
+  CHECK_EQUAL(library.products, 0);
+  library.failure = 0;
+  product.checkAll(context);
+  CHECK_EQUAL(library.products, 3);
+  CHECK_EQUAL(library.heuristics, 3);
   closeCublasLt(context.cublas);
   CHECK_EQUAL(library.objects, 0);
 }

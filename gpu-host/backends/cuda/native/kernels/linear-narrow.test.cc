@@ -164,6 +164,8 @@ void check(Products& products, const Shape& shape, Epilogue epilogue, LinearTuni
   if (tuning.kernel != LinearKernel::Auto) CHECK(linearSupports(tuning.kernel, linear, deviceX, inputs, rows, context));
   launchLinear(linear, deviceX, inputs, wide ? static_cast<void*>(wideY.get()) : narrowY.get(), stride, rows, epilogue, context, nullptr);
   testing::cudaOk(cudaGetLastError());
+  const std::vector<float> left = workspace.host();
+  CHECK(std::all_of(left.begin(), left.begin() + LINEAR_COUNTERS, [](float counter) { return counter == 0; }));
   const std::vector<float> wideResult = wideY.host();
   const std::vector<bf16> narrowResult = narrowY.host();
   double error = 0, norm = 0;
@@ -312,7 +314,7 @@ TEST("linear narrow: many rows widen W some lines at a time, and take other kern
   const size_t most = aligned256(aligned256(LINEAR_COUNTERS * sizeof(unsigned)) + sums) + CUBLAS_WORKSPACE_BYTES + (LINEAR_WIDENED_LINES + 8) * lineBytes;
   const auto count = [&](Products& products, const Shape& its, Epilogue epilogue, size_t bytes, bool fails) {
     CublasLt* const cublas = cublasTesting::open();
-    library.fails = fails;
+    library.failure = fails ? cublaslt::NOT_SUPPORTED : 0;
     check(products, its, epilogue, {}, cublas, bytes);
     closeCublasLt(cublas);
     CHECK_EQUAL(library.objects, 0);
@@ -324,9 +326,12 @@ TEST("linear narrow: many rows widen W some lines at a time, and take other kern
       // The scaled values of 4 bits need no sums in the workspace unless gate and up are combined, so that more lines fit.
       const bool direct = format == WeightFormat::Int4 && epilogue == Epilogue::Store;
       CHECK_EQUAL(count(products, shape, epilogue, most, false), direct ? 1 : 3);
+      if (direct) CHECK_EQUAL(count(products, shape, epilogue, most - sums, false), 3);
       CHECK_EQUAL(count(products, shape, epilogue, most, true), 0);
       CHECK_EQUAL(count(products, shape, epilogue, most - (direct ? sums : 0) - 16 * lineBytes, false), 0);
     }
+    // The engine's workspace suffices.
+    CHECK_EQUAL(count(products, shape, Epilogue::Store, linearWorkspaceBytes(shape.rows, shape.outputs, 3, true), false), 1);
     CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS - 1, 48, 96}, Epilogue::Store, most, false), 0);
     CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS, 48, 96}, Epilogue::Wide, most, false), 0);
   }

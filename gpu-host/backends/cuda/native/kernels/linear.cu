@@ -128,7 +128,7 @@ bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const Line
 template <typename W>
 bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream_t stream) {
   if (!context.cublas || context.tuning.kernel != LinearKernel::Auto || call.rows < LINEAR_WIDENED_ROWS || call.epilogue == Epilogue::Wide) return false;
-  if (!problemOf(call, context).aligned) return false;
+  if (!problemOf(call, context).aligned || call.inputs == 0) return false;
   const bool finishes = call.scales != nullptr || call.epilogue == Epilogue::SwiGlu;
   const size_t counters = LINEAR_COUNTERS * sizeof(unsigned), before = finishes ? static_cast<size_t>(call.rows) * call.outputs * sizeof(bf16) : 0;
   const size_t behindSums = aligned256(aligned256(counters) + before), used = aligned256(behindSums + CUBLAS_WORKSPACE_BYTES);
@@ -138,7 +138,7 @@ bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream
   if (atOnce == 0) return false;
   bf16* const sums = scratch<bf16>(context, counters, before);
   void* const workspace = scratch<void>(context, behindSums, CUBLAS_WORKSPACE_BYTES);
-  bf16* const lines = scratch<bf16>(context, used, atOnce * call.inputs * sizeof(bf16));
+  bf16* const lines = scratch<bf16>(context, used, static_cast<size_t>(atOnce) * call.inputs * sizeof(bf16));
   for (int first = 0; first < call.outputs; first += atOnce) {
     const int count = std::min(atOnce, call.outputs - first);
     launchWiden(lines, call.lines, first, count, call.inputs, stream);
