@@ -95,7 +95,7 @@ const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 const NO_CUBLAS =
-  'WARNING: cuBLASLt was not found, so steps of more than 32 rows, prompts among them, take up to 1.8 times as long. Install it (libcublasLt.so.12 or .13, a part of CUDA), or name its file by PIE_CUBLASLT.';
+  'WARNING: cuBLASLt was not found or does not start, so prompts and steps of many rows take longer (with bf16 from 33 rows on, up to 1.8 times as long). Install it (libcublasLt.so.12 or .13, a part of CUDA), or name its file by PIE_CUBLASLT.';
 
 /**
  * Runs a model on an NVIDIA card. The card holds weights and pages. The engine takes plain floats, so this function first widens quantised

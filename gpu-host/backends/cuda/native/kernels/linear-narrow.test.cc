@@ -309,7 +309,7 @@ TEST("linear narrow: every kernel and epilogue") {
 TEST("linear narrow: many rows widen W some lines at a time, and take other kernels if cuBLASLt fails or has no room") {
   using cublasTesting::library;
   // More than two times the lines that fit the workspace.
-  const Shape shape{LINEAR_WIDENED_ROWS, 2 * LINEAR_WIDENED_LINES + 88, 96, 8};
+  const Shape shape{LINEAR_WIDENED_ROWS, 2 * LINEAR_WIDENED_LINES + 88, 32, 8};
   const size_t lineBytes = shape.inputs * sizeof(bf16), sums = static_cast<size_t>(shape.rows) * shape.outputs * sizeof(bf16);
   const size_t most = aligned256(aligned256(LINEAR_COUNTERS * sizeof(unsigned)) + sums) + CUBLAS_WORKSPACE_BYTES + (LINEAR_WIDENED_LINES + 8) * lineBytes;
   const auto count = [&](Products& products, const Shape& its, Epilogue epilogue, size_t bytes, bool fails) {
@@ -332,7 +332,7 @@ TEST("linear narrow: many rows widen W some lines at a time, and take other kern
     }
     // The engine's workspace suffices.
     CHECK_EQUAL(count(products, shape, Epilogue::Store, linearWorkspaceBytes(shape.rows, shape.outputs, 3, true), false), 1);
-    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS - 1, 48, 96}, Epilogue::Store, most, false), 0);
-    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS, 48, 96}, Epilogue::Wide, most, false), 0);
+    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS - 1, 48, 32}, Epilogue::Store, most, false), 0);
+    CHECK_EQUAL(count(products, {LINEAR_WIDENED_ROWS, 48, 32}, Epilogue::Wide, most, false), 0);
   }
 }

@@ -139,7 +139,8 @@ bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream
   bf16* const sums = scratch<bf16>(context, counters, before);
   void* const workspace = scratch<void>(context, behindSums, CUBLAS_WORKSPACE_BYTES);
   bf16* const lines = scratch<bf16>(context, used, static_cast<size_t>(atOnce) * call.inputs * sizeof(bf16));
-  for (int first = 0; first < call.outputs; first += atOnce) {
+  // The last lines first: they are often fewer, and if cuBLASLt refuses so many, nothing was computed in vain.
+  for (int first = (call.outputs - 1) / atOnce * atOnce; first >= 0; first -= atOnce) {
     const int count = std::min(atOnce, call.outputs - first);
     launchWiden(lines, call.lines, first, count, call.inputs, stream);
     const Linear<bf16> some{lines, finishes || call.bias == nullptr ? nullptr : call.bias + first, count, call.inputs};
