@@ -1,10 +1,9 @@
 import { isIP } from 'node:net';
 import os from 'node:os';
 import { z } from 'zod';
+import { ROLES, type Role } from '#scheduler/machines/types.ts';
 
-/** The roles of a machine: the programs that it runs. */
-export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
-export type Role = (typeof ROLES)[number];
+export { ROLES, type Role };
 
 export interface MachineSettings {
   /** Unique among the machines on one Redis. */
