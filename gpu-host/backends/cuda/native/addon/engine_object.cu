@@ -419,11 +419,7 @@ napi_value EngineObject::graphs(napi_env env, const Arguments&) {
   return result;
 }
 
-napi_value EngineObject::hasCublas(napi_env env, const Arguments&) {
-  napi_value result = nullptr;
-  check(env, napi_get_boolean(env, engine().hasCublas(), &result));
-  return result;
-}
+napi_value EngineObject::hasCublas(napi_env env, const Arguments&) { return boolean(env, engine().hasCublas()); }
 
 napi_value EngineObject::dispose(napi_env env, const Arguments&) {
   close(env);

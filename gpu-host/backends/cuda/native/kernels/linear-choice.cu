@@ -25,8 +25,8 @@ constexpr double MEMORY_LATENCY = 8e-7;
 constexpr double SPLIT_LATENCY = 2e-6;        // Publishing partial sums, counting, reading them back.
 constexpr double BLOCK_LATENCY = 5e-7;        // Reduction within a block.
 
-// What differs for bf16 on an H200, whose memory is 1.4 times as fast. Fitted to the times of whole steps of 1B, 3B and 8B models with 4, 8, 16 and
-// 32 rows, and of their products alone. With the other rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long. Other cards with
+// An H200's memory is 1.4 times as fast, and these rates replace the others for bf16. They were fitted to the times of whole steps of 1B, 3B and 8B
+// models with 4, 8, 16 and 32 rows, and of their products alone. With the other rates, steps with 4 and 8 rows took 1.08 (1B) to 1.3 times (8B) as long. Other cards with
 // memory as fast or faster (GH200, B200) have not been measured and take the same rates.
 constexpr double FAST_MEMORY = 3.6e12;               // Memory rate from which these hold; an H100 has 3.0e12, an H200 4.3e12 (deviceMemoryRate).
 constexpr double FAST_CACHE_RATE_OF_ONE = 8e10;

@@ -178,8 +178,8 @@ bool launchLinearCublas(CublasLt* lt, const Linear<bf16>& linear, const bf16* x,
   const float one = 1, zero = 0;
   const int status = lt->functions.matmul(lt->handle, plan.operation, &one, linear.weight, plan.layoutW, x, plan.layoutX, &zero, y, plan.layoutY, y,
                                           plan.layoutY, plan.heuristic.algorithm, workspace, workspaceBytes, stream);
-  // A refused product is not tried again: it would cost every step the same call. A launch that fails, such as in a capture that the driver has ended, says
-  // nothing about the product.
+  // The library would refuse this product in every step, so the plan remembers it. A failed launch, such as one in a capture that the driver has
+  // ended, says nothing about the product.
   plan.works = status != cublaslt::INVALID_VALUE && status != cublaslt::ARCHITECTURE_MISMATCH && status != cublaslt::NOT_SUPPORTED;
   return status == 0;
 }

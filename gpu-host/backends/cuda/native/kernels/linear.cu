@@ -123,8 +123,8 @@ bool cublas(const Linear<bf16>& linear, const Call<bf16, bf16>& call, const Line
   return true;
 }
 
-// Widens some lines of W at a time, as many as the workspace holds, and multiplies them with cuBLASLt. Returns false if that is not possible; y may have
-// been written then.
+// Widens as many lines of W at a time as the workspace holds, and multiplies them with cuBLASLt. Returns false if that is not possible; it may have
+// written y by then.
 template <typename W>
 bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream_t stream) {
   if (!context.cublas || context.tuning.kernel != LinearKernel::Auto || call.rows < LINEAR_WIDENED_ROWS || call.epilogue == Epilogue::Wide) return false;
@@ -139,7 +139,7 @@ bool widened(const Call<bf16, W>& call, const LinearContext& context, cudaStream
   bf16* const sums = scratch<bf16>(context, counters, before);
   void* const workspace = scratch<void>(context, behindSums, CUBLAS_WORKSPACE_BYTES);
   bf16* const lines = scratch<bf16>(context, used, static_cast<size_t>(atOnce) * call.inputs * sizeof(bf16));
-  // The last lines first: they are often fewer, and if cuBLASLt refuses so many, nothing was computed in vain.
+  // The last lines first: they are often fewer, and if cuBLASLt refuses their number, no other lines were multiplied in vain.
   for (int first = (call.outputs - 1) / atOnce * atOnce; first >= 0; first -= atOnce) {
     const int count = std::min(atOnce, call.outputs - first);
     launchWiden(lines, call.lines, first, count, call.inputs, stream);
