@@ -4,9 +4,10 @@ import { setImmediate } from 'node:timers/promises';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { NO_GRANTS } from '#scheduler/functions/grants.ts';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
+import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { beginAttempt, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { StoreQueues } from '../host/store-queues.ts';
 import { Account } from '../workers/account.ts';
@@ -100,6 +101,31 @@ describe('the children of a runtime', () => {
     assert.equal((await begun)?.tag, 'internal');
     assert.deepEqual(errors, [fault]);
     await ended;
+  });
+
+  it('that ended well keep their result when the platform fails after it was stored', async () => {
+    const parent = submission();
+    await scheduler.invocations.create(parent);
+    const attempt = await beginAttempt(scheduler, parent.id, 'r');
+    assert.ok('epoch' in attempt);
+    const errors: unknown[] = [];
+    const fault = new Error('the platform failed after the end');
+    const runs = open({
+      run: async ({ job, begin }) => {
+        const outcome = await begin();
+        assert.ok('epoch' in outcome);
+        const terminal = { event: 'result', data: resultData('{"text":"done"}', {}) } as const;
+        assert.equal(await scheduler.invocations.finish(job.id, outcome.epoch, 1, terminal, null), 'ok');
+        throw fault;
+      },
+      onError: (error) => errors.push(error),
+    });
+    const job = { ...JOB, tenant: parent.tenant, parent: parent.id };
+    const origin = { epoch: attempt.epoch, depth: 1, family: new Family({ ...JOB, id: parent.id }), token: 'token' };
+    const { begun, ended } = runs.start(runs.create(job), job, origin);
+    assert.equal(await begun, null);
+    assert.deepEqual(await ended, { tag: 'success', val: '{"text":"done"}' });
+    assert.deepEqual(errors, [fault]);
   });
 
   it('learn that their inbox is closed, although the store was away', async () => {

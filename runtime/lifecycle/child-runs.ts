@@ -4,6 +4,7 @@ import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import type { EventLog } from '#scheduler/invocations/event-log.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
+import { partsOf } from '#scheduler/invocations/result-event.ts';
 import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
@@ -187,14 +188,18 @@ export class ChildRuns {
 
   /** Ends a child that has no verdict from this runtime, and returns the ending that the store has for it. */
   async #endWithoutVerdict(id: string, signal: AbortSignal): Promise<Ending> {
-    const { invocations, runtimeId, onError } = this.#options;
+    const { invocations, events, runtimeId, onError } = this.#options;
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');
     try {
       const message = 'The runtime stopped without ending this invocation.';
       const ended = await untilStored(() => invocations.fail(id, 'internal', message, runtimeId), signal);
       if (ended === null) return lost;
       const record = await untilStored(() => invocations.get(id), signal);
-      return record?.failure ? failure(record.failure.code, record.failure.message) : lost;
+      if (record === null) return lost;
+      if (record.failure) return failure(record.failure.code, record.failure.message);
+      const terminal = await untilStored(() => events.terminal(id, record), signal);
+      const result = terminal?.event === 'result' ? partsOf(terminal.data) : null;
+      return result ? { tag: 'success', val: result.output } : lost;
     } catch (error) {
       onError?.(error);
       return failure('internal', 'The runtime could not record how the child ended.');

@@ -62,7 +62,7 @@ async function withWords(pre: string): Promise<Tokenizer> {
   const entries = byteLevelEntries({ ...json, model: { vocab, merges } }, pre);
   const metadata = new Map(entries.map(([key, , value]) => [key, value as MetadataValue]));
   const { tokenizer } = ggufTokenizer(metadata, tinyConfig({ vocabularySize: 6400 + DIGITS.length + 1 }));
-  await mkdir(path.join(folder, pre));
+  await mkdir(path.join(folder, pre), { recursive: true });
   await writeFile(path.join(folder, pre, 'tokenizer.json'), JSON.stringify(tokenizer));
   return loadTokenizer(path.join(folder, pre));
 }
