@@ -1,4 +1,5 @@
 // Memory that the engine allocates and frees, and its behaviour when the device fails.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include "../device/capability.h"

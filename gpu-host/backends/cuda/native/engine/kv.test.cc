@@ -1,4 +1,5 @@
 // Float8 keys and values, compared with a forward pass in double that rounds them the same way. Stored slots never change.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include "testing.h"

@@ -1,4 +1,5 @@
 // Slots: copies, pages to and from the host.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include "testing.h"

@@ -1,4 +1,5 @@
 #include "kernel_bench.h"
+#include <algorithm>
 #include <cstring>
 #include "../kernels/attention.h"
 #include "../kernels/head.h"

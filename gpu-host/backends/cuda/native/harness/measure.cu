@@ -1,4 +1,5 @@
 #include "measure.h"
+#include <algorithm>
 #include <memory>
 #include <type_traits>
 

@@ -1,4 +1,5 @@
 #include "random_weights.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include "../engine/convert.h"

@@ -1,6 +1,7 @@
 // Weights of 8 and 4 bits: codes and scales against a plain rounding in double, and products against a plain sum in double over the decoded values.
 // The quantisation error is checked separately.
 #include "linear-narrow.h"
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>

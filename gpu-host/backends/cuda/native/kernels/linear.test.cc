@@ -2,6 +2,7 @@
 // the element and the result's root mean square): bf16 results carry 2⁻⁹ of rounding per value, so 3e-3; float results only the error of a float sum,
 // so 2e-6.
 #include "linear.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include "../testing/device.h"

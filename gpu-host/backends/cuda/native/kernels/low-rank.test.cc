@@ -1,6 +1,7 @@
 // Low-rank changes against plain sums in double, for rows of several adapters and of none. Bounds as in linear.test.cc, relative to the norm of the
 // result: bf16 rounds A · x and the result (2⁻⁹ each), so 6e-3; float carries only the errors of two float sums, so 4e-6.
 #include "low-rank.h"
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <numeric>
