@@ -5,16 +5,16 @@ import { type Config, gatewayUrl } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { runProgram } from './programs.ts';
 
-/** Interval at which a gateway without a runtime asks whether another machine has one. */
+/** Interval at which a gateway without a runtime asks whether another machine has one; also the longest wait for an answer. */
 const READY_EVERY_MS = 2000;
 
-/** Exit code of `pie deploy --upgrading skip` that has deployed nothing. */
+/** Exit code of `pie deploy --upgrading skip` when it deploys nothing, because runtimes of another release take invocations. */
 const UPGRADING_EXIT = 6;
 
 /** The function that streams a story after a start, as proof that the platform works. */
 export const STORY_FUNCTION = 'text-completion';
 
-/** Functions that every platform deploys before it serves: that of the story, and those that routes and first examples need. */
+/** Functions that a machine with a gateway and a runtime deploys before it serves: that of the story, and those of routes and first examples. */
 export const FIRST_FUNCTIONS: readonly string[] = [
   STORY_FUNCTION,
   'chat-completion',
@@ -25,7 +25,7 @@ export const FIRST_FUNCTIONS: readonly string[] = [
   'echo-session',
 ];
 
-/** The function of `pie demo`. A first user calls it soon, and then it must not wait behind the functions that follow later. */
+/** The function of `pie demo`. It is deployed together with {@link FIRST_FUNCTIONS}, because a new user runs the demo soon. */
 const DEMO_FUNCTION = 'story-agent';
 
 /** The function behind the route of each kind of encoder. */
@@ -57,8 +57,8 @@ export function assertBundled(config: Pick<Config, 'root'>, names: readonly stri
 /**
  * Deploys bundled functions in one process, a few at a time, and shows progress. Deploys none while runtimes of another release take
  * invocations: they may not be able to run these versions.
- * @returns false when it deployed none
- * @throws {@link ConfigError} when one fails
+ * @returns false when it deployed none for that reason; true otherwise, even if `names` is empty or the signal aborted
+ * @throws {@link ConfigError} when a deployment fails
  */
 export async function deployBundled(config: Config, names: readonly string[], signal: AbortSignal): Promise<boolean> {
   if (names.length === 0) return true;
@@ -71,8 +71,8 @@ export async function deployBundled(config: Config, names: readonly string[], si
 
 /**
  * Deploys bundled functions one after the other, at low priority, once all runtimes that take invocations are of this release. On a machine
- * without a runtime, it first waits until another machine has one. Reports the beginning, the end and a failure through `say`, and never throws
- * for a failed deployment or program. Returns early and silently when the signal aborts.
+ * without a runtime, it first waits until another machine has one. Reports the beginning, the end and a failure through `say`; a failure never
+ * makes it throw. Returns early and silently when the signal aborts.
  */
 export async function deployRest(
   config: Config,
@@ -105,8 +105,8 @@ export async function deployRest(
 }
 
 /**
- * Waits until `/readyz` answers 200: another machine has a runtime, which builds the functions, and a GPU host is there. Resolves to false when
- * the signal aborts.
+ * Waits until `/readyz` answers 200. Then another machine has a runtime, which builds the functions, and some machine has a GPU host. Resolves
+ * to false when the signal aborts.
  */
 async function waitUntilReady(config: Config, signal: AbortSignal): Promise<boolean> {
   const url = `${gatewayUrl(config)}/readyz`;
@@ -122,7 +122,7 @@ async function waitUntilReady(config: Config, signal: AbortSignal): Promise<bool
   return false;
 }
 
-/** `--if-new` keeps a rollback by the operator over restarts: only new content replaces the served version. */
+/** With `--if-new`, content that was deployed before replaces no served version: a restart does not undo a rollback by the operator. */
 const DEPLOY_OPTIONS = ['--if-new', '--message', 'came with Pie'];
 
 const sourcesOf = (names: readonly string[]): string[] => names.map((name) => path.join('functions', name));

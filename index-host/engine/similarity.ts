@@ -1,7 +1,8 @@
 import type { Metric } from '../protocol/types.ts';
 
-/** Similarity of two vectors; larger is nearer. `euclidean` answers the negative squared distance. */
+/** Similarity of two vectors; larger is nearer. `cosine` gives 0 for a vector of zeros, `euclidean` the negative squared distance. */
 export function similarity(metric: Metric, one: Float32Array, other: Float32Array): number {
+  // `0 - x` instead of `-x`: equal vectors get 0 and not -0.
   if (metric === 'euclidean') return 0 - squaredDistance(one, other, 0);
   const product = dot(one, other, 0);
   return metric === 'dot-product' ? product : product / (norm(one) * norm(other) || 1);
@@ -28,8 +29,8 @@ export function dot(vector: Float32Array, matrix: Float32Array, at: number): num
 }
 
 /**
- * Squared distance of a vector and the part of `matrix` that begins at `at`. It sums the squares of differences: computed from norms and
- * a product, the distance of vectors that are near each other and far from zero would be mere rounding error.
+ * Squared distance of a vector and the part of `matrix` that begins at `at`. The function sums the squares of differences. The formula
+ * |a|² + |b|² − 2ab would lose almost all digits for two vectors that are near each other and far from zero.
  */
 export function squaredDistance(vector: Float32Array, matrix: Float32Array, at: number): number {
   let a = 0;

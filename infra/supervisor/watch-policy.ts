@@ -1,27 +1,31 @@
 /** A gap of more than this many intervals between two looks means that the watcher itself was suspended. */
 const SUSPENDED_INTERVALS = 2.5;
 
-/** Longest times that a child's event loop may go without a turn. */
+/**
+ * Limits on the silence of a child, which is the time since its last beat. A child beats while its event loop turns. A
+ * child is a process of the platform, which the supervisor watches, or a sandbox, which its runtime watches.
+ */
 export interface WatchLimits {
   /** Interval of the watcher's looks and of the child's beats. */
   readonly everyMs: number;
-  /** Limit on processor time that the child's main thread received. */
+  /** Limit on the processor time that the child's main thread receives during the silence. */
   readonly computingMs: number;
-  /** Limit on time in which the child's main thread neither computed nor waited for a processor. */
+  /** Limit on the time during the silence in which the child's main thread neither computes nor waits for a processor. */
   readonly stillMs: number;
 }
 
-/** One look at a child. */
+/** One look of the watcher at a child. */
 export interface Look {
   readonly atMs: number;
   /** True when the child has beaten since the last look. */
   readonly hasBeaten: boolean;
-  /** Times of the child's main thread since its start; null when the system does not provide them. */
+  /** Times of the child's main thread; null when the system does not provide them. A look that finds a beat needs none. */
   readonly thread: ThreadTimes | null;
 }
 
 /** Times of a thread since its start, and its state. */
 export interface ThreadTimes {
+  /** Processor time that the thread received. */
   readonly computedMs: number;
   /** Time in which the thread was runnable while other threads had the processors. The kernel counts a wait only when the wait ends. */
   readonly queuedMs: number;
@@ -29,14 +33,14 @@ export interface ThreadTimes {
   readonly ready: boolean;
 }
 
-/** Times accumulated since a child's last beat. */
+/** The silence of a child so far: the last look, and the times that `WatchLimits` limits. */
 export interface Silence {
   readonly last: Look;
   readonly computingMs: number;
   readonly stillMs: number;
 }
 
-/** `computing`: the child computes without end. `still`: the child does nothing. */
+/** `computing`: the child's silence has reached `computingMs`. `still`: it has reached `stillMs`. */
 export type Verdict = 'alive' | 'computing' | 'still';
 
 export function beginWatch(first: Look): Silence {
@@ -44,10 +48,11 @@ export function beginWatch(first: Look): Silence {
 }
 
 /**
- * Adds a look to the silence so far. A gap in which the supervisor itself was suspended counts as one interval: the child may have been
- * suspended as well, or its beats may be unread. A pause of the whole machine therefore makes no child count as silent. While a child is
- * ready, the time that the kernel does not explain is a wait for a processor that has not ended: a child that yields its cores may wait for
- * seconds at once. A stopped child is not ready.
+ * Adds a look to the silence so far. Of the time since the last look, it takes the part in which the thread computed and the part in which
+ * it waited for a processor from the thread's times; in the rest, the thread stood still. A wait for a processor counts against no limit.
+ *
+ * A gap in which the watcher itself was suspended counts as one interval: the child may have been suspended as well, or its beats may be
+ * unread. A pause of the whole machine therefore makes no child count as silent.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.hasBeaten) return { silence: beginWatch(now), verdict: 'alive' };
@@ -55,6 +60,8 @@ export function look(before: Silence, now: Look, limits: WatchLimits): { silence
   const countedMs = passedMs > SUSPENDED_INTERVALS * limits.everyMs ? limits.everyMs : passedMs;
   const computedMs = Math.min(countedMs, since(before.last, now, 'computedMs'));
   const restMs = countedMs - computedMs;
+  // A ready thread may be in a wait for a processor, which the kernel counts only at its end. The wait may take seconds for a child that yields to
+  // others (a sandbox of little weight), so all of the rest counts as waiting. A thread that a signal has stopped is not ready.
   const queuedMs = now.thread?.ready ? restMs : Math.min(restMs, since(before.last, now, 'queuedMs'));
   const silence = {
     last: now,

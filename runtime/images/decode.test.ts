@@ -7,32 +7,36 @@ import { ImageFault } from './fault.ts';
 import { readHeader, refuseSize } from './header.ts';
 import { PNG_HEADER_BYTES, png } from './testing/png.ts';
 
+/** A small image, and what Pillow decodes from it. */
 interface Golden {
+  /** Width and height. */
   readonly size: readonly number[];
+  /** Base64. */
   readonly file: string;
+  /** Base64 of red, green and blue bytes. */
   readonly pixels: string;
 }
 
-/** Small images, and the pixels that Pillow decodes from them (`fixtures/decode-golden.py`). */
-const { refused, ...images } = JSON.parse(
+/** The output of `fixtures/decode-golden.py`: images by name, and under `refused` files in base64 whose formats the decoder does not support. */
+const { refused: unsupported, ...others } = JSON.parse(
   readFileSync(new URL('./fixtures/decode-golden.json', import.meta.url), 'utf8'),
-) as Record<string, Golden> & { refused: never };
-const unsupported = refused as unknown as Readonly<Record<string, string>>;
+) as { readonly refused: Readonly<Record<string, string>> };
+const images = others as Readonly<Record<string, Golden>>;
 
 /**
- * Returns the allowed largest and mean difference of a byte from Pillow. PNG is exact; for a JPEG, this decoder's inverse DCT rounds
- * differently, and it does not smooth chroma.
+ * Returns the allowed largest and mean difference of a byte from Pillow. PNG is exact. For JPEG, the inverse DCT rounds differently from
+ * Pillow's, and chroma of a lower resolution (4:2:0) is not smoothed as Pillow does.
  */
-function errorsOf(name: string): readonly [largest: number, mean: number] {
+function allowedErrorsOf(name: string): readonly [largest: number, mean: number] {
   if (name.startsWith('png')) return [0, 0];
   return name.includes('4:2:0') ? [40, 5] : [4, 1];
 }
 
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
 
-describe('decoding images', () => {
+describe('the image decoder', () => {
   for (const [name, { size, file, pixels }] of Object.entries(images)) {
-    it(`${name}: the pixels equal those of Pillow`, () => {
+    it(`gives the pixels of Pillow for ${name}`, () => {
       const header = readHeader(bytes(file));
       assert.deepEqual([header.width, header.height], size);
       const { width, height, data } = decode(bytes(file));
@@ -40,14 +44,14 @@ describe('decoding images', () => {
       const expected = bytes(pixels);
       assert.equal(data.length, expected.length);
       const errors = Array.from(data, (value, i) => Math.abs(value - expected[i]!));
-      const [largest, mean] = errorsOf(name);
-      assert.ok(Math.max(...errors) <= largest, `a byte differs by ${Math.max(...errors)}`);
+      const [maxError, maxMeanError] = allowedErrorsOf(name);
+      assert.ok(Math.max(...errors) <= maxError, `a byte differs by ${Math.max(...errors)}`);
       const meanError = errors.reduce((sum, error) => sum + error, 0) / errors.length;
-      assert.ok(meanError <= mean, `the mean difference is ${meanError}`);
+      assert.ok(meanError <= maxMeanError, `the mean difference is ${meanError}`);
     });
   }
 
-  it('decodes a handwritten pixel', () => {
+  it('gives the colours of a handwritten pixel', () => {
     const { data } = decode(png(1, 1, deflateSync(Uint8Array.of(0, 10, 20, 30))));
     assert.deepEqual([...data], [10, 20, 30]);
   });
@@ -56,7 +60,7 @@ describe('decoding images', () => {
     it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
   }
 
-  it('refuses damaged images as bad images, wherever they are cut or changed', () => {
+  it('throws nothing but ImageFault for an image that is cut or changed anywhere', () => {
     for (const name of [
       'png palette',
       'png interlaced color',
@@ -65,22 +69,27 @@ describe('decoding images', () => {
       'jpeg orientation 6',
     ]) {
       const whole = bytes(images[name]!.file);
-      for (let cut = 0; cut < whole.length; cut += 7) attempt(whole.subarray(0, cut), `${name} cut at ${cut}`);
+      for (let cut = 0; cut < whole.length; cut += 7) decodeOrRefuse(whole.subarray(0, cut), `${name} cut at ${cut}`);
       for (let at = 0; at < whole.length; at += 5) {
         const changed = whole.slice();
         changed[at] = (changed[at] ?? 0) ^ 0xff;
-        attempt(changed, `${name} changed at ${at}`);
+        decodeOrRefuse(changed, `${name} changed at ${at}`);
       }
     }
+  });
+
+  it('refuses an image that ends early', () => {
     assert.throws(() => decode(bytes(images['png color']!.file).subarray(0, 60)), ImageFault);
     assert.throws(() => decode(bytes(images['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
 
   it('takes the orientation of an EXIF directory only when its entry is whole', () => {
     const plain = bytes(images['jpeg 4:4:4']!.file);
-    const start = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
+    // Big-endian, and the directory begins at byte 8.
+    const header = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
+    // The tag for orientation, one 16-bit number: 6.
     const entry = [0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0];
-    const whole = [...start, 0, 1, ...entry];
+    const whole = [...header, 0, 1, ...entry];
     for (let length = 0; length <= whole.length; length++) {
       const segment = [...Buffer.from('Exif\0\0'), ...whole.slice(0, length)];
       const image = Uint8Array.of(0xff, 0xd8, 0xff, 0xe1, 0, segment.length + 2, ...segment, ...plain.subarray(2));
@@ -88,7 +97,7 @@ describe('decoding images', () => {
     }
   });
 
-  it('refuses images that are too large by their header, and data that unpacks to more than declared', () => {
+  it('refuses an image whose header declares too many pixels, too long a side, or no pixels', () => {
     for (const [width, height] of [
       [4001, 4000],
       [16_385, 1],
@@ -98,12 +107,19 @@ describe('decoding images', () => {
       assert.notEqual(refuseSize({ width, height }), null);
     }
     assert.equal(refuseSize({ width: 4000, height: 4000 }), null);
+  });
+
+  it('refuses a file that is too large', () => {
     // Both functions check the file's length first, because any number of bytes may precede the dimensions in a JPEG.
     const long = new Uint8Array(8 * 1024 * 1024 + 1).fill(0xff).fill(0xd8, 1, 2);
     for (const read of [decode, readHeader]) assert.throws(() => read(long), /bytes/);
+  });
+
+  it('unpacks no more data than the header declares', () => {
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
     const before = process.memoryUsage().arrayBuffers;
-    for (const interlace of [0, 1]) attempt(png(8, 8, bomb, { interlace }), 'bomb');
+    // pngjs bounds data without interlacing; it may accept the first bytes or refuse all. `decode` itself bounds interlaced data, and refuses more.
+    decodeOrRefuse(png(8, 8, bomb, { interlace: 0 }), 'bomb');
     assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), ImageFault);
     assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
   });
@@ -111,6 +127,7 @@ describe('decoding images', () => {
   it('refuses a second header, which would escape the bounds, and ignores bytes after the end', () => {
     const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
     const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
+    // The large image follows without its signature of eight bytes.
     assert.throws(
       () => decode(new Uint8Array([...small.subarray(0, PNG_HEADER_BYTES), ...large.subarray(8)])),
       /size twice/,
@@ -120,8 +137,8 @@ describe('decoding images', () => {
   });
 });
 
-/** Decodes the bytes, or asserts that they are refused as a bad image. */
-function attempt(image: Uint8Array, what: string): void {
+/** Decodes the bytes, or asserts that they are refused with an ImageFault. */
+function decodeOrRefuse(image: Uint8Array, what: string): void {
   try {
     decode(image);
   } catch (error) {

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { keepPace } from './keep-pace.ts';
 import { Pace } from './pace.ts';
 
-test('keepPace lowers the limit of a late thread, one change at a time, and restores it in steps', async () => {
+test('keepPace lowers the limit when the event loop lags, restores it in steps, and reports one change at a time', async () => {
   const limits: number[] = [];
   let callsInProgress = 0;
   let running = 60;
@@ -19,23 +19,27 @@ test('keepPace lowers the limit of a late thread, one change at a time, and rest
     onError: (error) => assert.fail(String(error)),
   });
   try {
+    // Makes the event loop lag by 40 ms, four times `lagMs`.
     const busy = setInterval(() => {
       const until = performance.now() + 40;
       while (performance.now() < until);
     }, 1);
     while (limits.length === 0) await sleep(5);
     clearInterval(busy);
-    assert.equal(limits[0], 45);
+    assert.equal(limits[0], 45, 'three quarters of the running invocations');
+    // While no invocation runs, keepPace measures no lag, so the limit only rises, however busy this machine is.
     running = 0;
     while (limits.at(-1) !== 64) await sleep(20);
+    const raises = limits.slice(1);
     assert.deepEqual(
-      limits.slice(1),
-      limits.slice(1).toSorted((a, b) => a - b),
+      raises,
+      raises.toSorted((a, b) => a - b),
     );
   } finally {
     end();
   }
   const count = limits.length;
+  // Two reviews of the limit would fit into this time.
   await sleep(250);
   assert.equal(limits.length, count, 'no change after the end');
 });

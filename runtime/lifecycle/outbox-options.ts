@@ -5,7 +5,7 @@ import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
-  /** `Invocations.append` of the attempt. @param usage usage at the time when the last event was added */
+  /** `Invocations.append` of the attempt. @param usage what `MarkedUsage.marked` returned just before the call */
   append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
   /** `Invocations.report` of the attempt. */
   report(usage: Usage): Promise<AppendOutcome>;
@@ -14,22 +14,22 @@ export interface AttemptLog {
 }
 
 /**
- * The reason that no more events can be written. `lost`: another epoch owns the invocation, or the invocation has ended. `full`: its log is full.
- * `over-quota`: its tenant's storage quota is used up; the cause is the `QuotaExceeded`. `broken`: the store refused the call.
+ * The reason that no more events can be written. `lost`: another attempt owns the invocation, or the invocation has ended. `full`: its log is full.
+ * `over-quota`: its tenant's storage quota is used up; `onEnd` gets the `QuotaExceeded` as the cause. `broken`: the store refused the call.
  */
 export type OutboxEnd = 'lost' | 'full' | 'over-quota' | 'broken';
 
-/** An attempt's usage, as its outbox reports it. */
+/** An attempt's usage, which the outbox writes along with events. */
 export interface MarkedUsage {
-  /** Marks the usage that is reported with an added event. Called for each event. */
+  /** Copies the present token counts. The outbox calls it whenever it has queued an event, so that a write reports no tokens of later events. */
   mark(): void;
-  /** Usage up to the last mark. */
+  /** Usage up to now, but with the token counts of the last `mark`. The outbox calls it for each write. Undefined while there is none to report. */
   marked(): Usage | undefined;
 }
 
-/** Shows an attempt's events to followers before they are written. */
+/** Shows an attempt's events to the readers that follow its log, before the events are written. */
 export interface Shows {
-  /** @param unlogged returns the events that are shown and not yet in the log */
+  /** Begins to show events. @param unlogged returns the events that are shown and not yet in the log */
   begin(unlogged: () => Unlogged): Showing;
   /** Triggers the writes of shown events. */
   readonly ticks: Pick<WriteTicks, 'add' | 'delete'>;
@@ -46,8 +46,11 @@ export interface OutboxOptions {
   readonly onEnd: (end: OutboxEnd, cause?: unknown) => void;
   /** True when the outbox may give up calls that the store does not answer; never by default. */
   readonly isAbandoned?: () => boolean;
-  /** Longest time that the store needs to write acknowledged events to disk; 5 s by default: Redis puts a write off for less than 3 s. */
+  /**
+   * Longest time that the store needs to write an acknowledged event to disk; 5 s by default, as Redis takes less than 3 s. Until then the
+   * store may lose the event, so the outbox keeps it, to write it again.
+   */
   readonly keepMs?: number;
-  /** Maximum bytes of acknowledged events that are kept; 2 MiB by default, more than the largest binary message takes. */
+  /** Maximum bytes of kept events; 2 MiB by default, more than the largest binary message takes. The outbox drops older events beyond it. */
   readonly keepBytes?: number;
 }

@@ -19,21 +19,28 @@ const CANCEL_REASON = 'The function was removed.';
 const CANCELS_AT_ONCE = 32;
 /** Maximum invocations of one version cancelled in one round. */
 const CANCELS_PER_ROUND = 1000;
-/** Interval after which one process repeats the cancels of invocations that have not ended. */
+/** Interval at which the cancels of a function's unfinished invocations are repeated, each time by one process. */
 const CANCEL_AGAIN_MS = 5000;
-/** Versions and cancels after which a round ends, since the reaper waits for it: a tenant may have removed thousands of versions. */
+/**
+ * A step is one function, version or cancel. A round begins no further function after this many steps: the reaper waits for the round, and
+ * a tenant may have removed thousands of versions.
+ */
 const STEPS_PER_ROUND = 64;
 
-/** Invocations of a removed version that have not ended. */
+/** A removed version that drains: it stays stored until its last invocation has ended. */
 export interface Draining {
   readonly version: string;
+  /** Number of its invocations that have not ended. */
   readonly unfinished: number;
 }
 
 export interface RemovalOptions {
-  /** Id of the key for the audit log, which gets an entry in the same step. Without it, the log gets none. */
+  /** Id of the API key that asks for the removal. The removal and its entry in the audit log are one step. Without an id, there is no entry. */
   readonly actor?: string;
-  /** Called as soon as no new invocation can run the function. Cancels and deletions follow. They may take long, or fail and be left to the reaper. */
+  /**
+   * Called as soon as no new invocation can run the function. Cancels and deletions follow; they may take long, and the reaper repeats those
+   * that fail.
+   */
   readonly onRemoved?: () => Promise<void>;
 }
 
@@ -41,20 +48,20 @@ export interface RemovalsOptions {
   readonly store: Store;
   /** Cancels one invocation. */
   readonly cancel: (id: string, reason: string) => Promise<unknown>;
-  /** Called when a version is gone for good, possibly twice. */
+  /** Called when a removed version has been deleted, by this process or another one, or deployed again. One version may cause several calls. */
   readonly onGone?: (version: FunctionVersion) => Promise<void>;
-  /** Receives an error that stopped one function's removal; the others continue. */
+  /** Receives an error that stopped the removal of one function in a round. The round continues with the other functions. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /**
- * Removes functions and versions. A removed version starts no new invocations. It stays runnable until its last invocation has ended; then
- * the version and its unused component are deleted. The caller starts a removal, and the reaper's rounds finish it.
+ * Removes functions and versions. A removed version starts no new invocations, and it drains: once its last invocation has ended, the version is
+ * deleted, and its component unless another version uses that. The caller starts a removal, and the rounds of the reaper (`sweep`) finish it.
  */
 export class Removals {
   readonly #options: RemovalsOptions;
   readonly #store: Store;
-  /** A pass over all functions with removed versions. The next round goes on with it. */
+  /** The present pass over all functions with removed versions. Each round continues it where the last round stopped. */
   #pass = this.#members();
   /** The last round; the next one begins after it. */
   #round: Promise<void> = Promise.resolve();
@@ -65,8 +72,9 @@ export class Removals {
   }
 
   /**
-   * Removes a function with all versions; `now` cancels its invocations. Returns the draining versions; null without a function. The audit log
-   * gets no entry when an earlier call had the same effect, and the versions still drain.
+   * Removes a function with all versions; `now` also cancels their invocations. Returns the versions that drain; null when there is neither
+   * such a function nor a version of it that drains. A repeated call while versions drain may add `now`. If it changes nothing, the audit log
+   * gets no entry.
    */
   async removeFunction(
     tenant: string,
@@ -82,7 +90,10 @@ export class Removals {
     return this.#settle(tenant, name, () => now);
   }
 
-  /** Removes one version, unless aliases serve it; then returns their names. Writes to the audit log as `removeFunction` does. */
+  /**
+   * Removes one version, unless aliases serve it; then returns their names. Null when there is no such version. Otherwise like
+   * `removeFunction`; `draining` has all draining versions of the function.
+   */
   async removeVersion(
     tenant: string,
     name: string,
@@ -99,7 +110,7 @@ export class Removals {
     return code === -1 ? { servedBy: aliases.map(String).sort(compareAliasNames) } : null;
   }
 
-  /** A function's removed versions that still drain, also when the function was deployed again. */
+  /** A function's versions that drain, even if the function was deployed again. */
   async draining(tenant: string, name: string): Promise<readonly Draining[]> {
     const removed = await this.#removed(tenant, name);
     const { keys } = this.#store;
@@ -112,8 +123,8 @@ export class Removals {
   }
 
   /**
-   * One round: deletes removed versions that have drained, and cancels invocations of versions removed with `now`. A round looks at a bounded
-   * number of functions; the next round continues with the others.
+   * One round: deletes versions that have drained, and cancels invocations of versions removed with `now`. A round visits a bounded number of
+   * functions; the next round continues with the others. Rounds of one process run one after another.
    */
   sweep(): Promise<void> {
     const round = this.#round.then(() => this.#sweep());
@@ -140,7 +151,7 @@ export class Removals {
     }
   }
 
-  /** The functions with removed versions, read in parts. */
+  /** Names the functions with removed versions, as `<tenant>/<name>`; reads them from Redis in parts. */
   async *#members(): AsyncGenerator<string, void, undefined> {
     let cursor = '0';
     do {
@@ -153,7 +164,7 @@ export class Removals {
     } while (cursor !== '0');
   }
 
-  /** Returns the number of steps. */
+  /** Does a round's work for one function. Returns the number of steps. */
   async #sweepOne(member: string): Promise<number> {
     const { tenant, name } = fromMember(member);
     const removed = await this.#removed(tenant, name);
@@ -170,12 +181,13 @@ export class Removals {
     return new Set(removed.flatMap(({ version }, i) => (marks[i] === 'now' ? [version] : [])));
   }
 
+  /** Does the part of a removal that needs no waiting, and returns the versions that drain. */
   async #settle(tenant: string, name: string, cancel: (version: string) => boolean): Promise<readonly Draining[]> {
     await this.#finish(await this.#removed(tenant, name), cancel);
     return this.draining(tenant, name);
   }
 
-  /** Deletes the versions that have drained. Returns the number of versions and of cancels. */
+  /** Cancels the invocations of the versions that `cancel` selects, then deletes the versions that have drained. Returns the number of steps. */
   async #finish(removed: readonly FunctionVersion[], cancel: (version: string) => boolean): Promise<number> {
     let steps = removed.length;
     for (const version of removed) {
@@ -185,6 +197,7 @@ export class Removals {
     return steps;
   }
 
+  /** Deletes a version if it has drained. */
   async #drop(version: FunctionVersion): Promise<void> {
     const { keys } = this.#store;
     const { tenant, name, componentHash } = version;
@@ -204,23 +217,24 @@ export class Removals {
         ...[keys.account(tenant), `${name}@${version.version}`],
       ],
     );
-    // Also when it was gone before: the process that deleted it may have died, or lost the reply.
+    // Call `onGone` even if an earlier call deleted the version (-1): the process that made it may have died, or lost the reply.
     if (reply !== 0) await this.#options.onGone?.(version);
   }
 
-  /** Returns the number of cancels. */
+  /** Cancels up to `CANCELS_PER_ROUND` invocations of a version, chosen at random. Returns their number. */
   async #cancelAll({ tenant, name, version }: FunctionVersion): Promise<number> {
     const key = this.#store.keys.unfinished(tenant, name, version);
     const unfinished = await this.#store.call((redis) => redis.srandmember(key, CANCELS_PER_ROUND));
-    const ids = unfinished.values();
+    // All workers take their ids from this one iterator, so each id is cancelled once.
+    const remainingIds = unfinished.values();
     const work = async () => {
-      for (const id of ids) await this.#options.cancel(id, CANCEL_REASON);
+      for (const id of remainingIds) await this.#options.cancel(id, CANCEL_REASON);
     };
     await Promise.all(Array.from({ length: CANCELS_AT_ONCE }, work));
     return unfinished.length;
   }
 
-  /** True for one process per `CANCEL_AGAIN_MS`, which repeats the cancels. */
+  /** True for one call in each `CANCEL_AGAIN_MS`, whichever process makes it. */
   async #mayCancel(member: string): Promise<boolean> {
     const key = this.#store.keys.removalRound(member);
     return (await this.#store.script(SCRIPTS.round, [key], [CANCEL_AGAIN_MS])) === 1;

@@ -2,17 +2,23 @@
 
 /** Name of a secret, or of a variable in a function's environment. */
 export const VARIABLE_NAME = /^[A-Z][A-Z0-9_]{0,63}$/;
+/** Maximum bytes of a secret's value in UTF-8. */
 export const MAX_SECRET_BYTES = 16 * 1024;
+/** Maximum secrets of a tenant. */
 export const MAX_SECRETS = 100;
-/** Maximum stored values of a tenant: current ones, and those that deployed versions use. */
+/** Maximum stored values of a tenant's secrets: each secret's current value, and its earlier values that function versions still use. */
 export const MAX_REVISIONS = 1000;
-/** Maximum secrets that one function may name. */
+/** Maximum secrets that the manifest of one function may name. */
 export const MAX_NAMED_SECRETS = 32;
+/** Maximum plain variables in the environment of one function. */
 export const MAX_VARIABLES = 64;
-/** Maximum characters of a plain variable. */
+/** Maximum characters of a plain variable's value. */
 export const MAX_VARIABLE_LENGTH = 4096;
 
-/** Maximum characters of all secrets and plain variables of a function: the runtime searches each text of its invocations for them. */
+/**
+ * Maximum characters of the values of a function's secrets and plain variables together: to hide them, the runtime searches each log line and
+ * error message of its invocations for them.
+ */
 export const MAX_ENVIRONMENT_CHARACTERS = 64 * 1024;
 
 /** Replaces a variable's value wherever a manifest is stored or shown. */

@@ -1,6 +1,6 @@
 import type { GuestText } from './guest.ts';
 
-/** Kinds of attack, as the threat model lists them. */
+/** Kinds of attack; `docs/threat-model.md` describes their attackers and the defences. */
 export const CLASSES = [
   'names',
   'realloc',
@@ -20,13 +20,16 @@ export const CLASSES = [
 ] as const;
 export type AttackClass = (typeof CLASSES)[number];
 
-/** Source of an attack: a guest of the contract, or a core module or a whole component as text or bytes. */
+/**
+ * Source of an attack's component. `guest`: fragments that `guest.ts` completes to a core module with the imports and exports of the contract.
+ * `core`: a core module. `component`: a whole component. Both are WebAssembly text or bytes.
+ */
 export type Source =
   | { readonly guest: GuestText }
   | { readonly core: string | Uint8Array }
   | { readonly component: string | Uint8Array };
 
-/** The platform's answer: a refused deploy or an ended invocation, with the code; `result` is success. */
+/** The platform's answer: a refused deploy with its error code, or an ended invocation with its error code, or with `result` for success. */
 export type End = `refused ${string}` | `ended ${string}`;
 
 /** One component that tries to harm the platform, and the ends that its tenant may see. */
@@ -36,10 +39,10 @@ export interface Attack {
   readonly kind: AttackClass;
   readonly source: () => Source;
   readonly ends: readonly End[];
-  /** Manifest members besides the corpus's small limits. */
+  /** Members of the manifest besides `name`. Each limit in `limits` replaces the small one of the same name in `arena.ts`. */
   readonly manifest?: Readonly<Record<string, unknown>> & { readonly limits?: Readonly<Record<string, number>> };
   readonly input?: unknown;
-  /** Replaces the deadline of the manifest. */
+  /** Replaces the limit `wallMs` of the manifest. */
   readonly wallMs?: number;
   /** Number of concurrent invocations; one by default. */
   readonly invocations?: number;
@@ -54,7 +57,10 @@ export const ended = (...codes: readonly string[]): readonly End[] => codes.map(
 /** The invocation ends because it computes for too long. */
 export const SPENT = ended('cpu-limit', 'deadline-exceeded');
 
-/** Ends of a flood, which may reach any limit first. */
+/**
+ * Ends of a flood. It may reach any limit first, lose its memory to other invocations (`terminated`), fail with the error of a refused call
+ * (`inferlet-error`, `unavailable`), or finish its work (`result`).
+ */
 export const FLOODED = ended(
   'cpu-limit',
   'deadline-exceeded',

@@ -13,7 +13,7 @@ import { WitError } from './lexer.ts';
 import type { NamedType, RecordType } from './model.ts';
 import { documentation } from './names.ts';
 import { parse } from './parse.ts';
-import { referenceOf } from './reference.ts';
+import { type CallReference, referenceOf } from './reference.ts';
 import { resolve } from './resolve.ts';
 import { typeLines } from './rust/types.ts';
 
@@ -27,10 +27,10 @@ test('the committed files equal those generated from wit/', async () => {
   }
 });
 
-test('the generated world is the one that was read', async () => {
-  const strip = (value: unknown): unknown =>
+test('generated/world.ts has the world of wit/*.wit without its documentation', async () => {
+  const withoutDocs = (value: unknown): unknown =>
     JSON.parse(JSON.stringify(value, (key, inner) => (key === 'docs' ? undefined : inner)));
-  assert.deepEqual(world, strip(await readWorld()));
+  assert.deepEqual(world, withoutDocs(await readWorld()));
 });
 
 test('the reference has every interface and call, with its errors and its cost', async () => {
@@ -62,34 +62,44 @@ test('documentation never ends the comment around it', () => {
     }
 });
 
-test('the reference names what each interface needs: a grant, an encoder, a known trait, or nothing', async () => {
+test('the reference says for each interface that it needs a grant, an encoder, a known trait, or nothing', async () => {
   const { interfaces } = referenceOf(await readWorld());
-  const offered = ['allocate', 'forward', 'input-text', 'output-text', 'fused', 'tokenize', 'grammar', 'penalties'];
-  const traits = new Set([...offered, 'introspect', 'kv-files', 'input-image', 'adapter']);
-  const unknown = interfaces.filter(({ needs }) => {
+  const knownTraits = new Set([
+    ...['allocate', 'forward', 'fused', 'penalties', 'grammar', 'introspect', 'kv-files', 'adapter'],
+    ...['tokenize', 'input-text', 'input-image', 'output-text'],
+  ]);
+  const withUnknownNeed = interfaces.filter(({ needs }) => {
     const trait = /^Trait `(.*)` of the model\.$/.exec(needs)?.[1];
-    return trait === undefined ? !/^(Always there\.|Grant `[a-z]+` |An encoder )/.test(needs) : !traits.has(trait);
+    if (trait !== undefined) return !knownTraits.has(trait);
+    return !/^(Always there\.|Grant `[a-z]+` |An encoder )/.test(needs);
   });
-  assert.deepEqual(unknown, []);
+  assert.deepEqual(withUnknownNeed, []);
 });
 
-test('the reference leaves errors of a call without a result to later calls, and names dependent calls only of queues', async () => {
+/** Finds a call of the contract's reference by `<interface>/<call>`. */
+async function readCalls(): Promise<(path: string) => CallReference | undefined> {
   const { interfaces } = referenceOf(await readWorld());
-  const call = (path: string) =>
-    interfaces.flatMap((entry) => entry.calls.filter(({ name }) => `${entry.name}/${name}` === path))[0];
-  const titles = ['queue/queue.stop', 'penalties/start-run', 'http/exchange.constructor'];
-  const reports = titles.map((name) => call(name)?.errorsTitle);
-  assert.deepEqual(reports, ['Later calls report', 'Later calls report', 'Later calls report']);
-  assert.equal(call('http/exchange.head')?.errorsTitle, 'Errors');
-  assert.equal(call('session/send')?.errorsTitle, 'Errors');
+  return (path) => interfaces.flatMap((entry) => entry.calls.filter(({ name }) => `${entry.name}/${name}` === path))[0];
+}
+
+test('the reference lists the errors of a call without a WIT `result` as those that later calls report', async () => {
+  const call = await readCalls();
+  for (const path of ['queue/queue.stop', 'penalties/start-run', 'http/exchange.constructor']) {
+    assert.equal(call(path)?.errorsTitle, 'Later calls report', path);
+  }
+  for (const path of ['http/exchange.head', 'session/send']) assert.equal(call(path)?.errorsTitle, 'Errors', path);
+});
+
+test('the reference mentions dependent calls only for a call that takes a queue', async () => {
+  const call = await readCalls();
   assert.match(call('forward/forward')?.cost ?? '', /its errors show in the calls that depend on it/);
   assert.equal(call('runtime/log')?.cost, 'Issued without waiting.');
 });
 
 const worldOf = (text: string) => resolve([parse('test.wit', text)], 'w');
 
-suite('types', () => {
-  const parsed = worldOf(`package a:b@1.2.3;
+suite('resolve', () => {
+  const resolved = worldOf(`package a:b@1.2.3;
     /// About x.
     interface x {
       /// A pair.
@@ -100,9 +110,9 @@ suite('types', () => {
     }
     interface y { use x.{pair as couple, thing}; swap: func(p: couple, t: borrow<thing>) -> result; bare: func(); }
     world w { import x; import y; export go: async func(a: string) -> result<_, string>; }`);
-  const [x, y] = parsed.imports;
+  const [x, y] = resolved.imports;
 
-  test('are resolved, shared and named', () => {
+  test('replaces each name of a declared type by the type, the same object in all interfaces', () => {
     const pair = x?.types[0] as RecordType;
     assert.equal(pair.docs, 'A pair.');
     assert.deepEqual(
@@ -122,7 +132,7 @@ suite('types', () => {
     });
   });
 
-  test('of functions have the names that core modules import', () => {
+  test('gives interfaces and functions the names that core modules import', () => {
     assert.equal(x?.id, 'a:b/x@1.2.3');
     assert.deepEqual(
       x?.resources[0]?.functions.map(({ coreName, kind }) => [coreName, kind]),
@@ -132,8 +142,12 @@ suite('types', () => {
         ['[static]thing.make', 'static'],
       ],
     );
-    assert.deepEqual(parsed.exports[0]?.result, { kind: 'result', ok: null, err: { kind: 'string' } });
-    assert.equal(parsed.exports[0]?.async, true);
+  });
+
+  test('keeps the result and `async` of an exported function', () => {
+    const [go] = resolved.exports;
+    assert.deepEqual(go?.result, { kind: 'result', ok: null, err: { kind: 'string' } });
+    assert.equal(go?.async, true);
   });
 });
 
@@ -153,8 +167,9 @@ test('Rust derives a default only for a variant whose first case is `none`', () 
   );
 });
 
-suite('mistakes are found at their place', () => {
-  const wrong: readonly (readonly [string, string])[] = [
+suite('parsing and resolving WIT throws', () => {
+  /** WIT text, and a part of the error's message; the message has the place when the part begins with one. */
+  const mistakes: readonly (readonly [string, string])[] = [
     [
       'package a:b@1.0.0;\ninterface x { f: func(a: strin); }\nworld w { import x; }',
       "test.wit:2:26: no type is named 'strin' here",
@@ -181,8 +196,8 @@ suite('mistakes are found at their place', () => {
     ['package a:b@1.0.0;', "no world is named 'w'"],
     ['package a:b@1.0.0; world w { include z; }', "expected 'import' of an interface or 'export' of a function"],
   ];
-  for (const [text, message] of wrong) {
-    test(message, () => {
+  for (const [text, message] of mistakes) {
+    test(`"${message}"`, () => {
       assert.throws(
         () => worldOf(text),
         (error) => error instanceof WitError && error.message.includes(message),
@@ -191,7 +206,7 @@ suite('mistakes are found at their place', () => {
   }
 });
 
-test('the types for guests hold what an inferlet writes, and nothing else', async () => {
+test('guest.d.ts accepts the code of an inferlet, and refuses a typed array of another type and a model name that is no string', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'pie-guest-'));
   try {
     const source = `

@@ -1,7 +1,11 @@
+/** The syntax tree of WIT text, as `parse.ts` makes it. Types and interfaces are still names; `resolve.ts` looks them up. */
+
 import type { WitFunction } from './model.ts';
 
-/** Syntax tree of WIT text, before names are resolved. */
-
+/**
+ * A type as it is written: a name (`u32`, `pair`), or a name with arguments in angle brackets (`list<u8>`). An argument is null for the sign
+ * `_`, as in `result<_, string>`.
+ */
 export type TypeExpression =
   | { readonly kind: 'name'; readonly name: string; readonly at: Place }
   | {
@@ -11,12 +15,14 @@ export type TypeExpression =
       readonly at: Place;
     };
 
+/** A place in a WIT file; line and column count from 1. */
 export interface Place {
   readonly file: string;
   readonly line: number;
   readonly column: number;
 }
 
+/** A field of a record, or a parameter of a function. Its `docs`, like all others here, are empty when it has none. */
 export interface ParsedField {
   readonly name: string;
   readonly type: TypeExpression;
@@ -27,6 +33,7 @@ export interface ParsedFunction {
   readonly name: string;
   readonly kind: WitFunction['kind'];
   readonly params: readonly ParsedField[];
+  /** Null when no result is written. A constructor's result is never written. */
   readonly result: TypeExpression | null;
   readonly async: boolean;
   readonly docs: string;
@@ -38,6 +45,7 @@ export type Declaration =
       readonly kind: 'variant';
       readonly name: string;
       readonly docs: string;
+      /** The `type` of a case's value is null when the case has no value. */
       readonly cases: readonly { readonly name: string; readonly type: TypeExpression | null; readonly docs: string }[];
     }
   | {
@@ -58,6 +66,7 @@ export interface ParsedInterface {
   readonly name: string;
   readonly docs: string;
   readonly at: Place;
+  /** Types of the interface `from`, under the names `as`. */
   readonly uses: readonly { readonly from: string; readonly name: string; readonly as: string; readonly at: Place }[];
   readonly declarations: readonly Declaration[];
   readonly functions: readonly ParsedFunction[];
@@ -71,6 +80,7 @@ export interface ParsedWorld {
 }
 
 export interface ParsedFile {
+  /** Null when this file has no `package` line. */
   readonly package: { readonly name: string; readonly version: string } | null;
   readonly interfaces: readonly ParsedInterface[];
   readonly worlds: readonly ParsedWorld[];

@@ -7,9 +7,9 @@ import { MAX_CALL_CHARACTERS, tokenizeLong } from './long-text.ts';
 
 const file = (name: string) => readFileSync(new URL(`../../../${name}`, import.meta.url), 'utf8');
 
-/** Random characters of all kinds, so that words, numbers, marks and spaces of any length meet. */
+/** A text of at least `length` characters from random pieces, so that words, numbers, marks and spaces of all kinds meet. */
 function mixed(seed: number, length: number): string {
-  const kinds = [
+  const pieces = [
     'word',
     'Größe',
     '12',
@@ -32,13 +32,13 @@ function mixed(seed: number, length: number): string {
   let text = '';
   while (text.length < length) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    text += kinds[(state >>> 16) % kinds.length];
+    text += pieces[(state >>> 16) % pieces.length];
   }
   return text;
 }
 
 for (const name of ['minimind2-small', 'stories15m']) {
-  test(`tokenizeLong gives the tokens of ${name} for the whole text`, async () => {
+  test(`tokenizeLong returns the tokens that the tokenizer of ${name} gives for the whole text`, async () => {
     const tokenizer = await loadTokenizer((await pullModel(name)).directory);
     for (const special of [false, true]) {
       let calls = 0;
@@ -47,9 +47,11 @@ for (const name of ['minimind2-small', 'stories15m']) {
         assert.ok(part.length <= MAX_CALL_CHARACTERS, `a call of ${part.length} characters`);
         return [...tokenizer.encode(part, { special })];
       };
-      const line = whole('\n');
-      const spaced = whole('\na').slice(line.length).join() !== whole('a').join();
-      const rest = (part: string) => (spaced ? whole(`\n${part}`).slice(line.length) : whole(part));
+      // A SentencePiece tokenizer puts a space before each input, but none after a line break. So its tokens for the rest of a text are those
+      // behind a line break that is put in front, as in `tokenizeContinuation`.
+      const lineBreak = whole('\n');
+      const addsSpace = whole('\na').slice(lineBreak.length).join() !== whole('a').join();
+      const rest = (part: string) => (addsSpace ? whole(`\n${part}`).slice(lineBreak.length) : whole(part));
       const prose = file('ARCHITECTURE.md').repeat(3);
       const texts = {
         prose,
@@ -58,12 +60,13 @@ for (const name of ['minimind2-small', 'stories15m']) {
         chinese: '他说，天气很好。我们去公园走走吧！'.repeat(5000),
         mixed: mixed(20_261_205, 100_000),
       };
-      for (const [what, text] of Object.entries(texts)) {
+      for (const [kind, text] of Object.entries(texts)) {
         calls = 0;
         const tokens = tokenizeLong(text, whole, rest);
-        assert.deepEqual(tokens, [...tokenizer.encode(text, { special })], what);
-        assert.ok(calls < 200, `${calls} calls for ${what}`);
+        assert.deepEqual(tokens, [...tokenizer.encode(text, { special })], kind);
+        assert.ok(calls < 200, `${calls} calls for ${kind}`);
       }
+      // This text has no place for a cut, so it stays too long for a call.
       assert.throws(() => tokenizeLong('a'.repeat(MAX_CALL_CHARACTERS + 1), whole, rest), /a call of 32769 characters/);
     }
   });
