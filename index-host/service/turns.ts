@@ -1,7 +1,7 @@
 import type { Pieces } from '../engine/pieces.ts';
 import { IndexError } from '../protocol/errors.ts';
 
-/** Time of one turn. A piece that takes longer is the last one of its turn. */
+/** A turn ends with the first piece after which it has taken this long. */
 const TURN_MS = 4;
 
 interface Job {
@@ -16,14 +16,16 @@ interface TenantQueue {
 }
 
 /**
- * Shares the thread among tenants: start-time fair queueing (Goyal, Vin and Cheng, 1996) by the time that their pieces take. A tenant that
- * fills an index therefore delays another tenant's query by one turn for each turn of the query. Jobs of one tenant alternate. Unlike in the paper,
- * virtual time does not advance to the largest finish tag when no jobs are left: a tenant that comes next may go before the one served last.
+ * Shares the thread among tenants by the time that their pieces of work take, with start-time fair queueing (Goyal, Vin and Cheng, 1996). While
+ * one tenant fills an index, another tenant's query therefore gets about every second turn. The jobs of one tenant alternate.
+ *
+ * When no jobs are left, virtual time in the paper jumps to the end of the last turn, which makes all tenants equal again. Here it stays, so a
+ * tenant that was just served goes after one that was not.
  */
 export class Turns {
   readonly #queues = new Map<string, TenantQueue>();
   readonly #now: () => number;
-  /** Virtual time: the start tag of the turn that was served last. */
+  /** Virtual time: the start tag of the last turn. */
   #virtualMs = 0;
   #isScheduled = false;
 
@@ -58,6 +60,7 @@ export class Turns {
     return promise;
   }
 
+  /** Lets the process handle I/O before each turn. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -67,7 +70,7 @@ export class Turns {
     });
   }
 
-  /** Serves one job for one turn; returns false when there was none. */
+  /** Serves one job for one turn; returns false when no tenant has a job. */
   #serveTurn(): boolean {
     const queue = this.#nextQueue();
     const job = queue?.jobs.shift();
@@ -82,6 +85,10 @@ export class Turns {
     return true;
   }
 
+  /**
+   * The queue with jobs and the earliest start tag. Removes the queues without jobs up to whose tags virtual time has advanced. The others stay:
+   * a tenant whose jobs come one by one must not lose its tag, the record of the time that it has used.
+   */
   #nextQueue(): TenantQueue | null {
     let earliest: TenantQueue | null = null;
     for (const [tenant, queue] of this.#queues) {

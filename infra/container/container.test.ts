@@ -11,7 +11,8 @@ import { assertKnownVariables } from '../testing/variables.ts';
 
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 const DOCKERFILE = read('infra/container/Dockerfile');
-const SERVING = '/var/lib/pie/run/serving';
+/** The file that exists while all processes of a container are ready. */
+const SERVING_FILE = '/var/lib/pie/run/serving';
 
 const home = mkdtempSync(path.join(os.tmpdir(), 'pie-container-'));
 after(() => rmSync(home, { recursive: true }));
@@ -32,11 +33,11 @@ interface Compose {
   readonly volumes: object;
 }
 
-const COMPOSE = ['infra/container/compose.yaml', 'infra/container/compose.machines.yaml'].map(
+const COMPOSE_FILES = ['infra/container/compose.yaml', 'infra/container/compose.machines.yaml'].map(
   (file): Compose => parse(read(file), { merge: true }),
 );
 
-/** The variables of the images. */
+/** The variables that the Dockerfile sets. */
 const imageVariables = (): Record<string, string> => {
   const block = /^ENV ((?:.*\\\n)*.*)$/m.exec(DOCKERFILE)?.[1] ?? '';
   return Object.fromEntries([...block.matchAll(/(\w+)=(\S+)/g)].map(([, name = '', value = '']) => [name, value]));
@@ -45,18 +46,22 @@ const imageVariables = (): Record<string, string> => {
 /** The pie.toml of docs/containers.md. */
 const [, CONTAINERS_TOML = ''] = /^cat > secrets\/pie.toml <<END\n(.*?)^END$/ms.exec(read('docs/containers.md')) ?? [];
 
-/** Configuration of a container, with its home in a folder of this test and `text` as the pie.toml if `PIE_CONFIG` names one. */
-function configOf(variables: Readonly<Record<string, string>>, text = CONTAINERS_TOML) {
+/**
+ * Configuration of a container with these variables besides the image's. Its home, and its pie.toml with the text `toml` if `PIE_CONFIG` is set,
+ * lie in a folder of this test.
+ */
+function configOf(variables: Readonly<Record<string, string>>, toml = CONTAINERS_TOML) {
   const file = path.join(home, 'pie.toml');
-  writeFileSync(file, text);
-  const ownConfig = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
-  return loadConfig({ ...imageVariables(), ...variables, ...ownConfig, PIE_HOME: path.join(home, 'home') });
+  writeFileSync(file, toml);
+  const movedConfig = variables.PIE_CONFIG === undefined ? {} : { PIE_CONFIG: file };
+  return loadConfig({ ...imageVariables(), ...variables, ...movedConfig, PIE_HOME: path.join(home, 'home') });
 }
 
-const NEEDED_BY_SANDBOXES = ['seccomp=./seccomp.json', 'apparmor=unconfined', 'systempaths=unconfined'];
+/** Options that a container needs for the namespaces of its sandboxes. */
+const SANDBOX_OPTIONS = ['seccomp=./seccomp.json', 'apparmor=unconfined', 'systempaths=unconfined'];
 
-test('the services of the compose files are machines that the configuration accepts, with time for their drain', () => {
-  for (const { services, secrets = {}, volumes } of COMPOSE) {
+test('each service of the compose files is confined, and each machine among them has a valid configuration and time to drain', () => {
+  for (const { services, secrets = {}, volumes } of COMPOSE_FILES) {
     for (const [name, service] of Object.entries(services)) {
       for (const secret of service.secrets ?? [])
         assert.ok(
@@ -66,27 +71,31 @@ test('the services of the compose files are machines that the configuration acce
       for (const volume of service.volumes) assert.ok((volume.split(':')[0] ?? '') in volumes, `${name}: ${volume}`);
       assert.deepEqual([service.cap_drop, service.privileged], [['ALL'], undefined], name);
       assert.ok(service.security_opt.includes('no-new-privileges:true'), name);
+      // Redis, the only service that is no machine of the platform.
       if (service.environment === undefined) continue;
       assertKnownVariables(Object.keys(service.environment));
       const config = configOf(service.environment);
       assert.equal(config.machine.name, name);
       const { address, roles } = config.machine;
-      assert.equal(address, roles.length === 1 && roles[0] !== 'gateway' ? name : undefined);
+      // Other machines connect to a runtime or a GPU host, but not to a gateway. The container with all roles has no other machines.
+      const isReachedByOthers = roles.length === 1 && roles[0] !== 'gateway';
+      assert.equal(address, isReachedByOthers ? name : undefined);
       const graceMs = Number(/^(\d+)s$/.exec(service.stop_grace_period)?.[1]) * 1000;
-      assert.ok(graceMs > stopBoundMs(config), `${name}: ${graceMs} ms for ${stopBoundMs(config)} ms`);
-      const relaxedOptions = service.security_opt.filter((option) => NEEDED_BY_SANDBOXES.includes(option));
-      assert.deepEqual(relaxedOptions, roles.includes('runtime') ? NEEDED_BY_SANDBOXES : [], name);
+      assert.ok(graceMs > stopBoundMs(config), `${name}: ${graceMs} ms for a stop of ${stopBoundMs(config)} ms`);
+      const relaxedOptions = service.security_opt.filter((option) => SANDBOX_OPTIONS.includes(option));
+      assert.deepEqual(relaxedOptions, roles.includes('runtime') ? SANDBOX_OPTIONS : [], name);
     }
   }
 });
 
-test('the image has the variables, the command and the files that it names', () => {
+test('the variables, command options and files that the Dockerfile names exist', () => {
   assertKnownVariables(Object.keys(imageVariables()).filter((name) => name.startsWith('PIE_')));
+  // The configuration accepts the image's variables.
   assert.equal(configOf({}).home, path.join(home, 'home'));
   assert.match(DOCKERFILE, /^ENTRYPOINT \["tini", "--", "pie"\]\nCMD \["up", "--no-story"\]$/m);
   assert.match(read('infra/up.ts'), /'no-story': \{ type: 'boolean'/);
   assert.match(DOCKERFILE, /^HEALTHCHECK .* CMD test -e "\$PIE_HOME\/run\/serving"$/m);
-  assert.equal(path.join(loadConfig({ PIE_HOME: '/var/lib/pie' }).runDirectory, 'serving'), SERVING);
+  assert.equal(path.join(loadConfig({ PIE_HOME: '/var/lib/pie' }).runDirectory, 'serving'), SERVING_FILE);
   for (const [, files = ''] of DOCKERFILE.matchAll(/^COPY (?!--from)(.*) \S+$/gm))
     for (const file of files.split(' ')) assert.ok(existsSync(path.join(ROOT, file)), file);
 });
@@ -113,9 +122,11 @@ interface Resource {
   /** Of a ConfigMap. */
   readonly data?: Readonly<Record<string, string>>;
   readonly spec?: {
+    /** Of a StatefulSet. */
     readonly serviceName?: string;
     /** Of a Service. */
     readonly selector?: Readonly<Record<string, string>>;
+    /** Of a Deployment or a StatefulSet. */
     readonly template?: {
       readonly metadata: { readonly labels: Readonly<Record<string, string>> };
       readonly spec: Pod;
@@ -129,20 +140,20 @@ function resources(): Resource[] {
   return parseAllDocuments(text).map((document): Resource => document.toJS());
 }
 
-test('the Services of docs/kubernetes.md select its pods, and its StatefulSet has one', () => {
+test('the Services of docs/kubernetes.md select its pods, and one of them is the Service of its StatefulSet', () => {
   const all = resources();
   const services = all.filter(({ kind }) => kind === 'Service');
-  const labels = all.map(({ spec }) => spec?.template?.metadata.labels).filter((each) => each !== undefined);
+  const podLabels = all.map(({ spec }) => spec?.template?.metadata.labels).filter((each) => each !== undefined);
   assert.deepEqual(
     services.map(({ spec }) => spec?.selector),
-    labels,
+    podLabels,
   );
-  const named = all.flatMap(({ spec }) => spec?.serviceName ?? []);
-  assert.deepEqual(named, ['pie-runtime']);
-  for (const name of named) assert.ok(services.some(({ metadata }) => metadata.name === name));
+  const statefulSetServices = all.flatMap(({ spec }) => spec?.serviceName ?? []);
+  assert.deepEqual(statefulSetServices, ['pie-runtime']);
+  assert.ok(services.some(({ metadata }) => metadata.name === 'pie-runtime'));
 });
 
-test('the pods of docs/kubernetes.md have known variables, existing probes and time for pause and drain', () => {
+test('the pods of docs/kubernetes.md have known variables, existing probes, and time for `preStop` and the stop', () => {
   const all = resources();
   const pods = all.flatMap(({ spec }) => spec?.template?.spec ?? []);
   assert.equal(pods.length, 2);
@@ -151,6 +162,7 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     const [container] = containers;
     assert.ok(container);
     assertKnownVariables(container.env.map(({ name }) => name));
+    // Kubernetes takes these values from the pod and from a secret.
     const podVariables = { PIE_MACHINE: 'pie-0', PIE_ADDRESS: '10.0.0.5', REDIS_URL: 'redis://redis' };
     const fixedVariables: Record<string, string> = Object.fromEntries(
       container.env.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
@@ -158,8 +170,10 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     const file = path.posix.parse(fixedVariables.PIE_CONFIG ?? '');
     const mount = container.volumeMounts.find(({ mountPath }) => mountPath === file.dir);
     const volume = volumes.find(({ name }) => name === mount?.name);
-    const map = all.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name === volume?.configMap?.name);
-    const toml = map?.data?.[file.base];
+    const configMap = all.find(
+      ({ kind, metadata }) => kind === 'ConfigMap' && metadata.name === volume?.configMap?.name,
+    );
+    const toml = configMap?.data?.[file.base];
     assert.ok(toml, `no ConfigMap has ${fixedVariables.PIE_CONFIG}`);
     const config = configOf({ ...podVariables, ...fixedVariables }, toml);
     const pauseMs = (container.lifecycle?.preStop.sleep.seconds ?? 0) * 1000;
@@ -167,7 +181,7 @@ test('the pods of docs/kubernetes.md have known variables, existing probes and t
     for (const name of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
       const { httpGet, exec } = container[name] ?? {};
       if (httpGet) assert.ok(routes.includes(`path: '${httpGet.path}'`), httpGet.path);
-      if (exec) assert.deepEqual(exec.command, ['test', '-e', SERVING]);
+      if (exec) assert.deepEqual(exec.command, ['test', '-e', SERVING_FILE]);
     }
     const isRuntime = config.machine.roles.includes('runtime');
     assert.deepEqual(

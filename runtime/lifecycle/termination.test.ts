@@ -6,7 +6,7 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { COUNTING, HOLDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
-describe('an inferlet whose memory a GPU host takes', () => {
+describe('an inferlet that loses its memory on a GPU host', () => {
   let platform: TestPlatform;
   let version: FunctionVersion;
   let restartable: FunctionVersion;
@@ -20,12 +20,12 @@ describe('an inferlet whose memory a GPU host takes', () => {
   });
   after(() => platform.stop());
 
-  /** Starts an inferlet and waits until it holds its pages. The inferlets' queue positions follow the order of these calls. */
+  /** Starts an inferlet and waits until it holds its pages. Of two inferlets, the one that was started first is the older one. */
   async function hold(
-    wish: { pages: number; do: 'spin' | 'sleep' | 'grow' | 'end'; more?: number },
+    input: { pages: number; do: 'spin' | 'sleep' | 'grow' | 'end'; more?: number },
     deployed = version,
   ): Promise<string> {
-    const id = await platform.submit(deployed, wish);
+    const id = await platform.submit(deployed, input);
     for await (const { event, data } of platform.scheduler.events.follow(id, 0, AbortSignal.timeout(240_000))) {
       if (event === 'message') return id;
       assert.notEqual(event, 'error', data);
@@ -33,13 +33,15 @@ describe('an inferlet whose memory a GPU host takes', () => {
     throw new Error('the invocation ended before it held its pages');
   }
 
-  it('ends as terminated with its output so far, waiting or computing, and the oldest continues', async () => {
+  it('ends as `terminated` with its messages so far, asleep or computing, so that an older inferlet can grow', async () => {
+    // The oldest asks for 13 more of the 16 pages, so both others must give theirs up.
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const sleeper = await hold({ pages: 4, do: 'sleep' });
     const spinner = await hold({ pages: 6, do: 'spin' });
     await platform.scheduler.inbox.push(oldest, { text: 'grow' });
     const [grown, slept, spun] = await Promise.all([oldest, sleeper, spinner].map((id) => platform.transcript(id)));
     assert.equal(grown?.end.data.output, 'ok');
+    // The sleeper learns of its end from the call that it waits for, and sends its code before the runtime kills it. The spinner makes no call.
     assert.deepEqual(slept?.messages, ['holding', 'terminated']);
     assert.deepEqual(spun?.messages, ['holding']);
     for (const transcript of [slept, spun]) {
@@ -63,19 +65,19 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.deepEqual(platform.errors, []);
   });
 
-  it('restarts if it is restartable, and its log has the first output and the reason', async () => {
+  it('restarts if it is restartable, and its log keeps the first output and tells the reason', async () => {
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const newest = await hold({ pages: 6, do: 'end' }, restartable);
     await platform.scheduler.inbox.push(oldest, { text: 'grow' });
     assert.equal((await platform.transcript(oldest)).end.data.output, 'ok');
     await eventually(
-      async () => (await platform.scheduler.events.read(newest, 0)).filter(isHolding).length === 2,
+      async () => (await platform.scheduler.events.read(newest, 0)).filter(isMessage).length === 2,
       'the restarted invocation holds its pages',
     );
     await platform.scheduler.inbox.push(newest, { text: 'end' });
     const { events, end } = await platform.transcript(newest);
     assert.equal(end.data.output, 'ended');
-    const dataOf = (of: string) => events.filter(({ event }) => event === of).map((event) => JSON.parse(event.data));
+    const dataOf = (name: string) => events.filter(({ event }) => event === name).map(({ data }) => JSON.parse(data));
     const names = events.map(({ event }) => event).filter((event) => event !== 'metric');
     assert.deepEqual(names, ['start', 'message', 'log', 'start', 'message', 'result']);
     assert.deepEqual(
@@ -87,21 +89,23 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.match(message, /memory pressure: the newest of 2 inferlets gave way to an earlier invocation of holder/);
     const record = await platform.scheduler.invocations.get(newest);
     assert.equal(record?.attempts, 2);
+    // Each attempt fills 6 pages of 16 tokens.
     assert.equal(end.data.usage?.inputTokens, 2 * 6 * 16, 'both attempts are counted');
     assert.equal(record.usage?.inputTokens, 2 * 6 * 16);
     assert.deepEqual(platform.errors, []);
   });
 
-  it('ends with the quota instead when the quota has no room for its last events', async () => {
+  it('ends as `quota-storage` instead of restarting when its tenant may store no more bytes', async () => {
     await platform.runtime.stop(1000);
-    // With a live socket, the write of the restart includes the last events.
+    // With a live socket, the restart begins with a write of the attempt's last event, its metrics. Without one, the attempt writes that event
+    // before it decides on a restart.
     const liveSocket = `${platform.redis.socket}-live`;
     platform.runtime = await platform.startRuntime({ name: 'runtime-live', liveSocket });
     const { events, inbox, quotas } = platform.scheduler;
     const { manifest } = restartable;
     const oldest = await hold({ pages: 2, do: 'grow', more: 13 });
     const newest = await hold({ pages: 6, do: 'end' }, await platform.deploy(HOLDING, manifest, 'acme'));
-    await eventually(async () => (await events.read(newest, 0)).some(isHolding), 'its message is in the log');
+    await eventually(async () => (await events.read(newest, 0)).some(isMessage), 'its message is in the log');
     const noBytes = { quota: 'redis-bytes', function: null, limit: 0, until: null } as const;
     await quotas.set('acme', noBytes, { author: 'test', reason: '' });
     await inbox.push(oldest, { text: 'grow' });
@@ -111,7 +115,7 @@ describe('an inferlet whose memory a GPU host takes', () => {
     assert.deepEqual(platform.errors, []);
   });
 
-  it('also restarts after its GPU host was lost and has returned', async () => {
+  it('restarts, too, when the GPU host itself was lost and has returned', async () => {
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 8 };
     const counting = await platform.deploy(COUNTING, { name: 'counting', limits, expectedPages: 1, restartable: true });
     const id = await platform.submit(counting, { tokens: 40, pauseMs: 50 });
@@ -127,4 +131,4 @@ describe('an inferlet whose memory a GPU host takes', () => {
   });
 });
 
-const isHolding = ({ event }: InvocationEvent): boolean => event === 'message';
+const isMessage = ({ event }: InvocationEvent): boolean => event === 'message';

@@ -14,7 +14,7 @@ const ANSWER = loadScript(new URL('./scripts/answer.lua', import.meta.url));
 
 /** A question that ends an attempt. */
 export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {
-  /** Time in which an answer is awaited. */
+  /** Time for which the invocation waits for an answer. */
   readonly timeoutMs: number;
   /** Text for the next attempt. */
   readonly state: string;
@@ -24,12 +24,15 @@ export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {
 
 const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended', 'full'] as const;
 /**
- * `waiting`: the attempt is over, and the invocation waits. `cancelled`: a cancel is in progress; end the invocation as cancelled. `stale`,
- * `ended`, `full`: as in `AppendOutcome`.
+ * `waiting`: the attempt has ended, and the invocation waits. `cancelled`: a cancel is in progress, and the caller must end the invocation as
+ * cancelled. `stale`, `ended`, `full`: as in `AppendOutcome`.
  */
 export type AskOutcome = (typeof ASK_OUTCOMES)[number];
 
-/** `not-waiting`: the invocation waits for no answer to that question (any more). */
+/**
+ * `not-waiting`: the invocation does not wait, or no longer waits, for an answer to that question; or a call of `expire` came before the end of
+ * the wait. `unknown`: there is no such invocation.
+ */
 export type AnswerOutcome = 'ok' | 'not-waiting' | 'unknown';
 
 /** Questions of invocations to persons. Asking and answering are one Lua script each, so exactly one answer wins. */
@@ -43,7 +46,8 @@ export class Questions {
   }
 
   /**
-   * Ends a running attempt; its invocation waits for an answer, with event `seq` of its log as the question. Idempotent per epoch.
+   * Ends a running attempt. Its invocation waits for an answer to the question, which becomes event `seq` of its log. A repeated call for the same
+   * epoch changes nothing.
    *
    * @throws SequenceGap like `Invocations.append`; QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
@@ -63,8 +67,18 @@ export class Questions {
       ASK,
       [...keys, `${jobs}:${id}`, `${jobs}:active`, `${jobs}:stalled`, questions, tenantQuestions(tenant)],
       [
-        ...[...args, epoch, seq, 'question', JSON.stringify(data), until, JSON.stringify(state), handled ?? ''],
-        ...[meteredText(usage), maxEvents, maxBytes, familyBytes],
+        ...args,
+        epoch,
+        seq,
+        'question',
+        JSON.stringify(data),
+        until,
+        JSON.stringify(state),
+        handled ?? '',
+        meteredText(usage),
+        maxEvents,
+        maxBytes,
+        familyBytes,
       ],
     );
     const outcome = ASK_OUTCOMES.find((one) => one === reply);
@@ -81,23 +95,24 @@ export class Questions {
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   answer(id: string, value: string, seq?: number): Promise<AnswerOutcome> {
-    return this.#end(id, { tag: 'answered', val: value }, seq);
+    return this.#endWait(id, { tag: 'answered', val: value }, seq);
   }
 
-  /** Continues an invocation whose question was not answered in time. */
+  /** Continues an invocation whose question was not answered in time, in another attempt. */
   expire(id: string): Promise<AnswerOutcome> {
-    return this.#end(id, { tag: 'expired' });
+    return this.#endWait(id, { tag: 'expired' });
   }
 
-  async #end(id: string, answer: Resumption['answer'], seq?: number): Promise<AnswerOutcome> {
+  async #endWait(id: string, answer: Resumption['answer'], seq?: number): Promise<AnswerOutcome> {
     const { keys, clock } = this.#store;
+    // The connection may send the script twice. The second run finds the reply of the first one under this key.
+    const replyKey = keys.reply(randomUUID());
+    // Spares the script from parsing the answer, which it passes on as text.
+    const answeredFlag = answer.tag === 'answered' ? 1 : 0;
     const reply = await this.#store.script(
       ANSWER,
-      [
-        ...[keys.invocation(id), keys.deadlines, keys.questions, `${keys.jobs}:${id}`, keys.arrivals],
-        keys.reply(randomUUID()),
-      ],
-      [id, clock(), seq ?? '', JSON.stringify(answer), answer.tag === 'answered' ? 1 : 0],
+      [keys.invocation(id), keys.deadlines, keys.questions, `${keys.jobs}:${id}`, keys.arrivals, replyKey],
+      [id, clock(), seq ?? '', JSON.stringify(answer), answeredFlag],
     );
     if (reply === 1) return 'ok';
     if (reply === 0) return 'not-waiting';

@@ -11,22 +11,28 @@ import { Platform, until } from '#test/harness/platform.ts';
 import { checkEnded, messageCount, type Watched, watch } from './invocations.ts';
 
 const HOUR_MS = 3_600_000;
-/** The clock steps back and forward again, then forward and back again. */
-const STEPS_MS = [-HOUR_MS, 0, HOUR_MS, 0];
+/** Offsets of the clock from the real time, one after another: it steps back and forward again, then forward and back again. */
+const OFFSETS_MS = [-HOUR_MS, 0, HOUR_MS, 0];
+/** Tokens that each invocation, and each child, generates. */
 const TOKENS = 6;
+/** An invocation sends this many tokens before it waits for its client. */
 const LISTEN_AT = 3;
 const PRELOAD = new URL('./stepping-clock.ts', import.meta.url);
 
 describe('a wall clock that steps by an hour and back', () => {
+  /** Folder of the files that `stepping-clock.ts` polls. */
   let clocks: string;
   let platform: Platform;
-  let begun = 0;
-  let steps = 0;
+  let startedAt: number;
+  let begunCount = 0;
+  let stepCount = 0;
   before(async () => {
+    startedAt = Date.now();
     clocks = await mkdtemp(path.join(os.tmpdir(), 'pie-clocks-'));
     const env = { NODE_OPTIONS: `--import=${PRELOAD}`, PIE_TEST_CLOCKS: clocks };
     platform = await Platform.start({ functions: false, env });
     await deployWith(platform, 'counted', {});
+    // The test reads how much of this quota is used, and never reaches the limit.
     const limit = await platform.fetch('/v1/quotas', {
       method: 'PUT',
       headers: { 'content-type': 'application/json' },
@@ -39,18 +45,19 @@ describe('a wall clock that steps by an hour and back', () => {
     await rm(clocks, { recursive: true, force: true });
   });
 
-  async function step(name: string, ms: number): Promise<void> {
+  /** Steps the clock of a process, and waits until the process has noticed. */
+  async function step(name: string, offsetMs: number): Promise<void> {
     const file = path.join(clocks, name);
-    const number = ++steps;
-    await writeFile(`${file}.new`, `${number} ${ms}`);
+    const number = ++stepCount;
+    await writeFile(`${file}.new`, `${number} ${offsetMs}`);
     await rename(`${file}.new`, file);
     const logs = () => globSync(`${platform.home}/logs/${name}*.log`).map((log) => readFileSync(log, 'utf8'));
     await until(`the clock of ${name} has stepped`, () => logs().some((log) => log.includes(`clock step ${number}.`)));
   }
 
-  /** Begins an invocation that has run a child, has sent three tokens and waits for its client. */
+  /** Begins an invocation. Resolves when it has run a child, has sent its first tokens and waits for its client. */
   async function begin(): Promise<Watched> {
-    const input = { mark: `run-${begun++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
+    const input = { mark: `run-${begunCount++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
     const watched = await watch(platform, input, { restartable: false });
     const isOver = () => ['result', 'error'].includes(watched.events.at(-1)?.event ?? '');
     await until('it waits for its client', () => messageCount(watched) === LISTEN_AT || isOver());
@@ -60,13 +67,13 @@ describe('a wall clock that steps by an hour and back', () => {
 
   async function end(watched: Watched): Promise<void> {
     await say(platform, watched.id, { text: 'go on' });
+    // Rejects after a few minutes, so an invocation that a step holds up for its hour fails the test.
     await watched.ended;
     assert.equal(await checkEnded(platform, watched), 'result');
   }
 
   for (const name of ['gateway', 'runtime'])
-    it(`of the ${name} ends and delays no invocation, and each is counted once`, async () => {
-      const startedAt = Date.now();
+    it(`in the ${name} neither ends invocations nor holds them up, and the platform counts each of them once`, async () => {
       const count = async () => {
         const from = new Date(startedAt - 3 * HOUR_MS).toISOString();
         const to = new Date(startedAt + 3 * HOUR_MS).toISOString();
@@ -78,11 +85,11 @@ describe('a wall clock that steps by an hour and back', () => {
         const hours: string[] = usage.map(({ at }: { at: string }) => at);
         return { counts: [quota.used, sum('requests'), sum('succeeded'), sum('outputTokens')], hours };
       };
-      const { counts: before } = await count();
+      const { counts: countsBefore } = await count();
       const invocations: Watched[] = [await begin()];
       const open = [...invocations];
-      for (const ms of STEPS_MS) {
-        await step(name, ms);
+      for (const offsetMs of OFFSETS_MS) {
+        await step(name, offsetMs);
         const next = await begin();
         invocations.push(next);
         open.push(next);
@@ -91,10 +98,17 @@ describe('a wall clock that steps by an hour and back', () => {
       }
       for (const each of open) await end(each);
       const { counts, hours } = await count();
-      // Each invocation launches a child, which is no request and makes as many tokens; `checkEnded` makes one more request for each.
-      const requests = 2 * invocations.length;
-      const added = counts.map((value, i) => value - (before[i] ?? 0));
-      assert.deepEqual(added, [requests, requests, 3 * invocations.length, 2 * TOKENS * invocations.length]);
+      const roots = invocations.length;
+      // A child is no request. It generates as many tokens as its root.
+      const children = roots;
+      // `checkEnded` makes a request for each root. It invokes the function to read a number, without a token.
+      const checks = roots;
+      const requests = roots + checks;
+      const succeeded = roots + children + checks;
+      const outputTokens = TOKENS * (roots + children);
+      const added = counts.map((value, i) => value - (countsBefore[i] ?? 0));
+      assert.deepEqual(added, [requests, requests, succeeded, outputTokens]);
+      // No usage belongs to an hour that only a stepped clock has shown.
       const hour = (at: number) => spanStart('hour', spanNumber('hour', at));
       for (const at of hours) assert.ok(Date.parse(at) >= hour(startedAt) && Date.parse(at) <= hour(Date.now()), at);
     });

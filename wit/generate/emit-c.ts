@@ -9,9 +9,12 @@ import { HEADER } from './names.ts';
 const part = (name: string): string => readFileSync(new URL(`c/${name}`, import.meta.url), 'utf8');
 
 /**
- * The text of `pie.h`: the contract in C11, for clang with `--target=wasm32`, with or without wasi-libc. One file, included by every source of
- * an inferlet. Results lie in memory like the C structures, so a call consists of its import alone. Inferlets in C are of the plain form
- * (`run` as a core export, blocking reads): straight-line code, 4 to 5 µs a call that waits.
+ * The text of `pie.h`: the contract in C11, for clang with `--target=wasm32`, with or without wasi-libc. Each source file of an inferlet includes
+ * this one file. The C structures have the layout of the contract's values in memory. The platform therefore writes a result where the C code
+ * reads it, and a call only passes its arguments to the import.
+ *
+ * An inferlet in C exports `run` as a blocking core function, without the callback of an asynchronous one. A call that waits blocks the
+ * inferlet; it costs 4 to 5 µs besides the wait.
  */
 export function emitC(world: WitWorld): string {
   const types = new Types();
@@ -35,6 +38,7 @@ export function emitC(world: WitWorld): string {
   for (const fn of world.exports) {
     lines.push(...(fn.result ? types.declare(fn.result) : []), ...comment(fn.docs), `${prototype(fn)};`, '');
   }
+  // `main.h` opens the part for PIE_MAIN, as `prelude.h` opens the header's guard.
   lines.push(part('main.h'));
   for (const fn of world.exports) lines.push(...exportLines(fn));
   lines.push('#endif /* PIE_MAIN */', '#endif /* PIE_H */', '');
@@ -49,12 +53,13 @@ function prototype(fn: WitFunction): string {
   return `${fn.result ? typeName(fn.result) : 'void'} ${functionName(null, fn)}(${params.join(', ') || 'void'})`;
 }
 
-/** The core export of a function that takes texts and gives one, as the contract's `run` does. */
+/** The core export of a function that takes texts and returns a `result`, such as the contract's `run`. */
 function exportLines(fn: WitFunction): string[] {
-  const takesTexts = fn.params.every(({ type }) => type.kind === 'string');
-  if (!takesTexts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);
+  const takesOnlyTexts = fn.params.every(({ type }) => type.kind === 'string');
+  if (!takesOnlyTexts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);
   const params = fn.params.map(({ name }) => identifier(name));
   const name = functionName(null, fn);
+  // The platform reads `result` after the return.
   return [
     '',
     `PIE_EXPORT("${fn.coreName}") void *${name}_export(${params.map((param) => `const char *${param}, uint32_t ${param}_length`).join(', ')}) {`,

@@ -6,7 +6,7 @@ import { ByteBuffer } from './byte-buffer.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
-  /** Maximum bytes of request bodies and large answers held at once. A tenant may hold a quarter, and up to a half while the rest is free. */
+  /** Maximum bytes of request bodies and large answers held at once. A tenant may hold a quarter, and more while all tenants hold at most half. */
   readonly heldBodyBytes: number;
   /** A body may arrive at any speed for this long; from then on it must average 16 KiB a second. */
   readonly bodyGraceMs: number;
@@ -31,16 +31,16 @@ export interface Memory {
   give(bytes: number): void;
 }
 
-/** Memory that is taken step by step and freed as a whole. */
+/** Memory that a caller takes step by step and frees as a whole. */
 export interface Room {
-  /** Takes this many more bytes. False when they do not fit beside the bytes taken before. */
+  /** Takes this many more bytes. Returns false and takes nothing when the pool has no room for them. */
   take(bytes: number): boolean;
   free(): void;
 }
 
-/** A room that a caller may also grow, shrink and resize: `hold` and `resize` throw where `take` returns false. */
+/** A room that the caller may also shrink. `hold` and `resize` throw where `take` returns false. */
 export interface CountedRoom extends Room, Memory {
-  /** Changes the bytes taken to this number. @throws like `hold`; then the bytes stay as they are */
+  /** Changes the number of bytes taken to `bytes`. @throws like `hold`, and then changes nothing */
   resize(bytes: number): void;
 }
 
@@ -103,7 +103,7 @@ export class Bodies {
     };
   }
 
-  /** Maximum bytes of one body: half of the total, when nothing else is held. */
+  /** Maximum bytes of one body: half of the total. A body may have as many only when nothing else is held. */
   get mostBytes(): number {
     return this.limits.heldBodyBytes / 2;
   }
@@ -117,8 +117,8 @@ export class Bodies {
 export type NextPiece = () => Promise<Uint8Array | undefined>;
 
 /**
- * The body of one request. Its bytes count as held from their arrival until `release`, which must wait until nothing refers to the bytes.
- * The gateway refuses a body that arrives too slowly.
+ * The body of one request. The bytes that `read` and `pieces` get count as held, in whole blocks, until `release`. The caller must not release
+ * the body before it has dropped all references to the bytes. A body that arrives too slowly is refused.
  */
 export class Body {
   readonly #request: Request;
@@ -133,7 +133,10 @@ export class Body {
   #isReleased = false;
   #isDiscarded = false;
 
-  /** @param tenant owner of the share; asked once the first bytes have come. Empty before the key is known */
+  /**
+   * @param tenant returns the tenant whose share and pace the body uses, '' while the request's key is not known. The body calls it only when it
+   *   counts bytes: the request gets its body before its key is checked
+   */
   constructor(request: Request, bodies: Bodies, tenant: () => string = () => '') {
     this.#request = request;
     this.#bodies = bodies;
@@ -145,13 +148,13 @@ export class Body {
     return this.#request.headers.get('content-type') ?? '';
   }
 
-  /** All bytes. Refused with `body-too-large` as soon as the declared or the actual size passes the limit. */
+  /** Reads all bytes. Refuses the body with `body-too-large` as soon as its declared or actual size passes the limit. */
   async read(limitBytes: number): Promise<Uint8Array> {
     const { headers, body } = this.#request;
     const declaredBytes = declaredLength(headers);
     if (declaredBytes !== null && declaredBytes > limitBytes) throw tooLarge(limitBytes);
     if (body === null) return new Uint8Array(0);
-    // The HTTP server enforces a declared length, so a small body can be read in one step.
+    // The HTTP server enforces a declared length. A small body is therefore counted before it arrives, and read in one step.
     if (declaredBytes !== null && declaredBytes <= BLOCK_BYTES) {
       this.#hold(declaredBytes);
       return new Uint8Array(await this.#inTime(this.#request.arrayBuffer()));
@@ -165,7 +168,7 @@ export class Body {
     return bodyBuffer.bytes();
   }
 
-  /** The bytes as they arrive, for a reader that bounds them itself. */
+  /** The body's pieces as they arrive, for a caller that limits their size itself. */
   pieces(): NextPiece {
     return async () => {
       const piece = await this.#next();
@@ -180,6 +183,7 @@ export class Body {
    */
   async discard(maxBytes = MAX_DISCARDED_BYTES): Promise<void> {
     const { body, bodyUsed } = this.#request;
+    // `read` takes a small body in one step, without this reader: no rest remains here.
     if (this.#isDiscarded || body === null || (this.#reader === undefined && (bodyUsed || body.locked))) return;
     this.#isDiscarded = true;
     try {
@@ -206,8 +210,10 @@ export class Body {
     const { done, value } = await this.#inTime(this.#reader.read());
     if (done) return undefined;
     this.#arrivedBytes += value.byteLength;
-    const tenant = this.#arrivedBytes > BLOCK_BYTES && !this.#isReleased ? this.#tenant() : '';
-    // A body without a key has no tenant, and so no pace. After `release`, nothing would end a new pace.
+    // A body of up to a block costs too little for a pace (see `Bodies.paces`), and a body without a key has no tenant.
+    // After `release`, nothing would end a new pace.
+    const isPaced = this.#arrivedBytes > BLOCK_BYTES && !this.#isReleased;
+    const tenant = isPaced ? this.#tenant() : '';
     if (tenant !== '') {
       this.#pace ??= this.#bodies.paces.enter(tenant);
       this.#pace.spend(value.byteLength);
@@ -215,7 +221,7 @@ export class Body {
     return value;
   }
 
-  /** Waits while the tenant must leave room for other tenants. The pause does not count against the client's speed. */
+  /** Waits while the tenant is ahead of its pace. The wait does not count against the client's speed. */
   async #awaitTurn(): Promise<void> {
     const { signal } = this.#request;
     for (let ms = this.#pace?.pauseMs() ?? 0; ms > 0 && !signal.aborted; ms = this.#pace?.pauseMs() ?? 0) {
@@ -225,7 +231,7 @@ export class Body {
     }
   }
 
-  /** Counts this many bytes as held, in whole blocks. */
+  /** Counts the body's first `bytes` bytes as held, in whole blocks. */
   #hold(bytes: number): void {
     // Nothing would give back bytes that arrive after `release`.
     if (this.#isReleased) return;
@@ -237,7 +243,7 @@ export class Body {
     this.#takenBytes = wantedBytes;
   }
 
-  /** Rejects when the body falls behind its minimum speed, or its connection breaks. */
+  /** Waits for an arrival. Rejects when the body falls behind its minimum speed, or its connection breaks. */
   #inTime<T>(arrival: Promise<T>): Promise<T> {
     const { bodyGraceMs } = this.#bodies.limits;
     const leftMs = this.#startedAt + bodyGraceMs + (this.#arrivedBytes / BYTES_PER_SECOND) * 1000 - performance.now();

@@ -4,14 +4,18 @@ import { timestamp } from './timestamp.ts';
 export const ScheduleSchema = z
   .object({
     name: z.string(),
-    function: z.string().openapi({ description: 'The function, with a version or an alias if one was named' }),
+    function: z
+      .string()
+      .openapi({ description: 'The function, as `name@version` or `name@alias` if the schedule names one' }),
     input: z.unknown(),
     cron: z.string().optional().openapi({ example: '0 3 * * *' }),
     timezone: z.string().optional().openapi({ example: 'Europe/Berlin' }),
     everyMs: z.int().optional().openapi({ description: 'Interval in milliseconds; absent when `cron` is set' }),
     createdAt: timestamp,
-    createdBy: z.string().openapi({ description: 'Id of the key that set it' }),
-    nextAt: timestamp.nullable(),
+    createdBy: z.string().openapi({ description: 'Id of the API key that set the schedule' }),
+    nextAt: timestamp.nullable().openapi({
+      description: 'The next time; null after a change that was interrupted, until a gateway starts and sets the time',
+    }),
     last: z
       .object({
         at: timestamp,
@@ -20,7 +24,8 @@ export const ScheduleSchema = z
       })
       .nullable()
       .openapi({
-        description: 'The last time, with its invocation or the error that prevented it; null before the first one',
+        description:
+          'Outcome of the last time: its `invocation`, or the `error` for which there is none; null before the first time',
       }),
   })
   .openapi('Schedule', { description: 'Times at which the platform invokes a function.' });

@@ -6,7 +6,7 @@ import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 /** Tests of the list of invocations, load, drains, machines, the audit of operators' acts, and the webhook secret. */
 export function describeOperations(get: () => Harness): void {
   describe('the list of invocations', () => {
-    it('is paged, filtered, and of one tenant', async () => {
+    it('has pages and filters, and holds the invocations of one tenant', async () => {
       const h = get();
       await h.platform.register({ name: 'listed' });
       const ids: string[] = [];
@@ -14,9 +14,9 @@ export function describeOperations(get: () => Harness): void {
         const init = { method: 'POST', body: '{}', headers: { ...JSON_TYPE, ...ASYNC } };
         ids.unshift((await json(await h.send('/v1/functions/listed/invocations', init))).id);
       }
-      const [newest = '', second = ''] = ids;
-      await (await h.platform.attempt(newest)).succeed({ large: true });
-      await (await h.platform.attempt(second)).start();
+      const [succeeded = '', running = ''] = ids;
+      await (await h.platform.attempt(succeeded)).succeed({ large: true });
+      await (await h.platform.attempt(running)).start();
       const seen: string[] = [];
       let cursor = '';
       do {
@@ -25,12 +25,12 @@ export function describeOperations(get: () => Harness): void {
         seen.push(...body.invocations.map(({ id }: { id: string }) => id));
         cursor = body.cursor === null ? '' : `&cursor=${body.cursor}`;
       } while (cursor !== '');
-      // Invocations of the same millisecond are listed in the order of their ids.
+      // The list is newest first; invocations of the same millisecond follow the order of their ids, which the test cannot foresee.
       assert.deepEqual(seen.toSorted(), ids.toSorted());
       const idsWith = async (query: string) =>
         (await h.ask(`/v1/invocations?function=listed&${query}`)).body.invocations.map(({ id }: { id: string }) => id);
-      assert.deepEqual(await idsWith('status=succeeded'), [newest]);
-      assert.deepEqual(await idsWith('status=running'), [second]);
+      assert.deepEqual(await idsWith('status=succeeded'), [succeeded]);
+      assert.deepEqual(await idsWith('status=running'), [running]);
       assert.equal((await idsWith('status=queued,running')).length, 4);
       const [first] = (await h.ask('/v1/invocations?limit=1')).body.invocations;
       assert.deepEqual([first.tenant, 'output' in first], ['default', false]);
@@ -49,10 +49,10 @@ export function describeOperations(get: () => Harness): void {
       assert.deepEqual((await h.ask('/v1/invocations', { headers: admin })).body.invocations, []);
       h.refused(await h.ask('/v1/invocations?tenant=default', { headers: admin }), 'forbidden');
       h.refused(await h.ask('/v1/load', { headers: admin }), 'forbidden');
-      h.refused(await h.ask(`/v1/invocations/${newest}`, { headers: admin }), 'unknown-invocation');
+      h.refused(await h.ask(`/v1/invocations/${succeeded}`, { headers: admin }), 'unknown-invocation');
       const operator = { authorization: `Bearer ${await h.platform.key(['operator'], 'another')}` };
       assert.ok((await h.ask('/v1/invocations?tenant=default', { headers: operator })).body.invocations.length > 0);
-      assert.equal((await h.ask(`/v1/invocations/${newest}`, { headers: operator })).body.id, newest);
+      assert.equal((await h.ask(`/v1/invocations/${succeeded}`, { headers: operator })).body.id, succeeded);
     });
   });
 
@@ -83,12 +83,13 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await isolationOf(), ['process', 'No namespaces here.']);
   });
 
-  it('the load names the machines and whether their supervisors are there', async () => {
+  it('the load names the machines and whether their supervisors are alive', async () => {
     const h = get();
     const { store } = h.platform.scheduler;
     const machine = { roles: ['runtime', 'gpu-host'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
     const options = { onTaken: () => assert.fail('no other supervisor') };
     const lease = await MachineLease.claim(store, { ...machine, name: 'east' }, options);
+    // The supervisor of `west` has died, and its lease has run out.
     await MachineLease.claim(store, { ...machine, name: 'west' }, options).then((west) => west.abandon());
     await store.redis.del(store.keys.machineLease('west'));
     const { machines } = (await h.ask('/v1/load')).body;
@@ -111,7 +112,7 @@ export function describeOperations(get: () => Harness): void {
     await store.redis.del(store.keys.machine('west'));
   });
 
-  it('a machine is drained with its GPU hosts while another one is left, and taken back', async () => {
+  it('an operator drains a machine with its GPU hosts while another GPU host is connected, and takes it back', async () => {
     const h = get();
     const { store, drains } = h.platform.scheduler;
     const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
@@ -129,8 +130,8 @@ export function describeOperations(get: () => Harness): void {
     await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: true, models: [] }] });
     h.refused(await change({ drained: true }), 'conflict');
     assert.deepEqual(await drains.names(), new Set());
-    const other = { name: 'gpu-host-1@west', connected: true, models: [] };
-    await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: false, models: [] }, other] });
+    const otherHost = { name: 'gpu-host-1@west', connected: true, models: [] };
+    await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: false, models: [] }, otherHost] });
     const drained = await change({ drained: true });
     assert.deepEqual([drained.status, drained.body.drained, drained.body.running], [200, true, 0]);
     assert.deepEqual(await drains.names(), new Set([host.name, 'machine/east']));
@@ -200,11 +201,11 @@ export function describeOperations(get: () => Harness): void {
     ]);
   });
 
-  it('operators drain GPU hosts and take them back, but cannot drain the last one', async () => {
+  it('operators drain GPU hosts and take them back, and drain the last one only by force', async () => {
     const h = get();
     const { drains } = h.platform.scheduler;
     const names = ['drain-1', 'drain-2', 'drain-away'];
-    // Reports the drains as a runtime that knows of them does.
+    // Reports the GPU hosts and their drains, as a runtime does.
     const reportDrains = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({
@@ -266,7 +267,9 @@ export function describeOperations(get: () => Harness): void {
     const h = get();
     await h.platform.register({ name: 'theirs' }, 'theirs');
     const owner = { authorization: `Bearer ${await h.platform.key(['admin'], 'theirs')}` };
-    const { keyId } = (await h.ask('/v1/keys/self')).body;
+    // Requests without a key of their own carry the harness's key: it is an operator's, and of another tenant.
+    const operator = {};
+    const { keyId: operatorKey } = (await h.ask('/v1/keys/self')).body;
     const submit = { method: 'POST', headers: { ...owner, ...ASYNC, 'webhook-url': 'https://u.example/a?token=s' } };
     const { id, webhook } = await json(await h.send('/v1/functions/theirs/invocations', submit));
     assert.equal(webhook.url, 'https://u.example/a');
@@ -282,23 +285,23 @@ export function describeOperations(get: () => Harness): void {
     await act(owner);
     const entries = async () => (await h.ask('/v1/audit', { headers: owner })).body.entries;
     assert.deepEqual(await entries(), []);
-    await act({});
+    await act(operator);
     await attempt.succeed(1);
-    for (const headers of [owner, {}]) await (await h.send(`/v1/invocations/${id}/events`, { headers })).text();
+    for (const headers of [owner, operator]) await (await h.send(`/v1/invocations/${id}/events`, { headers })).text();
     const [state] = (await h.ask('/v1/invocations?tenant=theirs')).body.invocations;
     assert.equal((await h.ask('/v1/invocations?tenant=theirs', { headers: owner })).body.invocations.length, 1);
     assert.deepEqual([state.id, state.webhook.url], [id, 'https://u.example/a']);
     assert.deepEqual(
       (await entries()).map(({ actor, action, target }: Record<string, string>) => [actor, action, target]),
       [
-        [keyId, 'invocation.list', 'theirs'],
-        ...['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [keyId, `invocation.${did}`, id]),
+        [operatorKey, 'invocation.list', 'theirs'],
+        ...['read', 'cancel', 'read-file', 'put-file', 'message'].map((did) => [operatorKey, `invocation.${did}`, id]),
       ],
     );
     const count = async (did: string) =>
       (await entries()).filter(({ action }: { action: string }) => action === `invocation.${did}`).length;
     for (const [index, part] of ['', '/input', '/events', '/files'].entries()) {
-      for (const headers of [owner, {}]) {
+      for (const headers of [owner, operator]) {
         const answer = await h.send(`/v1/invocations/${id}${part}`, { headers });
         assert.equal(answer.status, 200);
         await answer.text();
@@ -306,9 +309,9 @@ export function describeOperations(get: () => Harness): void {
       assert.equal(await count('read'), 2 + index, `one more entry for the operator's read of "${part}"`);
     }
     const before = await count('read-file');
-    for (const headers of [owner, {}])
+    for (const headers of [owner, operator])
       assert.equal((await h.send(`/v1/invocations/${id}/files/f.txt`, { method: 'HEAD', headers })).status, 200);
-    assert.equal(await count('read-file'), before + 1, 'a HEAD tells that there is a file');
+    assert.equal(await count('read-file'), before + 1, 'HEAD counts as a read, since it tells that the file exists');
   });
 
   it('the webhook secret stays until rotated, belongs to one tenant, and needs the admin scope', async () => {
@@ -322,7 +325,8 @@ export function describeOperations(get: () => Harness): void {
     const stored = await h.platform.scheduler.store.call((redis) =>
       redis.get(h.platform.scheduler.store.keys.webhookSecret('default')),
     );
-    assert.equal(stored?.includes(next.slice(6, 30)), false);
+    const partOfSecret = next.slice('whsec_'.length, 30);
+    assert.equal(stored?.includes(partOfSecret), false, 'Redis holds the secret encrypted');
     const other = { authorization: `Bearer ${await h.platform.key(['admin'], 'another')}` };
     assert.notEqual((await h.ask('/v1/webhooks/secret', { headers: other })).body.secret, next);
     const invoker = { authorization: `Bearer ${await h.platform.key(['invoke'])}` };

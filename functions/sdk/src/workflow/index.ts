@@ -1,4 +1,4 @@
-/** Workflows: programs as graphs of primitives that passes optimise. `@pie/inferlet/workflow`. */
+/** `@pie/inferlet/workflow`: workflows and programs as graphs of primitive operations, and passes that make these graphs faster. */
 import { log } from '../inferlet.ts';
 import type { Builder } from './builder.ts';
 import { deviceEngine } from './device.ts';
@@ -45,7 +45,8 @@ export { compared, tested, Untraceable, undecided, type Variable } from './varia
 export type { Results, RunOptions, Workflow } from './workflow.ts';
 
 /**
- * A workflow of components. `build` makes the graph for an input and returns the results by name; nothing runs before the graph is whole.
+ * A workflow of components (see `Builder.component`). `build` makes the graph for an input and returns the results by name; no node runs
+ * before the graph is complete.
  *
  * @example
  * const app = workflow('answer', (g, { question, passages }: Input) => {
@@ -62,10 +63,11 @@ export const workflow = <I>(
 ): Workflow<I> => registered(workflowOn(deviceEngine, name, build, options));
 
 /**
- * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). It is traced first: run with opaque
- * variables in place of arguments and generated values, which makes a graph for the passes. A program that looks at a value is interpreted
- * instead, one operation after another, and the log names the place. A program may therefore run twice, and its side effects
- * belong in `call`. With `plans` it is traced when the component is built.
+ * A program over growing texts, in the manner of SGLang (Zheng et al., NeurIPS 2024, section 4). A run first traces `body`: it calls `body` with
+ * opaque variables in place of arguments and generated values, which makes a graph for the passes. If `body` looks at the value of a variable, the
+ * run interprets the program instead: it calls `body` again and runs one operation after another. The log then names the place of the look.
+ * Since `body` may run twice, side effects belong in `session.call`. With the option `plans`, the program is also traced while `pie build` or
+ * `pie deploy` builds the function.
  *
  * @example
  * const app = program(
@@ -84,7 +86,7 @@ export const workflow = <I>(
 export const program = <I>(name: string, body: ProgramBody<I>, options?: PlanOptions<I>): Program<I> =>
   registered(programOn(deviceEngine, log, name, body, options));
 
-/** Tells the build about a workflow or program: while the build traces a source, the global object has a list for them. */
+/** Registers a workflow or program in the list on the global object, which exists only while `runtime/build/graph` evaluates a function's source. */
 function registered<W extends Workflow<never>>(made: W): W {
   const list = (globalThis as Readonly<Record<symbol, unknown>>)[Symbol.for('pie.workflows')];
   if (Array.isArray(list)) list.push(made);

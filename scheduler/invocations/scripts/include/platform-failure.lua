@@ -1,13 +1,15 @@
 --- @include "../../../usage/scripts/include/metering.lua"
 --- @include "./lost-tail.lua"
 
--- METERED_FIELDS of metered.ts: the names of the usage fields, and the number of Redis's units in one unit of each field.
+-- METERED_FIELDS of metered.ts: the names of the usage fields, and for each the number of units that Redis counts (such as µs) in one unit of
+-- the field (such as ms).
 local USAGE_NAMES = {'inputTokens', 'outputTokens', 'cachedTokens', 'gpuMs', 'cpuMs', 'wallMs', 'queuedMs', 'pageSeconds'}
 local USAGE_UNITS = {1, 1, 1, 1000, 1000, 1000, 1000, 1000}
 
--- Adds the usage that all attempts have reported to an error event's JSON text.
+-- `data`, the JSON text of an error event, with a member `usage`: the sum over all attempts that have reported usage.
 local function withUsage(record, data)
   local usageBefore, usageNow = unpack(redis.call('HMGET', record, 'usageBefore', 'usageNow'))
+  -- Each report sets `usageNow`, so without it there is no `usageBefore` either.
   if not usageNow then
     return data
   end
@@ -22,8 +24,8 @@ local function withUsage(record, data)
   return string.sub(data, 1, -2) .. ',"usage":{' .. table.concat(members, ',') .. '}}'
 end
 
--- Ends an invocation with an error of the platform, in the next epoch, so that the runtime that ran it can write no more.
--- `a` holds the end's arguments; `data` is the error event's JSON text.
+-- Ends an invocation with an error of the platform. The end belongs to the next epoch, so that the runtime of the last attempt can write no more.
+-- `a` holds the arguments of endInvocation; `epoch` and `seq` are those of the record; `data` is the error event's JSON text.
 local function platformFailure(a, epoch, seq, code, message, data)
   a.epoch = tonumber(epoch) + 1
   a.seq = passLostTail(a, seq) + 1
