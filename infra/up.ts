@@ -60,7 +60,7 @@ async function main(): Promise<number> {
   const serves = (role: Role) => config.machine.roles.includes(role);
   const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
   if (requested) assertBundled(config, requested);
-  // The children run in another directory.
+  // The processes start in another directory, `config.root`.
   if (process.env.PIE_CONFIG) process.env.PIE_CONFIG = path.resolve(process.env.PIE_CONFIG);
   process.chdir(config.root);
   keepCompiledCode(process.env);
@@ -72,7 +72,8 @@ async function main(): Promise<number> {
   const whenStopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
   let code = 0;
-  // A service manager that sends SIGTERM takes every exit code but 0 for a failure.
+  // For a start that is stopped: 1 when this machine's name was taken, 130 after Ctrl-C, and 0 after another signal, since a service manager that
+  // sends SIGTERM takes every other code for a failure.
   const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
   const servingMark = new ServingMark(config);
@@ -117,6 +118,8 @@ async function main(): Promise<number> {
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
+    // The gateway is not ready while the note names a function that is not deployed. When this start is stopped, the note stays, so that the
+    // gateway does not become ready while it drains. The next start replaces the note.
     const forgetAwaited = noteAwaited(config, firstNames);
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
     const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
@@ -147,11 +150,11 @@ async function main(): Promise<number> {
     return code;
   } finally {
     servingMark.end();
-    const force = () => {
+    const stopAtOnce = () => {
       say('Stopping at once.');
       supervisor.kill();
     };
-    process.on('SIGINT', force);
+    process.on('SIGINT', stopAtOnce);
     if (stopping.signal.aborted) say(`Draining (up to ${config.drainMs / 1000} s; Ctrl-C again stops at once) …`);
     // Release the claim before a private Redis stops; in a shared Redis, keep it while other machines may still use this machine's GPU hosts.
     if (config.redis.kind === 'private') await releaseMachine?.();
@@ -167,8 +170,8 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
     if (!stopping.signal.aborted) say('');
     stopping.abort(cause);
   };
-  // A service manager that signals every process reaches this process twice, since `pie up` passes its own signal on: the second signal must not
-  // end the drain.
+  // The handlers stay after the first signal, because a second one would end this process in the middle of the drain. A service manager that
+  // signals every process causes a second SIGTERM, since `pie up` passes its own on. Only a SIGINT may cut the drain short (`stopAtOnce`).
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
   // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
   if (process.env[LIFELINE_VARIABLE] === 'stdin') process.stdin.once('end', stop).once('error', stop).resume().unref();

@@ -11,15 +11,22 @@ import { call, deploySource, modelStats } from '#test/harness/deploy.ts';
 import { assertBatched } from '#test/harness/functions.ts';
 import { Platform, ROOT } from '#test/harness/platform.ts';
 
-/** Five characters and three special tokens: one begins a text, one ends it, and both end a continuation. */
+/** Token 0 stands for unknown text, 1 begins a text, and 2 ends one. The others are five characters. */
 const VOCABULARY = 8;
-const STOPS = [1, 2];
+const BEGIN_OF_TEXT = 1;
+/** The tokens that end a continuation. The search counts the begin of another text as an end, too. */
+const STOPS = [BEGIN_OF_TEXT, 2];
 const PROMPT = '!#$!';
 
+/** A continuation of the prompt, as the function returns it. */
 interface Found {
+  /** Generated tokens, without the stop token. */
   readonly tokens: number[];
+  /** Sum over all generated tokens, the stop token included. */
   readonly logProbability: number;
+  /** `logProbability` after the length penalty. */
   readonly score: number;
+  /** True when a stop token ended the continuation. */
   readonly ended: boolean;
 }
 
@@ -33,7 +40,7 @@ describe('beam-search', () => {
     directory = await mkdtemp(path.join(os.tmpdir(), 'pie-beam-'));
     const model = await randomModel(directory, { vocabularySize: VOCABULARY }, 7);
     backend = await createReferenceBackend(model, { pageSize: 16, pageCount: 4 });
-    prompt = [1, ...(await loadTokenizer(directory)).encode(PROMPT)];
+    prompt = [BEGIN_OF_TEXT, ...(await loadTokenizer(directory)).encode(PROMPT)];
     platform = await Platform.start({
       functions: false,
       config: `[[model]]\nname = "tiny"\nsource = "file:${directory}"\n`,
@@ -53,8 +60,9 @@ describe('beam-search', () => {
     const all = await everything(3);
     const expected = all.sort((a, b) => b.logProbability - a.logProbability).slice(0, 64);
     await modelStats(platform, { reset: true });
-    same(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
-    // Computed once each: the prompt without its last token, and the last token of the 1 + 6 + 36 texts that are continued.
+    assertSame(await search({ beams: 64, maxTokens: 3 }), expected, ({ logProbability }) => logProbability);
+    // Each text is computed once, in a sequence of its own: the prompt without its last token, then the last token of the prompt, of the 6 texts
+    // that continue it by one token (all but the stop tokens), and of the 36 that continue it by two.
     const stats = await modelStats(platform);
     assert.equal(
       stats.batchSizes.reduce((sum, batches, size) => sum + batches * size, 0),
@@ -66,11 +74,11 @@ describe('beam-search', () => {
   it('compares averages with a length penalty of 1', async () => {
     const average = ({ logProbability, tokens, ended }: Found) => logProbability / (tokens.length + (ended ? 1 : 0));
     const expected = (await everything(2)).sort((a, b) => average(b) - average(a));
-    same(await search({ beams: 64, maxTokens: 2, lengthPenalty: 1 }), expected, average);
+    assertSame(await search({ beams: 64, maxTokens: 2, lengthPenalty: 1 }), expected, average);
   });
 
-  it('ends no earlier than its result is certain, with any length penalty of the library', async () => {
-    // The function's own input schema accepts no penalty below 0.
+  it('finds the same beams as a search that never stops early, with negative and positive length penalties', async () => {
+    // Deploy the function without its input schema, which accepts no penalty below 0. The library accepts any.
     const manifest = { input: { type: 'object' } };
     await deploySource(platform, path.join(ROOT, 'functions/beam-search'), { name: 'any-penalty', manifest });
     for (const lengthPenalty of [-4, -1, 0.5]) {
@@ -79,11 +87,11 @@ describe('beam-search', () => {
           logProbability / (tokens.length + (ended ? 1 : 0)) ** lengthPenalty;
         const input = { prompt: PROMPT, beams, maxTokens: 6, lengthPenalty };
         const { beams: found }: { beams: Found[] } = await call(platform, 'any-penalty', input);
-        const whole = await wholeSearch(beams, 6);
-        const expected = whole.sort((a, b) => score(b) - score(a)).slice(0, beams);
-        // Compare the sums: a penalty of −4 multiplies their rounding error by the fourth power of the length.
+        const candidates = await fullSearch(beams, 6);
+        const expected = candidates.sort((a, b) => score(b) - score(a)).slice(0, beams);
+        // Compare the log-probabilities and not the scores: a penalty of −4 multiplies their rounding error by the fourth power of the length.
         const unscored = found.map((beam) => ({ ...beam, score: beam.logProbability }));
-        same(unscored, expected, ({ logProbability }) => logProbability);
+        assertSame(unscored, expected, ({ logProbability }) => logProbability);
       }
     }
   });
@@ -101,7 +109,7 @@ describe('beam-search', () => {
     );
   });
 
-  /** Every continuation up to a length, with its probability by the float64 reference. */
+  /** Every continuation of `before` that ends, or has `length` tokens, with its probability by the float64 reference. */
   async function everything(length: number, before: Found = START): Promise<Found[]> {
     const row = await rowAfter(before.tokens);
     const next = row.map((value, token) => ({ token, logProbability: before.logProbability + value }));
@@ -113,8 +121,11 @@ describe('beam-search', () => {
     return (await Promise.all(found)).flat();
   }
 
-  /** The ended and the live texts, not in order, of a search that ends only at its last length. */
-  async function wholeSearch(beams: number, length: number): Promise<Found[]> {
+  /**
+   * A beam search that never stops before `length` tokens. Returns the continuations that ended on the way and the beams that are left, in any
+   * order.
+   */
+  async function fullSearch(beams: number, length: number): Promise<Found[]> {
     const ended: Found[] = [];
     let live = [START];
     for (let i = 0; i < length; i++) {
@@ -132,7 +143,7 @@ describe('beam-search', () => {
     return [...ended, ...live];
   }
 
-  /** Log-probability of each token as the next one. */
+  /** Log-probability of each token of the vocabulary, by its id, as the next one after the prompt and `tokens`. */
   async function rowAfter(tokens: readonly number[]): Promise<number[]> {
     const inputs = Uint32Array.from([...prompt, ...tokens]);
     const [output] = await backend.forward([
@@ -154,7 +165,8 @@ describe('beam-search', () => {
 
 const START: Found = { tokens: [], logProbability: 0, score: 0, ended: false };
 
-function same(beams: readonly Found[], expected: readonly Found[], score: (found: Found) => number): void {
+/** Asserts that the beams are the expected ones in the same order, and have the scores that `score` computes for those. */
+function assertSame(beams: readonly Found[], expected: readonly Found[], score: (found: Found) => number): void {
   assert.deepEqual(
     beams.map(({ tokens, ended }) => [tokens, ended]),
     expected.map(({ tokens, ended }) => [tokens, ended]),

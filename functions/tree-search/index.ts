@@ -1,7 +1,7 @@
 import { defineInferlet } from '@pie/inferlet';
 import { choice, gen, program, type State, type Variable } from '@pie/inferlet/workflow';
 
-/** The input that the schema in pie.json accepts, with its defaults. */
+/** The input that the schema in pie.json accepts, with its defaults filled in. */
 interface Input {
   readonly question: string;
   readonly branches: number;
@@ -9,7 +9,7 @@ interface Input {
   readonly model?: string;
 }
 
-/** A solution of the search, and the score that the model gives it. */
+/** A solution of the search, and the score that the model gives it: values that exist once the program runs. */
 interface Solution {
   readonly solution: Variable;
   readonly score: Variable;
@@ -23,16 +23,17 @@ export const app = program(
   'tree-search',
   (session, { branches, maxTokens, model }: Input) => {
     const root = session.state({ model }).add`Question: ${session.argument('question')}\n`;
+    /** Appends a label and a line that the model writes. Returns the line. */
     const write = (state: State, label: string): Variable => {
       const line = gen({ maxTokens, stop: '\n' });
       state.add`${label}${line}\n`;
       return line;
     };
     const numbers = Array.from({ length: branches }, (_, i) => i + 1);
-    const plans: Variable[] = [];
-    const solutions = numbers.flatMap((number) => {
+    const planTexts: Variable[] = [];
+    const solutions = numbers.flatMap((planNumber) => {
       const planned = root.fork();
-      plans.push(write(planned, `Plan ${number}:`));
+      planTexts.push(write(planned, `Plan ${planNumber}:`));
       return numbers.map((solutionNumber): Solution => {
         const solved = planned.fork();
         const solution = write(solved, `Solution ${solutionNumber}:`);
@@ -41,12 +42,13 @@ export const app = program(
         return { solution, score };
       });
     });
-    const compared = solutions.flatMap(({ solution, score }) => [solution, score]);
-    const best = session.call('best', compared, 'text', bestOf);
+    const solutionsAndScores = solutions.flatMap(({ solution, score }) => [solution, score]);
+    const best = session.call('best', solutionsAndScores, 'text', bestOf);
     root.add`The best solution:${best}\n`;
     const answer = write(root, 'Answer:');
-    return { answer, best, plans, solutions: solutions.map(({ solution }) => solution) };
+    return { answer, best, plans: planTexts, solutions: solutions.map(({ solution }) => solution) };
   },
+  // The build of the component traces the program for these inputs and any question into a graph, so that no invocation with them has to.
   { plans: [DEFAULTS] },
 );
 
@@ -60,6 +62,7 @@ function bestOf(texts: readonly string[]): string {
   return best;
 }
 
+/** With `interpret`, runs one operation after another instead of as a graph. The test compares the two. */
 export const run = defineInferlet(
   ({ interpret = false, ...input }: Partial<Input> & { readonly interpret?: boolean }) =>
     app.run({ ...DEFAULTS, question: '', ...input }, { interpret }),

@@ -5,12 +5,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Scheduler } from '#scheduler/scheduler.ts';
+import { MAX_KEYS } from '#scheduler/tenants/rules.ts';
 import { openTestScheduler } from '#scheduler/testing/fixture.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { SCOPES } from '../app/control.ts';
 import { ensureCredentials } from './credentials.ts';
 
 const URL = 'http://127.0.0.1:1';
+/** Maximum keys of machines in the tenant. Above it, keys that have been unused for long make room for new ones. */
+const MAX_MACHINE_KEYS = MAX_KEYS / 2;
 
 describe('the credentials of an installation', () => {
   let redis: TestRedis;
@@ -27,6 +30,7 @@ describe('the credentials of an installation', () => {
     await rm(home, { recursive: true });
   });
 
+  /** Tenant, scopes and id of a valid key. */
   const holder = async (apiKey: string) => {
     const authentication = await scheduler.apiKeys.authenticate(apiKey);
     assert.ok(authentication.kind === 'valid');
@@ -66,12 +70,12 @@ describe('the credentials of an installation', () => {
     }
   });
 
-  it('of machines that have gone make room for those of new ones, the longest unused first', async () => {
+  it('of machines that have gone make room for those of new ones, the oldest first', async () => {
     const { apiKeys } = scheduler;
     const machineKeys = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);
     const client = redis.connect();
-    /** Makes the credentials of a machine that started on a day of 2026, counted from 1, and has gone since. */
+    /** Makes the credentials of a machine that started on a day of 2026, counted from 1, and has not used its key since. */
     const startEarlier = async (day: number) => {
       const credentials = await start();
       const sha256 = createHash('sha256').update(credentials.apiKey).digest('hex');
@@ -80,19 +84,27 @@ describe('the credentials of an installation', () => {
       return credentials;
     };
     const initialCount = (await machineKeys()).length;
-    for (let i = initialCount; i < 52; i++) await start();
-    assert.equal((await machineKeys()).length, 52, 'a key that was made today may belong to a machine that runs');
+    for (let i = initialCount; i < MAX_MACHINE_KEYS + 2; i++) await start();
+    assert.equal(
+      (await machineKeys()).length,
+      MAX_MACHINE_KEYS + 2,
+      'a key that was made today stays: it may belong to a machine that runs',
+    );
     for (const { id } of await machineKeys()) await apiKeys.remove('default', id);
+
     const first = await startEarlier(1);
-    for (let i = 1; i < 60; i++) await startEarlier(i + 1);
-    const remainingKeys = await machineKeys();
-    assert.equal(remainingKeys.length, 50);
+    for (let day = 2; day <= MAX_MACHINE_KEYS + 10; day++) await startEarlier(day);
+    const oldKeys = await machineKeys();
+    assert.equal(oldKeys.length, MAX_MACHINE_KEYS);
     assert.deepEqual(await apiKeys.authenticate(first.apiKey), { kind: 'unknown' });
-    for (const { id } of remainingKeys.slice(0, 10)) await apiKeys.remove('default', id);
-    let others = 0;
-    while ((await apiKeys.create('default', { name: 'k', scopes: ['invoke'] })).kind === 'created') others++;
-    assert.ok(others > 0);
+
+    // Machines have fewer keys than they may, but other keys fill the tenant.
+    const machineKeyCount = MAX_MACHINE_KEYS - 10;
+    for (const { id } of oldKeys.slice(machineKeyCount)) await apiKeys.remove('default', id);
+    let otherKeys = 0;
+    while ((await apiKeys.create('default', { name: 'k', scopes: ['invoke'] })).kind === 'created') otherKeys++;
+    assert.ok(otherKeys > 0);
     assert.deepEqual((await holder((await start()).apiKey)).scopes, SCOPES);
-    assert.equal((await machineKeys()).length, 40, 'a full tenant, too');
+    assert.equal((await machineKeys()).length, machineKeyCount, 'one old key has made room for the new one');
   });
 });

@@ -19,6 +19,7 @@ import type { Verdict } from './verdict.ts';
 
 /** Maximum children that one runtime runs at once, of all tenants: each holds an instance's memory, and none waits for a slot. */
 const MAX_RUNS = 1024;
+const PARENT_ENDED = 'the parent has ended; nothing begins for it';
 
 export interface ChildRunsOptions {
   readonly invocations: Invocations;
@@ -30,19 +31,23 @@ export interface ChildRunsOptions {
   readonly jobs: ChildJobs;
   /** Shows the children's events to followers; without it, followers read the log. */
   readonly live?: LiveServer | undefined;
-  /** Runs a child from its beginning to its end; null when `begin` was refused. */
+  /** Runs a child from its beginning to its end. Resolves to its verdict; null when the child did not begin. */
   readonly run: (attempt: ChildAttempt) => Promise<Verdict | null>;
   readonly onError?: (error: unknown) => void;
 }
 
-/** A child's only attempt. */
+/** A child's only attempt. The runner describes an attempt of a client's invocation, at depth 0, in the same way. */
 export interface ChildAttempt {
   readonly job: InvocationJob;
   readonly signal: AbortSignal;
   readonly depth: number;
   readonly family: Family;
+  /** Begins the attempt in the store, before the guest runs. */
   readonly begin: () => Promise<AttemptOutcome>;
-  /** True when the attempt does not wait in a crowd of launches (`Launches.crowd`): it has begun, or its parent waits for it. */
+  /**
+   * True when the attempt does not wait in a crowd of launches (`Launches.crowd`): a child, whose parent waits for it, and an attempt that the
+   * store began when the runtime fetched its job.
+   */
   readonly skipsCrowd: boolean;
 }
 
@@ -81,7 +86,7 @@ export class ChildRuns {
     return findFunction(jobs, queues, parent, reference);
   }
 
-  /** Takes a place for a child of a tenant; returns an error when there is none. The caller must give a taken place back with `leave`. */
+  /** Takes one of the places for a child of a tenant; returns an error when it gets none. The caller must give a taken place back with `leave`. */
   enter(tenant: string): HandlerError | null {
     if (this.#places.enter(tenant)) return null;
     const text = `this runtime runs ${this.#places.total} children (the limit is ${MAX_RUNS}), and this tenant has its part of them; try again later`;
@@ -106,8 +111,9 @@ export class ChildRuns {
   }
 
   /**
-   * Starts a child. `begun` resolves with null once the child's record is stored, or with an error. `ended` resolves when the child has
-   * its terminal event, or when this runtime will never write one. The caller calls `run.settle`. Neither promise rejects.
+   * Starts a child. `begun` resolves with null once the child's record is stored, or with an error. `ended` resolves with the child's ending
+   * when the child has its terminal event, or when this runtime will never write one. Neither promise rejects. The caller then gives the child's
+   * place back (`leave`) and passes the ending to `run.settle`, in this order: once the parent knows the ending, it may launch the next child.
    */
   start(
     run: ChildRun,
@@ -120,6 +126,7 @@ export class ChildRuns {
     return { begun: begun.promise, ended };
   }
 
+  /** @param onBegun resolves `begun` of {@link start}; only the first call takes effect */
   async #runToEnd(
     run: ChildRun,
     job: InvocationJob,
@@ -134,11 +141,12 @@ export class ChildRuns {
       verdict = await this.#options.run({ job, signal, family, depth, begin, skipsCrowd: true });
     } catch (error) {
       this.#options.onError?.(error);
+      // Without effect when the child had begun.
       onBegun(handlerError('internal', 'the platform failed before the child had begun'));
       verdict = { kind: 'silent' };
     }
-    // Takes effect only when `onBegun` was not called before: a promise resolves once.
-    onBegun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', 'the parent has ended; nothing begins for it'));
+    // Without effect when `#begin` has reported an outcome. Otherwise the child was stopped before it could begin.
+    onBegun(handlerError(isLost(signal) ? 'terminated' : 'cancelled', PARENT_ENDED));
     switch (verdict?.kind) {
       case 'result':
         return { tag: 'success', val: verdict.output };
@@ -151,6 +159,11 @@ export class ChildRuns {
     }
   }
 
+  /**
+   * Stores the record of a child, which begins its attempt.
+   *
+   * @param onBegun gets the outcome: null, or the error for the parent
+   */
   async #begin(
     job: InvocationJob,
     origin: Origin,
@@ -177,9 +190,11 @@ export class ChildRuns {
       return { refused: 'ended' };
     }
     if ('refused' in outcome) {
-      if (outcome.refused === 'not-deployed')
-        onBegun(handlerError('not-found', `${name}@${version} is no longer deployed`));
-      onBegun(handlerError('cancelled', 'the parent has ended; nothing begins for it'));
+      const refusal =
+        outcome.refused === 'not-deployed'
+          ? handlerError('not-found', `${name}@${version} is no longer deployed`)
+          : handlerError('cancelled', PARENT_ENDED);
+      onBegun(refusal);
       return { refused: 'ended' };
     }
     onBegun(null);
@@ -192,8 +207,9 @@ export class ChildRuns {
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');
     try {
       const message = 'The runtime stopped without ending this invocation.';
-      const ended = await untilStored(() => invocations.fail(id, 'internal', message, runtimeId), signal);
-      if (ended === null) return lost;
+      const failOutcome = await untilStored(() => invocations.fail(id, 'internal', message, runtimeId), signal);
+      // `untilStored` returns null once this runtime was declared dead. The reaper then ends the child as lost.
+      if (failOutcome === null) return lost;
       const record = await untilStored(() => invocations.get(id), signal);
       if (record === null) return lost;
       if (record.failure) return failure(record.failure.code, record.failure.message);

@@ -12,45 +12,67 @@ import { connectStats, startTogether } from './clients.ts';
 import { inTurn, warmUp } from './rounds.ts';
 import { format, type Spread, spread } from './statistics.ts';
 
+/**
+ * A way in which the inferlet `decode` (`test/inferlets/decode.ts`) generates each token greedily. `split`: three calls, `embedText`, `forward`
+ * and `nextDistribution`. `fused`: one `step`. `run-ahead`: the GPU host decodes the whole text by itself (`Run`). `penalties`: as `run-ahead`, with
+ * a frequency and a presence penalty, for which the GPU host changes the logits of each token.
+ */
 export type Way = 'split' | 'fused' | 'run-ahead' | 'penalties';
 
 export interface OverBareOptions {
   readonly ways: readonly Way[];
-  /** Numbers of inferlets at once. */
+  /** Numbers of inferlets that decode at once. Each number is measured with each way. */
   readonly clients: readonly number[];
+  /** Tokens in the cache of each inferlet before the first measured step. */
   readonly context: number;
+  /** Tokens that each inferlet decodes in a round. */
   readonly steps: number;
-  /** Measured rounds; one more before them warms both sides. */
+  /** Measured rounds. An unmeasured round before them warms both sides: the platform and the bare loop. */
   readonly rounds: number;
   readonly progress: (line: string) => void;
 }
 
-/** Time per token of one way at one number of clients, over the bare step of the same rounds. */
+/**
+ * Time per token of one way at one number of clients, compared with a step of the bare loop (`bareLoop`): the same backend, called back to back
+ * in this process. Each spread is over the measured rounds.
+ */
 export interface OverBare {
   readonly way: Way;
+  /** Inferlets that decoded at once, and sequences in the batch of the bare loop. */
   readonly clients: number;
+  /** Time for one token of every inferlet, in ms: from the beginning of the first inferlet to the end of the last, divided by the steps. */
   readonly perToken: Spread;
+  /** Time of a step of the bare loop, in ms. */
   readonly bare: Spread;
+  /** `perToken` divided by `bare`, both of the same round. */
   readonly ratio: Spread;
-  /** Time per token that the bare loop does not take, in ms. */
+  /** `perToken` minus `bare`, both of the same round, in ms. */
   readonly tax: Spread;
+  /** Mean sequences per batch of the GPU host. */
   readonly batch: Spread;
+  /** Part of the inferlets' time in which the GPU host's device computed, 0 to 1. */
   readonly deviceShare: Spread;
+  /** Share of the device's steps that it got before it had finished the step before, 0 to 1 (`aheadShare` of the protocol). */
   readonly aheadShare: Spread;
 }
 
+/** Output of one invocation of the inferlet `decode`. */
 interface DecodeOutput {
-  /** Milliseconds since 1970. */
+  /** Beginning of the decoding, in milliseconds since 1970. */
   readonly startedAt: number;
   readonly elapsedMs: number;
+  /** Number of tokens decoded. */
   readonly tokens: number;
+  /** Exclusive or of all token ids. */
   readonly checksum: number;
 }
 
 /** The benchmark's own backend for the platform's first model, set up like that of the GPU host. `await using` disposes of the backend. */
 export class BareBackend implements AsyncDisposable {
+  /** The model's settings in the platform's config. */
   readonly entry: ModelEntry;
   readonly backend: Backend;
+  /** Connection to the platform's GPU host, for its counters. */
   readonly stats: GpuHostConnection;
 
   private constructor(entry: ModelEntry, backend: Backend, stats: GpuHostConnection) {
@@ -83,7 +105,10 @@ export class BareBackend implements AsyncDisposable {
   }
 }
 
-/** Time per output token of the inferlet `decode` over the backend's bare loop at the same batch and context, round by round. */
+/**
+ * Compares the time per output token of the inferlet `decode` with a step of the bare loop at the same batch and context. Both sides run in each
+ * round and take turns in going first. Returns a row for each way at each number of clients.
+ */
 export async function measureOverBare(
   platform: Platform,
   { backend, stats }: BareBackend,
@@ -116,7 +141,8 @@ export async function measureOverBare(
     for (const [way, waySamples] of samples) {
       const spreadOf = (pick: (one: Sample) => number) => spread(waySamples.map(pick));
       const row = {
-        ...{ way, clients },
+        way,
+        clients,
         perToken: spreadOf((one) => one.perToken),
         bare: spreadOf((one) => one.bare),
         ratio: spreadOf((one) => one.perToken / one.bare),
@@ -132,6 +158,7 @@ export async function measureOverBare(
   return rows;
 }
 
+/** The numbers of one round, named as in {@link OverBare}. */
 interface Sample {
   readonly perToken: number;
   readonly bare: number;
@@ -140,6 +167,7 @@ interface Sample {
   readonly aheadShare: number;
 }
 
+/** One round of the platform's side. */
 interface DecodeTask {
   readonly way: Way;
   readonly clients: number;
@@ -147,12 +175,18 @@ interface DecodeTask {
   readonly steps: number;
 }
 
-/** Lets `clients` inferlets decode side by side. `spanMs` is the time from the first one's beginning to the last one's end. */
+/**
+ * Lets `clients` inferlets decode at once. Returns the time from the beginning of the first inferlet to the end of the last (`spanMs`), and the
+ * GPU host's counters of the model for that time (`statsAfter`).
+ *
+ * @throws Error when an inferlet decodes too few or other tokens: all have the same prompt, and decode greedily
+ */
 async function decodeTogether(platform: Platform, stats: GpuHostConnection, { clients, ...input }: DecodeTask) {
   const inputs = Array.from({ length: clients }, () => input);
-  const outputs = await startTogether<DecodeOutput>(platform, 'decode', inputs, async () => {
+  const resetCounters = async (): Promise<void> => {
     await stats.stats({ reset: true });
-  });
+  };
+  const outputs = await startTogether<DecodeOutput>(platform, 'decode', inputs, resetCounters);
   const [statsAfter] = (await stats.stats()).models;
   const { way, steps } = input;
   if (new Set(outputs.map(({ checksum }) => checksum)).size !== 1)

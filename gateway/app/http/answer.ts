@@ -4,20 +4,22 @@ import type { AppEnv } from '../context.ts';
 import type { Bodies, CountedRoom, Memory } from './bodies.ts';
 import { download } from './download.ts';
 
-/** Larger answers count towards their tenant's share of the bodies in flight. */
+/** An answer counts towards its tenant's share of the bodies in flight only if it has more bytes than this. */
 export const LARGE_BYTES = 64 * 1024;
 /** A character of JavaScript has at most this many bytes in UTF-8. */
 const MAX_BYTES_PER_CHARACTER = 3;
 
 /**
- * Counts the memory of the answer to one request towards the share of its tenant: first the data that the handler gathers, then the answer's
- * bytes until the client has taken them. Small answers are not counted.
+ * Counts the memory of the answer to one request towards the share of its tenant. The handler counts the data that it gathers with `hold`,
+ * whatever the size. Once the answer is made, `keepOnly` counts its bytes in place of that data, until the client has taken them. The
+ * functions below call `keepOnly` only for an answer larger than `LARGE_BYTES`.
  */
 export class AnswerMemory implements Memory {
   readonly #bodies: Bodies;
   readonly #tenant: () => string;
   #room: CountedRoom | undefined;
-  #isOver = false;
+  /** True once the answer is made or the handler has ended: from then on, `hold` and `give` do nothing. */
+  #isGatheringOver = false;
 
   /** @param tenant owner of the share; empty for a request without a key */
   constructor(bodies: Bodies, tenant: () => string) {
@@ -26,32 +28,36 @@ export class AnswerMemory implements Memory {
   }
 
   hold(bytes: number): void {
-    // The source of a stream continues after the handler, and counts its own memory.
-    if (!this.#isOver) this.#openRoom().hold(bytes);
+    // The source of a stream still runs after its handler has ended, and may call this. The stream counts its large chunks in a room of its
+    // own (`EventStreamOptions.room`). Nothing would free bytes that were counted here so late.
+    if (!this.#isGatheringOver) this.#openRoom().hold(bytes);
   }
 
   give(bytes: number): void {
-    if (!this.#isOver) this.#room?.give(bytes);
+    if (!this.#isGatheringOver) this.#room?.give(bytes);
   }
 
   /**
-   * Holds only this many bytes, also after the end of the handler. Call the returned function once the client has the bytes.
+   * Ends the gathering: replaces the count of the gathered data by the size of the finished answer, which stays counted after the end of the
+   * handler. Call the returned function once the client has taken the answer, or never will.
    *
+   * @param bytes size of the answer
    * @throws GatewayError `gateway-busy`, `too-many-requests`
    */
   keepOnly(bytes: number): () => void {
     const room = this.#openRoom();
     room.resize(bytes);
+    // `release` must not free these bytes.
     this.#room = undefined;
-    this.#isOver = true;
+    this.#isGatheringOver = true;
     return () => room.free();
   }
 
-  /** Stops counting the gathered data; call it when the handler has ended. */
+  /** Stops counting the gathered data, but not an answer that `keepOnly` counts. Call it when the handler has ended. */
   release(): void {
     this.#room?.free();
     this.#room = undefined;
-    this.#isOver = true;
+    this.#isGatheringOver = true;
   }
 
   #openRoom(): CountedRoom {

@@ -5,6 +5,10 @@ import type { Run, Side } from './task.ts';
 
 type Completion = Pick<Run, 'text' | 'tokens' | 'promptTokens'>;
 
+/** The stop text of every completion. */
+const STOP = '.';
+
+/** A part of a streamed completion, or a whole one that was not streamed. */
 interface Chunk {
   readonly choices: readonly { readonly text: string }[];
   readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number } | null;
@@ -18,33 +22,36 @@ export async function runLoop(http: Http, side: Side): Promise<Run> {
   const { task, show, signal } = side;
   const startedAt = performance.now();
   const total = { requests: 0, tokens: 0, promptTokens: 0 };
-  const complete = async (prompt: string, onText?: (text: string) => void): Promise<string> => {
+  /** Completes a sentence and adds its full stop: an answer ends before the stop text. A sentence that was cut at `maxTokens` gets one, too. */
+  const completeSentence = async (prompt: string, onText?: (text: string) => void): Promise<string> => {
     await pause(side.roundTripMs, signal);
     const { text, tokens, promptTokens } = await completion(http, side, prompt, onText);
     total.requests++;
     total.tokens += tokens;
     total.promptTokens += promptTokens;
-    return `${text}.`;
+    return text + STOP;
   };
   let text = task.prompt;
   show(text);
   for (let turn = 0; turn < task.turns; turn++) {
-    text += await complete(text, show);
+    text += await completeSentence(text, show);
+    // The agent's tool picks an event by the length of the text, as that of `story-agent` does: equal texts then get equal events.
     const event = task.events[text.length % task.events.length] ?? '';
     text += event;
-    show(`.${event}`);
+    // The stream has shown the sentence without its full stop.
+    show(STOP + event);
     const textBefore = text;
     const drafts = await Promise.all(
-      task.openings.map(async (opening) => opening + (await complete(textBefore + opening))),
+      task.openings.map(async (opening) => opening + (await completeSentence(textBefore + opening))),
     );
-    const best = drafts.reduce((longest, draft) => (draft.length > longest.length ? draft : longest));
-    text += best;
-    show(best);
+    const longest = drafts.reduce((best, draft) => (draft.length > best.length ? draft : best));
+    text += longest;
+    show(longest);
   }
   return { text, ms: performance.now() - startedAt, ...total };
 }
 
-/** One request; a stream when the caller shows its text. */
+/** Requests one completion, up to `STOP` or `maxTokens` tokens. Streams it when `onText` is given, which then gets each piece. */
 async function completion(
   http: Http,
   { task: { model, maxTokens }, signal }: Side,
@@ -56,7 +63,7 @@ async function completion(
     ...{ method: 'POST', signal, patient: true },
     headers: { 'content-type': 'application/json', ...(stream && { accept: 'text/event-stream' }) },
     body: JSON.stringify({
-      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, stop: '.' },
+      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, stop: STOP },
       ...(stream && { stream, stream_options: { include_usage: true } }),
     }),
   });

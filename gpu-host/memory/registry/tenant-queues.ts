@@ -12,20 +12,27 @@ interface WaitingTask {
   readonly start: () => void;
 }
 
-/** Runs the tasks of one resource one after the other, and tasks of several resources at once. Waiting tenants take turns. */
+/**
+ * Runs the tasks of one resource one after the other, and tasks of several resources at once. The waiting tasks of a tenant form a queue, and
+ * the tenants take turns.
+ */
 export class TenantQueues {
   readonly #maxResources: number;
-  /** Resources in use. */
+  /** Resources that a task uses now. */
   readonly #usedResources = new Set<string>();
-  /** Waiting tasks by tenant; no set is empty. The tenant whose turn comes next is first. */
+  /** Waiting tasks by tenant, oldest first; no set is empty. The tenant whose turn comes next is first. */
   readonly #waitingTasks = new Map<string, Set<WaitingTask>>();
 
-  /** @param maxResources resources in use at once */
+  /** @param maxResources maximum number of resources in use at once */
   constructor(maxResources: number) {
     this.#maxResources = maxResources;
   }
 
-  /** @throws the cause with which the waiter left the queue; what `task` throws */
+  /**
+   * Runs `task` at once if the waiter's resource is free and fewer than `maxResources` are in use; otherwise when its turn comes.
+   *
+   * @throws the cause with which the waiter left the queue; what `task` throws
+   */
   async run<T>(waiter: Waiter, task: () => Promise<T>): Promise<T> {
     const { resource } = waiter;
     if (this.#mayUse(resource)) this.#usedResources.add(resource);
@@ -65,9 +72,13 @@ export class TenantQueues {
     if (queue?.size === 0) this.#waitingTasks.delete(tenant);
   }
 
-  /** Starts tasks in the place of one that has ended, in the same turn, so that no new task goes first. */
+  /**
+   * Starts waiting tasks after a task has ended, in the same turn of the event loop, before a new task can take the freed resource. Only the
+   * oldest waiting task of each tenant may start. The tasks behind it wait even if their own resources are free, so a new task for such a
+   * resource goes first.
+   */
   #startNext(): void {
-    // A tenant that gets a turn goes behind the others, where this loop meets it again.
+    // A tenant that gets a turn goes behind the others, and this loop meets it there again.
     for (const [tenant, queue] of this.#waitingTasks) {
       if (this.#usedResources.size >= this.#maxResources) return;
       const [nextTask] = queue;

@@ -6,17 +6,10 @@ import { reportOf } from './markdown.ts';
 import type { Results, SuiteRun } from './results.ts';
 
 const machine = { cpu: 'Test CPU', cores: 2, memoryGib: 23, kernel: '6.1', node: '26', commit: 'abc' };
+/** A suite of four figures, of which the test chooses the ratio in the first row. */
 const suite = (ratio: string): SuiteRun => ({
-  ...{
-    name: 'agents',
-    outcome: 'ran',
-    commit: 'abc',
-    seconds: 60,
-    busyBefore: 0.02,
-    stolen: 0.02,
-    title: 'Agents | loops',
-    data: [],
-  },
+  ...{ name: 'agents', outcome: 'ran', commit: 'abc', seconds: 60, busyBefore: 0.02, stolen: 0.02 },
+  ...{ title: 'Agents | loops', data: [] },
   header: ['agent', 'model', 'agents', 'ms', 'over the client loop'],
   rows: [
     ['react', 'tiny', '8', '300 (290–310)', ratio],
@@ -24,10 +17,15 @@ const suite = (ratio: string): SuiteRun => ({
   ],
   notes: ['A note.'],
 });
+/** A quick run with that suite, which does not name its quick cases, and with one that did not run. */
 const results = (ratio: string): Results => ({
   ...{ format: 1, startedAt: '2026-11-24T20:00:00Z', seconds: 120, quick: true, repetitions: 5, machine },
   suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'not done after 15 minutes' }],
 });
+
+/** The remark of a run whose suites name their quick cases. */
+const QUICK_CASES =
+  /A quick run has few cases of each suite, with all sides\. A line above each table names its cases\./;
 
 describe('report', () => {
   it('has every suite, with the reason of one that did not run, and a picture of the chosen column', () => {
@@ -36,19 +34,21 @@ describe('report', () => {
     assert.match(markdown, /\*\*Not run\*\*: not done after 15 minutes/);
     assert.match(markdown, /!\[.+: over the client loop\]\(folder\/agents\.svg\)/);
     const html = new Marked().parse(markdown, { async: false });
-    assert.equal(html.match(/<tr>/g)?.length, 3);
+    assert.equal(html.match(/<tr>/g)?.length, 3, 'a header and two rows');
     const svg = pictures.get('agents.svg') ?? '';
-    // The picture names only the cells that differ between rows.
+    // A bar's label has only the cells that differ between rows: the number of agents, and not the agent or the model.
     assert.match(svg, />agents 8</);
     assert.match(svg, />1\.50</);
-    assert.doesNotMatch(svg, />300</);
+    assert.doesNotMatch(svg, />300</, 'figures of another column');
   });
 
   it('leaves figures of 0 out of the noise', () => {
     const one = results('1.50 (1.40–1.60)');
-    const zero = { ...suite('0 (0–0)'), name: 'stacked' };
+    const withZero = { ...suite('0 (0–0)'), name: 'stacked' };
+    const { markdown } = reportOf({ ...one, suites: [...one.suites, withZero] }, '');
+    // The figure of 0 would make the noise of its suite NaN %.
     const noise = /noise: the median over its figures of \(max − min\) \/ median is \d+ %/g;
-    assert.equal(reportOf({ ...one, suites: [...one.suites, zero] }, '').markdown.match(noise)?.length, 2);
+    assert.equal(markdown.match(noise)?.length, 2, 'the noise of both suites is a number');
   });
 
   it('says when its suites ran on several commits, and names the commit of each', () => {
@@ -70,7 +70,7 @@ describe('report', () => {
   });
 
   it('states that one round has no spread, and calls no change beyond noise', () => {
-    const quick: Results = {
+    const oneRound: Results = {
       ...results('1.50 (n = 1)'),
       repetitions: 1,
       suites: [
@@ -85,19 +85,23 @@ describe('report', () => {
         },
       ],
     };
-    const { markdown, pictures } = reportOf(quick, '', results('1.20 (1.10–1.30)'));
+    const { markdown, pictures } = reportOf(oneRound, '', results('1.20 (1.10–1.30)'));
     assert.match(markdown, /A quick run with one round of 2026-11-24/);
-    assert.match(markdown, /each table names them/);
-    assert.doesNotMatch(reportOf(results('1.50 (n = 1)'), '').markdown, /each table names them/);
+    assert.match(markdown, QUICK_CASES);
+    assert.doesNotMatch(
+      reportOf(results('1.50 (n = 1)'), '').markdown,
+      QUICK_CASES,
+      'a suite that does not name its cases',
+    );
     assert.match(markdown, /neither that an aim is met nor that it is missed/);
     assert.match(markdown, /\*\*Quick run\*\*: 2 of 9 cases\./);
     assert.match(markdown, /\| react \| tiny \| 8 \| 300 \| 1\.50 \|/);
     assert.match(markdown, /noise: unknown, one round, no spread/);
     assert.doesNotMatch(markdown, /n = 1|median, the least and the largest/);
     assert.match(markdown, /4 figures of both runs, 0 of them beyond noise/);
-    assert.match(markdown, /4 of them have one round in a run/);
+    assert.match(markdown, /4 of them have only one round in one or both runs, and so no spread/);
     assert.match(markdown, /the quick cases of these suites differ: `agents`/);
-    assert.doesNotMatch(reportOf(quick, '', quick).markdown, /cases of these suites differ/);
+    assert.doesNotMatch(reportOf(oneRound, '', oneRound).markdown, /cases of these suites differ/);
     assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \| 1\.25 \|/);
     assert.match(pictures.get('agents.svg') ?? '', /over the client loop: one round, no spread/);
   });

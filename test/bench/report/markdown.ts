@@ -76,7 +76,7 @@ function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Re
       ? 'One round has no spread: a figure may be noise, and shows neither that an aim is met nor that it is missed. Sides run one after the other.'
       : 'Cells show the median, the least and the largest value of the rounds. Sides alternate within a round.',
     ...(suites.some((suite) => suite.outcome === 'ran' && suite.quick !== undefined)
-      ? ['A quick run has few cases of each suite, with all sides; each table names them.']
+      ? ['A quick run has few cases of each suite, with all sides. A line above each table names its cases.']
       : []),
   ];
   return lines.map((line) => `- ${line}`).join('\n');
@@ -124,7 +124,7 @@ function comparison(now: Results, before: Results): string {
     ...(single.length === 0
       ? []
       : [
-          `${single.length} of them have one round in a run, and no spread: which of them changed beyond noise is unknown. The ${Math.min(MAX_SINGLE, single.length)} largest changes:`,
+          `${single.length} of them have only one round in one or both runs, and so no spread: which of them changed beyond noise is unknown. The ${Math.min(MAX_SINGLE, single.length)} largest changes:`,
           changeTable(single.toSorted((a, b) => sizeOf(b) - sizeOf(a)).slice(0, MAX_SINGLE)),
         ]),
   ].join('\n\n');

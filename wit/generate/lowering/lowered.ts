@@ -1,9 +1,13 @@
 /** Interface between the generated lowering (`wit/generated/lowering.ts`) and the runtime. */
 
-/** One guest: its memory, its handles, and the checks of what the guest hands over. Every method traps a guest that breaks the ABI. */
+/**
+ * One guest: its memory, its handles, and the checks of all that the guest hands over (`Guest` in runtime/lowering/guest.ts). Every method
+ * traps a guest that breaks the canonical ABI.
+ */
 export interface LoweredGuest {
   /** First argument of every host function. */
   readonly context: unknown;
+  /** Views of the guest's memory. */
   readonly u8: Uint8Array;
   readonly u16: Uint16Array;
   readonly u32: Uint32Array;
@@ -11,16 +15,23 @@ export interface LoweredGuest {
   readonly f32: Float32Array;
   readonly f64: Float64Array;
   readonly u64: BigUint64Array;
-  /** Every host call begins with this. */
+  /** Begins every host call: traps a guest that may not call now, and renews the call's budget of data (see `items`). */
   enter(): void;
-  /** A host call that takes or answers strings or lists ends with this. */
+  /** Ends a host call that takes or returns strings or lists, whose time depends on their size: stops a guest that has used up its time. */
   leave(): void;
   trap(message: string): never;
+  /** Checks that a range of `bytes` is aligned and within the guest's memory. Returns its address as an unsigned number. */
   range(pointer: number, bytes: number, align: number): number;
+  /**
+   * As `range`, for `count` elements of `size` bytes that each become a host object. Also takes them from the call's budget: a maximum of bytes and
+   * of elements that the guest may hand over in one call.
+   */
   items(pointer: number, count: number, size: number, align: number): number;
+  /** Allocates bytes in the guest, with its own allocator. Returns their address. */
   alloc(bytes: number, align: number): number;
   string(pointer: number, length: number): string;
   char(code: number): string;
+  /** This list and the next ones are views of the guest's memory, valid until the host function returns. */
   listU8(pointer: number, length: number): Uint8Array;
   listU16(pointer: number, length: number): Uint16Array;
   listU32(pointer: number, length: number): Uint32Array;
@@ -28,21 +39,30 @@ export interface LoweredGuest {
   listF32(pointer: number, length: number): Float32Array;
   listF64(pointer: number, length: number): Float64Array;
   listU64(pointer: number, length: number): BigUint64Array;
+  /** Copies a string into newly allocated memory of the guest, and writes its pointer and length at `address`. */
   putString(address: number, value: string): void;
+  /** This method and the next two do with a list as `putString` does with a string. */
   putU8(address: number, values: ArrayLike<number>): void;
   putU32(address: number, values: ArrayLike<number>): void;
   putF32(address: number, values: ArrayLike<number>): void;
+  /** Gives the guest a handle to a host object of the resource `type`. Returns the index of the handle. */
   addResource(type: number, value: unknown): number;
+  /** The host object behind a handle. */
   resource(index: number, type: number): unknown;
+  /** As `resource`; takes the handle from the guest. */
   takeResource(index: number, type: number): unknown;
+  /** Gives the guest a handle to a future of the promise's value. Returns the index of the handle. */
   addFuture(promise: Promise<unknown>, type: LoweredFuture): number;
 }
 
-/** Type of a future's value. */
+/** One type of futures: the layout of their values, and the number of open promises. All guests share the object. */
 export interface LoweredFuture {
+  /** Index of this type among the world's future types. */
   readonly id: number;
+  /** Bytes of a value in the guest's memory. */
   readonly size: number;
   readonly align: number;
+  /** Writes a value to the guest's memory. */
   readonly store: (guest: LoweredGuest, address: number, value: unknown) => void;
   /** Promises of this type that hosts have not settled, over all guests. */
   pending: number;
@@ -56,13 +76,13 @@ export interface Lowering {
   readonly functions: ReadonlyMap<string, Trampoline>;
   /** The future types of each function, in the order in which its signature names them: `[future-read-0]step` is the first of `step`. */
   readonly futures: ReadonlyMap<string, readonly LoweredFuture[]>;
-  /** Types of the futures that devices answer. */
+  /** Types of the futures whose values come from a GPU host. Excludes the bare success or error, which timers return, too. */
   readonly deviceFutures: readonly LoweredFuture[];
   /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;
   /** Loads the result to which a plain `run` export returns a pointer. */
   readonly loadResult: (guest: LoweredGuest, address: number) => unknown;
-  /** Bytes and alignment of that result. */
+  /** Size in bytes and alignment of that result. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 

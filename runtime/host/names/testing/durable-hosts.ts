@@ -14,17 +14,22 @@ import { SharedDirectory } from '../shared-directory.ts';
 import { SharedNames } from '../shared-names.ts';
 import { until } from './calls.ts';
 
+/** Options of {@link DurableHosts.at}. */
 export interface AtOptions {
   readonly functionName?: string;
+  /** The test's own tenant by default, see {@link DurableHosts.fresh}. */
   readonly tenant?: string;
-  /** The hosts of the platform; all by default. */
+  /** The hosts that the inferlet's runtime knows; all by default. */
   readonly hosts?: readonly string[];
+  /** Limits of one tenant's durable copies; 8 copies and 1 MiB by default. */
   readonly bounds?: CopyBounds;
+  /** Maximum bytes of one copy. */
   readonly largestBytes?: number;
-  /** Makes the file operations. */
+  /** The turns in which the inferlet's runtime works on files of the shared directory; a new object by default. */
   readonly turns?: IoTurns;
-  /** Replaces calls of the store. */
+  /** Replacements for some calls to the store's records of durable copies. */
   readonly records?: Partial<DurableCopiesOptions['records']>;
+  /** Replaces the call that notes in the store which host owns a name. */
   readonly claim?: SharedNames['owners']['claim'];
 }
 
@@ -35,8 +40,11 @@ export class DurableHosts {
   readonly #redis: TestRedis;
   readonly #hosts = new Map<string, TestGpuHost>();
   readonly #connections = new Map<string, GpuHostConnection>();
+  /** Inferlets of the running test. */
   #opened: TestInferlet[] = [];
+  /** Number of tests that have begun. */
   #tests = 0;
+  /** Tenant of the running test. */
   tenant = '';
 
   private constructor(redis: TestRedis, directory: string) {
@@ -61,11 +69,13 @@ export class DurableHosts {
     this.#connections.set(name, await GpuHostConnection.connect(host.address, { name }));
   }
 
+  /** Kills a host, and waits until its connection is closed. */
   async kill(name: string): Promise<void> {
     await this.host(name).kill();
     await until(() => !this.connection(name).connected);
   }
 
+  /** Starts a host again with its present disk, and waits until it is connected. Kills it first if it runs. */
   async restart(name: string): Promise<void> {
     await this.host(name).restart();
     await until(() => this.connection(name).connected);
@@ -84,12 +94,12 @@ export class DurableHosts {
     this.tenant = `tenant-${++this.#tests}`;
   }
 
-  /** An inferlet at a host, in a runtime of its own. */
+  /** Starts an inferlet at a host, with a runtime of its own. */
   async at(host: string, options: AtOptions = {}): Promise<TestInferlet> {
     const { functionName = 'maker', tenant = this.tenant, hosts = [...this.#connections.keys()] } = options;
     const { bounds = { copies: 8, bytes: 2 ** 20 }, largestBytes, turns, records: replaced = {} } = options;
     const directory = await SharedDirectory.open(this.directory, this.scheduler.durableNames, turns);
-    const list = hosts.map((name) => this.connection(name));
+    const connections = hosts.map((name) => this.connection(name));
     const { durableNames: store, nameOwners } = this.scheduler;
     const owners: SharedNames['owners'] = {
       of: (...args) => nameOwners.of(...args),
@@ -108,7 +118,7 @@ export class DurableHosts {
     };
     const names = new SharedNames(
       owners,
-      { list },
+      { list: connections },
       new DurableCopies({ records, owners, directory, bounds, ...(largestBytes && { largestBytes }) }),
     );
     const id = `inferlet-${this.#tests}-${this.#opened.length}`;
@@ -117,12 +127,13 @@ export class DurableHosts {
     return made;
   }
 
-  /** The files of all tenants, by path from the platform's folder. */
+  /** Absolute paths of all files in the shared directory, of all tenants. */
   async files(): Promise<string[]> {
-    const found = await readdir(this.directory, { recursive: true, withFileTypes: true });
-    return found.filter((entry) => entry.isFile()).map(({ parentPath, name }) => path.join(parentPath, name));
+    const entries = await readdir(this.directory, { recursive: true, withFileTypes: true });
+    return entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => path.join(parentPath, name));
   }
 
+  /** Ends the inferlets of the test, restarts the hosts that it has killed, and deletes its files. */
   async endTest(): Promise<void> {
     await Promise.all(this.#opened.map((inferlet) => inferlet.end()));
     this.#opened = [];

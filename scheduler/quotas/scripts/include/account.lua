@@ -1,27 +1,30 @@
--- Bytes of content that a tenant keeps in Redis, as one account. Every script that writes or drops a value updates it; `quotas/README.md`
--- gives the weights. In the hash `<account>:redis`, `bytes` is the sum. The other fields are holders, whose bytes are recorded nowhere
--- else:
+-- Bytes of content that a tenant keeps in Redis, as one account. Every script that stores or drops content updates it; `quotas/README.md`
+-- gives the weights. In the hash `<account>:redis`, `bytes` is the sum over all content. Each other field is a holder, a part of the content
+-- with its bytes:
 --   `i:<invocation>`: record, input, events and waiting messages of an invocation that has not ended;
 --   `l:<function>`: its log; `u:<component>`: an uploaded component that no version uses yet;
---   `@<minute>`: values with a time to live that ends in that minute or the one before.
--- The sorted set `<account>:redis-ends` has the holders that expire, by expiry (ms since the epoch).
--- Stored values, files, message queues and components have accounts of their own, which the sum includes.
+--   `@<minute>`: what is kept of ended invocations and expires in the minute before that time (`<minute>` minutes since the epoch).
+-- The sorted set `<account>:redis-ends` has the holders that end by themselves, by the time of their end (ms since the epoch).
+-- The sum also includes content without a holder, which is counted in hashes of its own: stored values, files, message queues, and versions
+-- of functions with their components.
 local RECORD_BYTES, EVENT_BYTES, LOG_LINE_BYTES = 2048, 64, 128
+-- The expiry of a holder `@<minute>` is a multiple of this.
 local LIFETIME_STEP_MS = 60000
--- Maximum holders that one call releases.
+-- Maximum holders that one call of `releaseEnded` releases.
 local ENDED_AT_ONCE = 256
 
 local function accountKey(account)
   return account .. ':redis'
 end
 
--- Adds a change of another account, such as that of files or message queues, to the sum.
+-- Adds a change to the sum alone: for content without a holder.
 local function changeBytes(account, bytes)
   if bytes ~= 0 then
     redis.call('HINCRBY', accountKey(account), 'bytes', bytes)
   end
 end
 
+-- Adds bytes, which may be negative, to a holder and to the sum.
 local function holdBytes(account, holder, bytes)
   if bytes ~= 0 then
     redis.call('HINCRBY', accountKey(account), holder, bytes)
@@ -29,7 +32,9 @@ local function holdBytes(account, holder, bytes)
   end
 end
 
--- Releases a holder and returns its bytes, or nil. A full Redis refuses the first write, so a script that stores something later stops here.
+-- Removes a holder with its bytes. Returns the bytes; nil when there is no such holder. Changes the sum first: a full Redis refuses this write,
+-- which ends the script before it has changed anything. Redis would accept an HDEL, and then also writes that take memory
+-- (`store/scripts/even-when-full.lua`).
 local function releaseBytes(account, holder)
   local bytes = redis.call('HGET', accountKey(account), holder)
   if not bytes then
@@ -40,20 +45,12 @@ local function releaseBytes(account, holder)
   return tonumber(bytes)
 end
 
--- Sets when the holder ends; a later call replaces that time.
+-- Sets when a holder ends, ms since the epoch; a later call replaces that time.
 local function endHolder(account, holder, at)
   redis.call('ZADD', account .. ':redis-ends', at, holder)
 end
 
--- Counts bytes that expire in Redis at `at`.
-local function holdUntil(account, bytes, at)
-  local step = math.ceil(at / LIFETIME_STEP_MS)
-  local holder = '@' .. string.format('%.0f', step)
-  holdBytes(account, holder, bytes)
-  endHolder(account, holder, step * LIFETIME_STEP_MS)
-end
-
--- Releases holders that have ended by now.
+-- Releases the bytes of holders that have ended by `now`: Redis has dropped their content.
 local function releaseEnded(account, now)
   local ends = account .. ':redis-ends'
   for _, holder in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, ENDED_AT_ONCE)) do
@@ -62,6 +59,7 @@ local function releaseEnded(account, now)
   end
 end
 
+-- The sum.
 local function bytesOf(account)
   return math.max(0, tonumber(redis.call('HGET', accountKey(account), 'bytes') or 0))
 end
