@@ -104,3 +104,27 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   await endFirst();
   await Promise.all([first, next]);
 });
+
+test('a task behind a blocked one starts when that one leaves', async () => {
+  const queues = new TenantQueues(2);
+  const { running, task, endFirst } = openTasks();
+  let leave = (_cause: unknown): void => assert.fail('no task waits');
+  const leaving: Waiter = {
+    ...waiterOf('a', 'shared'),
+    whenEnded: (given) => {
+      leave = given;
+      return () => undefined;
+    },
+  };
+  const other = queues.run(waiterOf('c'), task('other'));
+  const shared = queues.run(waiterOf('b', 'shared'), task('shared'));
+  const blocked = queues.run(leaving, () => assert.fail('it has left'));
+  const behind = queues.run(waiterOf('a'), task('behind'));
+  await endFirst();
+  assert.deepEqual(running, ['shared'], 'the oldest task of its tenant still waits');
+  leave(new Error('it has ended'));
+  await assert.rejects(blocked, /it has ended/);
+  assert.deepEqual(running, ['shared', 'behind']);
+  for (let i = 0; i < 2; i++) await endFirst();
+  await Promise.all([other, shared, behind]);
+});

@@ -53,6 +53,8 @@ export class TenantQueues {
     return new Promise((resolve, reject) => {
       const unregister = whenEnded((cause) => {
         this.#remove(tenant, waitingTask);
+        // The task may have held up the tasks behind it.
+        this.#startNext();
         reject(cause);
       });
       const start = (): void => {
@@ -73,9 +75,9 @@ export class TenantQueues {
   }
 
   /**
-   * Starts waiting tasks after a task has ended, in the same turn of the event loop, before a new task can take the freed resource. Only the
-   * oldest waiting task of each tenant may start. The tasks behind it wait even if their own resources are free, so a new task for such a
-   * resource goes first.
+   * Starts waiting tasks after a task has ended or has left its queue, in the same turn of the event loop, before a new task can take the freed
+   * resource. Only the oldest waiting task of each tenant may start. The tasks behind it wait even if their own resources are free, so a new
+   * task for such a resource goes first.
    */
   #startNext(): void {
     // A tenant that gets a turn goes behind the others, and this loop meets it there again.
