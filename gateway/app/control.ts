@@ -20,7 +20,7 @@ import type { Schedules } from './resources/schedules.ts';
 import type { Secrets } from './resources/secrets.ts';
 import type { Tenants } from './resources/tenants.ts';
 import type { Deployed, FunctionManifest, FunctionVersion } from './schemas/functions.ts';
-import type { HeldInvocation, InvocationFile, LogEntry } from './schemas/invocations.ts';
+import type { HeldInvocation, InvocationFile, LogEntry, LogQuery } from './schemas/invocations.ts';
 import type { Health, ModelInfo } from './schemas/platform.ts';
 
 /**
@@ -216,22 +216,12 @@ export type LogLevel = (typeof LEVELS)[number];
 /** Maximum past lines of one request. */
 export const MAX_LOG_LINES = 10_000;
 
-export interface LogOptions {
+export interface LogOptions extends Omit<LogQuery, 'since' | 'until' | 'after'> {
   /** Opaque cursor of an earlier entry. */
   readonly cursor: string | null;
   readonly follow: boolean;
-  /** Maximum past entries to return: the newest ones. */
-  readonly limit: number;
-  /** Least severe level to return. */
-  readonly level: LogLevel;
-  /** Only lines of this invocation. */
-  readonly invocation?: string | undefined;
   /** Only lines of this time and later, in ms since the epoch. */
   readonly sinceMs?: number | undefined;
   /** Only lines before this time. */
   readonly untilMs?: number | undefined;
-  /** Only lines of invocations that are in this state now. */
-  readonly status?: InvocationStatus | undefined;
-  /** Only lines that contain this text, ignoring case. */
-  readonly search?: string | undefined;
 }

@@ -1,14 +1,10 @@
 import { closeSync, existsSync, openSync, readFileSync, readSync, statSync } from 'node:fs';
 import path from 'node:path';
+import type { FunctionManifest } from '../app/control.ts';
 import { EXIT, Failure } from './failure.ts';
 
 /** The members of `pie.json` that the command reads; the gateway checks all of it. */
-export interface Manifest {
-  readonly name: string;
-  readonly main?: string;
-  readonly input?: unknown;
-  readonly [member: string]: unknown;
-}
+export type Manifest = FunctionManifest & { readonly main?: string };
 
 /** A function on disk. */
 export interface FunctionSource {

@@ -13,6 +13,18 @@ export function common({ signal, requestId, traceparent }: CallOptions) {
   return { signal, headers };
 }
 
+/** A query without the call options that came with it. */
+export function queryOf<T extends CallOptions>({ signal, requestId, traceparent, ...query }: T) {
+  return query;
+}
+
+/** The path with a query string of the values that are set. */
+export function withQuery(path: string, values: Readonly<Record<string, string | number | undefined>>): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== undefined) search.set(name, String(value));
+  return search.size === 0 ? path : `${path}?${search}`;
+}
+
 /** The HTTP options of a call with a JSON body. */
 export function withBody(options: CallOptions, method: 'POST' | 'PUT' | 'PATCH', body: unknown) {
   const { signal, headers } = common(options);

@@ -1,7 +1,7 @@
 import { type LogEntry, MAX_LOG_LINES } from '../app/control.ts';
 import { timeMs } from '../app/http/durations.ts';
-import type { LogQuery as Query } from '../app/routes/logs.ts';
-import { type CallOptions, common } from './calls.ts';
+import type { LogQuery as Query } from '../app/schemas/invocations.ts';
+import { type CallOptions, common, queryOf, withQuery } from './calls.ts';
 import { PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { type Http, pause } from './http.ts';
@@ -85,13 +85,7 @@ function entryOf({ data }: Frame): LogEntry {
 }
 
 function logsPath(name: string | null, query: LogQuery): string {
-  const search = new URLSearchParams();
-  for (const key of ['limit', 'level', 'invocation', 'status', 'search', 'since', 'until', 'after'] as const) {
-    const value = query[key];
-    if (value !== undefined) search.set(key, String(value));
-  }
-  const path = name === null ? '/v1/logs' : `/v1/functions/${encodeURIComponent(name)}/logs`;
-  return `${path}${search.size === 0 ? '' : `?${search}`}`;
+  return withQuery(name === null ? '/v1/logs' : `/v1/functions/${encodeURIComponent(name)}/logs`, queryOf(query));
 }
 
 function emptyBody(): ReadableStream<Uint8Array> {

@@ -9,7 +9,7 @@ import type {
   MachineState,
   PlatformLoad,
 } from '../app/resources/operations.ts';
-import { type CallOptions, common, withBody } from './calls.ts';
+import { type CallOptions, common, queryOf, withBody, withQuery } from './calls.ts';
 import type { Http } from './http.ts';
 
 /** Without a limit, a page has 50 invocations. */
@@ -25,14 +25,8 @@ export class OperationsClient {
 
   /** A page of invocations, newest first, without their outputs. More pages follow while `cursor` is not null. */
   async invocations(query: InvocationListQuery = {}): Promise<InvocationPage> {
-    const statuses = [query.status ?? []].flat().join();
-    const search = new URLSearchParams();
-    for (const key of ['function', 'tenant', 'limit', 'cursor'] as const) {
-      const value = query[key];
-      if (value !== undefined) search.set(key, String(value));
-    }
-    if (statuses !== '') search.set('status', statuses);
-    return this.#http.json(`/v1/invocations${search.size === 0 ? '' : `?${search}`}`, common(query));
+    const status = [query.status ?? []].flat().join() || undefined;
+    return this.#http.json(withQuery('/v1/invocations', { ...queryOf(query), status }), common(query));
   }
 
   /** Load of the platform; operators only. */

@@ -1,5 +1,5 @@
 import type { MinuteRow, QuotaChange, QuotaFilter, QuotaStatus, UsageQuery, UsageRow } from '../app/schemas/quotas.ts';
-import { type CallOptions, common, withBody } from './calls.ts';
+import { type CallOptions, common, queryOf, withBody, withQuery } from './calls.ts';
 import type { Http } from './http.ts';
 
 export interface QuotaQuery extends CallOptions, QuotaFilter {}
@@ -17,7 +17,7 @@ export class QuotasClient {
 
   /** Lists every limit that binds. */
   async list(query: QuotaQuery = {}): Promise<readonly QuotaStatus[]> {
-    const path = withQuery('/v1/quotas', { tenant: query.tenant, function: query.function });
+    const path = withQuery('/v1/quotas', queryOf(query));
     return (await this.#http.json<{ quotas: QuotaStatus[] }>(path, common(query))).quotas;
   }
 
@@ -43,16 +43,11 @@ export class QuotasClient {
 
   /** Per-minute numbers of a tenant, oldest first, for at most 180 minutes. */
   async minutes(minutes: number, options: CallOptions & { readonly tenant?: string | undefined } = {}) {
-    const path = withQuery('/v1/usage/minutes', { minutes: String(minutes), tenant: options.tenant });
+    const path = withQuery('/v1/usage/minutes', { minutes, tenant: options.tenant });
     return (await this.#http.json<{ minutes: MinuteRow[] }>(path, common(options))).minutes;
   }
 }
 
-function usagePath({ tenant, from, to, by, perFunction }: UsageOptions): string {
-  return withQuery('/v1/usage', { tenant, from, to, by, 'per-function': perFunction === true ? 'true' : undefined });
-}
-
-function withQuery(path: string, values: Readonly<Record<string, string | undefined>>): string {
-  const definedEntries = Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  return definedEntries.length === 0 ? path : `${path}?${new URLSearchParams(definedEntries)}`;
+function usagePath({ perFunction, ...options }: UsageOptions): string {
+  return withQuery('/v1/usage', { ...queryOf(options), 'per-function': perFunction === true ? 'true' : undefined });
 }

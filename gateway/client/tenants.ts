@@ -7,7 +7,7 @@ import type {
   Tenant,
   TenantChange,
 } from '../app/resources/tenants.ts';
-import { type CallOptions, common, withBody } from './calls.ts';
+import { type CallOptions, common, queryOf, withBody, withQuery } from './calls.ts';
 import type { Http } from './http.ts';
 
 export interface AuditQuery extends CallOptions, Partial<Query> {}
@@ -62,12 +62,7 @@ export class TenantsClient {
 
   /** Administrative acts, newest first. */
   async audit(query: AuditQuery = {}): Promise<readonly AuditEntry[]> {
-    const search = new URLSearchParams();
-    for (const name of ['tenant', 'before', 'limit'] as const) {
-      const value = query[name];
-      if (value !== undefined) search.set(name, String(value));
-    }
-    const path = search.size === 0 ? '/v1/audit' : `/v1/audit?${search}`;
+    const path = withQuery('/v1/audit', queryOf(query));
     return (await this.#http.json<{ entries: AuditEntry[] }>(path, common(query))).entries;
   }
 }

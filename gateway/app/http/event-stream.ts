@@ -1,6 +1,6 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { InvocationEvent } from '../control.ts';
-import { CODES, isErrorCode } from '../errors/codes.ts';
+import { CODES, type ErrorCode, isErrorCode } from '../errors/codes.ts';
 import { failureHint } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiType } from '../errors/openai-names.ts';
@@ -305,7 +305,7 @@ function errorFrame(error: GatewayError): string {
   return `event: error\ndata: ${withErrorObject(JSON.stringify(data))}\n\n`;
 }
 
-const RESUMABLE: ReadonlySet<string> = new Set([
+const RESUMABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'store-unavailable',
   'shutting-down',
   'origin-unavailable',

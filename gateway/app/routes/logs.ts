@@ -1,49 +1,19 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { type AppEnv, type AppSettings, callOf } from '../context.ts';
-import { type ControlPlane, LEVELS, type LogEntry, type LogOptions, MAX_LOG_LINES, STATUSES } from '../control.ts';
+import { type ControlPlane, type LogEntry, type LogOptions, MAX_LOG_LINES } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { timeMs } from '../http/durations.ts';
 import { eventStreamResponse } from '../http/event-stream.ts';
 import { wantsEventStream } from '../http/preferences.ts';
 import { feedOf } from '../http/pulled-feed.ts';
-import { LogEntrySchema } from '../schemas/invocations.ts';
+import { LogEntrySchema, type LogQuery, LogQuerySchema, logCursor } from '../schemas/invocations.ts';
 import { type App, define, json, problems, SECURITY } from './define.ts';
 import { nameParam, unknownFunction } from './functions.ts';
 
-/** A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. Redis refuses numbers above 64 bits. */
-const CURSOR = /^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/;
-
-const logQuery = z.object({
-  limit: z.coerce
-    .number()
-    .int()
-    .min(0)
-    .max(MAX_LOG_LINES)
-    .default(200)
-    .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
-  level: z.enum(LEVELS).default('debug').openapi({ description: 'This level and worse' }),
-  invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
-  status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
-  search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
-  since: z
-    .string()
-    .max(64)
-    .optional()
-    .openapi({ description: 'Only from then on: ISO 8601, or a time before now such as `10m`', example: '10m' }),
-  until: z.string().max(64).optional().openapi({ description: 'Only lines before then; not for streams' }),
-  after: z.string().regex(CURSOR, 'is not a cursor').optional().openapi({ description: 'Cursor: only later lines' }),
-});
-
-export type LogQuery = z.output<typeof logQuery>;
-
 const logHeaders = z.object({
-  'last-event-id': z
-    .string()
-    .regex(CURSOR, 'is not a cursor')
-    .optional()
-    .openapi({ description: 'Resume a stream after this line' }),
+  'last-event-id': logCursor.optional().openapi({ description: 'Resume a stream after this line' }),
 });
 
 const responses = {
@@ -108,7 +78,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       security: SECURITY,
       request: {
         params: nameParam,
-        query: logQuery,
+        query: LogQuerySchema,
         headers: logHeaders,
       },
       responses: { ...responses, ...problems('unknown-function', 'invalid-input') },
@@ -126,7 +96,7 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
       summary: 'Logs of all functions',
       description: `${DESCRIPTION} Lines of several functions come in order of their time.`,
       security: SECURITY,
-      request: { query: logQuery, headers: logHeaders },
+      request: { query: LogQuerySchema, headers: logHeaders },
       responses: { ...responses, ...problems('invalid-input') },
     }),
     (c) => answer(c, null, c.req.valid('query'), c.req.valid('header')['last-event-id']),

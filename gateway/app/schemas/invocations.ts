@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi';
 import { WEBHOOK_STATUSES } from '#scheduler/invocations/types.ts';
 import { DEFAULT_LIMITS } from '../context.ts';
-import { type InvocationStatus, LEVELS, STATUSES } from '../control.ts';
+import { type InvocationStatus, LEVELS, MAX_LOG_LINES, STATUSES } from '../control.ts';
 import { CODES, type ErrorCode } from '../errors/codes.ts';
 import { MAX_PAGE } from '../resources/operations.ts';
 import { tenantName } from './tenants.ts';
@@ -123,6 +123,30 @@ export const LogEntrySchema = z
   })
   .openapi('LogEntry');
 
+/** A cursor: the id of a Redis stream entry (time and sequence), then the function of the stream. Redis refuses numbers above 64 bits. */
+export const logCursor = z.string().regex(/^\d{1,15}-\d{1,19}(@[a-z][a-z0-9-]{0,62})?$/, 'is not a cursor');
+
+export const LogQuerySchema = z.object({
+  limit: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(MAX_LOG_LINES)
+    .default(200)
+    .openapi({ description: 'Past lines at most; has no effect on a stream that `Last-Event-ID` resumes' }),
+  level: z.enum(LEVELS).default('debug').openapi({ description: 'This level and worse' }),
+  invocation: z.string().max(128).optional().openapi({ description: "Only this invocation's" }),
+  status: z.enum(STATUSES).optional().openapi({ description: 'Only of invocations that are in this state now' }),
+  search: z.string().min(1).max(256).optional().openapi({ description: 'Only lines with this text, in any case' }),
+  since: z
+    .string()
+    .max(64)
+    .optional()
+    .openapi({ description: 'Only from then on: ISO 8601, or a time before now such as `10m`', example: '10m' }),
+  until: z.string().max(64).optional().openapi({ description: 'Only lines before then; not for streams' }),
+  after: logCursor.optional().openapi({ description: 'Cursor: only later lines' }),
+});
+
 export const ListedInvocationSchema = InvocationSchema.extend({
   tenant: z.string(),
   gpuHost: z
@@ -152,3 +176,4 @@ export type MessageData = z.infer<typeof MessageSchema>;
 export type Outcome = z.infer<typeof OutcomeSchema>;
 export type InvocationFile = z.infer<typeof FileSchema>;
 export type LogEntry = z.infer<typeof LogEntrySchema>;
+export type LogQuery = z.infer<typeof LogQuerySchema>;

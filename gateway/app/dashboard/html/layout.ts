@@ -18,9 +18,7 @@ export interface Frame {
   readonly body: Html;
 }
 
-export type Place = 'overview' | 'invocations' | 'functions' | 'playground' | 'usage' | 'administration' | 'platform';
-
-const PLACES: readonly { place: Place; href: string; name: string }[] = [
+const PLACES = [
   { place: 'overview', href: '/dashboard', name: 'Overview' },
   { place: 'invocations', href: '/dashboard/invocations', name: 'Invocations' },
   { place: 'functions', href: '/dashboard/functions', name: 'Functions' },
@@ -28,7 +26,8 @@ const PLACES: readonly { place: Place; href: string; name: string }[] = [
   { place: 'usage', href: '/dashboard/usage', name: 'Usage' },
   { place: 'administration', href: '/dashboard/administration', name: 'Administration' },
   { place: 'platform', href: '/dashboard/platform', name: 'Platform' },
-];
+] as const;
+export type Place = (typeof PLACES)[number]['place'];
 
 export function layout({ title, place, signedIn, live, body }: Frame): Html {
   return html`<!doctype html>

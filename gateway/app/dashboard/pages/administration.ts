@@ -97,10 +97,7 @@ export async function createKey(visit: Visit, form: URLSearchParams): Promise<Cr
 /** Changes the limit that the form names. Returns the address to redirect to. */
 export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<string> {
   demand(visit, 'operator');
-  const entries = ['quota', 'function', 'limit', 'lasts', 'reason'].map((name) => [
-    name,
-    (form.get(name) ?? '').trim(),
-  ]);
+  const entries = Object.keys(limitForm.shape).map((name) => [name, (form.get(name) ?? '').trim()]);
   const parsed = limitForm.safeParse(Object.fromEntries(entries));
   if (!parsed.success)
     throw new GatewayError(
