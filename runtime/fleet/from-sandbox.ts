@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { ChannelFault } from '../channel/fault.ts';
-import type { FromSandbox } from './messages.ts';
 
 const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;
@@ -9,21 +8,35 @@ const number = z.int().nonnegative();
 /** A compromised sandbox may report any number; sums of larger numbers could become infinite. */
 const MAX_MS = 30 * 86_400_000;
 const milliseconds = z.number().nonnegative().max(MAX_MS);
-const used = { instance: number, cpuMs: milliseconds, memoryBytes: number, calls: number };
+const used = z.object({
+  instance: number,
+  cpuMs: milliseconds,
+  memoryBytes: number,
+  /** Number of platform calls. */
+  calls: number,
+});
 
 const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('ready') }),
-  z.object({ kind: z.literal('beat'), used: z.array(z.object(used)).max(MAX_INSTANCES), ready: number }),
+  /** Shows that the event loop turns. Reports the instances with new usage and the number of ready instances. */
+  z.object({ kind: z.literal('beat'), used: z.array(used).max(MAX_INSTANCES), ready: number }),
   z.object({
     kind: z.literal('prepared'),
     instance: number,
+    /** True when the sandbox took a ready instance. */
     ready: z.boolean(),
     compileMs: milliseconds,
     instantiateMs: milliseconds,
   }),
+  /** The sandbox has the tables of a model. */
   z.object({ kind: z.literal('vocabulary'), model: z.string().max(1024) }),
   z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
 ]);
+
+/** Usage of an instance, without the CPU time that the runtime charged. */
+export type InstanceUsed = Readonly<z.infer<typeof used>>;
+/** Messages from a sandbox to its runtime, which treats them as untrusted data. */
+export type FromSandbox = Readonly<z.infer<typeof schema>>;
 
 /** Parses a sandbox's message. @throws ChannelFault when it is not a valid {@link FromSandbox} */
 export function readFromSandbox(message: unknown): FromSandbox {

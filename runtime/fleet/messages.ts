@@ -1,6 +1,8 @@
 import type { SpecialTokens } from '#gpu-host/models/tokenizer.ts';
 import type { Plan } from '../lowering/plan.ts';
 
+export type { FromSandbox, InstanceUsed } from './from-sandbox.ts';
+
 /** A program as a sandbox gets it: the links between its core modules, and the hashes of modules that were sent before. */
 export interface SentProgram {
   readonly key: string;
@@ -32,29 +34,3 @@ export type ToSandbox =
   | ({ readonly kind: 'vocabulary' } & SentVocabulary)
   /** `busy` while a device computes for the runtime: guests that only compute then leave the cores to the device. */
   | { readonly kind: 'device'; readonly busy: boolean };
-
-/** Usage of an instance, without the CPU time that the runtime charged. */
-export interface InstanceUsed {
-  readonly instance: number;
-  readonly cpuMs: number;
-  readonly memoryBytes: number;
-  /** Number of platform calls. */
-  readonly calls: number;
-}
-
-/** Messages from a sandbox to its runtime, which treats them as untrusted data (`from-sandbox.ts`). */
-export type FromSandbox =
-  | { readonly kind: 'ready' }
-  /** Shows that the event loop turns. Reports the instances with new usage and the number of ready instances. */
-  | { readonly kind: 'beat'; readonly used: readonly InstanceUsed[]; readonly ready: number }
-  | {
-      readonly kind: 'prepared';
-      readonly instance: number;
-      /** True when the sandbox took a ready instance. */
-      readonly ready: boolean;
-      readonly compileMs: number;
-      readonly instantiateMs: number;
-    }
-  /** The sandbox has the tables of a model. */
-  | { readonly kind: 'vocabulary'; readonly model: string }
-  | { readonly kind: 'unprepared'; readonly instance: number; readonly message: string };

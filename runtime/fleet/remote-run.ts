@@ -2,7 +2,7 @@ import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
-import type { LifecycleOpening } from '#wit/generated/channel.ts';
+import type { LifecycleOpening, LifecycleTrap } from '#wit/generated/channel.ts';
 import type { RemoteEnding, RemoteGuest, RemoteGuestOptions } from '../channel/remote-guest.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import { traitsOf } from '../host/traits.ts';
@@ -264,7 +264,7 @@ const NO_REPORT = { handlerErrors: new Map<string, string>(), stderr: '', firstC
 /** Trap codes that a sandbox or a host function may report. The runtime determines the other codes itself. */
 const REPORTABLE_CODES: ReadonlySet<string> = new Set<TrapCode>(['trap', 'cpu-limit', 'memory-limit', 'output-limit']);
 
-function trapped({ code, message }: { readonly code: string; readonly message: string }): GuestEnd['ending'] {
+function trapped({ code, message }: LifecycleTrap): GuestEnd['ending'] {
   return {
     kind: 'trapped',
     trap: new GuestTrap(REPORTABLE_CODES.has(code) ? (code as TrapCode) : 'trap', shortened(message)),

@@ -1,4 +1,4 @@
-import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { MatchStatus } from '#wit/generated/host.ts';
 import type { GrammarSource } from './translate/source.ts';
 import type { Vocabulary } from './vocabulary.ts';
@@ -31,7 +31,7 @@ export interface Forced {
 
 export type Answer = boolean | Uint32Array<ArrayBuffer> | MatchStatus | Forced | undefined;
 
-export type Reply = { readonly tag: 'ok'; readonly val: Answer } | { readonly tag: 'err'; readonly val: HandlerError };
+export type Reply = Outcome<Answer>;
 
 /** A reply as sent by a worker. */
 export interface SentReply {

@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url';
-import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
+import { type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import { packagePaths } from '#infra/install.ts';
 import { unexpected } from '#runtime/unexpected.ts';
 import { patientTimer } from '../patient-timer.ts';
@@ -9,8 +9,7 @@ import type { Vocabulary } from './vocabulary.ts';
 
 /** Outcome of a request to a worker. */
 export type LinkReply =
-  | { readonly tag: 'ok'; readonly val: Answer }
-  | { readonly tag: 'err'; readonly val: HandlerError }
+  | Outcome<Answer>
   /** No answer: the request was withdrawn, or the worker ended; `culprit` is true when this request caused that. */
   | { readonly tag: 'ended'; readonly culprit: boolean; readonly val: HandlerError };
 

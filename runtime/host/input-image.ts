@@ -1,4 +1,4 @@
-import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
+import { err, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { Dimensions } from '#wit/generated/host.ts';
 import { ImageFault } from '../images/fault.ts';
 import { checkImage, readHeader, refuseSize } from '../images/header.ts';
@@ -57,9 +57,7 @@ function pixelsOf(inferlet: Inferlet, { model }: DeviceQueue, image: Uint8Array)
 }
 
 /** Turns an `ImageFault` into an outcome. */
-function catchImageFault<T>(
-  look: () => T,
-): { readonly tag: 'ok'; readonly val: T } | { readonly tag: 'err'; readonly val: HandlerError } {
+function catchImageFault<T>(look: () => T): Outcome<T> {
   try {
     return ok(look());
   } catch (error) {

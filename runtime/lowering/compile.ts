@@ -1,6 +1,6 @@
-import { importKey, type LoweredFuture } from '#wit/generate/lowering/lowered.ts';
+import { importKey, type Lowering } from '#wit/generate/lowering/lowered.ts';
 import { HOST_FUNCTIONS, type HostFunctions, lower } from '#wit/generated/lowering.ts';
-import type { FutureType, Guest } from './guest.ts';
+import type { Guest } from './guest.ts';
 import type { CoreFunction } from './intrinsics.ts';
 
 export { importKey };
@@ -15,19 +15,9 @@ export type HostTable = Readonly<Record<string, Readonly<Record<string, HostFunc
 export type Trampoline = (guest: Guest) => CoreFunction;
 
 /** The generated lowering (`Lowering`) for the guests of this runtime. */
-export interface CompiledWorld {
+export interface CompiledWorld extends Omit<Lowering, 'functions'> {
   /** Functions by interface id and core name, as `importKey` joins them. */
   readonly functions: ReadonlyMap<string, Trampoline>;
-  /** The future types of each function, in the order of its signature: `[future-read-0]step` is the first future of `step`. */
-  readonly futures: ReadonlyMap<string, readonly FutureType[]>;
-  /** Types of the futures that devices complete. */
-  readonly deviceFutures: readonly LoweredFuture[];
-  /** Lifts the arguments of `[task-return]run`. */
-  readonly liftResult: (guest: Guest, ...flat: number[]) => unknown;
-  /** Loads the result at the pointer that a plain `run` export returns. */
-  readonly loadResult: (guest: Guest, address: number) => unknown;
-  /** Size in bytes and alignment of that result. */
-  readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
 /** Binds the contract's lowering to its host functions, once per process. Throws when the host does not implement the whole contract. */

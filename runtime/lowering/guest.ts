@@ -1,3 +1,4 @@
+import type { LoweredFuture } from '#wit/generate/lowering/lowered.ts';
 import { type Release, releaseOf } from './future-release.ts';
 import { GuestMemory } from './guest-memory.ts';
 import { GuestTrap } from './trap.ts';
@@ -11,14 +12,7 @@ export const MAX_HANDLES = 16_384;
 const MAX_SPENT_FUTURES = 1_048_576;
 
 /** The content of a future: the layout of its value, and the function that writes it to the guest's memory. One object per WIT type. */
-export interface FutureType {
-  readonly id: number;
-  readonly size: number;
-  readonly align: number;
-  readonly store: (guest: Guest, address: number, value: unknown) => void;
-  /** Number of promises of this type that hosts have not settled, over all guests. */
-  pending: number;
-}
+export type FutureType = LoweredFuture;
 
 /** The readable end of a future that the guest holds; its value comes from a host promise. */
 export class FutureHandle {

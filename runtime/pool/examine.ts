@@ -7,7 +7,6 @@ import { type Artifact, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/in
 import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
 import { type Layers, LimitPassed, machineLayers, type ProgramCode, runConfined } from '../sandboxes/index.ts';
-import type { MeasuredStarts } from './measure.ts';
 
 /** Results of examining an artifact once, by instantiating it. */
 export interface Examination {
@@ -47,10 +46,16 @@ const PLAN_FILE = 'plan.json';
 const STARTS_FILE = 'starts.json';
 
 const startsSchema = z.strictObject({
+  /** Launch with an empty pool: reading, compiling and instantiating. */
   coldStartMs: z.number().min(0),
+  /** Launch with a ready instance. */
   warmStartMs: z.number().min(0),
+  /** Memory of a ready instance. */
   instanceBytes: z.int().min(0),
 });
+/** Launch times, measured in a process of their own that has compiled nothing before. */
+export type MeasuredStarts = Readonly<z.infer<typeof startsSchema>>;
+
 const text = z.string().max(10_000);
 const replySchema = z.union([
   z.strictObject({ plan: z.unknown(), starts: startsSchema }),

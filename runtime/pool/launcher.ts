@@ -8,8 +8,7 @@ import { LaunchError, type Launched, type Launcher, type LaunchRequest } from '.
 import { UnplannableError } from '../lowering/record.ts';
 import type { Layers } from '../sandboxes/index.ts';
 import { ModuleFiles, readProgram } from './artifacts.ts';
-import { examineArtifact, keptStarts } from './examine.ts';
-import type { MeasuredStarts } from './measure.ts';
+import { examineArtifact, keptStarts, type MeasuredStarts } from './examine.ts';
 
 export interface FunctionLauncherOptions {
   readonly fleet: Fleet;

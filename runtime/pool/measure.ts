@@ -6,17 +6,8 @@ import type { Program } from '../lowering/instance.ts';
 import type { Plan } from '../lowering/plan.ts';
 import { SliceRunner } from '../lowering/slice-runner.ts';
 import { GuestTrap } from '../lowering/trap.ts';
+import type { MeasuredStarts } from './examine.ts';
 import { InstancePool } from './pool.ts';
-
-/** Launch times, measured in a process of their own that has compiled nothing before. */
-export interface MeasuredStarts {
-  /** Launch with an empty pool: reading, compiling and instantiating. */
-  readonly coldStartMs: number;
-  /** Launch with a ready instance. */
-  readonly warmStartMs: number;
-  /** Memory of a ready instance. */
-  readonly instanceBytes: number;
-}
 
 const LAUNCHES = 5;
 /** Above these bounds of time or memory, one launch is enough. */
