@@ -1,9 +1,10 @@
+import type { PrefixStats } from '../protocol/host.ts';
 import { type Contender, Contenders } from './contender.ts';
 import { Families } from './family.ts';
 import { fault } from './fault.ts';
 import { Leases } from './leases.ts';
 import { isCached, type Page, PagePool, type PoolCounts } from './pool.ts';
-import { type PrefixStats, PrefixTree } from './prefix/tree.ts';
+import { PrefixTree } from './prefix/tree.ts';
 import { Relief, type ReliefStats } from './relief.ts';
 import { PageRestoration } from './restoration.ts';
 import { PageSpace, type SpaceMemory, type SpaceOwner } from './space.ts';

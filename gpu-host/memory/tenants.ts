@@ -1,16 +1,8 @@
 import type { TenantLimit } from '../protocol/calls.ts';
 import { PAGE_QUOTA } from '../protocol/errors.ts';
+import type { TenantPageStats } from '../protocol/host.ts';
 import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
-
-/** Pages that one tenant holds on this host. */
-export interface TenantStats {
-  readonly tenant: string;
-  /** Distinct pages, resident or not. */
-  readonly pages: number;
-  /** Null without a limit. */
-  readonly maxPages: number | null;
-}
 
 /**
  * The pages of one tenant: those that its inferlets, its exports and its KV files hold, on all models of this host. A page counts once,
@@ -121,7 +113,7 @@ export class Tenants {
   }
 
   /** The `maxTenants` tenants that hold most pages, largest first. */
-  stats(maxTenants: number): TenantStats[] {
+  stats(maxTenants: number): TenantPageStats[] {
     return [...this.#tenants.values()]
       .sort((a, b) => b.heldPages - a.heldPages)
       .slice(0, maxTenants)

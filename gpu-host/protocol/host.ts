@@ -68,9 +68,10 @@ export interface PageStats {
   readonly total: number;
 }
 
-/** Savings of the prefix cache since the start, unaffected by a reset: tokens looked up, found and missed. */
+/** Savings of the prefix cache since the start, unaffected by a reset. */
 export interface PrefixStats {
   readonly lookups: number;
+  /** Tokens looked up that were found (hit) or not (miss). */
   readonly hitTokens: number;
   readonly missTokens: number;
   /** Pages that left the cache for others. */

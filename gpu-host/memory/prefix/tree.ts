@@ -1,3 +1,4 @@
+import type { PrefixStats } from '../../protocol/host.ts';
 import { hashTokens, sameTokens } from './tokens.ts';
 
 /** One full page of a prefix. The parent and the page's token ids identify it. */
@@ -18,16 +19,6 @@ export interface PrefixNode<P> {
    * may have changed or gone: the tree holds no reference to it.
    */
   readonly next: P | undefined;
-}
-
-export interface PrefixStats {
-  /** Calls of `match`. */
-  readonly lookups: number;
-  /** Tokens asked for that were found (hit) or not (miss). */
-  readonly hitTokens: number;
-  readonly missTokens: number;
-  /** Pages that were evicted. */
-  readonly evictions: number;
 }
 
 export interface Insertion<P> {
