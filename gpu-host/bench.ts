@@ -10,12 +10,7 @@ import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
 import { pullModel } from './models/pull.ts';
-import {
-  type DeviceClient,
-  type GpuHostConnection,
-  GpuHostConnection as Host,
-  type Sampler,
-} from './protocol/client.ts';
+import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from './protocol/client.ts';
 import { aheadShare } from './protocol/host.ts';
 
 /**
@@ -113,7 +108,7 @@ function modelName(connection: GpuHostConnection): string {
   return connection.models[0]?.name ?? '';
 }
 
-function unwrap<T>(outcome: { tag: 'ok'; val: T } | { tag: 'err'; val: { tag: string; val: string } }): T {
+function unwrap<T>(outcome: Outcome<T>): T {
   if (outcome.tag === 'err') throw new Error(`${outcome.val.tag}: ${outcome.val.val}`);
   return outcome.val;
 }
@@ -195,7 +190,7 @@ const host = fork(join(import.meta.dirname, 'main.ts'), {
   env: { ...process.env, PIE_GPU_HOST_CONFIG: join(directory, 'c.json') },
   stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
 });
-const connection = await Host.connect(address, { deadlineMs: 60_000 });
+const connection = await GpuHostConnection.connect(address, { deadlineMs: 60_000 });
 const loaded = await loadModel((await pullModel(values.model)).directory);
 const pool = { pageSize: PAGE_SIZE, pageCount: PAGES };
 const backend = await openBackend();

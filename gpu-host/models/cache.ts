@@ -24,26 +24,20 @@ const MOVED_ASIDE = /^\.staging-(.+)\.[A-Za-z0-9]{6}-replaced$/;
 
 const ABANDONED_AFTER_MS = 14 * 24 * 3_600_000;
 
-const manifestSchema = z.looseObject({
-  layoutVersion: z.literal(LAYOUT_VERSION),
+const originSchema = z.object({
   name: z.string(),
   source: z.string(),
+  /** Checksum of the download, as `sha512-…` or `sha256:…`; null when the source gave none. */
   checksum: z.string().nullable(),
+  /** ISO 8601. */
   pulledAt: z.string(),
+  /** The kind that the pull has checked; absent in older manifests. */
   kind: z.enum(MODEL_KINDS).optional(),
 });
+const manifestSchema = z.looseObject({ layoutVersion: z.literal(LAYOUT_VERSION), ...originSchema.shape });
 
 /** Origin of a cached model. */
-export interface ModelManifest {
-  readonly name: string;
-  readonly source: string;
-  /** Checksum of the download, as `sha512-…` or `sha256:…`; null when the source gave none. */
-  readonly checksum: string | null;
-  /** ISO 8601. */
-  readonly pulledAt: string;
-  /** The kind that the pull has checked; absent in older manifests. */
-  readonly kind?: ModelKind | undefined;
-}
+export type ModelManifest = Readonly<z.infer<typeof originSchema>>;
 
 /** A model of the cache, for lists. */
 export interface CachedModel extends ModelManifest {

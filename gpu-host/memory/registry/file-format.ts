@@ -1,9 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { z } from 'zod';
-import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
 import { FILE_RIGHTS } from '../../protocol/calls.ts';
-import type { Ownership } from './rights.ts';
 import type { StoredPage } from './snapshot.ts';
 
 /*
@@ -37,18 +35,7 @@ const headerSchema = z.object({
 });
 
 /** Header of a snapshot file. */
-export interface FileHeader {
-  readonly tenant: string;
-  readonly name: string;
-  /** Null for an export. */
-  readonly file: Ownership | null;
-  readonly fingerprint: Fingerprint;
-  readonly pageSize: number;
-  readonly pageBytes: number;
-  readonly pages: number;
-  readonly tokens: number;
-  readonly nextPosition: number;
-}
+export type FileHeader = Readonly<z.infer<typeof headerSchema>>;
 
 /** Reads `length` bytes of a file. @throws FileDamage when the file is shorter */
 export type ByteReader = (offset: number, length: number) => Buffer;
