@@ -1,17 +1,11 @@
+import type { EncoderInfo as EncoderModel } from 'pie:inferlet/embedding@0.1.0';
 import { type AbortSignalLike, aborter, throwIfAborted } from './abort.ts';
 import { InferletError } from './errors.ts';
 import { embedding, rerank as rerankCalls, settle } from './raw.ts';
 import { partsOf, type TextPart } from './text-parts.ts';
 
 /** A model that encodes texts. */
-export interface EncoderModel {
-  readonly name: string;
-  readonly kind: 'embedding' | 'reranker';
-  /** Number of values in a vector; 1 for a reranker. */
-  readonly size: number;
-  /** Most tokens of a text, or of a query with a document. */
-  readonly contextLength: number;
-}
+export type { EncoderModel };
 
 /** Options of {@link embed} and {@link rerank}. */
 export interface EncodeOptions {
