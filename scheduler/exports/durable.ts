@@ -28,15 +28,15 @@ const copySchema = z.object({
 /** A copy, in the shared directory, of the content stored under a name. */
 export type DurableCopy = Readonly<z.infer<typeof copySchema>>;
 
-const removalSchema = z.object({ claim: z.string(), owner: z.string().nullable() });
+const removalSchema = z.object({
+  /** Claim of the entry that was removed. */
+  claim: z.string(),
+  /** The function that owned the KV file; null for an export. */
+  owner: z.string().nullable(),
+});
 
 /** A name that was removed while the GPU host that has its content was away. Content of this claim on that host is void. */
-export interface Removal {
-  /** Claim of the entry that was removed. */
-  readonly claim: string;
-  /** The function that owned the KV file; null for an export. */
-  readonly owner: string | null;
-}
+export type Removal = Readonly<z.infer<typeof removalSchema>>;
 
 /** Bounds of one tenant's copies together. */
 export interface CopyBounds {

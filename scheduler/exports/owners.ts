@@ -19,18 +19,18 @@ export interface OwnedName {
   readonly name: string;
 }
 
-const ownerSchema = z.object({ host: z.string(), hostId: z.string(), persistent: z.boolean(), claim: z.string() });
+const ownerSchema = z.object({
+  /** The GPU host, by its name in the configuration. */
+  host: z.string(),
+  /** The process of the host that stored the content. Content that is not persistent is lost when this process ends. */
+  hostId: z.string(),
+  persistent: z.boolean(),
+  /** Random text, new for each save, so that no two entries are equal. */
+  claim: z.string(),
+});
 
 /** The owner of a name. */
-export interface NameOwner {
-  /** The GPU host, by its name in the configuration. */
-  readonly host: string;
-  /** The process of the host that stored the content. Content that is not persistent is lost when this process ends. */
-  readonly hostId: string;
-  readonly persistent: boolean;
-  /** Random text, new for each save, so that no two entries are equal. */
-  readonly claim: string;
-}
+export type NameOwner = Readonly<z.infer<typeof ownerSchema>>;
 
 /** The owners of the tenants' exports and KV files. Every method throws `StoreError`. */
 export class NameOwners {

@@ -3,23 +3,19 @@ import type { MasterKeys } from '../secrets/master-keys.ts';
 import { seal, unseal } from '../secrets/sealing.ts';
 import type { Store } from '../store/store.ts';
 import { newJoinToken } from './join-token.ts';
-import { ROLES, type Role } from './types.ts';
-
-/** Rights that an operator gave a token. */
-export interface JoinPermission {
-  /** Roles that the machine may have. */
-  readonly roles: readonly Role[];
-  /** The operator's key and its tenant, for the audit log. */
-  readonly by: string;
-  readonly tenant: string;
-}
+import { ROLES } from './types.ts';
 
 const entry = z.object({
   key: z.base64(),
-  roles: z.array(z.enum(ROLES)),
+  /** Roles that the machine may have. */
+  roles: z.array(z.enum(ROLES)).readonly(),
+  /** The operator's key and its tenant, for the audit log. */
   by: z.string(),
   tenant: z.string(),
 });
+
+/** Rights that an operator gave a token. */
+export type JoinPermission = Readonly<Omit<z.output<typeof entry>, 'key'>>;
 
 /**
  * Tokens that operators have made and that no machine has used yet (`RedisUsers.grant` uses one). Redis deletes a token when it expires. Tokens are
@@ -35,11 +31,7 @@ export class JoinTokens {
   /** Makes a token. Returns its text, which is kept nowhere. */
   async create(masterKeys: MasterKeys, ttlMs: number, permission: JoinPermission): Promise<string> {
     const { id, key, text } = newJoinToken();
-    const newEntry: z.output<typeof entry> = {
-      ...permission,
-      roles: [...permission.roles],
-      key: key.toString('base64'),
-    };
+    const newEntry: z.output<typeof entry> = { ...permission, key: key.toString('base64') };
     const sealed = seal(await masterKeys.first(), ownerOf(id), JSON.stringify(newEntry));
     await this.#store.call((redis) => redis.set(this.#store.keys.joinToken(id), sealed, 'PX', ttlMs));
     return text;

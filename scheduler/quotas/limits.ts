@@ -102,7 +102,7 @@ export function resolveAll(
 
 /** The field at fault and the reason why a change is refused; null when it is allowed. */
 export function changeFault(
-  change: { readonly quota: string; readonly function: string | null; limit: number | null; until: number | null },
+  change: Omit<LimitChange, 'quota'> & { readonly quota: string },
   now: number,
 ): { readonly field: string; readonly message: string } | null {
   const { quota, function: fn, limit, until } = change;

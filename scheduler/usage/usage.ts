@@ -6,15 +6,11 @@ import type { Store } from '../store/store.ts';
 import { type FirstMessageTimes, quantile } from './first-message.ts';
 import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
 
-/** Counts of one span of time; times in ms. */
-export interface UsageCounts extends Readonly<Record<MeteredName, number>> {
-  /** Invocations made by clients; `invocations` also counts the children that they launched. */
-  readonly requests: number;
-  readonly invocations: number;
-  readonly succeeded: number;
-  readonly failed: number;
-  readonly cancelled: number;
-}
+/** `requests` counts invocations made by clients; `invocations` also counts the children that they launched. */
+const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
+
+/** Counts of one span of time, with those of {@link COUNT_NAMES}; times in ms. */
+export type UsageCounts = Readonly<Record<(typeof COUNT_NAMES)[number] | MeteredName, number>>;
 
 /** Counts of one span, of one function or (null) of the tenant. */
 export interface SpanCounts {
@@ -45,7 +41,6 @@ const READ = loadScript(new URL('./scripts/read-counts.lua', import.meta.url));
 const WINDOWS_AT_ONCE = 64;
 const TENANT_FIELD = '*';
 
-const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
 const ZERO_COUNTS = COUNT_NAMES.map(() => 0).concat(METERED_FIELDS.map(() => 0));
 
 /** Reads the usage of tenants and their functions, which the scripts count. */
