@@ -13,7 +13,7 @@ import { type Settings, sharedSettings } from './joined-settings.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
 import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
-import { BACKENDS, type EncoderEntry, type ModelEntry, modelSchema } from './model-entry.ts';
+import { type EncoderEntry, type ModelEntry, modelEnvironment, modelSchema } from './model-entry.ts';
 import { type PrivateHostConfig, privateHostsSchema } from './private-hosts.ts';
 import { type RedisSettings, redisSchema, redisSettings, redisUrl } from './redis-settings.ts';
 import { type RetentionConfig, retentionSchema } from './retention.ts';
@@ -225,10 +225,7 @@ export const environmentSchema = z.object({
   PIE_HOST: z.string().min(1).optional(),
   PIE_PORT: z.coerce.number().int().min(0).max(65_535).optional(),
   PIE_CONFIG: z.string().min(1).optional(),
-  PIE_BACKEND: z.enum(BACKENDS).optional(),
-  PIE_MODEL: z.string().min(1).optional(),
-  PIE_BITS: z.enum(['32', '8', '4']).optional(),
-  PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
+  ...modelEnvironment,
   PIE_GPU_HOST: linkAddress.optional(),
   PIE_RUNTIME: linkAddress.optional(),
   REDIS_URL: redisUrl.optional(),

@@ -1,5 +1,6 @@
 import { stringify } from 'smol-toml';
 import type { Role } from './machine-settings.ts';
+import type { ModelEnvironment } from './model-entry.ts';
 
 /** Content of a pie.toml. */
 export type Settings = Readonly<Record<string, unknown>>;
@@ -13,13 +14,6 @@ const MACHINE_ONLY: readonly (readonly [string, string?])[] = [
   ['gpu_host', 'address'],
   ['runtime', 'address'],
 ];
-
-/** Fields of all `[[model]]` entries that variables of the environment replace. */
-interface ModelEnvironment {
-  readonly PIE_MODEL?: string | undefined;
-  readonly PIE_BACKEND?: string | undefined;
-  readonly PIE_BITS?: string | undefined;
-}
 
 /** The settings of one machine that hold for the whole platform, with the models that its environment chooses. */
 export function sharedSettings(file: Settings, environment: ModelEnvironment): Settings {

@@ -52,11 +52,7 @@ export const machineEnvironment = {
 /** The machine's name and roles; by default the host's name and all roles. */
 export function machineSettings(
   file: z.output<typeof machineSchema>,
-  env: {
-    readonly PIE_MACHINE?: string | undefined;
-    readonly PIE_ADDRESS?: string | undefined;
-    readonly PIE_ROLES?: readonly Role[] | undefined;
-  },
+  env: z.output<z.ZodObject<typeof machineEnvironment>>,
 ): MachineSettings {
   const wantedRoles = env.PIE_ROLES ?? file.roles ?? ROLES;
   const configuredAddress = env.PIE_ADDRESS ?? file.address;

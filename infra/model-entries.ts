@@ -1,26 +1,18 @@
 import type { z } from 'zod';
 import { ConfigError } from './config-error.ts';
 import {
-  type BACKENDS,
   batchPolicy,
   bits,
   causalSchema,
   DEFAULT_PAGES,
   type EncoderEntry,
   type ModelEntry,
+  type ModelEnvironment,
   type modelSchema,
 } from './model-entry.ts';
 
 /** A `[[model]]` entry as its file has it. */
 type WrittenEntry = z.output<typeof modelSchema>;
-
-/** Variables of the environment that replace fields of all entries. */
-interface ModelEnvironment {
-  readonly PIE_MODEL?: string | undefined;
-  readonly PIE_BACKEND?: (typeof BACKENDS)[number] | undefined;
-  readonly PIE_BITS?: string | undefined;
-  readonly PIE_THREADS?: number | undefined;
-}
 
 /** The entry for a GPU host whose card numbers are higher by `cardOffset` than those of the first host. */
 export function onCard(model: ModelEntry, cardOffset: number): ModelEntry {

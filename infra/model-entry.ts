@@ -66,25 +66,15 @@ export interface PaceEntry {
 }
 
 /** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. It computes on the CPU, in 32 bits. */
-export interface EncoderEntry {
-  readonly name: string;
-  /** `hf:…`, `npm:…` or `file:…`. */
-  readonly source: string;
-  /** `embedding` turns a text into a vector, `reranker` a query and a document into a score. */
-  readonly kind: 'embedding' | 'reranker';
+export interface EncoderEntry extends Readonly<z.output<typeof encoderSchema>> {
   /** Threads of one operator; 0 lets the backend choose. */
   readonly threads: number;
-  readonly pace?: PaceEntry;
 }
 
 export type BackendName = (typeof BACKENDS)[number];
 
 /** One of the `adapters` of a `[[model]]`. */
-export interface AdapterEntry {
-  readonly name: string;
-  /** `file:` and the path of a directory in PEFT layout. */
-  readonly source: string;
-}
+export type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
 
 /** The batching policies of `gpu-host/batcher/policies/policy.ts`; all but `adaptive` exist for comparison. */
 export type BatchPolicyEntry =
@@ -97,25 +87,20 @@ const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
 export const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
 
+/** Variables of the environment that replace fields of all entries. */
+export const modelEnvironment = {
+  PIE_BACKEND: z.enum(BACKENDS).optional(),
+  PIE_MODEL: z.string().min(1).optional(),
+  PIE_BITS: z.enum(['32', '8', '4']).optional(),
+  PIE_THREADS: z.coerce.number().int().min(0).max(256).optional(),
+};
+export type ModelEnvironment = z.output<z.ZodObject<typeof modelEnvironment>>;
+
 /** Pages of the backends that do not compute how many fit. */
 export const DEFAULT_PAGES = 1024;
 
 /** Settings that only some backends support, with those backends. */
-const BACKEND_SETTINGS: Readonly<
-  Record<
-    | 'bits'
-    | 'head_bits'
-    | 'precision'
-    | 'kv'
-    | 'device'
-    | 'memory_mb'
-    | 'step_deadline_s'
-    | 'warm_up_s'
-    | 'dependent_launch'
-    | 'shared_prefixes',
-    readonly BackendName[]
-  >
-> = {
+const BACKEND_SETTINGS = {
   bits: ['onnx', 'reference'],
   head_bits: ['onnx', 'reference'],
   precision: ['cuda'],
@@ -126,7 +111,7 @@ const BACKEND_SETTINGS: Readonly<
   warm_up_s: ['cuda'],
   dependent_launch: ['cuda'],
   shared_prefixes: ['cuda'],
-};
+} satisfies Record<string, readonly BackendName[]>;
 
 /** The settings of batching policies, with the policies that use each. */
 const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms', readonly string[]>> = {
@@ -136,6 +121,7 @@ const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms',
 
 const adapterSchema = z.strictObject({
   name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/),
+  /** `file:` and the path of a directory in PEFT layout. */
   source: z.string().regex(/^file:./, 'must be file: and the path of a directory in PEFT layout'),
 });
 
@@ -150,7 +136,9 @@ const paceSchema = z
 
 const encoderSchema = z.strictObject({
   name,
+  /** `embedding` turns a text into a vector, `reranker` a query and a document into a score. */
   kind: z.enum(['embedding', 'reranker']),
+  /** `hf:…`, `npm:…` or `file:…`. */
   source: z.string().regex(/^(hf|npm|file):./, 'must be hf:, npm: or file: and the place of an encoder'),
   threads,
   pace: paceSchema,
@@ -200,7 +188,7 @@ export const causalSchema = z
     const duplicateName = names.find((name, i) => names.indexOf(name) < i);
     if (duplicateName !== undefined)
       context.addIssue({ code: 'custom', path: ['adapters'], message: `two of them are named "${duplicateName}"` });
-    for (const [key, backends] of Object.entries(BACKEND_SETTINGS)) {
+    for (const [key, backends] of Object.entries<readonly BackendName[]>(BACKEND_SETTINGS)) {
       if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
       const instead =
         key === 'bits' || key === 'head_bits' ? '; use precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';

@@ -1,13 +1,5 @@
 import { z } from 'zod';
 
-/** A host with private addresses that the platform may connect to for a tenant. */
-export interface PrivateHostConfig {
-  /** `host` for any port, `host:port` for one, `*.domain` for all below a domain. */
-  readonly host: string;
-  /** The only tenant that may use the host; without it, every tenant may. */
-  readonly tenant?: string | undefined;
-}
-
 const HOST =
   /^(?:(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::(?<port>[1-9][0-9]{0,4}|\*))?$/;
 const MAX_PORT = 65_535;
@@ -24,9 +16,17 @@ const hostSchema = z
   }, `must have a port from 1 to ${MAX_PORT}`);
 
 const tableSchema = z.strictObject(
-  { host: hostSchema, tenant: z.string().regex(TENANT, 'must be the name of a tenant').optional() },
+  {
+    /** `host` for any port, `host:port` for one, `*.domain` for all below a domain. */
+    host: hostSchema,
+    /** The only tenant that may use the host; without it, every tenant may. */
+    tenant: z.string().regex(TENANT, 'must be the name of a tenant').optional(),
+  },
   'must be a host, or a table such as { host = "tools.internal:8080", tenant = "acme" }',
 );
+
+/** A host with private addresses that the platform may connect to for a tenant. */
+export type PrivateHostConfig = Readonly<z.infer<typeof tableSchema>>;
 
 /** `private_hosts` of pie.toml: a list of hosts, or of tables with a host and its tenant. */
 export const privateHostsSchema = z
