@@ -218,12 +218,10 @@ export class Guest extends GuestMemory {
     const future = new FutureHandle(type);
     future.index = this.add(future);
     future.release = releaseOf(promise);
-    type.pending++;
     this.#pendingCount++;
     promise.then(
       (value) => this.#settle(future, value),
       (cause: unknown) => {
-        type.pending--;
         this.#pendingCount--;
         this.kill(new GuestTrap('trap', 'a host promise was rejected', { cause }));
       },
@@ -241,7 +239,6 @@ export class Guest extends GuestMemory {
   }
 
   #settle(future: FutureHandle, value: unknown): void {
-    future.type.pending--;
     this.#pendingCount--;
     future.settled = true;
     future.value = value;

@@ -5,17 +5,6 @@ import { HEADER } from '../names.ts';
 import { Emitter, indented } from './emitter.ts';
 import { importKey } from './lowered.ts';
 
-/** Interfaces whose futures come from a device. */
-const DEVICE_INTERFACES = new Set([
-  'allocate',
-  'output-text',
-  'fused',
-  'introspect',
-  'kv-files',
-  'input-image',
-  'adapter',
-]);
-
 /** A host function: its keys in the host table, and its type. */
 interface HostEntry {
   readonly interfaceName: string;
@@ -39,17 +28,13 @@ export function emitLowering(world: WitWorld): string {
   const hostEntries: HostEntry[] = [];
   const functions: string[] = [];
   const futures: string[] = [];
-  const deviceFutures = new Set<number>();
   for (const entry of world.imports) {
     for (const fn of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
       const key = importKey(entry.id, fn.coreName);
       functions.push(`    ['${key}', ${trampoline(emitter, entry, fn, hostEntries.length)}],`);
       hostEntries.push({ interfaceName: entry.name, coreName: fn.coreName, type: functionType(emitter, entry, fn) });
-      const payloads = futureTypes(fn);
-      const ids = payloads.map((type) => emitter.future(type));
+      const ids = futureTypes(fn).map((type) => emitter.future(type));
       if (ids.length > 0) futures.push(`    ['${key}', [${ids.map((id) => `F[${id}]`).join(', ')}]],`);
-      if (!DEVICE_INTERFACES.has(entry.name)) continue;
-      for (const type of payloads) if (!isBareSuccess(type)) deviceFutures.add(emitter.future(type));
     }
     for (const { name } of entry.resources) {
       const coreName = `[resource-drop]${name}`;
@@ -77,7 +62,7 @@ export function emitLowering(world: WitWorld): string {
     const { size, align } = layoutOf(type);
     const value = `const v = value as ${emitter.text(type)};`;
     const store = `(g, p, value) => { ${value} ${emitter.store(type, 'p', 'v')} }`;
-    stores.push(`    { id: ${id}, size: ${size}, align: ${align}, pending: 0, store: ${store} },`);
+    stores.push(`    { id: ${id}, size: ${size}, align: ${align}, store: ${store} },`);
   }
   const types = [
     ...new Set([
@@ -102,7 +87,6 @@ export function emitLowering(world: WitWorld): string {
     '  return {',
     '    functions: new Map(functions),',
     '    futures: new Map(futures),',
-    `    deviceFutures: [${[...deviceFutures].map((id) => `F[${id}]`).join(', ')}],`,
     `    liftResult: (g, ${flat.join(', ')}) => ${lifted},`,
     `    loadResult: (g, p) => ${loaded},`,
     `    resultLayout: { size: ${size}, align: ${align} },`,
@@ -219,9 +203,6 @@ function hasSize(type: WitType | null): boolean {
   if (type === null || type.kind === 'future') return false;
   return type.kind === 'string' || type.kind === 'list' || parts(type).some(hasSize);
 }
-
-/** True if a payload only reports success: the payloads of a timer and of a device call are then one type. */
-const isBareSuccess = (type: WitType): boolean => type.kind === 'result' && type.ok === null;
 
 /** Payloads of the futures in a function's signature, in order. */
 function futureTypes(fn: WitFunction): WitType[] {

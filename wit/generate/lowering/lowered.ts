@@ -55,7 +55,7 @@ export interface LoweredGuest {
   addFuture(promise: Promise<unknown>, type: LoweredFuture): number;
 }
 
-/** One type of futures: the layout of their values, and the number of open promises. All guests share the object. */
+/** One type of futures, and the layout of their values. All guests share the object. */
 export interface LoweredFuture {
   /** Index of this type among the world's future types. */
   readonly id: number;
@@ -64,8 +64,6 @@ export interface LoweredFuture {
   readonly align: number;
   /** Writes a value to the guest's memory. */
   readonly store: (guest: LoweredGuest, address: number, value: unknown) => void;
-  /** Promises of this type that hosts have not settled, over all guests. */
-  pending: number;
 }
 
 /** Makes the core function that one guest imports. */
@@ -76,8 +74,6 @@ export interface Lowering {
   readonly functions: ReadonlyMap<string, Trampoline>;
   /** The future types of each function, in the order in which its signature names them: `[future-read-0]step` is the first of `step`. */
   readonly futures: ReadonlyMap<string, readonly LoweredFuture[]>;
-  /** Types of the futures whose values come from a GPU host. Excludes the bare success or error, which timers return, too. */
-  readonly deviceFutures: readonly LoweredFuture[];
   /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;
   /** Loads the result to which a plain `run` export returns a pointer. */
