@@ -13,7 +13,7 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
     ms: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 400 })),
   });
   fc.assert(
-    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200 }), (maxTurns, steps) => {
+    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200, size: 'max' }), (maxTurns, steps) => {
       const slots = new DeliverySlots(maxTurns);
       const active = new Map<string, number[]>();
       const promised = new Map<string, number>();
@@ -53,14 +53,14 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
 
 test("the waits follow the durations of the tenant's deliveries", () => {
   const slots = new DeliverySlots(1);
-  /** The wait of a delivery that finds the turn taken, after 20 deliveries that took `tookMs`. */
-  const waitAfterDeliveries = (tenant: string, tookMs: number): number => {
+  /** The wait of a delivery that finds the turn taken, after 20 deliveries that took `tookMs`, but the last one `lastMs`. */
+  const waitAfterDeliveries = (tenant: string, tookMs: number, lastMs = tookMs): number => {
     let now = 0;
     for (let i = 0; i < 20; i++) {
       assert.equal(slots.enter(tenant, now), 0);
       // The tenant's state, which holds the durations, stays as long as another delivery has been given a later time.
       assert.ok(slots.enter(tenant, now) > 0);
-      slots.leave(tenant, now, tookMs);
+      slots.leave(tenant, now, i < 19 ? tookMs : lastMs);
     }
     now += 1_000_000;
     assert.equal(slots.enter(tenant, now), 0);
@@ -70,6 +70,8 @@ test("the waits follow the durations of the tenant's deliveries", () => {
   const slow = waitAfterDeliveries('slow', 10_000);
   assert.ok(slow > 9500 && slow <= 10_000, `${slow} ms`);
   assert.equal(waitAfterDeliveries('dead', 10 ** 9), 300_000, 'the longest wait');
+  const mixed = waitAfterDeliveries('mixed', 0, 10_000);
+  assert.ok(mixed > 2900 && mixed < 3100, `one slow delivery counts for three tenths: ${mixed} ms`);
 });
 
 test('after an outage, waits are short again within the longest wait, and an idle tenant has no state', () => {
