@@ -210,6 +210,7 @@ describe('npm start without configuration', { concurrency: false }, () => {
     assert.ok(processes.length >= 6, `${processes.length} processes`);
     process.kill(-group, 'SIGINT');
     await until('no process runs', () => !processes.some(isAlive));
+    await until('it says that it has stopped in order', () => /^Draining .*^Stopped\.$/ms.test(output));
     assert.doesNotMatch(output, /Error:/);
   });
 });
