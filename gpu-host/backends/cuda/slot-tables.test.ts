@@ -36,7 +36,7 @@ test('after random schedules, every table is the list built from scratch', () =>
   let brought = 0;
   let placed = 0;
   fc.assert(
-    fc.property(fc.array(change, { minLength: 20, maxLength: 160 }), (changes) => {
+    fc.property(fc.array(change, { minLength: 20, maxLength: 160, size: 'max' }), (changes) => {
       const tables = new SlotTables(SLOTS);
       const device = new Device();
       const live: Live[] = [];
