@@ -20,7 +20,7 @@ const waiting = fc.array(
     priority: fc.integer({ min: -3, max: 3 }),
     arrivedMs: fc.nat({ max: 100 }),
   }),
-  { minLength: 2, maxLength: 24 },
+  { minLength: 2, maxLength: 24, size: 'max' },
 );
 
 type Waiting = (typeof waiting extends fc.Arbitrary<infer T> ? T : never)[number];

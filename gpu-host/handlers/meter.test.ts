@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { DeviceTime, Meter } from './meter.ts';
 import { PageTurnover } from './turnover.ts';
 
-const tokenCounts = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300 });
+const tokenCounts = fc.array(fc.integer({ min: 1, max: 100_000 }), { minLength: 1, maxLength: 300, size: 'max' });
 
 /** One payer per part of a step, with the part's number of tokens. */
 const payers = (tokens: readonly number[]) =>
@@ -39,7 +39,7 @@ test('a step is divided by tokens: whole numbers that add up, each within 1 of i
 test('all device time is charged, and in the long run each call pays for its tokens', () => {
   fc.assert(
     fc.property(
-      fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), tokenCounts), { maxLength: 40 }),
+      fc.array(fc.tuple(fc.double({ min: 0, max: 50, noNaN: true }), tokenCounts), { maxLength: 40, size: 'max' }),
       (steps) => {
         const time = new DeviceTime();
         const meters = Array.from({ length: 300 }, () => new Meter(() => undefined));

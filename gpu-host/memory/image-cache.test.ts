@@ -13,7 +13,7 @@ describe('the cache of image embeds', () => {
   });
 
   it('keeps its bound, finds only images that the tenant put, and evicts the oldest of the tenant that holds most', () => {
-    const property = fc.property(fc.array(use, { maxLength: 200 }), (uses) => {
+    const property = fc.property(fc.array(use, { maxLength: 200, size: 'max' }), (uses) => {
       const cache = new ImageCache(MAX_VALUES * 4);
       // The model: all images in order of use, and eviction one by one.
       let tenants: string[] = [];

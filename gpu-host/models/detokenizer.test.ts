@@ -70,8 +70,8 @@ describe('createTokenStream', () => {
     const character = fc.constantFrom('a', ' ', 'é', '你', '😀', '\ufeff', '\u0000', '🤚🏾', '\n');
     fc.assert(
       fc.property(
-        fc.array(character, { maxLength: 20 }),
-        fc.array(fc.nat(4), { maxLength: 60 }),
+        fc.array(character, { maxLength: 20, size: 'max' }),
+        fc.array(fc.nat(4), { maxLength: 60, size: 'max' }),
         fc.boolean(),
         (characters, cuts, strips) => {
           const whole = characters.join('');

@@ -54,8 +54,8 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.addresses, list],
   [fields.contextPages, list],
   [fields.pagesOfContext, list],
-  [fields.pixels, fc.uint8Array({ maxLength: 40 })],
-  [fields.piece, fc.uint8Array({ maxLength: 40 })],
+  [fields.pixels, fc.uint8Array({ maxLength: 40, size: 'max' })],
+  [fields.piece, fc.uint8Array({ maxLength: 40, size: 'max' })],
   [fields.flag, fc.boolean()],
   [fields.mask, mask],
   [fields.rights, fc.constantFrom(...FILE_RIGHTS)],
@@ -67,7 +67,7 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
     fields.logitChanges,
     record({
       ...{ frequency: f32, presence: f32, biasTokens: list, chosen: list },
-      biasValues: fc.float32Array({ maxLength: 40 }),
+      biasValues: fc.float32Array({ maxLength: 40, size: 'max' }),
     }),
   ],
   [fields.runRequest, record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list })],
@@ -122,7 +122,7 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
 test('every call is decoded as it was encoded, however the stream is cut', () => {
   fc.assert(
     fc.property(
-      fc.array(anyCall, { maxLength: 30 }),
+      fc.array(anyCall, { maxLength: 30, size: 'max' }),
       fc.array(fc.integer({ min: 1, max: 300 }), { minLength: 1, maxLength: 5 }),
       (calls, sizes) => {
         const writer = new FrameWriter();
@@ -254,7 +254,7 @@ test('each kind of bad frame gets its own error code', () => {
 
 test('random bytes are refused with a protocol fault, or wait for the rest of a frame', () => {
   fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 400 }), fc.boolean(), (bytes, framed) => {
+    fc.property(fc.uint8Array({ maxLength: 400, size: 'max' }), fc.boolean(), (bytes, framed) => {
       const input = framed
         ? Buffer.concat([words(2 + (bytes.length >> 2), CALLS), bytes.subarray(0, bytes.length & ~3)])
         : bytes;

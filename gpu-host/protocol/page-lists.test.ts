@@ -83,7 +83,7 @@ test('the reader gets the lists that were sent, also with queues that share a sl
     refused: fc.integer({ min: 0, max: 9 }).map((n) => n === 0),
   });
   fc.assert(
-    fc.property(fc.array(context, { maxLength: 40 }), (calls) => {
+    fc.property(fc.array(context, { maxLength: 40, size: 'max' }), (calls) => {
       const stream = new Stream();
       const before = new Map<number, List>();
       for (const [i, { queue, keep, add, spoil, out, refused }] of calls.entries()) {

@@ -26,7 +26,7 @@ import { f32, list, record, text, u32 } from './testing/arbitrary.ts';
 import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES } from './wire.ts';
 import { FrameWriter } from './words.ts';
 
-const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20 }).map((pairs) => ({
+const distribution = fc.array(fc.tuple(u32, f32), { maxLength: 20, size: 'max' }).map((pairs) => ({
   tokens: Uint32Array.from(pairs, ([token]) => token),
   logProbabilities: Float32Array.from(pairs, ([, value]) => value),
 }));
@@ -52,11 +52,11 @@ test('every result is decoded as it was encoded', () => {
         result: { kind: 'run' as const, value },
         encode: (w: FrameWriter, id: number) => encodeRunTokens(w, id, value.tokens, value.finished),
       })),
-      fc.uint8Array({ maxLength: 40 }).map((bytes) => ({
+      fc.uint8Array({ maxLength: 40, size: 'max' }).map((bytes) => ({
         result: { kind: 'bytes' as const, bytes },
         encode: (w: FrameWriter, id: number) => encodeBytes(w, id, bytes),
       })),
-      fc.array(f32, { maxLength: 40 }).map((values) => ({
+      fc.array(f32, { maxLength: 40, size: 'max' }).map((values) => ({
         result: { kind: 'floats' as const, values: Float32Array.from(values) },
         encode: (w: FrameWriter, id: number) => encodeFloats(w, id, Float32Array.from(values)),
       })),
@@ -64,7 +64,7 @@ test('every result is decoded as it was encoded', () => {
         result: { kind: 'imported' as const, ...counts },
         encode: (w: FrameWriter, id: number) => encodeImported(w, id, counts),
       })),
-      fc.string({ unit: 'grapheme', maxLength: 9000 }).map((json) => ({
+      fc.string({ unit: 'grapheme', maxLength: 9000, size: 'max' }).map((json) => ({
         result: { kind: 'text' as const, text: json },
         encode: (w: FrameWriter, id: number) => encodeText(w, id, json),
       })),
@@ -74,7 +74,7 @@ test('every result is decoded as it was encoded', () => {
       })),
     );
   fc.assert(
-    fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30 }), (results) => {
+    fc.property(fc.array(fc.tuple(u32, result), { maxLength: 30, size: 'max' }), (results) => {
       const writer = new FrameWriter();
       for (const [id, one] of results) assert.equal(one.encode(writer, id), true);
       const seen: [number, DecodedResult][] = [];
@@ -97,7 +97,10 @@ test('usage frames are decoded as they were encoded', () => {
   fc.assert(
     fc.property(
       fc.constantFrom(ENCODED_VERSION - 1, ENCODED_VERSION),
-      fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide, encodedTokens: wide }), { maxLength: 20 }),
+      fc.array(fc.record({ inferlet: u32, gpuUs: wide, pageMs: wide, encodedTokens: wide }), {
+        maxLength: 20,
+        size: 'max',
+      }),
       (version, sentUsages) => {
         const [writer, received] = [new FrameWriter(), new FrameReader()];
         writer.version = version;
@@ -118,7 +121,7 @@ test('usage frames are decoded as they were encoded', () => {
 
 test('held frames are decoded as they were encoded', () => {
   fc.assert(
-    fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20 }), (sentStates) => {
+    fc.property(fc.array(fc.tuple(u32, fc.boolean()), { maxLength: 20, size: 'max' }), (sentStates) => {
       const writer = new FrameWriter();
       for (const [inferlet, isHeld] of sentStates) assert.equal(encodeHeld(writer, inferlet, isHeld), true);
       const seen: [number, boolean][] = [];
@@ -134,16 +137,19 @@ test('held frames are decoded as they were encoded', () => {
 
 test('terminated frames are decoded as they were encoded, and text that is too long is refused', () => {
   fc.assert(
-    fc.property(fc.array(fc.record({ inferlet: u32, cause: text, retryAfterMs: u32 }), { maxLength: 20 }), (ended) => {
-      const writer = new FrameWriter();
-      for (const { inferlet, ...why } of ended) assert.equal(encodeTerminated(writer, inferlet, why), true);
-      const seen: object[] = [];
-      new FrameReader().push(writer.take(), (kind, reader, end) => {
-        assert.equal(kind, FRAME.terminated);
-        decodeTerminated(reader, end, (inferlet, why) => seen.push({ inferlet, ...why }));
-      });
-      assert.deepEqual(withSortedEntries(seen), withSortedEntries(ended));
-    }),
+    fc.property(
+      fc.array(fc.record({ inferlet: u32, cause: text, retryAfterMs: u32 }), { maxLength: 20, size: 'max' }),
+      (ended) => {
+        const writer = new FrameWriter();
+        for (const { inferlet, ...why } of ended) assert.equal(encodeTerminated(writer, inferlet, why), true);
+        const seen: object[] = [];
+        new FrameReader().push(writer.take(), (kind, reader, end) => {
+          assert.equal(kind, FRAME.terminated);
+          decodeTerminated(reader, end, (inferlet, why) => seen.push({ inferlet, ...why }));
+        });
+        assert.deepEqual(withSortedEntries(seen), withSortedEntries(ended));
+      },
+    ),
     { seed: 5, numRuns: 100 },
   );
   const writer = new FrameWriter();

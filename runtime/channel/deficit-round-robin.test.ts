@@ -12,7 +12,7 @@ interface Worker extends Member {
 
 const SEED = 19;
 const MAX_PIECE_MS = 5;
-const pieces = fc.array(fc.double({ min: 0.001, max: MAX_PIECE_MS, noNaN: true }), { maxLength: 60 });
+const pieces = fc.array(fc.double({ min: 0.001, max: MAX_PIECE_MS, noNaN: true }), { maxLength: 60, size: 'max' });
 
 const workerOf = (next: Worker['next']): Worker => ({ owedMs: 0, next, served: 0, servedMs: 0 });
 const workerFor = (work: readonly number[]): Worker => {

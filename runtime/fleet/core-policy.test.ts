@@ -107,7 +107,7 @@ describe('the core policy', () => {
     assert.equal(wantedWeight([short(0.5, 0.5), short(0.5, 0.5)].reduce(useAfter, START)), 'background');
     const light = fc.array(
       fc.record({ used: fraction, waited: fraction }).map(({ used, waited }) => short(used * 0.35, waited * 0.6)),
-      { maxLength: 40 },
+      { maxLength: 40, size: 'max' },
     );
     fc.assert(
       fc.property(light, (steps) => {
@@ -144,7 +144,7 @@ describe('the core policy', () => {
   });
 
   it('restores a sandbox 2.5 s after it stopped, whatever its history', () => {
-    const history = fc.array(step(), { maxLength: 60 });
+    const history = fc.array(step(), { maxLength: 60, size: 'max' });
     const silence = fc.array(step(fc.constant(0), fc.constant(0)), { minLength: 9, maxLength: 9 });
     fc.assert(
       fc.property(history, silence, (steps, silent) => {
@@ -167,7 +167,7 @@ describe('the core policy', () => {
       fraction.map((waited) => waited * 0.6),
     );
     fc.assert(
-      fc.property(fc.array(light, { minLength: 20, maxLength: 40 }), (steps) => {
+      fc.property(fc.array(light, { minLength: 20, maxLength: 40, size: 'max' }), (steps) => {
         let use = useAfterSpinning();
         const changedAtMs = use.atMs;
         for (const each of steps) {
@@ -186,7 +186,7 @@ describe('the core policy', () => {
       waited: fc.constantFrom(0, 0.9),
     });
     fc.assert(
-      fc.property(fc.array(frequentStep, { minLength: 100, maxLength: 400 }), (steps) => {
+      fc.property(fc.array(frequentStep, { minLength: 100, maxLength: 400, size: 'max' }), (steps) => {
         let use = START;
         const changedAtMs: number[] = [];
         for (const each of steps) {

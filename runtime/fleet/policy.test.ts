@@ -80,7 +80,7 @@ describe('the fleet policy', () => {
       afterMs: fc.nat(80),
     });
     fc.assert(
-      fc.property(fc.array(event, { maxLength: 200 }), (events) => {
+      fc.property(fc.array(event, { maxLength: 200, size: 'max' }), (events) => {
         let nowMs = 0;
         let next = 0;
         let members: FleetMember<string>[] = [];

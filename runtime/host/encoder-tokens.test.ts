@@ -11,7 +11,7 @@ type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 
 test('reserved tokens cover all that open calls may still compute, and with the computed ones never exceed the tokens of all calls', () => {
   fc.assert(
-    fc.property(fc.array(call, { maxLength: 30 }), fc.infiniteStream(fc.nat()), (calls, choices) => {
+    fc.property(fc.array(call, { maxLength: 30, size: 'max' }), fc.infiniteStream(fc.nat()), (calls, choices) => {
       const tokens = new EncoderTokens();
       const open: { left: number; readonly drawn: Call }[] = [];
       let [asked, computed, begun] = [0, 0, 0];

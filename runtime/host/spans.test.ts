@@ -57,13 +57,13 @@ describe('spans', () => {
 
   it('bounds what any inferlet records', () => {
     const text = fc.oneof(
-      fc.string({ unit: codePoint, maxLength: 120 }),
+      fc.string({ unit: codePoint, maxLength: 120, size: 'max' }),
       fc.constantFrom('\u202egnihsif', '\u0000\u001b[31m', '🦊'.repeat(60), 'x'.repeat(80), 'y'.repeat(100_000)),
     );
     const time = fc.oneof(fc.integer({ min: 0, max: 20_000 }), fc.constantFrom(0, 2 ** 63, 2 ** 64));
     const span = fc.record({ name: text, kind: text, began: time, ended: time, failed: fc.boolean(), ms: fc.nat(50) });
     fc.assert(
-      fc.property(fc.array(span, { maxLength: 100 }), (recorded) => {
+      fc.property(fc.array(span, { maxLength: 100, size: 'max' }), (recorded) => {
         const { now, pass } = clock(10_000);
         const spans = new Spans(now);
         for (const { name, kind, began, ended, failed, ms } of recorded) {

@@ -21,7 +21,7 @@ describe("the queues of tenants' store calls", { timeout: 240_000 }, () => {
         fails: fc.boolean(),
         answersAtOnce: fc.integer({ min: 0, max: 3 }),
       }),
-      { maxLength: 120 },
+      { maxLength: 120, size: 'max' },
     );
     await fc.assert(
       fc.asyncProperty(calls, async (plan) => {

@@ -48,7 +48,7 @@ describe('kept events', () => {
       { weight: 2, arbitrary: fc.record({ wait: fc.integer({ min: 1, max: 40 }) }) },
     );
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+      fc.property(fc.array(step, { maxLength: 60, size: 'max' }), (steps) => {
         const keepMs = 50;
         const maxBytes = 4000;
         const kept = new KeptEvents(keepMs, maxBytes);

@@ -124,7 +124,7 @@ describe('the fuel of an instance', () => {
 
   it('is one tank for all of its modules', () => {
     const full = fuelOfFullTank();
-    const used = fc.array(fc.tuple(fc.nat(1000), fc.nat(2 * full)), { maxLength: 40 });
+    const used = fc.array(fc.tuple(fc.nat(1000), fc.nat(2 * full)), { maxLength: 40, size: 'max' });
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 100 }), used, (count, burns) => {
         const fuel = new Fuel(source);

@@ -57,7 +57,7 @@ describe('the state of an instance', () => {
       fc.tuple(fc.constant('set'), fc.integer(), fc.double()),
     );
     fc.assert(
-      fc.property(fc.array(fc.array(step, { maxLength: 30 }), { minLength: 1, maxLength: 3 }), (runs) => {
+      fc.property(fc.array(fc.array(step, { maxLength: 30, size: 'max' }), { minLength: 1, maxLength: 3 }), (runs) => {
         const { exports, state } = make();
         const snapshot = state.snapshot() ?? assert.fail('the state can be restored');
         for (const steps of runs) {

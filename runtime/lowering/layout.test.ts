@@ -92,7 +92,7 @@ function arbitrary(type: WitType): fc.Arbitrary<unknown> {
     case 'f32':
       return fc.float({ noNaN: true });
     case 'string':
-      return fc.string({ unit: 'grapheme', maxLength: 30 });
+      return fc.string({ unit: 'grapheme', maxLength: 30, size: 'max' });
     case 'list': {
       const items = fc.array(arbitrary(type.element), { maxLength: 6 });
       if (type.element.kind === 'u32') return items.map((values) => Uint32Array.from(values as number[]));

@@ -22,7 +22,7 @@ const demands = fc
       idleMs: fc.integer({ min: 0, max: 3_600_000 }),
       instanceBytes: fc.integer({ min: 1000, max: 10 * MB }),
     }),
-    { maxLength: 20 },
+    { maxLength: 20, size: 'max' },
   )
   .map((items) => items.map((item, i) => ({ ...item, key: `f${i}` })));
 

@@ -39,7 +39,7 @@ describe('active jobs', () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 12 }),
-        fc.array(fc.tuple(fc.boolean(), fc.nat(20)), { minLength: 1, maxLength: 30 }),
+        fc.array(fc.tuple(fc.boolean(), fc.nat(20)), { minLength: 1, maxLength: 30, size: 'max' }),
         async (count, steps) => {
           const scheduler = openTestScheduler(redis);
           const runtime = fetcher(scheduler, 'r1');

@@ -53,7 +53,7 @@ describe('admission of invocations with latency targets', () => {
       fc.property(
         fc.integer({ min: 1, max: 4 }),
         fc.integer({ min: 1, max: 4 }),
-        fc.array(fc.nat(1000), { minLength: 50, maxLength: 200 }),
+        fc.array(fc.nat(1000), { minLength: 50, maxLength: 200, size: 'max' }),
         (slots, quota, choices) => {
           const policy = new AdmissionPolicy({ slots, starts: MANY, reserve: 0, pages: {} });
           const openWithTargets = new Set<string>();

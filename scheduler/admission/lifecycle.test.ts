@@ -34,7 +34,7 @@ test('under random acts of two runtimes and a canceller, an invocation has one g
   );
   await fc.assert(
     fc.asyncProperty(
-      fc.array(command, { minLength: 3, maxLength: 30 }),
+      fc.array(command, { minLength: 3, maxLength: 30, size: 'max' }),
       fc.boolean(),
       async (commands, restartable) => {
         const { id } = await scheduler.submit(submission({ restartable }));

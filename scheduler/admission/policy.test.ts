@@ -57,79 +57,83 @@ function simulate(
 describe('admission policy', () => {
   test('admission keeps capacity, limits and tenant order, leaves no fitting head idle, and starts every head', () => {
     fc.assert(
-      fc.property(anyCapacity, fc.array(anyOrder(5), { minLength: 30, maxLength: 100 }), (first, orders) => {
-        const player = new Player(first);
-        const limits = new Map<string, Limits>();
-        let capacity: Capacity = first;
-        let mostStarts = first.starts;
-        for (const order of orders) {
-          const step = player.play(order);
-          if (step === null) continue;
-          if (step.kind === 'limit') limits.set(step.tenant, step);
-          if (step.kind === 'resize') capacity = step;
-          const { admitted, waiting } = player;
-          const countedOf = (tenant: string): Pages[] =>
-            [...admitted.values()]
-              .filter((one) => one.tenant === tenant)
-              .map(({ id }) => player.policy.countedPages(id));
-          const all = [...admitted.keys()].map((id) => player.policy.countedPages(id));
-          const used = (model: string) => sum(all, model);
-          if (step.admitted.length > 0) {
-            assert.ok(admitted.size <= capacity.slots);
-            for (const [model, pages] of Object.entries(capacity.pages)) {
-              const addsPages = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
-              assert.ok(!addsPages || used(model) <= pages, 'pages above capacity');
+      fc.property(
+        anyCapacity,
+        fc.array(anyOrder(5), { minLength: 30, maxLength: 100, size: 'max' }),
+        (first, orders) => {
+          const player = new Player(first);
+          const limits = new Map<string, Limits>();
+          let capacity: Capacity = first;
+          let mostStarts = first.starts;
+          for (const order of orders) {
+            const step = player.play(order);
+            if (step === null) continue;
+            if (step.kind === 'limit') limits.set(step.tenant, step);
+            if (step.kind === 'resize') capacity = step;
+            const { admitted, waiting } = player;
+            const countedOf = (tenant: string): Pages[] =>
+              [...admitted.values()]
+                .filter((one) => one.tenant === tenant)
+                .map(({ id }) => player.policy.countedPages(id));
+            const all = [...admitted.keys()].map((id) => player.policy.countedPages(id));
+            const used = (model: string) => sum(all, model);
+            if (step.admitted.length > 0) {
+              assert.ok(admitted.size <= capacity.slots);
+              for (const [model, pages] of Object.entries(capacity.pages)) {
+                const addsPages = step.admitted.some((id) => (player.policy.countedPages(id)[model] ?? 0) > 0);
+                assert.ok(!addsPages || used(model) <= pages, 'pages above capacity');
+              }
+            }
+            for (const id of step.admitted) {
+              const demand = admitted.get(id)!;
+              const own = countedOf(demand.tenant);
+              const {
+                suspended,
+                concurrency = Number.POSITIVE_INFINITY,
+                pages = Number.POSITIVE_INFINITY,
+              } = limits.get(demand.tenant) ?? {};
+              assert.ok(!suspended && own.length <= concurrency && (own.length === 1 || total(own) <= pages));
+              for (const other of waiting.values()) {
+                assert.ok(
+                  other.tenant !== demand.tenant || other.arrival > demand.arrival,
+                  'overtaken within the queue of its own tenant',
+                );
+              }
+            }
+            // Checks work conservation without the policy's own code.
+            mostStarts = Math.max(mostStarts, capacity.starts);
+            assert.ok(player.starting.size <= 2 * mostStarts);
+            if (player.policy.keepsRoom || capacity.reserve > 0) continue;
+            if (admitted.size >= Math.min(capacity.slots, capacity.pace ?? capacity.slots)) continue;
+            if (player.starting.size >= capacity.starts) continue;
+            for (const { tenant } of waiting.values()) {
+              const demand = waiting.get(player.policy.queue(tenant)[0]!)!;
+              const own = countedOf(tenant);
+              const limit = limits.get(tenant) ?? {};
+              const need = needed(demand, limit);
+              const isAllowed =
+                !limit.suspended &&
+                own.length < (limit.concurrency ?? Number.POSITIVE_INFINITY) &&
+                (own.length === 0 || total([...own, need]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
+              const fits = Object.entries(need).every(([model, count]) => {
+                const pages = capacity.pages[model];
+                return pages === undefined || used(model) === 0 || used(model) + count <= pages;
+              });
+              // A head that waits for free memory may stay in the queue although its expected pages fit.
+              const waits = demand.short !== undefined && admitted.size > 0;
+              assert.ok(!isAllowed || !fits || waits, 'the head could have started');
             }
           }
-          for (const id of step.admitted) {
-            const demand = admitted.get(id)!;
-            const own = countedOf(demand.tenant);
-            const {
-              suspended,
-              concurrency = Number.POSITIVE_INFINITY,
-              pages = Number.POSITIVE_INFINITY,
-            } = limits.get(demand.tenant) ?? {};
-            assert.ok(!suspended && own.length <= concurrency && (own.length === 1 || total(own) <= pages));
-            for (const other of waiting.values()) {
-              assert.ok(
-                other.tenant !== demand.tenant || other.arrival > demand.arrival,
-                'overtaken within the queue of its own tenant',
-              );
-            }
+          // No starvation: every waiting invocation starts once those before it have ended.
+          for (let tenant = 0; tenant < 5; tenant += 1) player.play({ ...LEAVE, kind: 'limit', tenant });
+          player.play({ ...LEAVE, kind: 'resize' });
+          for (let rounds = player.waiting.size + player.admitted.size + 1; rounds > 0; rounds -= 1) {
+            player.play({ ...LEAVE, which: rounds });
           }
-          // Checks work conservation without the policy's own code.
-          mostStarts = Math.max(mostStarts, capacity.starts);
-          assert.ok(player.starting.size <= 2 * mostStarts);
-          if (player.policy.keepsRoom || capacity.reserve > 0) continue;
-          if (admitted.size >= Math.min(capacity.slots, capacity.pace ?? capacity.slots)) continue;
-          if (player.starting.size >= capacity.starts) continue;
-          for (const { tenant } of waiting.values()) {
-            const demand = waiting.get(player.policy.queue(tenant)[0]!)!;
-            const own = countedOf(tenant);
-            const limit = limits.get(tenant) ?? {};
-            const need = needed(demand, limit);
-            const isAllowed =
-              !limit.suspended &&
-              own.length < (limit.concurrency ?? Number.POSITIVE_INFINITY) &&
-              (own.length === 0 || total([...own, need]) <= (limit.pages ?? Number.POSITIVE_INFINITY));
-            const fits = Object.entries(need).every(([model, count]) => {
-              const pages = capacity.pages[model];
-              return pages === undefined || used(model) === 0 || used(model) + count <= pages;
-            });
-            // A head that waits for free memory may stay in the queue although its expected pages fit.
-            const waits = demand.short !== undefined && admitted.size > 0;
-            assert.ok(!isAllowed || !fits || waits, 'the head could have started');
-          }
-        }
-        // No starvation: every waiting invocation starts once those before it have ended.
-        for (let tenant = 0; tenant < 5; tenant += 1) player.play({ ...LEAVE, kind: 'limit', tenant });
-        player.play({ ...LEAVE, kind: 'resize' });
-        for (let rounds = player.waiting.size + player.admitted.size + 1; rounds > 0; rounds -= 1) {
-          player.play({ ...LEAVE, which: rounds });
-        }
-        assert.equal(player.admitted.size + player.waiting.size, 0);
-        assert.equal(player.policy.admitted, 0);
-      }),
+          assert.equal(player.admitted.size + player.waiting.size, 0);
+          assert.equal(player.policy.admitted, 0);
+        },
+      ),
       { seed: 20261120, numRuns: process.env.PIE_TEST_ALL ? 600 : 200 },
     );
   });
@@ -330,7 +334,7 @@ describe('admission policy', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 12 }),
-        fc.array(anyOrder(6), { minLength: 60, maxLength: 150 }),
+        fc.array(anyOrder(6), { minLength: 60, maxLength: 150, size: 'max' }),
         (starts, orders) => {
           const player = new Player({ slots: 64, pages: {}, reserve: 1 / 4, starts });
           const admitted: string[] = [];

@@ -1,4 +1,4 @@
-/** A requested build that has not ended. */
+/** A requested build. */
 export interface BuildTurn {
   readonly tenant: string;
   readonly turn: number;
@@ -6,12 +6,14 @@ export interface BuildTurn {
 
 /**
  * The turn of a new build: start-time fair queueing (Goyal, Vin and Cheng, 1996) with one unit of work per build. Builds begin in order of
- * their turns; within one turn the earliest request goes first. `time` is the largest turn that has begun. A tenant's next build queues
- * after its own last one, and another tenant's first build after those that have begun, so tenants are served in rounds.
- * `scripts/take-turn.lua` computes the same.
+ * their turns; within one turn the earliest request goes first. A tenant's next build queues after its own last one, even if that has ended,
+ * and another tenant's first build after those that have begun, so tenants are served in rounds. `scripts/take-turn.lua` computes the same.
+ *
+ * @param builds the builds that have not ended, and the last one that each tenant began
+ * @param time the largest turn that has begun
  */
-export function nextTurn(outstanding: Iterable<BuildTurn>, tenant: string, time: number): number {
+export function nextTurn(builds: Iterable<BuildTurn>, tenant: string, time: number): number {
   let turn = time;
-  for (const other of outstanding) if (other.tenant === tenant) turn = Math.max(turn, other.turn + 1);
+  for (const other of builds) if (other.tenant === tenant) turn = Math.max(turn, other.turn + 1);
   return turn;
 }

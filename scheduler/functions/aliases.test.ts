@@ -131,7 +131,7 @@ describe('rollback of an alias', () => {
 
   test('rollbacks undo sets in reverse order, like a stack', () => {
     fc.assert(
-      fc.property(fc.array(fc.option(fc.constantFrom('a', 'b', 'c', 'd')), { maxLength: 40 }), (acts) => {
+      fc.property(fc.array(fc.option(fc.constantFrom('a', 'b', 'c', 'd')), { maxLength: 40, size: 'max' }), (acts) => {
         const stack: string[] = [];
         for (const act of acts) {
           if (act !== null) stack.push(act);

@@ -38,7 +38,7 @@ test('importedInterfaces throws neither for truncated components nor for random 
   const good = [...PREAMBLE, ...imports('pie:inferlet/forward@0.1.0')];
   for (let length = 0; length <= good.length; length++) importedInterfaces(Uint8Array.from(good.slice(0, length)));
   fc.assert(
-    fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+    fc.property(fc.uint8Array({ maxLength: 200, size: 'max' }), (bytes) => {
       importedInterfaces(Uint8Array.from([...PREAMBLE, ...bytes]));
     }),
     { seed: 20261120, numRuns: 300 },

@@ -36,6 +36,7 @@ const invocation = fc.record({
 const history = fc.array(fc.oneof({ weight: 1, arbitrary: change }, { weight: 3, arbitrary: invocation }), {
   minLength: 40,
   maxLength: 80,
+  size: 'max',
 });
 
 describe('resolutions', () => {

@@ -28,7 +28,7 @@ test('any mix of writes, reads, live messages and interruptions yields each even
   );
   fc.assert(
     fc.property(
-      fc.array(action, { maxLength: 120 }),
+      fc.array(action, { maxLength: 120, size: 'max' }),
       fc.integer({ min: 1, max: 25 }),
       fc.nat(25),
       fc.integer({ min: 1, max: 5 }),
@@ -102,7 +102,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
   );
   fc.assert(
     fc.property(
-      fc.array(action, { maxLength: 150 }),
+      fc.array(action, { maxLength: 150, size: 'max' }),
       fc.integer({ min: 1, max: 25 }),
       fc.nat(25),
       fc.integer({ min: 1, max: 5 }),

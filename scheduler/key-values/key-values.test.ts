@@ -49,7 +49,7 @@ describe('key-values', () => {
       fc.record({ do: fc.constant('sweep' as const) }),
     );
     await fc.assert(
-      fc.asyncProperty(fc.array(operation, { maxLength: 60 }), async (operations) => {
+      fc.asyncProperty(fc.array(operation, { maxLength: 60, size: 'max' }), async (operations) => {
         const { store, clock, values } = makeStore({ maxBytes: MAX_BYTES, maxKeys: MAX_KEYS });
         const model = new Map<string, { value: string; version: bigint; until: number }>();
         let highest = 0n;

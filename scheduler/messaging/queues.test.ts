@@ -34,7 +34,7 @@ describe('queues', () => {
       { weight: 2, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
     );
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 60 }), async (steps) => {
+      fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 60, size: 'max' }), async (steps) => {
         const schedulers = openProcesses(3);
         const pullers = new Set<AbortController>();
         const pulled: string[] = [];

@@ -11,18 +11,23 @@ describe('leases', () => {
     const request = fc.record({ tenant, pages });
     const quotas = fc.record({ a: fc.nat({ max: 300 }), b: fc.nat({ max: 300 }), c: fc.constant(undefined) });
     fc.assert(
-      fc.property(fc.nat({ max: 400 }), quotas, fc.array(request, { maxLength: 60 }), (maxPages, quotas, requests) => {
-        const pinned = new Map<string, number>();
-        for (const { tenant, pages } of requests) {
-          const own = pinned.get(tenant) ?? 0;
-          const others = [...pinned.values()].reduce((sum, each) => sum + each, 0) - own;
-          const quota = quotas[tenant as keyof typeof quotas];
-          if (own + pages <= pinShare({ maxPages, others, quota })) pinned.set(tenant, own + pages);
-        }
-        const totalPinned = [...pinned.values()].reduce((sum, each) => sum + each, 0);
-        assert.ok(totalPinned < Math.max(1, maxPages), 'the next tenant finds nothing');
-        for (const [name, own] of pinned) assert.ok(own * 2 <= (quotas[name as keyof typeof quotas] ?? maxPages));
-      }),
+      fc.property(
+        fc.nat({ max: 400 }),
+        quotas,
+        fc.array(request, { maxLength: 60, size: 'max' }),
+        (maxPages, quotas, requests) => {
+          const pinned = new Map<string, number>();
+          for (const { tenant, pages } of requests) {
+            const own = pinned.get(tenant) ?? 0;
+            const others = [...pinned.values()].reduce((sum, each) => sum + each, 0) - own;
+            const quota = quotas[tenant as keyof typeof quotas];
+            if (own + pages <= pinShare({ maxPages, others, quota })) pinned.set(tenant, own + pages);
+          }
+          const totalPinned = [...pinned.values()].reduce((sum, each) => sum + each, 0);
+          assert.ok(totalPinned < Math.max(1, maxPages), 'the next tenant finds nothing');
+          for (const [name, own] of pinned) assert.ok(own * 2 <= (quotas[name as keyof typeof quotas] ?? maxPages));
+        },
+      ),
       { seed: 11, numRuns: 500 },
     );
   });
@@ -30,7 +35,7 @@ describe('leases', () => {
   test('the lease that ends belongs to the tenant that pins most, and has the least time left of its leases', () => {
     const lease: fc.Arbitrary<Pinned> = fc.record({ tenant, pages, leftMs: fc.nat({ max: 1000 }) });
     fc.assert(
-      fc.property(fc.array(lease, { minLength: 1, maxLength: 20 }), (leases) => {
+      fc.property(fc.array(lease, { minLength: 1, maxLength: 20, size: 'max' }), (leases) => {
         const chosen = leaseToEnd(leases);
         assert.ok(chosen);
         const leasesOf = (name: string) => leases.filter((each) => each.tenant === name);
@@ -47,7 +52,7 @@ describe('leases', () => {
     const nextUseMs = fc.option(fc.integer({ min: -100, max: 100 }), { nil: undefined });
     const name = fc.record({ tenant, pages, nextUseMs });
     fc.assert(
-      fc.property(fc.array(name, { maxLength: 24 }), (all) => {
+      fc.property(fc.array(name, { maxLength: 24, size: 'max' }), (all) => {
         const names = all.map((each, order) => ({ ...each, order }));
         const departed = [...departures(names)];
         assert.deepEqual(

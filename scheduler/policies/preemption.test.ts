@@ -75,6 +75,7 @@ test('in any schedule all families come to their end, the oldest that can go on 
   const lives = fc.array(fc.record({ at: fc.nat({ max: 40 }), left: fc.integer({ min: 1, max: 160 }) }), {
     minLength: 2,
     maxLength: 40,
+    size: 'max',
   });
   fc.assert(
     fc.property(lives, fc.integer({ min: 40, max: 90 }), fc.infiniteStream(fc.nat({ max: 9 })), (born, total, dice) => {

@@ -15,7 +15,7 @@ const schedule = fc
       waitMs: fc.oneof(fc.nat(WINDOW_MS * 2), fc.constantFrom(0, 1, WINDOW_MS - 1, WINDOW_MS, WINDOW_MS + 1)),
       alone: fc.boolean(),
     }),
-    { maxLength: 30 },
+    { maxLength: 30, size: 'max' },
   )
   .map((steps) => {
     let at = 1_800_000_000_000;

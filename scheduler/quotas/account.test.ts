@@ -298,7 +298,7 @@ class History {
 
 test('the byte account of a tenant equals its stored values after any act, expiry or SIGKILL of Redis', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60 }), async (steps) => {
+    fc.asyncProperty(fc.array(step, { minLength: 20, maxLength: 60, size: 'max' }), async (steps) => {
       const history = new History();
       try {
         await history.scheduler.quotas.set(

@@ -125,38 +125,42 @@ describe('limits', () => {
       { minLength: 1, maxLength: 6 },
     );
     await fc.assert(
-      fc.asyncProperty(limits, fc.array(step, { minLength: 10, maxLength: 25 }), async (changes, steps) => {
-        now = Date.UTC(2026, 9, 30, 23, 59, 0);
-        scheduler = openTestScheduler(redis, { clock: () => now });
-        const { invocations } = scheduler;
-        const create = (fn: string) => {
-          const record = submission({ tenant: 'acme', function: fn, submittedAt: now });
-          return invocations.create(record).then(() => record.id, onlyQuotaExceeded);
-        };
-        try {
-          for (const change of changes) await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
-          for (const { fn, tokens, waitMs } of steps) {
-            now += waitMs;
-            let id = await create(fn);
-            if (id instanceof QuotaExceeded) {
-              const { retryAfterMs, use } = id;
-              assert.ok(retryAfterMs !== null && retryAfterMs <= 31 * DAY_MS && use.used >= use.limit);
-              now += retryAfterMs - 1;
-              assert.ok((await create(fn)) instanceof QuotaExceeded, 'one millisecond before');
-              now += 1;
-              id = await create(fn);
+      fc.asyncProperty(
+        limits,
+        fc.array(step, { minLength: 10, maxLength: 25, size: 'max' }),
+        async (changes, steps) => {
+          now = Date.UTC(2026, 9, 30, 23, 59, 0);
+          scheduler = openTestScheduler(redis, { clock: () => now });
+          const { invocations } = scheduler;
+          const create = (fn: string) => {
+            const record = submission({ tenant: 'acme', function: fn, submittedAt: now });
+            return invocations.create(record).then(() => record.id, onlyQuotaExceeded);
+          };
+          try {
+            for (const change of changes) await scheduler.quotas.set('acme', change, { author: 'a', reason: '' });
+            for (const { fn, tokens, waitMs } of steps) {
+              now += waitMs;
+              let id = await create(fn);
+              if (id instanceof QuotaExceeded) {
+                const { retryAfterMs, use } = id;
+                assert.ok(retryAfterMs !== null && retryAfterMs <= 31 * DAY_MS && use.used >= use.limit);
+                now += retryAfterMs - 1;
+                assert.ok((await create(fn)) instanceof QuotaExceeded, 'one millisecond before');
+                now += 1;
+                id = await create(fn);
+              }
+              assert.ok(typeof id === 'string', String(id));
+              const attempt = await beginAttempt(scheduler, id, 'r1');
+              assert.ok('epoch' in attempt);
+              const tokensLeft = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
+              const exceeded = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
+              assert.ok(exceeded === null || tokensLeft === 0 || !exceeded.quota.startsWith('tokens'));
             }
-            assert.ok(typeof id === 'string', String(id));
-            const attempt = await beginAttempt(scheduler, id, 'r1');
-            assert.ok('epoch' in attempt);
-            const tokensLeft = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
-            const exceeded = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
-            assert.ok(exceeded === null || tokensLeft === 0 || !exceeded.quota.startsWith('tokens'));
+          } finally {
+            await scheduler.close();
           }
-        } finally {
-          await scheduler.close();
-        }
-      }),
+        },
+      ),
       { numRuns: process.env.PIE_TEST_ALL ? 40 : 15, seed: SEED },
     );
   });

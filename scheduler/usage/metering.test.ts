@@ -22,7 +22,7 @@ const step = fc.record({
   waitMs: fc.constantFrom(0, 0, 1, 1000, 30_000, 3_600_000),
 });
 type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never;
-const schedule = fc.array(step, { minLength: 1, maxLength: 40 });
+const schedule = fc.array(step, { minLength: 1, maxLength: 40, size: 'max' });
 
 interface Run {
   readonly id: string;

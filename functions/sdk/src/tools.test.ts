@@ -184,7 +184,7 @@ describe('the parser of calls', () => {
       '```',
       'add(a=1)',
     ];
-    const any = fc.array(fc.constantFrom(...parts, ...frames), { maxLength: 40 });
+    const any = fc.array(fc.constantFrom(...parts, ...frames), { maxLength: 40, size: 'max' });
     const tools = [add, { ...add, name: 'to-add' }, weather];
     const format = fc.constantFrom<ToolFormat>('signature', 'hermes', 'json', 'code');
     fc.assert(

@@ -47,8 +47,8 @@ describe('readMultipart', () => {
   it('reads the body of a platform FormData in pieces of any size', async () => {
     await fc.assert(
       fc.asyncProperty(
-        fc.uint8Array({ maxLength: 3000 }),
-        fc.string({ maxLength: 200 }),
+        fc.uint8Array({ maxLength: 3000, size: 'max' }),
+        fc.string({ maxLength: 200, size: 'max' }),
         fc.array(fc.integer({ min: 1, max: 700 }), { minLength: 1, maxLength: 8 }),
         async (component, manifest, sizes) => {
           const form = new FormData();

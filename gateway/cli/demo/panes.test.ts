@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { fits, sideBySide, wrap } from './panes.ts';
 
 test('wrapped lines fit and hold every word in order', () => {
-  const words = fc.array(fc.stringMatching(/^[a-z]{1,30}$/), { maxLength: 40 });
+  const words = fc.array(fc.stringMatching(/^[a-z]{1,30}$/), { maxLength: 40, size: 'max' });
   fc.assert(
     fc.property(words, fc.integer({ min: 1, max: 20 }), (list, width) => {
       const lines = wrap(list.join(' '), width);

@@ -51,7 +51,7 @@ const shapes = fc.array(
     inputs: fc.oneof({ weight: 4, arbitrary: fc.constant(1) }, fc.integer({ min: 2, max: 60 })),
     context: fc.nat(250),
   }),
-  { minLength: 1, maxLength: 40 },
+  { minLength: 1, maxLength: 40, size: 'max' },
 );
 
 describe('dealtRows', () => {

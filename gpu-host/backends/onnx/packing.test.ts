@@ -14,6 +14,7 @@ const COSTS: RunCosts = {
 };
 const shapes = fc.array(fc.record({ tokens: fc.integer({ min: 1, max: 300 }), context: fc.nat(2000) }), {
   maxLength: 40,
+  size: 'max',
 });
 
 function costOf(rows: readonly RowShape[]): number {

@@ -5,11 +5,11 @@ import { codePoint } from '../../testing/code-point.ts';
 const nat32 = fc.integer({ min: 0, max: 0xffff_ffff });
 const s32 = fc.integer({ min: -0x8000_0000, max: 0x7fff_ffff });
 const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
-const text = fc.string({ unit: codePoint, maxLength: 20 });
+const text = fc.string({ unit: codePoint, maxLength: 20, size: 'max' });
 const float = fc.float({ noNaN: true });
 
 const LISTS: Partial<Record<WitType['kind'], fc.Arbitrary<unknown>>> = {
-  u8: fc.uint8Array({ maxLength: 40 }),
+  u8: fc.uint8Array({ maxLength: 40, size: 'max' }),
   u32: fc.uint32Array({ maxLength: 12 }),
   f32: fc.float32Array({ maxLength: 12, noNaN: true }),
 };

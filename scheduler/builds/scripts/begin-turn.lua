@@ -1,5 +1,5 @@
 --[[
-  Marks the beginning of a build, so that later requests queue after it.
+  Marks the beginning of a build, so that later requests queue after it. Those of the same tenant do so even when the build has ended.
 
   KEYS[1] turns (hash), see take-turn.lua
 
@@ -11,8 +11,8 @@ local known = redis.call('HGET', KEYS[1], ARGV[1])
 if not known then
   return 0
 end
-local turn = tonumber(string.match(known, '^%S+ (%d+)'))
-if turn > tonumber(redis.call('HGET', KEYS[1], 'time') or 0) then
-  redis.call('HSET', KEYS[1], 'time', turn)
+local tenant, turn = string.match(known, '^(%S+) (%d+)')
+if tonumber(turn) >= tonumber(redis.call('HGET', KEYS[1], 'time') or 0) then
+  redis.call('HSET', KEYS[1], 'time', turn, 'began ' .. tenant, known)
 end
 return 1

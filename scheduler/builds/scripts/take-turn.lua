@@ -1,7 +1,8 @@
 --[[
   Gives a new build its turn; `nextTurn` of build-turns.ts computes the same. A repeated call gets the same turn.
 
-  KEYS[1] turns (hash): `<tenant> <turn> <until, ms>` of each unfinished build by id; `time`: the largest turn that has begun
+  KEYS[1] turns (hash): `<tenant> <turn> <until, ms>` of each unfinished build by id, and of the last build that each tenant began under
+          `began <tenant>`; `time`: the largest turn that has begun
 
   ARGV[1] id
   ARGV[2] tenant
@@ -16,28 +17,29 @@ if known then
   return tonumber(string.match(known, '^%S+ (%d+)'))
 end
 local fields = redis.call('HGETALL', KEYS[1])
-local turn, waiting, own, time = 0, false, 0, 0
+local turn, waiting, own, time = 0, false, 0, tonumber(redis.call('HGET', KEYS[1], 'time') or 0)
 for i = 1, #fields, 2 do
-  if fields[i] == 'time' then
-    time = tonumber(fields[i + 1])
-  else
+  if fields[i] ~= 'time' then
     local tenant, other, deadline = string.match(fields[i + 1], '^(%S+) (%d+) (%d+)$')
-    if tonumber(deadline) < tonumber(ARGV[3]) then
-      -- The gateway of the turn died before it removed the turn.
+    local began = string.sub(fields[i], 1, 6) == 'began '
+    -- The gateway of an unfinished build died before it removed the turn, or the tenant's last build began before `time`.
+    if tonumber(deadline) < tonumber(ARGV[3]) or began and tonumber(other) < time then
       redis.call('HDEL', KEYS[1], fields[i])
     else
-      waiting = true
       if tenant == ARGV[2] then
         turn = math.max(turn, tonumber(other) + 1)
-        own = own + 1
+      end
+      if not began then
+        waiting = true
+        own = own + (tenant == ARGV[2] and 1 or 0)
       end
     end
   end
 end
--- `time` restarts when no build is under way, so that turns stay small.
+-- Turns restart when no build is under way, so that they stay small.
 if not waiting then
-  redis.call('HDEL', KEYS[1], 'time')
-  time = 0
+  redis.call('DEL', KEYS[1])
+  turn, time = 0, 0
 end
 if own >= tonumber(ARGV[5]) then
   return -1

@@ -27,7 +27,7 @@ const TEXTS = [
   "IT'S we'RE 1,234.5678",
 ];
 const anyText = fc.oneof(
-  fc.string({ unit: 'grapheme', maxLength: 30 }),
+  fc.string({ unit: 'grapheme', maxLength: 30, size: 'max' }),
   fc.constantFrom(...TEXTS.flatMap((text) => text.split(/(?<= )/))).map(String),
 );
 
