@@ -9,6 +9,10 @@ import { isAlive, Platform, until } from '#test/harness/platform.ts';
 const LONG = { prompt: '', maxTokens: 240, temperature: 0 };
 /** Runs longer than any of these tests unless the test ends it. */
 const ENDLESS = { mark: 'endless', tokens: 200, pauseMs: 200 };
+/** Longer than a gateway waits for Redis (`MAX_OUTAGE_MS` of the event log). */
+const OUTAGE_MS = 8000;
+/** Redis was away longer than the gateway waits for it, or longer than the runtime's lease. */
+const OUTAGE_CODES: readonly string[] = ['store-unavailable', 'runtime-lost'];
 
 let platform: Platform;
 before(async () => {
@@ -100,8 +104,7 @@ test('after a SIGKILL of Redis, a stream ends whole or with a known code, and th
   const end = terminal(events);
   assert.ok(end, 'one terminal event');
   await restarted;
-  // These codes mean that Redis was away longer than the gateway waits for Redis, or longer than the runtime's lease.
-  if (end.event === 'error') assert.ok(['store-unavailable', 'runtime-lost'].includes(end.data.code), end.data.code);
+  if (end.event === 'error') assert.ok(OUTAGE_CODES.includes(end.data.code), end.data.code);
   else
     assert.equal(
       text(events),
@@ -109,6 +112,28 @@ test('after a SIGKILL of Redis, a stream ends whole or with a known code, and th
       'the text has no gap and no repetition',
     );
   await untilNextWorks();
+});
+
+test('when Redis stays away for longer than the gateway waits, a stream ends with a known code, and the next invocation works', async () => {
+  const server = redisServer();
+  const restarted = platform.restarted('redis');
+  const events = await during('counted', ENDLESS, () => {
+    // The stopped supervisor starts no new Redis.
+    process.kill(platform.supervisorPid, 'SIGSTOP');
+    process.kill(server, 'SIGKILL');
+    setTimeout(() => process.kill(platform.supervisorPid, 'SIGCONT'), OUTAGE_MS);
+  });
+  const end = terminal(events);
+  assert.equal(end?.event, 'error');
+  assert.ok(OUTAGE_CODES.includes(end.data.code), end.data.code);
+  await restarted;
+  await untilNextWorks();
+  const invocation = `/v1/invocations/${events.find(({ event }) => event === 'start')?.data.invocation}`;
+  await (await platform.fetch(invocation, { method: 'DELETE' })).body?.cancel();
+  await until('the invocation has ended', async () => {
+    const { status } = (await (await platform.fetch(invocation)).json()) as { status: string };
+    return status === 'cancelled' || status === 'failed';
+  });
 });
 
 test('after a SIGKILL of the gateway, the client resumes the stream after its last event', async () => {
