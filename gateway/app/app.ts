@@ -43,10 +43,11 @@ export interface AppOptions extends Partial<Omit<AppSettings, 'limits'>> {
   readonly observer?: RequestObserver;
 }
 
-/** Keeps the connections of slow streams alive through common proxies. */
+/** Short enough that common proxies keep the connection of a quiet stream open. */
 const DEFAULT_HEARTBEAT_MS = 15_000;
+/** See `AppSettings.firstFrameMs`. */
 const DEFAULT_FIRST_FRAME_MS = 10_000;
-/** Routes whose answers may stay open. */
+/** Routes whose answers may stay open: each of their requests takes a slot of `AppSettings.streams`. */
 const OPEN_PATHS = [
   '/v1/functions/:reference/invocations',
   '/v1/invocations/:id/events',
@@ -56,7 +57,7 @@ const OPEN_PATHS = [
 ];
 
 /**
- * The HTTP API on a control plane. It needs nothing but the web platform: the same app runs on Node and in workerd.
+ * The HTTP API over a control plane. It uses only web-standard APIs, so the same app runs on Node and in workerd.
  *
  * @example
  * export default createApp(control, { heartbeatMs: 250 });
@@ -69,6 +70,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     streams: options.streams ?? new OpenStreams(limits, 'streams'),
     heartbeatMs: options.heartbeatMs ?? DEFAULT_HEARTBEAT_MS,
     firstFrameMs: options.firstFrameMs ?? DEFAULT_FIRST_FRAME_MS,
+    // A process without a drain phase takes no more work once it shuts down.
     draining: options.draining ?? options.shutdown,
     shutdown: options.shutdown,
     version: options.version ?? '0.0.0',
@@ -138,7 +140,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   return app;
 }
 
-/** Answers with an error. When a large error does not fit, answers with a part of it. */
+/** Answers with an error. When `textAnswer` refuses a large error for lack of memory, answers with a part of it. */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
   try {
     const problem = toProblem(error, c.get('requestId'), new URL(c.req.url).origin);
@@ -148,7 +150,9 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
   }
 }
 
-/** Drops the messages of the invocation from `error`. If `error` has none to drop, returns `refusal` with the invocation's id instead. */
+/**
+ * A smaller error: `error` without the messages of its invocation. If it has no messages, the memory's `refusal` with the invocation's id instead.
+ */
 function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
   const { messages, invocation } = error.members;
   if (Array.isArray(messages) && messages.length > 0) {

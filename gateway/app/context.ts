@@ -16,26 +16,29 @@ export interface AppEnv {
     principal: Principal | undefined;
     /** Throws `unauthorized` or `tenant-suspended` once the request's key is no longer valid. */
     recheck: (() => Promise<void>) | undefined;
-    /** The request's body, bounded. */
+    /** The request's body. It counts towards `Limits.heldBodyBytes`. */
     body: Body;
-    /** Memory of the request's answer, bounded. */
+    /** Counts the memory of the request's answer towards `Limits.heldBodyBytes`. */
     answer: AnswerMemory;
-    /** Keeps the slot of an answer that stays open; call the returned function to free it. Absent on routes that answer at once. */
+    /** Keeps the request's slot of `AppSettings.streams` after its handler; returns the function that frees it. Absent where no answer stays open. */
     keepOpen: (() => () => void) | undefined;
-    /** Headers from the control plane for the answer. */
+    /** Headers that the control plane adds to the answer, see `Call.answerHeaders`. */
     answerHeaders: Readonly<Record<string, string>> | undefined;
   };
 }
 
-/** Sizes that the gateway enforces before it stores anything, and the most that all requests may hold at once. */
+/** Maximum sizes of one request's data, which the gateway enforces before it stores anything, and bounds on all requests together. */
 export interface Limits extends BodyLimits, StreamLimits {
   readonly inputBytes: number;
-  /** A client's message to an inferlet, decoded. */
+  /** A client's message to an inferlet, once decoded. */
   readonly messageBytes: number;
   readonly fileBytes: number;
   readonly manifestBytes: number;
   readonly componentBytes: number;
-  /** Messages that a waiting (JSON) answer collects; the gateway drops later ones and flags the answer. */
+  /**
+   * JSON texts of the messages that one answer with the outcome collects, counted in UTF-16 code units. The gateway drops later messages and
+   * sets `messagesTruncated`.
+   */
   readonly collectedBytes: number;
 }
 
@@ -63,10 +66,11 @@ export interface LogRecord {
 /** Settings of the app with all defaults filled in. */
 export interface AppSettings {
   readonly limits: Limits;
-  /** Accounts for the bodies of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
+  /** Accounts for the bodies and answers of all requests. By default the app creates this object; a caller that reads its counts passes one in. */
   readonly bodies: Bodies;
+  /** Counts the answers that stay open. Created like `bodies`. */
   readonly streams: OpenStreams;
-  /** Interval of heartbeats on quiet streams; 15,000 by default. With 250, workerd notices a departed client within 250 ms. */
+  /** Interval of heartbeats on quiet streams; 15,000 by default. workerd notices a departed client at the next heartbeat. */
   readonly heartbeatMs: number;
   /**
    * The gateway holds back the status of an OpenAI-style stream until the first frame, or for this long. Until then the status can report a
@@ -78,19 +82,19 @@ export interface AppSettings {
   /** Aborts when the process is about to end: the gateway writes the last frame of every stream. */
   readonly shutdown: AbortSignal | undefined;
   readonly version: string;
-  /** Content of `/metrics`; the page does not exist without it. */
+  /** Content of `/metrics`. Without it, the page does not exist. */
   readonly metrics: MetricsPage | undefined;
-  /** Content of the guides' picture with this file name, or null when there is none. Guides show words in place of pictures without it. */
+  /** Content of the guides' picture with this file name, or null when there is none. */
   readonly picture: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
-  /** Receives faults with their causes. Clients never see them. */
+  /** Receives faults with their causes, which clients never see. */
   readonly log: (record: LogRecord) => void;
   /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */
   readonly sessionSecret: Uint8Array | undefined;
-  /** Names the address of a request, to bound sign-in attempts. Without it all requests count as one address. */
+  /** The client's address: the dashboard bounds sign-in attempts by address. By default all clients count as one address. */
   readonly clientAddress: (c: Context<AppEnv>) => string;
 }
 
-/** Makes the context of a control-plane call, for a key that has the scope. Throws `unauthorized` or `forbidden`. */
+/** Makes the context of a control-plane call. Throws `unauthorized` without a key, and `forbidden` when the key lacks the scope. */
 export function callOf(c: Context<AppEnv>, scope?: Scope): Call {
   const principal = c.get('principal');
   if (principal === undefined) throw new GatewayError('unauthorized', 'The request has no API key.');

@@ -27,7 +27,7 @@ import type { Health, ModelInfo } from './schemas/platform.ts';
  * The app's interface to the rest of the platform. `gateway/node` implements it on Redis, `gateway/worker` by HTTP to a Node gateway.
  *
  * Every method throws `GatewayError` for faults that a client may read; the gateway turns any other error into `internal`. Every wait
- * ends when `call.signal` aborts, or earlier at the implementation's own deadline.
+ * except that of `events` ends when `call.signal` aborts, or earlier at the implementation's own deadline.
  */
 export interface ControlPlane {
   readonly releases: Releases;
@@ -42,14 +42,14 @@ export interface ControlPlane {
 
   /** Lists by name the functions that the tenant may invoke. Each entry is the version with the largest share of `live`, or else the newest. */
   functions(call: Call): Promise<readonly FunctionVersion[]>;
-  /** Finds one version for display: for an alias, the version with the largest share. Null when absent. See `Releases.resolve`. */
+  /** Finds one version for display: for an alias, the one with the largest share. Null when absent. `Releases.resolve` draws by share instead. */
   function(call: Call, reference: FunctionReference): Promise<FunctionVersion | null>;
-  /** All versions, newest first; empty when there is no such function. */
+  /** The versions of a function that the tenant may invoke: its own, newest first, then the platform's. Empty when there is none. */
   versions(call: Call, name: string): Promise<readonly FunctionVersion[]>;
   /** Builds and stores a version. Identical content gives the same version. A failed build stores nothing. */
   deploy(call: Call, deployment: Deployment): Promise<Deployed>;
   /**
-   * Removes a function. No new invocation runs it; its versions go once their invocations have ended. `now` cancels those invocations.
+   * Removes a function. No new invocation runs it; each version is deleted once its invocations have ended. `now` cancels those invocations.
    * Returns the draining versions, or null when there is no such function.
    */
   removeFunction(call: Call, name: string, now: boolean): Promise<readonly Draining[] | null>;
@@ -60,21 +60,23 @@ export interface ControlPlane {
    */
   invoke(call: Call, request: InvokeRequest): Promise<Invoked | null>;
   invocation(call: Call, id: string): Promise<HeldInvocation | null>;
-  /** The input, JSON text. Null for an unknown invocation; throws `unknown-input` when the input is not stored, or was deleted. */
+  /** The invocation's input as JSON text. Null for an unknown invocation; throws `unknown-input` when the input was not stored, or was deleted. */
   input(call: Call, id: string): Promise<string | null>;
   /**
-   * The events after a position: stored events, then live ones. Ends after `result` or `error`. `take` throws when Redis stays unreachable
-   * for longer than a client should wait; the caller may then retry after the last event that it saw. `call.signal` does not end the feed.
+   * The events after a position: stored events, then live ones. Ends after `result` or `error`. The caller has found or made the invocation
+   * through this interface before, so the implementation need not check its tenant again. `take` throws when Redis stays unreachable for longer
+   * than a client should wait; the caller may then open a feed after the last event that it saw. `call.signal` does not end the feed.
    */
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent>;
   /**
    * Sends the inferlet a message or the end of messages. A repeat with the same `idempotencyKey` within a minute delivers nothing. False for
-   * an unknown invocation; throws `conflict` for an ended one.
+   * an unknown invocation. Throws `conflict` when the invocation has ended or the client has already closed its side, `body-too-large`, and
+   * `too-many-requests` when too many messages wait.
    */
   sendMessage(call: Call, id: string, message: SessionMessage, idempotencyKey?: string): Promise<boolean>;
   /**
    * Answers the question of a waiting invocation, which then goes on. Returns the state afterwards, or null when there is no such invocation.
-   * Throws `not-waiting`, and `invalid-input` for an answer that the question's schema refuses.
+   * Throws `not-waiting`, and `invalid-input` for an answer that does not fit the question's schema.
    */
   answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null>;
   /** Lists an invocation's files by name; null when there is no such invocation. */
@@ -85,23 +87,24 @@ export interface ControlPlane {
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**
    * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation. Throws
-   * `conflict` when the invocation has ended or has too many files, `body-too-large` when its files would be too large together.
+   * `conflict` when the invocation has ended or has too many files, `body-too-large` when its files, or those of its family (its parents and their
+   * children), would be too large together, `too-many-requests` when those of the tenant would be.
    */
   putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
-  /** Asks for cancellation. Returns the state afterwards, or null when there is no such invocation. An ended invocation stays as it is. */
+  /** Asks for cancellation. Returns the state after the request, or null when there is no such invocation. An ended invocation stays as it is. */
   cancel(call: Call, id: string, reason: string): Promise<HeldInvocation | null>;
 
   /**
-   * Log lines of a function's invocations (of all functions when null) that pass the filters; with `follow`, live lines after them. Gives
-   * back all that it holds of `call.memory` when it ends or the caller stops it.
+   * Log lines of the function's invocations that pass the filters; of all functions when `name` is null. With `follow`, live lines come after
+   * them. When the iteration ends or the caller stops it, it has given back all bytes that it held in `call.memory`.
    */
   logs(call: Call, name: string | null, options: LogOptions): AsyncIterable<LogEntry>;
 
-  /** Takes machines into the platform. Absent where no machine can join. */
+  /** Takes machines into the platform. Absent in a gateway that machines cannot join through, such as one in workerd. */
   readonly joining?: {
-    /** Versions of the exchange that this gateway speaks. */
+    /** Versions of the join exchange that this gateway speaks. */
     readonly versions: Versions;
-    /** The answer to a machine's request, both sealed under a token. Throws `join-refused` and `conflict`. */
+    /** Answers a machine's request; request and answer are sealed under the token. Throws `join-refused` and `conflict`. */
     join(token: string, sealed: string, version: number): Promise<string>;
   };
 
@@ -133,9 +136,9 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** The control plane counts here the bytes that it holds for the answer. It counts before it reads when it knows the size. */
+  /** The control plane counts here the bytes that it holds for the answer; before it reads them, when it knows their number. */
   readonly memory?: Memory | undefined;
-  /** Receives headers for the answer, whatever its status, such as those of rate limits. */
+  /** Receives headers for the answer, such as those of rate limits. They also go on an error's answer. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
 }
 
@@ -154,25 +157,25 @@ export interface Deployment {
 
 export interface InvokeRequest {
   readonly function: FunctionReference;
-  /** Throws when the version does not accept the input. The gateway that chooses the version calls this before it stores anything. */
+  /** Throws when the version does not accept the input. The control plane calls it with the chosen version before it stores anything. */
   readonly check: (version: CheckedFunction) => void;
-  /** JSON text. */
+  /** The input as JSON text. */
   readonly input: string;
   /** A second request of the tenant with the same key gets the first request's invocation. */
   readonly idempotencyKey?: string | undefined;
-  /** True when the key is for this request alone: after an error, no later request finds its invocation. */
+  /** True when the client uses the idempotency key for this request alone: after an error, no later request looks for the invocation. */
   readonly hasSingleUseKey?: boolean | undefined;
-  /** True lets a repeated request join an invocation that has not ended; else the gateway refuses it with `idempotency-in-flight`. */
+  /** True: a repeated request also gets an invocation that has not ended. By default the gateway refuses it with `idempotency-in-flight`. */
   readonly join?: boolean | undefined;
-  /** True when the gateway follows the invocation for its client at once. */
+  /** True when the gateway calls `events` from the beginning right after this call: the control plane then prepares for it. */
   readonly isFollowed?: boolean | undefined;
-  /** Deadline, from submission; the platform's default when absent. */
+  /** The invocation's deadline, counted from its submission; the platform's default when absent. */
   readonly cancelAfterMs?: number | undefined;
   /** URL that receives a Standard Webhook when the invocation ends. */
   readonly webhookUrl?: string | undefined;
   /** Invocations of the tenant with the same affinity prefer the same GPU host. */
   readonly affinity?: string | undefined;
-  /** At most `limit` invocations of the tenant with this key wait or run at once; the gateway refuses another one (`concurrency-key-busy`). */
+  /** At most `limit` invocations of the tenant with this key may wait or run at once; the gateway refuses a further one (`concurrency-key-busy`). */
   readonly concurrency?: NewInvocation['concurrency'];
   /**
    * The invocation starts after `delayMs`. Until then, a later invocation of the same function with this key ends it as `superseded` and starts
@@ -183,19 +186,20 @@ export interface InvokeRequest {
   readonly schedule?: string | undefined;
 }
 
-/** `replayed`: an earlier request with the same idempotency key made the invocation. */
+/** `replayed` is true when an earlier request with the same idempotency key made the invocation. */
 export type Invoked = HeldInvocation & { readonly replayed?: true | undefined };
 
 /** A client's message to a running inferlet, or the end of messages. */
 export type SessionMessage = { readonly text: string } | { readonly bytes: Uint8Array } | { readonly close: true };
 
-/** Maximum bytes of a person's answer, as JSON text. */
+/** Maximum bytes of a `PersonAnswer` as JSON text. */
 export const MAX_ANSWER_BYTES = 64 * 1024;
 
-/** The answer of a person. */
+/** A person's answer to the question of a waiting invocation. */
 export interface PersonAnswer {
-  /** JSON text, and the value that it stands for. */
+  /** The answer as JSON text. */
   readonly text: string;
+  /** The value of `text`. */
   readonly value: unknown;
   /** Number of the answered question; by default the open one. */
   readonly question?: number | undefined;
@@ -213,15 +217,15 @@ export interface FileContent {
 export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
 export type LogLevel = (typeof LEVELS)[number];
 
-/** Maximum past lines of one request. */
+/** Maximum past log lines of one request. */
 export const MAX_LOG_LINES = 10_000;
 
 export interface LogOptions extends Omit<LogQuery, 'since' | 'until' | 'after'> {
-  /** Opaque cursor of an earlier entry. */
+  /** Only lines after the entry with this opaque cursor; null for no bound. */
   readonly cursor: string | null;
   readonly follow: boolean;
   /** Only lines of this time and later, in ms since the epoch. */
   readonly sinceMs?: number | undefined;
-  /** Only lines before this time. */
+  /** Only lines before this time, in ms since the epoch. */
   readonly untilMs?: number | undefined;
 }

@@ -66,24 +66,24 @@ import { NodeTenants, toPrincipal } from './tenants.ts';
 export interface NodeControlPlaneOptions {
   /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
-  /** Longest wait in the queue; the default deadline is this plus the function's own wall time. */
+  /** Longest wait in the queue. The default deadline is this plus the function's own wall time and the delay of a debounce. */
   readonly queueMs?: number;
-  /** Model aliases: alias to model. */
+  /** Models by alias. */
   readonly modelAliases?: ReadonlyMap<string, string>;
-  /** Names of the functions that the platform's start still deploys: the platform is not ready before these are deployed. */
+  /** Names of the functions that the platform deploys as it starts: it is not ready before these are deployed. */
   readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
   /** Settings and keys for machines that join; without them no machine can join. */
   readonly joining?: JoinSource;
-  /** Receives errors whose details clients do not see. */
+  /** Receives the store's faults that `health` meets: its answer has no details. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Clients poll health, so a late answer is useless. */
+/** Time limit on the store's answer to `health`: clients poll it, so a late answer is useless. */
 const HEALTH_DEADLINE_MS = 1000;
 
-/** The result's event and the answer made of it are both in memory. */
+/** A stored text (result or input) and the answer made of it are both in memory. */
 const HELD_FACTOR = 2;
 
 const DEFAULT_QUEUE_MS = 300_000;
@@ -107,7 +107,7 @@ export class NodeControlPlane implements ControlPlane {
   readonly #awaitedFunctions: () => readonly string[];
   readonly #reach: Reach;
   readonly #onError: ((error: unknown) => void) | undefined;
-  /** The store's last fault that was logged; empty while the store is well. */
+  /** The store's last fault that `health` reported to `onError`; empty while the store is well. */
   #storeFault = '';
 
   constructor(scheduler: Scheduler, options: NodeControlPlaneOptions) {
@@ -185,7 +185,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    // Only an operator can reach another tenant's invocation here, and `open` records that read.
+    // The caller has found the invocation, so that only an operator can reach another tenant's here. `open` records the operator's read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
@@ -380,9 +380,9 @@ export class NodeControlPlane implements ControlPlane {
       ...(basis === undefined ? {} : { basis }),
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
-    // Redis may still store a submission that failed. A retry that cannot find its invocation would then make another beside it.
-    const isFindable = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
-    const submitTarget = isFindable ? this.#scheduler : this.#scheduler.withdrawals;
+    // Redis may still store a submission that failed. A retry that cannot find its invocation makes another, so `withdrawals` cancels the first.
+    const isFindableByRetry = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
+    const submitTarget = isFindableByRetry ? this.#scheduler : this.#scheduler.withdrawals;
     const submitted = await submitTarget.submit(submission).catch((error: unknown) => {
       submitter.forget(id);
       if (error instanceof QuotaExceeded) this.#addLimitHeaders(call, error.counted);
@@ -408,10 +408,10 @@ export class NodeControlPlane implements ControlPlane {
     };
   }
 
-  /** Answers a repeated request with its invocation once the invocation has ended; with `mayJoin`, also before. */
+  /** Answers a repeated request with its invocation; refuses while the invocation has not ended, unless `mayJoin`. */
   async #repeatedAnswer(call: Call, id: string, mayJoin: boolean): Promise<Invoked> {
     const state = await this.#readState(call, id);
-    // Keys expire no later than outcomes, but a store may lose data.
+    // A key expires no later than the record of its invocation, but Redis may lose data.
     if (state === null)
       throw new GatewayError(
         'unknown-invocation',
@@ -421,7 +421,7 @@ export class NodeControlPlane implements ControlPlane {
     throw inFlight(id);
   }
 
-  /** Adds the remainder of the counted quotas to the answer's headers. */
+  /** Sets the answer's headers that tell how much of the counted quotas is left. */
   #addLimitHeaders(call: Call, quotas: readonly QuotaUse[]): void {
     if (quotas.length > 0) call.answerHeaders?.(rateLimitHeaders(quotas, this.#scheduler.store.clock()));
   }

@@ -27,7 +27,7 @@ export class NodeFunctions {
   readonly #scheduler: Scheduler;
   readonly #limits: InvocationLimits;
 
-  /** @param limits of a function whose manifest sets none */
+  /** @param limits for those that a function's manifest does not set */
   constructor(scheduler: Scheduler, limits: InvocationLimits) {
     this.#scheduler = scheduler;
     this.#limits = limits;
@@ -58,7 +58,7 @@ export class NodeFunctions {
     });
   }
 
-  /** A version that an invocation of this reference would run. */
+  /** A version that an invocation of this reference would run; drawn by share for an alias of several versions. */
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
@@ -83,7 +83,7 @@ export class NodeFunctions {
     });
   }
 
-  /** Reserves memory for the records of the tenant's versions, if they are large, before they are read. @throws GatewayError as `Memory.hold` */
+  /** Counts the records of the tenant's versions in `call.memory` before they are read, if they are large. @throws GatewayError see `Memory.hold` */
   async #holdRecords({ principal, memory }: Call): Promise<void> {
     if (memory === undefined) return;
     const bytes = await this.#scheduler.functions.recordBytes(principal.tenant);
@@ -97,7 +97,7 @@ export class NodeFunctions {
       if (!outcome.ok) throw refusal(outcome);
       const { version, created, alias, warnings } = outcome;
       const { keyId, tenant } = call.principal;
-      // Every audit entry names its actor already.
+      // Leave out `by`: every audit entry names its actor already.
       const { by: _, ...placementDetails } = deployment.placement;
       await this.#scheduler.audit.record(keyId, tenant, 'function.deploy', `${version.name}@${version.version}`, {
         created,
@@ -114,6 +114,7 @@ export class NodeFunctions {
     });
   }
 
+  /** Predicts a deploy. See `Releases.plan`. */
   plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan> {
     return translating(async () => {
       const deployment = this.#deployment(call, manifest, component, target);
@@ -122,20 +123,22 @@ export class NodeFunctions {
       if (!planOutcome.ok) throw refusal(planOutcome);
       const { version, exists, deployed, warnings } = planOutcome;
       const { alias } = deployment.placement;
-      const from = deployed?.aliases.find((known) => known.alias === (alias ?? LIVE))?.shares ?? [];
-      const heaviestShare = heaviest(from);
+      const currentShares = deployed?.aliases.find((known) => known.alias === (alias ?? LIVE))?.shares ?? [];
+      const heaviestVersion = heaviest(currentShares);
+      // `onlyNew` leaves an existing alias where it is when the version exists already.
+      const isAliasKept = exists && target.onlyNew === true && currentShares.length > 0;
       const servedVersion =
-        heaviestShare === undefined
+        heaviestVersion === undefined
           ? null
-          : await this.#scheduler.functions.runnable(call.principal.tenant, manifest.name, heaviestShare);
+          : await this.#scheduler.functions.runnable(call.principal.tenant, manifest.name, heaviestVersion);
       return {
         version: version.version,
         exists,
         manifest: withoutValues({ ...version.manifest }),
         componentHash: version.componentHash,
         componentBytes: version.componentBytes,
-        alias: exists && target.onlyNew === true && from.length > 0 ? null : alias,
-        from,
+        alias: isAliasKept ? null : alias,
+        from: currentShares,
         changes: differences(
           servedVersion && (await environments.withOpenedValues(servedVersion)),
           await environments.withOpenedValues(version),
@@ -160,12 +163,13 @@ export class NodeFunctions {
         actor: keyId,
         onRemoved: removeSchedules,
       });
-      // An earlier try may have removed the function and failed before it removed the schedules.
+      // An earlier call may have removed the function and failed before it removed the schedules.
       if (drainingVersions === null) await removeSchedules();
       return drainingVersions;
     });
   }
 
+  /** The deployment for the scheduler. Throws `invalid-manifest`, and `forbidden` for a function that only operators may change. */
   #deployment({ principal }: Call, rawManifest: FunctionManifest, component: Uint8Array, target: DeployTarget) {
     const { alias = LIVE, tag, message, onlyNew } = target;
     const placement = { alias, tag, message, onlyNew, by: principal.keyId };
@@ -192,10 +196,11 @@ function checkedManifest(manifest: FunctionManifest): Manifest {
 
 type Refusal = Extract<Awaited<ReturnType<Scheduler['deployments']['deploy']>>, { ok: false }>;
 
+/** For a refused tag: the code's own hint speaks of aliases. */
 const TAG_HINT = 'A tag is a short lower-case name of a version that is not an alias of it, such as `v1.2`.';
 
 function refusal({ code, message, hint, ...details }: Refusal): GatewayError {
   const field = 'field' in details ? details.field : undefined;
-  const ownHint = code === 'invalid-alias' && field === 'tag' ? TAG_HINT : undefined;
-  return new GatewayError(code, message, { hint: hint ?? ownHint, field });
+  const tagHint = code === 'invalid-alias' && field === 'tag' ? TAG_HINT : undefined;
+  return new GatewayError(code, message, { hint: hint ?? tagHint, field });
 }

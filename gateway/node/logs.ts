@@ -6,45 +6,47 @@ import type { Memory } from '../app/http/bodies.ts';
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { debug: 0, info: 1, warn: 2, error: 3 };
 
-/** Lines per read, divided among all logs that are read together. */
-const PAGE = 500;
-const SMALLEST_PAGE = 20;
-/** Target for the characters of one read, estimated from the lines of the page before: a line may have 16 Ki characters. */
+/** Lines per read of Redis, divided among all logs of the request; at least `SMALLEST_PAGE_LINES` per log. */
+const PAGE_LINES = 500;
+const SMALLEST_PAGE_LINES = 20;
+/** Target for the characters of one read, estimated from the log's previous page: lines differ in size, up to 16 Ki characters. */
 const PAGE_CHARACTERS = 256 * 1024;
-/** Number of logs whose first lines are read together. */
+/** Number of logs whose first pages are read at once. */
 const OPENED_AT_ONCE = 8;
-/** A character takes up to this many bytes. */
+/** Bytes of memory that a character takes, at most. */
 const CHARACTER_BYTES = 2;
-/** Bytes of a line's other members. */
+/** Bytes of memory of a line without its text, by estimate. */
 const LINE_BYTES = 256;
-/** Memory for following one log. */
+/** Bytes of memory for following one log, by estimate. */
 const FOLLOWED_BYTES = 512;
-/** Maximum lines that one request examines, so that a filter without matches ends. Looking up states costs more. */
+/** Maximum past lines that one request examines, so that a filter without matches ends. */
 const MAX_EXAMINED = 100_000;
-const MAX_STATE_LOOKUPS = 20_000;
+/** The same with a filter by state: looking up states costs more. */
+const MAX_EXAMINED_WITH_STATES = 20_000;
 /** Maximum characters of past lines in one answer; the newest lines stay. */
 const MAX_CHARACTERS = 4 * 2 ** 20;
 /** Longest time for which a request examines lines without a break; other requests then have their turn. */
 const SLICE_MS = 10;
-/** Number of lines whose invocations' states are looked up in one call. */
-const BATCH = 200;
-/** Maximum states of ended invocations that a filter remembers. */
+/** Number of past lines whose invocations' states are looked up in one call. */
+const STATE_BATCH = 200;
+/** Maximum invocations whose final states a filter remembers. */
 const MAX_REMEMBERED = 10_000;
 
 export interface LogSource {
   readonly logs: FunctionLogs;
   readonly tenant: string;
-  /** One function, or all functions that the tenant has at the time of the call. */
+  /** Names of the functions whose logs are read: one, or all that the tenant can invoke at the time of the call. */
   readonly names: () => Promise<readonly string[]>;
   /** The states of invocations, in order; null for an invocation that the store no longer has. */
   readonly statuses: (invocations: readonly string[]) => Promise<readonly (InvocationStatus | null)[]>;
 }
 
 /**
- * Log lines that pass the filters: the last `limit` lines after the cursor, oldest first, and fewer when they exceed 4 Mi characters. With
- * `follow`, then live lines until the signal aborts. Lines of several functions come in the order of their time.
+ * Log lines that pass the filters: the last `limit` past lines in the range of the options, oldest first. They are fewer when they reach
+ * `MAX_CHARACTERS`, or when the search for them reaches the bound on examined lines. With `follow`, live lines come next until the signal
+ * aborts. Past lines of several functions are in the order of their time.
  *
- * @param memory counts the lines that wait for the reader, and the logs that it follows
+ * @param memory counts the lines that wait for the caller, and the logs that it follows
  * @throws StoreError, and the errors of `memory`
  */
 export async function* readLogs(
@@ -53,11 +55,11 @@ export async function* readLogs(
   signal: AbortSignal,
   memory?: Memory,
 ): AsyncGenerator<LogEntry, void, undefined> {
-  const heldLines = new HeldLines(memory);
+  const heldMemory = new HeldMemory(memory);
   try {
-    yield* readFiltered(source, options, signal, heldLines);
+    yield* readFiltered(source, options, signal, heldMemory);
   } finally {
-    heldLines.free();
+    heldMemory.free();
   }
 }
 
@@ -65,35 +67,36 @@ async function* readFiltered(
   source: LogSource,
   options: LogOptions,
   signal: AbortSignal,
-  heldLines: HeldLines,
+  heldMemory: HeldMemory,
 ): AsyncGenerator<LogEntry, void, undefined> {
   const filter = new LogFilter(source, options);
   const names = await source.names();
   const logs = await openLogs(
     names,
-    (name) => BackwardReader.open(source, name, options, names.length, heldLines),
+    (name) => BackwardReader.open(source, name, options, names.length, heldMemory),
     signal,
   );
   const newest = new Map(logs.map((log) => [log.name, log.newest]));
   const pastEntries: LogEntry[] = [];
   let characters = 0;
-  const [maxLines, batchSize] = options.status === undefined ? [MAX_EXAMINED, 1] : [MAX_STATE_LOOKUPS, BATCH];
+  const [maxExamined, batchSize] =
+    options.status === undefined ? [MAX_EXAMINED, 1] : [MAX_EXAMINED_WITH_STATES, STATE_BATCH];
   let sliceEndsAt = performance.now() + SLICE_MS;
   for (
     let examinedCount = 0, hasMore = true;
     hasMore &&
     pastEntries.length < options.limit &&
     characters < MAX_CHARACTERS &&
-    examinedCount < maxLines &&
+    examinedCount < maxExamined &&
     !signal.aborted;
   ) {
     const lines: LogLine[] = [];
-    while (hasMore && lines.length < batchSize && examinedCount < maxLines && !signal.aborted) {
+    while (hasMore && lines.length < batchSize && examinedCount < maxExamined && !signal.aborted) {
       const line = await takeNewest(logs);
       if (line === null) hasMore = false;
       else lines.push(line);
       examinedCount += 1;
-      // Lines of pages in memory arrive without a pause, and with many logs these are thousands.
+      // Lines of pages in memory, thousands with many logs, come without a turn of the event loop.
       if (performance.now() > sliceEndsAt) {
         await nextTurn();
         sliceEndsAt = performance.now() + SLICE_MS;
@@ -101,24 +104,24 @@ async function* readFiltered(
     }
     for (const entry of await filter.pass(lines)) {
       characters += entry.message.length;
-      heldLines.hold(sizeOf(entry.message.length));
+      heldMemory.hold(bytesOfLine(entry.message.length));
       pastEntries.push(entry);
     }
   }
   for (const log of logs.splice(0)) log.close();
   yield* pastEntries.splice(0).slice(0, options.limit).reverse();
-  heldLines.free();
+  heldMemory.free();
   if (!options.follow) return;
-  heldLines.hold(FOLLOWED_BYTES * names.length);
+  heldMemory.hold(FOLLOWED_BYTES * names.length);
   const memoryHooks = {
-    read: (lines: readonly LogLine[]) => heldLines.hold(totalBytes(lines)),
-    passed: (line: LogLine) => heldLines.give(totalBytes([line])),
+    read: (lines: readonly LogLine[]) => heldMemory.hold(totalBytes(lines)),
+    passed: (line: LogLine) => heldMemory.give(totalBytes([line])),
   };
   for await (const line of source.logs.follow(source.tenant, source.names, newest, signal, memoryHooks))
     yield* await filter.pass([line]);
 }
 
-/** Opens logs, a few at once. */
+/** Opens the logs and reads their first pages, a few at once. */
 async function openLogs(
   names: readonly string[],
   openLog: (name: string) => Promise<BackwardReader>,
@@ -126,7 +129,7 @@ async function openLogs(
 ): Promise<BackwardReader[]> {
   const logs: BackwardReader[] = [];
   for (let at = 0; at < names.length && !signal.aborted; at += OPENED_AT_ONCE) {
-    // Wait for every read of the group, also after one has failed: a read that ends later would take memory that the stream no longer frees.
+    // Wait for every read of the group, also after one has failed: a read that ended after `readLogs` would hold memory that nothing frees.
     const results = await Promise.allSettled(names.slice(at, at + OPENED_AT_ONCE).map(openLog));
     for (const each of results) {
       if (each.status === 'rejected') throw each.reason;
@@ -136,8 +139,8 @@ async function openLogs(
   return logs;
 }
 
-/** Memory that one call of `readLogs` holds, over all logs that it reads. */
-class HeldLines {
+/** Counts the memory that one call of `readLogs` holds, over all logs that it reads, so that it can be freed as a whole. */
+class HeldMemory {
   readonly #memory: Memory | undefined;
   #bytes = 0;
 
@@ -160,15 +163,15 @@ class HeldLines {
   }
 }
 
-function sizeOf(characters: number): number {
+function bytesOfLine(characters: number): number {
   return CHARACTER_BYTES * characters + LINE_BYTES;
 }
 
 function totalBytes(lines: readonly LogLine[]): number {
-  return lines.reduce((sum, { data }) => sum + sizeOf(data.length), 0);
+  return lines.reduce((sum, { data }) => sum + bytesOfLine(data.length), 0);
 }
 
-/** Removes and returns the newest line of all logs. */
+/** Removes and returns the newest of the logs' heads; null when all logs are read to the end. */
 async function takeNewest(logs: readonly BackwardReader[]): Promise<LogLine | null> {
   let newest: BackwardReader | undefined;
   for (const log of logs) {
@@ -179,24 +182,26 @@ async function takeNewest(logs: readonly BackwardReader[]): Promise<LogLine | nu
   return line;
 }
 
-/** One log, read from its end. */
+/** Reads one log backward, from its newest line, page by page. */
 class BackwardReader {
   readonly name: string;
-  /** Cursor after which following starts. */
+  /** Cursor of the first head, or the beginning of the range when there is none. Following starts after it. */
   newest: string;
+  /** The next line; null at the end. */
   head: LogLine | null = null;
   readonly #source: LogSource;
   readonly #after: string;
-  readonly #pageSize: number;
-  readonly #heldLines: HeldLines;
+  readonly #maxPageLines: number;
+  readonly #heldMemory: HeldMemory;
+  /** The rest of the page, oldest first. */
   #lines: LogLine[] = [];
-  /** The parts of the head's cursor: each line is compared with the heads of all logs. */
+  /** The parsed parts of the head's cursor: `takeNewest` compares heads for every line. */
   #headMs = 0;
   #headSequence = 0;
-  /** Bytes held of the page. */
-  #bytes = 0;
-  /** Mean characters of the lines of the last page. */
-  #meanCharacters = PAGE_CHARACTERS / SMALLEST_PAGE;
+  /** Bytes held for the page. */
+  #pageBytes = 0;
+  /** Mean characters of the previous page's lines, by estimate. The initial value makes the first page a small one. */
+  #meanCharacters = PAGE_CHARACTERS / SMALLEST_PAGE_LINES;
   #beforeCursor: string | undefined;
   #hasMore = true;
 
@@ -205,16 +210,16 @@ class BackwardReader {
     name: string,
     after: string,
     beforeCursor: string | undefined,
-    pageSize: number,
-    heldLines: HeldLines,
+    maxPageLines: number,
+    heldMemory: HeldMemory,
   ) {
     this.#source = source;
-    this.#heldLines = heldLines;
+    this.#heldMemory = heldMemory;
     this.name = name;
     this.newest = after;
     this.#after = after;
     this.#beforeCursor = beforeCursor;
-    this.#pageSize = pageSize;
+    this.#maxPageLines = maxPageLines;
   }
 
   static async open(
@@ -222,24 +227,25 @@ class BackwardReader {
     name: string,
     options: LogOptions,
     logCount: number,
-    heldLines: HeldLines,
+    heldMemory: HeldMemory,
   ): Promise<BackwardReader> {
     const { cursor, sinceMs = 0, untilMs } = options;
     const since = sinceMs > 0 ? `${sinceMs - 1}-${MAX_SEQUENCE}` : LOG_BEGINNING;
-    const pageSize = Math.max(SMALLEST_PAGE, Math.floor(PAGE / Math.max(1, logCount)));
+    const maxPageLines = Math.max(SMALLEST_PAGE_LINES, Math.floor(PAGE_LINES / Math.max(1, logCount)));
     const log = new BackwardReader(
       source,
       name,
       laterCursor(since, cursor === null ? LOG_BEGINNING : cursorFor(cursor, name)),
       untilMs === undefined ? undefined : `${untilMs}-0`,
-      pageSize,
-      heldLines,
+      maxPageLines,
+      heldMemory,
     );
     await log.advance();
     if (log.head !== null) log.newest = log.head.cursor;
     return log;
   }
 
+  /** Makes the next older line the head. */
   async advance(): Promise<void> {
     if (this.#lines.length === 0 && this.#hasMore) await this.#readPage();
     this.head = this.#lines.pop() ?? null;
@@ -258,33 +264,40 @@ class BackwardReader {
   close(): void {
     this.#lines = [];
     this.#hasMore = false;
-    this.#holdBytes(0);
+    this.#holdPage(0);
   }
 
   async #readPage(): Promise<void> {
     const { logs, tenant } = this.#source;
-    const limit = Math.min(this.#pageSize, Math.max(SMALLEST_PAGE, Math.floor(PAGE_CHARACTERS / this.#meanCharacters)));
+    const limit = Math.min(
+      this.#maxPageLines,
+      Math.max(SMALLEST_PAGE_LINES, Math.floor(PAGE_CHARACTERS / this.#meanCharacters)),
+    );
     const lines = await logs.newest(tenant, this.name, { after: this.#after, before: this.#beforeCursor, limit });
-    this.#holdBytes(totalBytes(lines));
+    this.#holdPage(totalBytes(lines));
     this.#lines = lines.reverse();
     this.#beforeCursor = this.#lines[0]?.cursor ?? this.#beforeCursor;
     this.#hasMore = this.#lines.length === limit;
-    this.#meanCharacters = Math.max(1, this.#bytes / CHARACTER_BYTES / Math.max(1, lines.length));
+    this.#meanCharacters = Math.max(1, this.#pageBytes / CHARACTER_BYTES / Math.max(1, lines.length));
   }
 
-  #holdBytes(bytes: number): void {
-    this.#heldLines.give(this.#bytes);
-    this.#bytes = 0;
-    this.#heldLines.hold(bytes);
-    this.#bytes = bytes;
+  /** Holds the bytes of a new page in place of those of the last one. */
+  #holdPage(bytes: number): void {
+    this.#heldMemory.give(this.#pageBytes);
+    // `hold` may throw.
+    this.#pageBytes = 0;
+    this.#heldMemory.hold(bytes);
+    this.#pageBytes = bytes;
   }
 }
 
+/** The largest sequence number of an entry in a Redis stream. */
 const MAX_SEQUENCE = '18446744073709551615';
 
 /**
- * The position in the log `name` after which the lines follow that are newer than `cursor` (`<ms>-<sequence>@<function>`). Lines with equal ms
- * and sequence are in order of function name, so the log of a later function still has to return its line at the cursor's position.
+ * Translates `cursor` (`<ms>-<sequence>@<function>`) to a position in the log of the function `name`: the newer lines follow after it. Lines of
+ * several logs with equal ms and sequence are in order of function name. In the log of a later name, the line at the cursor's position is thus
+ * newer than the cursor, and the result is the position before it.
  */
 function cursorFor(cursor: string, name: string): string {
   const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');
@@ -294,6 +307,7 @@ function cursorFor(cursor: string, name: string): string {
   return ms === '0' ? LOG_BEGINNING : `${BigInt(ms) - 1n}-${MAX_SEQUENCE}`;
 }
 
+/** The later one of two positions `<ms>-<sequence>`. */
 function laterCursor(a: string, b: string): string {
   const [aMs = '0', aSeq = '0'] = a.split('-');
   const [bMs = '0', bSeq = '0'] = b.split('-');
@@ -301,12 +315,12 @@ function laterCursor(a: string, b: string): string {
   return BigInt(aSeq) > BigInt(bSeq) ? a : b;
 }
 
-/** Selects the lines that pass the filters. */
+/** Selects the lines that pass the filters of the options. */
 class LogFilter {
   readonly #source: LogSource;
   readonly #options: LogOptions;
   readonly #search: string | undefined;
-  /** States of ended invocations, which no longer change. */
+  /** Final states by invocation; null for an invocation that the store no longer has. */
   readonly #endedStatuses = new Map<string, InvocationStatus | null>();
 
   constructor(source: LogSource, options: LogOptions) {
@@ -315,7 +329,7 @@ class LogFilter {
     this.#search = options.search?.toLowerCase();
   }
 
-  /** The lines that pass, as entries. */
+  /** The lines that pass, as entries, in the same order. */
   async pass(lines: readonly LogLine[]): Promise<LogEntry[]> {
     const { invocation, status } = this.#options;
     const entries = lines

@@ -32,7 +32,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
   };
 }
 
-/** The aliases that serve a version, each with the version's share. */
+/** The aliases that serve a version, each with the version's percent of the alias's invocations. */
 export function toVersionAliases(version: string, aliases: readonly NamedAlias[]): VersionAlias[] {
   return aliases.flatMap(({ alias, shares, tag }) =>
     shares.filter((share) => share.version === version).map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),
@@ -48,9 +48,10 @@ export function toAlias({ alias, shares, revision, at, by, message, tag, restore
   };
 }
 
-/** Steps of a build, in order. */
-const STEPS = ['check', 'transpile', 'meter', 'write'] as const;
+/** Steps of a build, in order. A build reports the time of each as `<step>Ms`. */
+const BUILD_STEPS = ['check', 'transpile', 'meter', 'write'] as const;
 
+/** The report of a version's build; null for each value that the build did not measure. */
 export function toReport({ componentBytes, build = {} }: StoredVersion): DeployReport {
   const number = (name: string): number | null => {
     const value = build[name];
@@ -61,7 +62,7 @@ export function toReport({ componentBytes, build = {} }: StoredVersion): DeployR
     moduleBytes: number('moduleBytes'),
     cached: build.cached === true,
     buildMs: number('buildMs'),
-    steps: STEPS.flatMap((name) => {
+    steps: BUILD_STEPS.flatMap((name) => {
       const ms = number(`${name}Ms`);
       return ms === null ? [] : [{ name, ms }];
     }),
@@ -98,7 +99,7 @@ export function withOutput(record: Invocation, last: InvocationEvent | null): He
   return { ...toInvocationState(record), ...(last?.event === 'result' && { output: resultIn(last.data).output }) };
 }
 
-/** A webhook's address up to its path, for any reader of the invocation. The rest often holds a secret. */
+/** A webhook's address as readers of the invocation see it: up to and including its path. User, password and query often hold a secret. */
 export function shownUrl(text: string): string {
   const { origin, pathname } = new URL(text);
   return `${origin}${pathname}`;
@@ -124,7 +125,7 @@ function toDelivery({ url, status, attempts, lastStatus, lastError, nextAt }: We
   };
 }
 
-/** The models of all live runtimes, each once, by name, with the aliases of available models. */
+/** The models and encoders of all live runtimes, each once, and the aliases of these models, all sorted by name. */
 export function toModels(runtimes: readonly RuntimeInfo[], aliases: ReadonlyMap<string, string>): ModelInfo[] {
   const models = new Map<string, ModelInfo>();
   for (const runtime of runtimes) {

@@ -8,10 +8,13 @@ import { InputChecker } from '../app/validation/input.ts';
 
 /** Time limit on the submission of one invocation. */
 const DEADLINE_MS = 10_000;
-/** Codes of refusals after which another try may soon succeed. */
+/** Codes of errors after which another try may soon succeed: the schedule worker repeats an invocation that throws. */
 const TRANSIENT_CODES: readonly string[] = ['store-unavailable', 'gateway-busy', 'internal'];
 
-/** Makes the invocations of schedules as ordinary invocations of their tenants, with the same quotas and the same check of the input. */
+/**
+ * Returns the function that makes one invocation of a schedule, for `ScheduleWorkerOptions.run`: an ordinary invocation of its tenant, with the
+ * same quotas and the same check of the input. It resolves to the invocation or its refusal, and throws only transient errors.
+ */
 export function scheduledRuns(
   control: Pick<ControlPlane, 'invoke'>,
   tenants: Scheduler['tenants'],
@@ -19,12 +22,13 @@ export function scheduledRuns(
   const inputs = new InputChecker();
   return async ({ tenant, name, function: fn, reference, input }, idempotencyKey) => {
     try {
-      const owner = await tenants.get(tenant);
-      if (owner === null || owner.suspended)
+      const tenantRecord = await tenants.get(tenant);
+      if (tenantRecord === null || tenantRecord.suspended)
         throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
       const invoked = await control.invoke(callOf(tenant), {
         function: { name: fn, ...(reference !== '' && { version: reference }) },
         check: (version) => inputs.check(version, jsonValue(input)),
+        // A repeated firing gets the invocation of the first one, even while that runs.
         ...{ input, idempotencyKey, join: true, schedule: name },
       });
       if (invoked === null) throw new GatewayError('unknown-function', `There is no ${fn}@${reference || 'live'}.`);
@@ -37,6 +41,7 @@ export function scheduledRuns(
   };
 }
 
+/** The context of a call that no request has made. */
 function callOf(tenant: string): Call {
   return {
     principal: { tenant, keyId: 'schedule', scopes: ['invoke'] },

@@ -19,23 +19,24 @@ export interface RunningServer {
   /** Address for clients on this machine. */
   readonly url: string;
   /**
-   * Accepts no more connections and waits `drainMs` for running requests. Then ends every stream with an error event that invites the
-   * client to resume it, and closes.
+   * Accepts no more connections, ends open-ended streams, and waits at most `drainMs` for the other requests. Then ends every stream with an error
+   * event that invites the client to resume it, and closes all connections.
    */
   close(drainMs: number): Promise<void>;
 }
 
-/** Connections that may wait for acceptance: bursts of a thousand clients are ordinary. */
+/** Maximum connections that wait for acceptance: bursts of a thousand clients are ordinary. */
 const BACKLOG = 4096;
-/** Longer than common proxies keep an idle connection, so that the proxy closes the connection and not the gateway. */
+/** Time for which an idle connection stays open: longer than in common proxies, so that the proxy closes it, and never sends into a closed one. */
 const KEEP_ALIVE_MS = 65_000;
 /**
- * Longest time in which a request arrives. The app bounds a body by its speed: 64 MiB at 16 KiB a second take 68 minutes, and Node's own
- * 5 minutes would cut the connection without an answer.
+ * Time limit on the arrival of a request. Node's own 5 minutes would cut the connection without an answer. The app itself refuses a body below
+ * 16 KiB a second; at that speed 64 MiB take 68 minutes, and the app's pacing may stretch that.
  */
 const ARRIVAL_MS = 3 * 3_600_000;
-/** Time for the last frames to reach their clients. */
+/** Maximum time for the last frames to reach their clients. */
 const FLUSH_MS = 500;
+/** Interval at which `close` looks for open requests. */
 const POLL_MS = 25;
 
 /** Serves the app on Node. */
@@ -64,11 +65,12 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   });
   server.listen({ host: options.host, port: options.port, backlog: BACKLOG });
   await once(server, 'listening');
-  // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
+  // After `listening`, an error concerns one new connection: for example, no file descriptor is left for it. Open connections go on.
   server.on('error', (error) =>
     options.log?.({ level: 'error', message: 'a connection could not be accepted', error }),
   );
 
+  /** Waits until no request is open, at most `ms`. */
   const idleWithin = async (ms: number) => {
     const deadline = performance.now() + ms;
     for (;;) {
@@ -91,6 +93,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   };
 }
 
+/** A wildcard address is no address for clients: they use loopback. */
 function urlOf({ address, family, port }: AddressInfo): string {
   const isWildcard = address === '0.0.0.0' || address === '::';
   const host = isWildcard ? '127.0.0.1' : family === 'IPv6' ? `[${address}]` : address;

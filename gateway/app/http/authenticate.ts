@@ -3,11 +3,11 @@ import type { AppEnv } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 
-/** Maximum characters of what a request may carry as a key; a key of the platform has 36 characters. */
+/** Maximum characters of a key in a request; the platform's own keys have 36. */
 export const MAX_KEY_LENGTH = 256;
 
 /**
- * Requires a bearer API key (RFC 6750) and sets the principal of the request.
+ * Requires a bearer API key (RFC 6750). Sets the request's `principal` and `recheck`.
  *
  * @example
  * app.use('/v1/*', authenticate(control));

@@ -3,7 +3,11 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from './bodies.ts';
 import { assertShape } from './json-shape.ts';
 
-/** A JSON body as text and value. An empty body is the empty object. */
+/**
+ * Reads a JSON body as text and value. An empty body counts as `{}`.
+ *
+ * @throws GatewayError `unsupported-media-type`, and the errors of `Body.read` and `parseJson`
+ */
 export async function readJson(body: Body, limitBytes: number): Promise<{ text: string; value: unknown }> {
   const bytes = await body.read(limitBytes);
   if (bytes.byteLength === 0) return { text: '{}', value: {} };
@@ -18,21 +22,21 @@ export async function readJson(body: Body, limitBytes: number): Promise<{ text: 
   return parseJson(bytes, 'The body');
 }
 
-/** Parses JSON in UTF-8. `what` names it in errors. Throws `malformed-json` and, for a shape out of bounds, `invalid-input`. */
-export function parseJson(bytes: Uint8Array, what: string): { text: string; value: unknown } {
-  assertShape(bytes, what);
+/** Parses JSON in UTF-8. `subject` begins the error messages. Throws `malformed-json` and, see `assertShape`, `invalid-input`. */
+export function parseJson(bytes: Uint8Array, subject: string): { text: string; value: unknown } {
+  assertShape(bytes, subject);
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
     return { text, value: jsonValue(text) };
   } catch (cause) {
     throw new GatewayError(
       'malformed-json',
-      `${what} is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
+      `${subject} is not JSON: ${cause instanceof Error ? cause.message : 'it does not parse'}.`,
     );
   }
 }
 
-/** The media type of a request's body without parameters, in lower case; empty when absent. */
+/** The media type of a request's body, without its parameters and in lower case. Empty when the request has no `Content-Type`. */
 export function mediaType({ contentType }: Body): string {
   return contentType.split(';', 1)[0]?.trim().toLowerCase() ?? '';
 }

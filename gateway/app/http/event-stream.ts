@@ -10,52 +10,51 @@ import type { Room } from './bodies.ts';
 import { download } from './download.ts';
 
 export interface EventStreamOptions<T> {
-  /** The request's method. The gateway answers `HEAD` with headers alone, reads nothing from the source and ends the stream. */
+  /** The request's method. `HEAD` gets the headers alone: the source is never opened, and `onEnd` is called at once. */
   readonly method: string;
   readonly source: OpenFeed<T>;
-  /** Formats one item as a frame with its blank line. */
+  /** Formats one item as a frame, blank line included. */
   readonly frame: (item: T) => string;
-  /** True when an item ends the stream. A source that ends without one is a fault, which an error frame reports. */
+  /** True for an item that ends the stream. When the source ends without such an item, an error frame reports this fault. */
   readonly isTerminal: (item: T) => boolean;
   /** Formats the frame that reports a failure; an `error` event by default. */
   readonly errorFrame?: (error: GatewayError) => string;
-  /** Interval of comments on a quiet stream: they keep proxies from closing it and detect departed clients. */
+  /** Interval of the comment lines on a quiet stream. They keep proxies from closing it, and their writes detect departed clients. */
   readonly heartbeatMs: number;
   /**
    * Called at every heartbeat to check that the client may still read. `unauthorized` and `tenant-suspended` end the stream; any other
    * error leaves it open.
    */
   readonly recheck?: (() => Promise<void>) | undefined;
-  /** Aborts when the client is gone, if the HTTP server notices. */
+  /** Aborts when the HTTP server notices that the client is gone. */
   readonly client?: AbortSignal | undefined;
-  /** Aborts when the process is about to end: the client gets an error frame and can resume the stream elsewhere. */
+  /** Aborts when the process must end its streams: the client gets an error frame and can resume the stream elsewhere. */
   readonly shutdown?: AbortSignal | undefined;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Keeps the stream's slot; the stream frees it at its end. */
+  /** See `AppEnv`. The stream keeps the slot, and frees it at its end. */
   readonly keepOpen: (() => () => void) | undefined;
   /**
-   * Memory for large frames. A client that takes nothing of a large frame for 30 s loses the stream. Without room the stream ends, and the client can
-   * resume it.
+   * Memory for chunks above `LARGE_BYTES`. A client that takes nothing of such a chunk for 30 s loses the stream. When the memory is used up, an
+   * error frame ends the stream, and the client can resume it.
    */
   readonly room: Room;
-  /** Called once when the client leaves before the end. */
+  /** Called once, after `onEnd`, when the client leaves before the end, or stalls. */
   readonly onDisconnect: () => void;
-  /** Called once when the stream is over, for whatever reason. */
+  /** Called once when the stream is over: with the error if one ended it, without when it is complete or its client left. */
   readonly onEnd: (error?: unknown) => void;
 }
 
 /** A chunk takes no further frame once it has this many characters. */
 const CHUNK_CHARACTERS = 16 * 1024;
-/** A large chunk and the events that it is made of are both in memory. Smaller chunks do not count: the limit on streams bounds them. */
+/** A large chunk and the items that it is made of are both in memory. Smaller chunks do not count, since `StreamLimits` bounds them. */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * A `text/event-stream` that always ends with its terminal item or an `error` frame while the client listens. Items that wait together are
- * one chunk, and so one write to the client's connection. OpenAI-style clients recognise error frames: their data has an `error` object
- * beside Pie's own members. A frame that the gateway adds itself (the store went away, the process stops) has no id, so `Last-Event-ID`
- * still names the last real event.
+ * A `text/event-stream` that ends with its terminal item or an error frame, unless the client leaves before. Items that wait together are
+ * one chunk, and so one write to the client's connection. The data of the default error frame has an `error` object beside Pie's own members,
+ * by which OpenAI-style clients recognise it. The frame has no id, so `Last-Event-ID` still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const headers = {
@@ -66,7 +65,7 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
     ...options.headers,
   };
   if (options.method === 'HEAD') {
-    // Hono would drop the body of a HEAD without cancelling it.
+    // Make no stream: Hono would drop the body of a HEAD without cancelling it.
     options.keepOpen?.()();
     options.onEnd();
     return new Response(null, { headers });
@@ -78,39 +77,41 @@ export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response
       pull: () => stream.pull(),
       cancel: () => stream.cancel(),
     },
-    // Without a queue, a pull means that the server has written the previous chunk; with one, that the server has begun to write it.
+    // 0 means no queue: a pull then tells that the server has written the previous chunk. With a queue, the server may only have begun to write it.
     { highWaterMark: 0 },
   );
   return new Response(body, { headers });
 }
 
-/** Writes the frames of a feed to a `ReadableStream`. Takes from the feed only what the client takes. */
+/** Writes the items of a feed as frames to a `ReadableStream`. Takes items from the feed only as the client takes chunks. */
 class EventStream<T> {
   readonly #options: EventStreamOptions<T>;
   readonly #encoder = new TextEncoder();
   readonly #feed: Feed<T>;
-  readonly #leave: (() => void) | undefined;
+  readonly #freeSlot: (() => void) | undefined;
   readonly #onShutdown = () => this.#fail(shuttingDown());
   readonly #onClientGone = () => this.#depart();
   #controller: ReadableStreamDefaultController<Uint8Array> | undefined;
-  /** Items that were taken and not written. */
+  /** Items taken from the feed and not written yet. */
   #items: T[] = [];
   #heartbeat: ReturnType<typeof setInterval> | undefined;
-  /** True when the client has taken all earlier chunks. */
-  #isAsked = false;
-  /** The rest of a large chunk, which the client has not taken yet. */
-  #chunkReader: ReadableStreamDefaultReader<Uint8Array> | undefined;
-  /** The last chunk of the stream, which follows `#chunkReader`. */
+  /** True when the client has taken all earlier chunks and waits for the next one. */
+  #isClientWaiting = false;
+  /** Reads the rest of a large chunk that the client has not taken completely. */
+  #largeChunkReader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  /** The last chunk of the stream, which follows the large chunk. */
   #lastChunk: Uint8Array | undefined;
+  /** True when no item was written since the last heartbeat. */
   #isQuiet = false;
   #isChecking = false;
+  /** True once the source is closed. A large chunk and `#lastChunk` may still be on their way. */
   #isOver = false;
 
   constructor(options: EventStreamOptions<T>) {
     this.#options = options;
-    this.#leave = options.keepOpen?.();
+    this.#freeSlot = options.keepOpen?.();
     this.#feed = options.source(() => {
-      if (this.#isAsked) this.#write();
+      if (this.#isClientWaiting) this.#write();
     });
   }
 
@@ -125,8 +126,8 @@ class EventStream<T> {
   }
 
   pull(): Promise<void> | void {
-    if (this.#chunkReader !== undefined) return this.#passOn(this.#chunkReader);
-    this.#isAsked = true;
+    if (this.#largeChunkReader !== undefined) return this.#passOn(this.#largeChunkReader);
+    this.#isClientWaiting = true;
     this.#write();
   }
 
@@ -134,13 +135,15 @@ class EventStream<T> {
     this.#depart();
   }
 
-  /** Writes the items that wait as one chunk, up to its bound. */
+  /** Writes waiting items as one chunk. Writes nothing when none wait; the feed then calls again. */
   #write(): void {
     if (this.#isOver) return;
     try {
       const { text, isLast } = this.#nextFrames();
       const chunk = this.#encoder.encode(text);
-      const isLarge = this.#hold(chunk);
+      if (text !== '') this.#isQuiet = false;
+      const isLarge = chunk.byteLength > LARGE_BYTES;
+      if (isLarge) this.#takeRoom(chunk);
       if (isLast) this.#close(isLarge ? undefined : chunk);
       if (isLarge) this.#sendLarge(chunk);
       else if (!isLast && text !== '') this.#send(chunk);
@@ -149,7 +152,7 @@ class EventStream<T> {
     }
   }
 
-  /** The frames of the next chunk; empty when no item waits. */
+  /** The frames of the next chunk; an empty text when no item waits. */
   #nextFrames(): { readonly text: string; readonly isLast: boolean } {
     const { frame, isTerminal } = this.#options;
     let text = '';
@@ -169,53 +172,49 @@ class EventStream<T> {
     return items;
   }
 
-  /** Takes memory for a large chunk; returns true for one. */
-  #hold({ byteLength }: Uint8Array): boolean {
-    if (byteLength > 0) this.#isQuiet = false;
-    if (byteLength <= LARGE_BYTES) return false;
+  #takeRoom({ byteLength }: Uint8Array): void {
     if (!this.#options.room.take(HELD_FACTOR * byteLength))
       throw new GatewayError(
         'gateway-busy',
         'The large events that the gateway holds for this tenant have reached their limit.',
       );
-    return true;
   }
 
   #send(chunk: Uint8Array): void {
-    this.#isAsked = false;
+    this.#isClientWaiting = false;
     this.#controller?.enqueue(chunk);
   }
 
   /** Sends a chunk in pieces. Its memory counts until the client has taken the last piece. */
   #sendLarge(chunk: Uint8Array): void {
-    this.#isAsked = false;
+    this.#isClientWaiting = false;
     const chunkReader = download(chunk, () => this.#options.room.free()).getReader();
-    chunkReader.closed.catch((stalled: unknown) => this.#stall(stalled));
-    this.#chunkReader = chunkReader;
+    chunkReader.closed.catch((stalled: unknown) => this.#onStall(stalled));
+    this.#largeChunkReader = chunkReader;
     void this.#passOn(chunkReader);
   }
 
+  /** Passes the next piece of a large chunk on to the client. */
   async #passOn(chunkReader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
     try {
       const { done, value } = await chunkReader.read();
-      if (done) this.#goOn();
+      if (done) this.#onLargeChunkTaken();
       else this.#controller?.enqueue(value);
     } catch {
-      // The stream has failed with the same error, or the client is gone.
+      // The client stalled, which `#onStall` handles, or it has left.
     }
   }
 
-  /** The client has taken a large chunk. */
-  #goOn(): void {
-    this.#chunkReader = undefined;
-    this.#isAsked = true;
+  #onLargeChunkTaken(): void {
+    this.#largeChunkReader = undefined;
+    this.#isClientWaiting = true;
     if (this.#isOver) this.#finish(this.#lastChunk);
     else this.#write();
   }
 
-  /** Ends the stream with `lastChunk`, behind a large chunk that is on its way. `lastChunk` is undefined when the large chunk is the last. */
+  /** Ends the stream with `lastChunk`, once a large chunk on its way is taken. Undefined: the large chunk that is sent next is the last one. */
   #close(lastChunk: Uint8Array | undefined, error?: unknown): void {
-    const canFinishNow = lastChunk !== undefined && this.#chunkReader === undefined;
+    const canFinishNow = lastChunk !== undefined && this.#largeChunkReader === undefined;
     this.#end(error);
     if (canFinishNow) this.#finish(lastChunk);
     else this.#lastChunk = lastChunk;
@@ -226,16 +225,17 @@ class EventStream<T> {
     this.#controller?.close();
   }
 
-  /** The client has taken nothing of a large chunk for too long. */
-  #stall(error: unknown): void {
+  /** Called when the client has taken nothing of a large chunk for too long. */
+  #onStall(error: unknown): void {
     this.#controller?.error(error);
     if (this.#isOver) return;
     this.#end(error);
     this.#options.onDisconnect();
   }
 
+  /** Called at every heartbeat. */
   #beat(): void {
-    if (this.#isQuiet && this.#isAsked) this.#send(HEARTBEAT);
+    if (this.#isQuiet && this.#isClientWaiting) this.#send(HEARTBEAT);
     this.#isQuiet = true;
     void this.#recheck();
   }
@@ -252,26 +252,29 @@ class EventStream<T> {
     }
   }
 
+  /** Ends the stream with an error frame. */
   #fail(caught: unknown): void {
     if (this.#isOver) return;
     const error = GatewayError.from(caught);
     this.#close(this.#encoder.encode((this.#options.errorFrame ?? errorFrame)(error)), error);
   }
 
+  /** Called when the client has left. */
   #depart(): void {
-    void this.#chunkReader?.cancel();
+    void this.#largeChunkReader?.cancel();
     if (this.#isOver) return;
     this.#end();
     this.#options.onDisconnect();
   }
 
+  /** Frees all that the stream holds, except a large chunk on its way and the last chunk. */
   #end(error?: unknown): void {
     this.#isOver = true;
     this.#items = [];
     clearInterval(this.#heartbeat);
     this.#options.shutdown?.removeEventListener('abort', this.#onShutdown);
     this.#options.client?.removeEventListener('abort', this.#onClientGone);
-    this.#leave?.();
+    this.#freeSlot?.();
     this.#feed.close();
     this.#options.onEnd(error);
   }
@@ -288,7 +291,7 @@ export function invocationFrame(event: InvocationEvent): string {
   return `id: ${eventId(event)}\nevent: ${event.event}\n${dataLines(data)}\n\n`;
 }
 
-/** The lines `data` of a frame. A function may write its JSON with line breaks, and the gateway passes a result on as it was written. */
+/** The `data` lines of a frame, one for each line of the text: a function may write its result with line breaks, and the gateway keeps them. */
 export function dataLines(text: string): string {
   return `data: ${text.replace(/\r\n?|\n/g, '\ndata: ')}`;
 }
@@ -313,12 +316,12 @@ const RESUMABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'too-many-requests',
 ]);
 
-/** True when the invocation itself may be well, so that the client can request the same stream again. */
+/** True when the fault lies outside the invocation, so that the client can request the same stream again. */
 function isResumable(error: GatewayError): boolean {
   return RESUMABLE.has(error.code);
 }
 
-/** Adds a hint, and the `error` object that OpenAI-style clients look for. */
+/** Fills in the `code`, `message` and `hint` of an error's data, and adds the `error` object that OpenAI-style clients look for. */
 function withErrorObject(data: string): string {
   const parsed: unknown = JSON.parse(data);
   const members: { code?: unknown; message?: unknown; hint?: unknown; cause?: unknown } =

@@ -1,11 +1,11 @@
 import { Shares } from '#scheduler/policies/shares.ts';
 import { GatewayError, type GatewayErrorOptions } from '../errors/gateway-error.ts';
 
-/** Maximum answers that may be open at once. */
+/** Maximum numbers of answers that may be open at once. */
 export interface StreamLimits {
-  /** For one key. */
+  /** Answers to one key. */
   readonly streamsPerKey: number;
-  /** For all keys. A tenant may have a quarter, and up to a half while the rest is free. */
+  /** Answers to all keys. A tenant may have a quarter, and more while all tenants together have at most half. */
   readonly streams: number;
 }
 
@@ -16,13 +16,14 @@ export class OpenStreams {
   readonly #byKey = new Map<string, number>();
   readonly #shares: Shares;
 
-  /** @param answersName names the answers in errors, such as `streams` */
+  /** @param answersName plural noun for the answers in errors, such as `streams` */
   constructor(limits: StreamLimits, answersName: string) {
     this.limits = limits;
     this.#answersName = answersName;
     this.#shares = new Shares(limits.streams);
   }
 
+  /** Number of open answers. */
   get open(): number {
     return this.#shares.total;
   }

@@ -1,18 +1,19 @@
+/** The preferences of a request's `Prefer` header (RFC 7240) that the gateway knows. */
 export interface Preferences {
-  /** Answer 202 instead of waiting for the outcome (RFC 7240): at once, or after `waitMs`. */
+  /** Answer 202 instead of waiting for the outcome: at once, or after `waitMs`. */
   readonly respondAsync: boolean;
   /** Wait this long for the outcome, then answer 202. */
   readonly waitMs: number | null;
   /** Cancel the invocation when the client leaves before its end; otherwise it keeps running and can be reattached. */
   readonly cancelOnDisconnect: boolean;
-  /** The request's `Idempotency-Key` is for this request alone. Gateways at the edge send it with keys of their own. */
+  /** The request's `Idempotency-Key` is for this request alone. Gateways in workerd send this preference with keys that they make themselves. */
   readonly singleUseKey: boolean;
 }
 
 /** Longest wait for an answer; a longer one in the request is cut to this. */
 const MAX_WAIT_S = 3600;
 
-/** Reads `Prefer`. Ignores unknown preferences and invalid values, as RFC 7240 asks; of a repeated preference the first counts. */
+/** Parses a `Prefer` header. Ignores unknown preferences and invalid values, as RFC 7240 asks. Of a repeated preference, the first one counts. */
 export function preferencesOf(header: string | undefined): Preferences {
   const preferences = new Map<string, string>();
   for (const preference of (header ?? '').split(',')) {
@@ -58,7 +59,7 @@ export function wantsEventStream(accept: string | undefined): boolean {
   return streamQuality > 0 && (streamQuality > jsonQuality || listsStreamFirst(accept ?? ''));
 }
 
-/** In `text/event-stream, *\/*` the stream wins: clients list their preferred type first. */
+/** True for a header like `text/event-stream, *\/*`: clients list their preferred type first, unless they state preferences by `q`. */
 function listsStreamFirst(accept: string): boolean {
   const ranges = accept.split(',').filter((range) => /^\s*text\/event-stream\b/i.test(range));
   return /^\s*text\/event-stream\b/i.test(accept) && !ranges.some((range) => /;\s*q=/i.test(range));

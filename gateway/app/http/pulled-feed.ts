@@ -1,19 +1,19 @@
 import type { Feed, OpenFeed } from '#scheduler/invocations/feed.ts';
 
-/** A source that is asked for its next items. */
+/** A source that gives items when it is asked for them, such as an iterator. */
 export interface PulledSource<T> {
-  /** The next items, at least one; null after the last one. Calls do not overlap. */
+  /** Waits for the next items. Resolves to at least one; to null after the last one. Calls do not overlap. */
   next(): Promise<T[] | null>;
   /** Stops the source. A pending `next` may stay pending. */
   close(): void;
 }
 
-/** A feed of a source that is asked for its items. Asks only when the reader has taken all earlier items. */
+/** Makes a feed of a source. The feed asks the source only when its reader has taken all earlier items. */
 export function pulledFeed<T>(open: () => PulledSource<T>): OpenFeed<T> {
   return (ready) => new PulledFeed(open(), ready);
 }
 
-/** A feed of an iterable's items. */
+/** Makes a feed of an iterable's items. */
 export function feedOf<T>(iterable: AsyncIterable<T>): OpenFeed<T> {
   return pulledFeed(() => {
     const iterator = iterable[Symbol.asyncIterator]();

@@ -4,12 +4,13 @@ import { type Counted, countedPart } from '#scheduler/quotas/names.ts';
 import { windowLength } from '#scheduler/quotas/windows.ts';
 import type { AppEnv } from '../context.ts';
 
-/** Unit of a counted quota (`qu`). Requests are the default. */
+/** The parameter `qu` of a counted quota, its unit. Requests are the default unit of the draft and need none. */
 const unitOf = (counted: Counted): string => (counted === 'requests' ? '' : `;qu="${counted}"`);
 
 /**
- * `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas: quota `q` in a window of `w` seconds,
- * `r` of it left for `t` seconds. A function's quota is named `<quota>/<function>`.
+ * The headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10) of the counted quotas, those per minute, day or month.
+ * `q` is the limit in a window of `w` seconds; `r` of it is left in the present window, which ends in `t` seconds. A function's quota is named
+ * `<quota>/<function>`.
  *
  * @example
  * rateLimitHeaders([{ quota: 'requests-per-minute', function: null, limit: 60, used: 48, resetsAt: now + 31_000 }], now);
@@ -31,7 +32,7 @@ export function rateLimitHeaders(quotas: readonly QuotaUse[], now: number): Reco
   return limits.length === 0 ? {} : { 'ratelimit-policy': policies.join(', '), ratelimit: limits.join(', ') };
 }
 
-/** Longest wait that the gateway asks of clients that retry by themselves; beyond it their caller decides. */
+/** Longest wait after which clients should retry by themselves. For a longer one, the gateway leaves the retry to the client's caller. */
 const MAX_PATIENCE_MS = 60_000;
 
 /**
@@ -49,7 +50,7 @@ export function retryHeaders(retryAfterMs: number | null): Record<string, string
 }
 
 /**
- * Adds the control plane's limit headers to the answer, refusals included.
+ * Adds the headers that the control plane gave (`Call.answerHeaders`) to the answer, also to that of an error.
  *
  * @example
  * app.use('/v1/*', rateLimit());

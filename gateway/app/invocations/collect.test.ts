@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import type { InvocationEvent } from '../control.ts';
+import { GatewayError } from '../errors/gateway-error.ts';
 import { collectOutcome } from './collect.ts';
 
 async function* eventsOf(
@@ -28,11 +29,30 @@ function roomFor(bytes: number) {
 it('an outcome omits the messages that exceed the room, and reports the omission', async () => {
   const message = { text: 'x'.repeat(89) };
   const events = () => eventsOf(['start', {}], ['message', message], ['message', message], ['result', { output: 1 }]);
-  const collect = (maxBytes: number, room: number) => collectOutcome(events(), 'inv_1', maxBytes, roomFor(room));
+  const collect = (maxCharacters: number, roomBytes: number) =>
+    collectOutcome(events(), 'inv_1', maxCharacters, roomFor(roomBytes));
   const whole = { id: 'inv_1', status: 'succeeded', output: 1, messages: [message, message] };
   assert.deepEqual(await collect(200, 800), whole);
   assert.deepEqual(await collect(200, 799), { ...whole, messages: [message], messagesTruncated: true });
   assert.deepEqual(await collect(199, 800), { ...whole, messages: [message], messagesTruncated: true });
+});
+
+it('the error of a failed invocation omits the messages that exceed the room, and reports the omission', async () => {
+  const message = { text: 'x'.repeat(89) };
+  const events = () =>
+    eventsOf(
+      ['start', {}],
+      ['message', message],
+      ['message', message],
+      ['error', { code: 'internal', message: 'It broke.' }],
+    );
+  const membersOf = async (roomBytes: number) => {
+    const error = await collectOutcome(events(), 'inv_1', 200, roomFor(roomBytes)).catch((caught: unknown) => caught);
+    assert.ok(error instanceof GatewayError);
+    return error.members;
+  };
+  assert.deepEqual(await membersOf(800), { messages: [message, message] });
+  assert.deepEqual(await membersOf(799), { messages: [message], messagesTruncated: true });
 });
 
 it('the messages of an earlier attempt take no room', async () => {

@@ -6,37 +6,40 @@ import type { Room } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
 import type { Outcome } from '../schemas/invocations.ts';
 
-/** An outcome inside a gateway: its output is usually a `JsonText`. */
+/** An outcome that is not serialised yet: `resultIn` gives its output as a `JsonText` where it can. */
 export type HeldOutcome = Omit<Outcome, 'messages'> & { readonly messages: readonly unknown[] };
 
-/** A parsed message takes several times the bytes of its text. */
-const PARSED_FACTOR = 4;
+/** Bytes of memory that a parsed message takes per character of its text, by estimate. */
+const BYTES_PER_CHARACTER = 4;
 
 /**
- * Follows an invocation to its end. Keeps messages up to `maxBytes`, and as far as `room` has memory. Throws the failure of a failed
- * invocation, with the messages before it.
+ * Follows an invocation to its end, and returns its output and messages. Drops the messages from the first one that would exceed `maxCharacters`
+ * (UTF-16 code units of their JSON texts) or the memory of `room`, and then reports `messagesTruncated`.
+ *
+ * @throws GatewayError the failure of a failed invocation, with the messages kept before it
  */
 export async function collectOutcome(
   events: AsyncIterable<InvocationEvent>,
   id: string,
-  maxBytes: number,
+  maxCharacters: number,
   room: Room,
 ): Promise<HeldOutcome> {
   const messages: unknown[] = [];
-  let bytes = 0;
+  let characters = 0;
   let truncated = false;
-  // The messages up to the last question: a new attempt does not take them back.
-  let checkpoint = { count: 0, bytes: 0, truncated: false };
+  // Each attempt begins with `start`, and repeats the messages of a lost attempt, except those before the last question.
+  let checkpoint = { count: 0, characters: 0, truncated: false };
   for await (const event of events) {
-    if (event.event === 'question') checkpoint = { count: messages.length, bytes, truncated };
+    if (event.event === 'question') checkpoint = { count: messages.length, characters, truncated };
     else if (event.event === 'start') {
-      // A new attempt takes back the messages of the earlier one.
+      // Drop the messages of the lost attempt.
       messages.length = checkpoint.count;
-      ({ bytes, truncated } = checkpoint);
+      ({ characters, truncated } = checkpoint);
+      // A room can only be freed as a whole. With earlier messages in it, the dropped ones stay counted.
       if (checkpoint.count === 0) room.free();
     } else if (event.event === 'message') {
-      bytes += event.data.length;
-      truncated ||= bytes > maxBytes || !room.take(PARSED_FACTOR * event.data.length);
+      characters += event.data.length;
+      truncated ||= characters > maxCharacters || !room.take(BYTES_PER_CHARACTER * event.data.length);
       if (!truncated) messages.push(JSON.parse(event.data));
     } else if (event.event === 'result') {
       const { output, usage } = resultIn(event.data);
@@ -55,6 +58,7 @@ export async function collectOutcome(
         hint: failureHint(knownCode, cause),
         members: {
           messages,
+          ...(truncated ? { messagesTruncated: true } : {}),
           ...(usage === undefined ? {} : { usage }),
           ...(cause === undefined ? {} : { cause }),
           ...(successor === undefined ? {} : { successor }),

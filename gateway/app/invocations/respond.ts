@@ -13,11 +13,11 @@ import { pause } from '../pause.ts';
 import { collectOutcome, type HeldOutcome } from './collect.ts';
 import { BEGINNING } from './event-id.ts';
 
-/** Longest time for one attempt to cancel an invocation whose client has left. */
+/** Time limit of one attempt to cancel an invocation whose client has left. */
 const ATTEMPT_MS = 10_000;
-/** The gateway repeats failed attempts for this long, the default wall time of a function. workerd stops background work after 30 s. */
+/** The gateway repeats failed attempts for this long: the default wall time of a function. In workerd, background work stops after 30 s. */
 const CANCEL_MS = 300_000;
-/** Pause before the second attempt; the pauses double up to the longest. */
+/** Pause before the second attempt. Each further pause is twice as long, up to `LONGEST_PAUSE_MS`. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5000;
 
@@ -26,18 +26,18 @@ export interface AnswerOptions {
   readonly cancelOnDisconnect?: boolean;
   /** An earlier request with the same idempotency key has made the invocation. */
   readonly replayed?: boolean;
-  /** The caller cancels the invocation after any error, so a repeated request does not run beside it. */
+  /** The caller cancels the invocation after any error. An automatic retry is then safe: its invocation does not run beside this one. */
   readonly cancelsOnError?: boolean;
 }
 
-/** A source of items about an invocation for its client, with handlers for an early end of the stream. */
+/** The parts of an event stream that depend on its items, with handlers for an early end of the stream. */
 export interface Streamed<T>
   extends Pick<EventStreamOptions<T>, 'source' | 'frame' | 'isTerminal' | 'errorFrame' | 'headers' | 'onDisconnect'> {
   /** Called once when the stream ends with an error. */
   readonly onCut?: (error: unknown) => void;
 }
 
-/** The three ways in which an invocation answers its client: at once, as a stream, or with its outcome. */
+/** Answers a client about an invocation in three ways: at once (`accepted`), as a stream, or with the outcome. */
 export class Responder {
   readonly #control: ControlPlane;
   readonly #settings: AppSettings;
@@ -47,7 +47,7 @@ export class Responder {
     this.#settings = settings;
   }
 
-  /** 202 with the address of the invocation. */
+  /** Answers 202 with the address of the invocation. `waitMs` is the time for which the request has waited for the outcome, if it asked for that. */
   accepted(
     c: Context<AppEnv>,
     invocation: HeldInvocation,
@@ -60,7 +60,7 @@ export class Responder {
     });
   }
 
-  /** Streams the events after `after`. An invocation whose client leaves keeps running, unless the client asked otherwise. */
+  /** Streams the events after `after`. When the client leaves, the invocation keeps running unless `options.cancelOnDisconnect` is true. */
   stream(c: Context<AppEnv>, call: Call, id: string, after: Position, options: AnswerOptions): Response {
     return this.streamItems(c, call, id, {
       source: this.#control.events(call, id, after),
@@ -93,7 +93,7 @@ export class Responder {
     });
   }
 
-  /** Answers with the outcome, once it exists. Throws the invocation's failure. */
+  /** Waits for the outcome and answers with it. Throws the invocation's failure. */
   async outcome(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<Response> {
     const outcome = await this.follow(c, call, id, options);
     return outcome === null
@@ -101,7 +101,7 @@ export class Responder {
       : outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, options));
   }
 
-  /** Answers with the outcome if it exists in time, else 202 with the address of the invocation. */
+  /** Answers with the outcome if it comes within `waitMs`, else 202 with the address of the invocation. Throws the invocation's failure. */
   async outcomeWithin(
     c: Context<AppEnv>,
     call: Call,
@@ -113,6 +113,7 @@ export class Responder {
     const timer = setTimeout(() => waitLimit.abort(), waitMs);
     try {
       const limitedCall = { ...call, signal: AbortSignal.any([call.signal, waitLimit.signal]) };
+      // Without `cancelOnDisconnect`: `follow` would also cancel the invocation when the wait limit aborts its signal.
       const outcome = await this.follow(c, limitedCall, id, { replayed: options.replayed === true });
       if (outcome !== null) return outcomeAnswer(c, id, jsonWithOutput(outcome), headersOf(id, options, { waitMs }));
     } finally {
@@ -127,7 +128,7 @@ export class Responder {
     return this.accepted(c, state, options, waitMs);
   }
 
-  /** Waits for the outcome; null when the client leaves first. Throws the invocation's failure. */
+  /** Waits for the outcome; null when `call.signal` aborts first. Throws the invocation's failure. */
   async follow(c: Context<AppEnv>, call: Call, id: string, options: AnswerOptions): Promise<HeldOutcome | null> {
     const { shutdown, limits } = this.#settings;
     const headers = headersOf(id, options);
@@ -167,13 +168,13 @@ export class Responder {
     inBackground(c, this.#cancel(call, id));
   }
 
-  /** Repeats the cancel while the store or the origin is away: the fault that ended the answer would otherwise prevent the cancel, too. */
+  /** Cancels, and repeats the cancel while the store or the origin is away: that same fault may have ended the answer. */
   async #cancel(call: Call, id: string): Promise<void> {
     const { log, shutdown = new AbortController().signal } = this.#settings;
     const giveUpAt = performance.now() + CANCEL_MS;
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
       try {
-        // The request's own signal has aborted.
+        // Replace the request's own signal, which has aborted.
         await this.#control.cancel({ ...call, signal: AbortSignal.timeout(ATTEMPT_MS) }, id, 'The client left.');
         return;
       } catch (error) {
@@ -190,11 +191,12 @@ export class Responder {
 }
 
 /**
- * Sends an invocation's outcome as the answer to the request that made the invocation. The refusal of a large outcome names the invocation, so
- * that the client can read the outcome later. It allows automatic retries only with an `Idempotency-Key`: others would run the function again.
+ * Sends an invocation's outcome as the answer to the request that made the invocation.
  *
  * @param text JSON
- * @throws GatewayError `gateway-busy`, `too-many-requests`, see `textAnswer`
+ * @throws GatewayError `gateway-busy` or `too-many-requests` when `textAnswer` has no memory for a large outcome. The error names the invocation, so
+ *   that the client can read the outcome later. It allows an automatic retry only with an `Idempotency-Key`: without one, a retry would run the
+ *   function again
  */
 export function outcomeAnswer(
   c: Context<AppEnv>,
@@ -214,7 +216,7 @@ export function outcomeAnswer(
   }
 }
 
-/** Answers with an invocation; passes a `JsonText` output on unparsed. */
+/** Answers with an invocation, and passes an output that is a `JsonText` on unparsed. */
 export function jsonResponse(
   c: Context<AppEnv>,
   invocation: HeldInvocation,
@@ -224,7 +226,7 @@ export function jsonResponse(
   return textAnswer(c, jsonWithOutput(invocation), status, { 'content-type': 'application/json', ...headers });
 }
 
-/** True when a repeated request finds the invocation and makes no other. */
+/** True when a repeat of the request would find this invocation instead of making another one. */
 function hasKey(c: Context<AppEnv>): boolean {
   return c.req.header('idempotency-key') !== undefined;
 }
@@ -246,7 +248,7 @@ function headersOf(
   };
 }
 
-/** Ends the request of a departed client, with the status that nginx uses in its logs. */
+/** Ends the request of a departed client. Only logs show the status, 499, which nginx uses for this case. */
 export function clientClosedRequest(): Response {
   return new Response(null, { status: 499 });
 }
