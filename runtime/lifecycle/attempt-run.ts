@@ -25,9 +25,9 @@ import { type Verdict, verdictOf } from './verdict.ts';
 import type { WaitMonitor } from './waiting.ts';
 import { WallTime } from './wall-time.ts';
 
-/** Longest wait of the `start` event for a fast inferlet's first message, so that one write carries both. */
+/** Longest time that the `start` event waits for the inferlet's first message, so that one write carries both. */
 const START_LINGER_MS = 10;
-/** Longest wait, at an inferlet's end, for the GPU hosts' final usage: about a device step. */
+/** Longest wait, at an inferlet's end, for the GPU hosts' final usage: about as long as a device step takes. */
 const LAST_USAGE_MS = 250;
 
 /** The parts of the runner that all its attempts share. */
@@ -40,17 +40,17 @@ export interface RunServices {
   readonly reports: UsageReports;
 }
 
-/** Everything that a function may use. */
+/** The models, encoders, grants and variables that a function may use. */
 export interface Granted extends Required<Pick<InferletDescription, 'models' | 'encoders'>> {
   readonly grants: Grants;
   readonly variables: ReadonlyMap<string, string>;
 }
 
-/** An attempt whose inferlet has ended and whose children have written their ends. */
+/** A run whose inferlet has ended and whose children have their terminal events. */
 export interface ReleasedRun {
   /** Decides the verdict anew at each call, because the outbox may end between two calls. */
   readonly conclude: () => Verdict;
-  /** The question that the inferlet asks if its verdict is a result. */
+  /** The question to a person that the inferlet leaves; it counts only if the verdict is a result. */
   readonly question: AskedQuestion | null;
   /** GPU hosts that were lost, along with the attempt's memory on them. */
   readonly lost: readonly Pick<GpuHostConnection, 'connected'>[];
@@ -62,32 +62,32 @@ export interface ReleasedRun {
 export class AttemptRun {
   readonly #attempt: Attempt;
   readonly #launched: Launched;
-  readonly #shared: RunServices;
-  readonly #wall: WallTime;
+  readonly #runServices: RunServices;
+  readonly #wallTime: WallTime;
   readonly #queuedMs: number;
   readonly #cpu: { readonly charge: (cpuMs: number) => void; readonly usedUp: () => boolean };
   readonly #children: Children;
   readonly #inferlet: Inferlet;
   readonly #stopping: Stopping;
   readonly #usage: AttemptUsage;
-  /** Token of the last message of the client that the inferlet has read. */
+  /** Token of the last client message that the inferlet has handled. */
   #handledToken: Buffer | undefined;
 
-  constructor(attempt: Attempt, launched: Launched, granted: Granted, shared: RunServices) {
+  constructor(attempt: Attempt, launched: Launched, granted: Granted, runServices: RunServices) {
     const { job, family, depth, epoch, startedAt } = attempt;
     const { run } = launched;
     this.#attempt = attempt;
     this.#launched = launched;
-    this.#shared = shared;
-    this.#wall = new WallTime(job, family.heldTime, attempt.clock);
+    this.#runServices = runServices;
+    this.#wallTime = new WallTime(job, family.heldTime, attempt.clock);
     this.#queuedMs = Math.max(0, startedAt - attempt.queuedAt);
     this.#cpu = { charge: (cpuMs) => run.charge(cpuMs), usedUp: () => run.cpuMs > job.limits.cpuMs };
     family.redactor.add(`${job.function}@${job.version}`, granted.variables);
     const { traceparent = job.traceparent, steps } = attempt.observed?.beginInferlet(() => this.#measurements()) ?? {};
     const tracedJob = { ...job, ...(traceparent !== undefined && { traceparent }) };
-    this.#children = new Children(shared.children, {
+    this.#children = new Children(runServices.children, {
       job: tracedJob,
-      ...{ epoch, depth, family, grants: granted.grants, deadline: this.#wall },
+      ...{ epoch, depth, family, grants: granted.grants, deadline: this.#wallTime },
       texts: { tenant: job.tenant, account: new Account(this.#cpu) },
       takePlaces: () => this.#inferlet.takePlaces(),
     });
@@ -96,7 +96,7 @@ export class AttemptRun {
     family.memory.enter(run);
     this.#usage = new AttemptUsage({ inferlet: this.#inferlet, run, queuedMs: this.#queuedMs, held: family.heldTime });
     this.#inferlet.tokens.allow(NOTHING_COUNTED, attempt.tokens);
-    this.#meter();
+    this.#connectMeter();
   }
 
   usage(): Usage {
@@ -107,7 +107,7 @@ export class AttemptRun {
   async run(): Promise<GuestEnd> {
     const { job, outbox, signal, meter, observed } = this.#attempt;
     const { run } = this.#launched;
-    this.#announce();
+    this.#addStartEvent();
     const onAbort = () => {
       const reason = signal.reason as Stop;
       if (reason.code === 'runtime-lost') this.#children.abandon(reason.message);
@@ -115,18 +115,18 @@ export class AttemptRun {
     };
     if (signal.aborted) onAbort();
     else signal.addEventListener('abort', onAbort, { once: true });
-    const endWall = this.#wall.limit(
+    const endWallTime = this.#wallTime.limit(
       (reason) => this.#stopping.stop(reason),
-      () => run.deadline(this.#wall.leftMs),
+      () => run.deadline(this.#wallTime.leftMs),
     );
-    const unwatch = this.#shared.reports.watch(outbox, () => this.usage());
+    const unwatchUsage = this.#runServices.reports.watch(outbox, () => this.usage());
     try {
       return await run.start(this.#inferlet, { input: job.input, cpuLimitMs: job.limits.cpuMs });
     } finally {
-      endWall();
-      unwatch();
+      endWallTime();
+      unwatchUsage();
       this.#usage.returned();
-      // Do not stop an ended inferlet, even if its last events exceed a quota.
+      // An ended inferlet keeps its verdict, even if its last events exceed a quota.
       meter.answered = () => undefined;
       observed?.returned();
       this.#stopping.dispose();
@@ -135,24 +135,27 @@ export class AttemptRun {
     }
   }
 
-  /** Gives back what the inferlet held, and writes its last event and the ends of its children: the attempt's end comes after them. */
+  /** Gives back all that the inferlet held, adds its `metric` event, and waits for its events and its children's ends to be in the logs. */
   async release(end: GuestEnd): Promise<ReleasedRun> {
     const { job, outbox, family } = this.#attempt;
     const { run, timings, memoryLimitBytes } = this.#launched;
+    // Known only until `release`.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     outbox.hurry();
     const released = this.#inferlet.release();
     const memoryBytes = family.memory.leave(run);
     run.dispose();
-    // The times of the steps before the inferlet's first host call, and the inferlet's own records.
+    // `metric` has the times of the steps before the inferlet's first host call, the preempted time, and the spans that the inferlet recorded.
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     const preempted = this.#usage.preemptedMs > 0 ? { preemptedMs: this.#usage.preemptedMs } : {};
     const spans = this.#inferlet.spans.report(family.redactor.redact);
     const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall, ...spans };
     outbox.addLast('metric', JSON.stringify(metric));
     const [fault] = await Promise.all([
-      resultFault(this.#shared.services.texts, end.ending, job.tenant, this.#cpu.charge),
-      ...[outbox.almostFlushed(), this.#children.settled(), within(LAST_USAGE_MS, released)],
+      resultFault(this.#runServices.services.texts, end.ending, job.tenant, this.#cpu.charge),
+      outbox.almostFlushed(),
+      this.#children.settled(),
+      within(LAST_USAGE_MS, released),
     ]);
     const conclude = () =>
       verdictOf({
@@ -176,14 +179,14 @@ export class AttemptRun {
     const { job, outbox, family, epoch, kvPages, clock } = this.#attempt;
     const { run } = this.#launched;
     const { id, tenant, function: functionName, version: functionVersion, arrival, input, limits } = job;
-    const { waiting, inbox, files, services } = this.#shared;
+    const { waiting, inbox, files, services } = this.#runServices;
     const onHandled = (token: Buffer) => {
       this.#handledToken = token;
     };
     return new Inferlet(
       {
         ...{ id, tenant, functionName, functionVersion, arrival, input, limits, ...granted },
-        ...{ deadline: this.#wall, clock },
+        ...{ deadline: this.#wallTime, clock },
         ...(job.latency && { latency: job.latency }),
         mayAsk: job.parent === undefined,
         ...(job.resumption && { resumption: job.resumption }),
@@ -201,15 +204,15 @@ export class AttemptRun {
           this.#stopping.stop({ code: 'terminated', message: `Its memory was taken: ${cause}.`, cause, retryAfterMs }),
         held: (isHeld) => family.heldTime.change(isHeld),
         quotaReached: () => this.#stopping.stop(TOKENS_USED_UP),
-        // An outbox with events to write learns soon anyway what the quotas leave.
+        // The outbox refuses a report when it is about to write; the answer to that write has the quotas, too.
         quotaUnknown: () => outbox.report(this.usage()),
       },
       { children: this.#children, files: ownFiles(files, id, epoch), shared: family },
     );
   }
 
-  /** Makes the attempt's reports read the inferlet's usage, and the quotas in their answers limit the inferlet. */
-  #meter(): void {
+  /** Connects the attempt's meter: the outbox reads the inferlet's usage, and the quotas in the store's answers limit the inferlet. */
+  #connectMeter(): void {
     const { meter, clock } = this.#attempt;
     meter.usage = () => this.usage();
     meter.mark = () => this.#usage.mark();
@@ -221,7 +224,7 @@ export class AttemptRun {
     };
   }
 
-  #announce(): void {
+  #addStartEvent(): void {
     const { job, number, outbox } = this.#attempt;
     const start = {
       invocation: job.id,

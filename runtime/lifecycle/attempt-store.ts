@@ -5,23 +5,29 @@ import type { Metered } from '#scheduler/quotas/exceeded.ts';
 import type { InvocationFiles } from '../host/invocation-services.ts';
 import type { AttemptLog } from './outbox-options.ts';
 
-/** Reports an attempt's usage to the store and takes the quotas from its answers. Silent until the inferlet exists. */
+/** Connects an attempt's log, which reports usage and gets quotas in the answers, with the inferlet, which has the usage and obeys the quotas. */
 export interface AttemptMeter {
-  /** Assigns the tokens counted so far to the next write. */
+  /** Copies the present token counts; see `MarkedUsage`. */
   mark: () => void;
-  /** Usage up to now, with the tokens of the last mark. */
+  /** Usage up to now, with the token counts of the last `mark`; undefined while there is no inferlet. */
   marked: () => Usage | undefined;
-  /** Usage up to now. */
+  /** Usage up to now; undefined while there is no inferlet. */
   usage: () => Usage | undefined;
+  /** Called with the store's answer to a call that reported usage. */
   answered: (reported: Usage, answer: Metered<unknown>) => void;
 }
 
-/** The meter of an attempt whose inferlet does not exist yet. */
+/** The meter of an attempt whose inferlet does not exist yet; `AttemptRun` replaces its functions. */
 export function silentMeter(): AttemptMeter {
   return { mark: () => undefined, marked: () => undefined, usage: () => undefined, answered: () => undefined };
 }
 
-/** The log of an attempt; `lastSeq` is null also when Redis lost the attempt. @param showsOwnEvents true when the attempt shows unlogged events */
+/**
+ * The log of an attempt. Its `lastSeq` is null also when Redis has lost the attempt.
+ *
+ * @param showsOwnEvents true when the attempt itself shows its events to followers; see `AttemptWrite`
+ * @param meter gets the store's answers to reported usage
+ */
 export function attemptLog(
   invocations: Invocations,
   { id, epoch, showsOwnEvents }: { readonly id: string; readonly epoch: number; readonly showsOwnEvents: boolean },
@@ -45,7 +51,7 @@ export function attemptLog(
   };
 }
 
-/** The files of one attempt: each file that it puts carries the attempt's epoch. */
+/** An invocation's files, for one attempt: each `put` names the attempt's epoch, so that the store refuses it once the attempt is over. */
 export function ownFiles(files: Files, id: string, epoch: number): InvocationFiles {
   return {
     put: (name, mediaType, content) => files.put(id, name, mediaType, content, epoch),

@@ -12,15 +12,17 @@ export interface UsageParts {
   readonly run: Pick<GuestRun, 'cpuMs' | 'calls' | 'memoryBytes'>;
   /** Milliseconds that the invocation waited in the queue before this attempt began. */
   readonly queuedMs: number;
-  /** Time during which the family was preempted. */
+  /** Time during which GPU hosts held calls of the family; see `HeldTime`. */
   readonly held: Pick<HeldTime, 'totalMs'>;
 }
 
 /** Usage of one attempt. Each number counts from the beginning of the attempt and never decreases. */
 export class AttemptUsage {
   readonly #parts: UsageParts;
-  readonly #ranFrom = performance.now();
+  readonly #beganAtMs = performance.now();
+  /** Held time of the family before this attempt. */
   readonly #heldBeforeMs: number;
+  /** Wall and held time when the guest ended; null while it runs. */
   #endTimes: { readonly wallMs: number; readonly heldMs: number } | null = null;
   #input = 0;
   #output = 0;
@@ -31,22 +33,22 @@ export class AttemptUsage {
     this.#heldBeforeMs = parts.held.totalMs;
   }
 
-  /** Freezes the wall time: the guest has ended. */
+  /** Freezes wall and preempted time: the guest has ended. */
   returned(): void {
     this.#endTimes = this.#times;
   }
 
-  /** Milliseconds of the run in which its family was preempted and had calls to make. `wallMs` does not include them. */
+  /** Milliseconds of the run during which GPU hosts held calls of the family. `wallMs` does not include them. */
   get preemptedMs(): number {
     return rounded((this.#endTimes ?? this.#times).heldMs);
   }
 
   get #times(): { readonly wallMs: number; readonly heldMs: number } {
     const heldMs = this.#parts.held.totalMs - this.#heldBeforeMs;
-    return { wallMs: performance.now() - this.#ranFrom - heldMs, heldMs };
+    return { wallMs: performance.now() - this.#beganAtMs - heldMs, heldMs };
   }
 
-  /** Assigns the tokens counted so far to the next write. It copies three numbers only, because it runs for each event. */
+  /** Copies the present token counts for the next write. It copies nothing else, because it runs for each event. */
   mark(): void {
     const { inferlet } = this.#parts;
     this.#input = inferlet.inputTokens;
@@ -54,12 +56,13 @@ export class AttemptUsage {
     this.#cached = inferlet.cachedTokens;
   }
 
+  /** Usage up to now. Marks the token counts, too. */
   snapshot(): Usage {
     this.mark();
     return this.marked();
   }
 
-  /** Usage up to now, with the tokens of the last mark: no written event covers later tokens. */
+  /** Usage up to now, with the token counts of the last mark: the tokens after it belong to a later event. */
   marked(): Usage {
     const { inferlet, run, queuedMs } = this.#parts;
     const { gpuUs, pageMs } = inferlet.deviceUsage;
@@ -83,9 +86,10 @@ export class AttemptUsage {
 /** Rounds milliseconds to the microsecond. */
 export const rounded = (milliseconds: number): number => Math.round(milliseconds * 1000) / 1000;
 
-/** Token counts of an attempt that has reported nothing to the store. */
+/** The counts of `tokensOf` for an attempt that has reported nothing to the store. */
 export const NOTHING_COUNTED = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
 
+/** The token counts in a usage. */
 export const tokensOf = ({ inputTokens = 0, outputTokens = 0, cachedTokens = 0 }: Usage): typeof NOTHING_COUNTED => ({
   inputTokens,
   outputTokens,

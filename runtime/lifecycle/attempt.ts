@@ -6,7 +6,7 @@ import type { AttemptMeter } from './attempt-store.ts';
 import type { ChildAttempt } from './child-runs.ts';
 import type { Outbox } from './outbox.ts';
 
-/** An attempt that has begun. */
+/** An attempt that the store has begun. */
 export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   readonly epoch: number;
   /** 1 for the first attempt. */
@@ -15,13 +15,16 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   readonly kvPages: PageLimit;
   /** Tokens that the tenant's quotas left when the attempt began. */
   readonly tokens: TokenAllowance;
-  /** When the wait for this attempt began, milliseconds since the Unix epoch. */
+  /** When the invocation began to wait for this attempt, milliseconds since the Unix epoch. */
   readonly queuedAt: number;
   /** Usage of the earlier attempts; null for a first attempt. */
   readonly usageBefore: Usage | null;
   /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
-  /** When the launch began; the wall time of the run begins when the launch has ended. */
+  /**
+   * End of the wait for this attempt, milliseconds since the Unix epoch: the runtime has waited until no crowd of launches was in progress, and
+   * asks the store to begin the attempt. The wall time of the run begins later, when the instance is ready.
+   */
   readonly startedAt: number;
   /** The platform's clock, by which `startedAt` was read. */
   readonly clock: () => number;

@@ -2,15 +2,15 @@ import { availableParallelism } from 'node:os';
 import { Paces } from '#scheduler/policies/paces.ts';
 
 /**
- * Events per second and core that one tenant may log while other tenants run. An event costs the runtime, Redis and a gateway about 10 µs
- * each, so a flood takes a small part of a machine. A stream of tokens has 40 events per second.
+ * Events that one tenant may log per second, for each core of the machine, while other tenants run. An event costs the runtime, Redis and a
+ * gateway about 10 µs each, so a flood takes a small part of the machine. For comparison: a stream of tokens has 40 events per second.
  */
 const EVENTS_PER_CORE = 2000;
-/** Bytes that cost as much as an event: Redis takes 60 ms per megabyte, including its append-only file. */
+/** Bytes of event data that cost as much as one more event: Redis takes 60 ms per megabyte, including its append-only file. */
 const BYTES_OF_AN_EVENT = 512;
 
-/** Rates at which tenants may log events, in events per second. */
+/** The paces at which tenants may log events; their unit is an event. */
 export const eventPaces = (): Paces => new Paces(EVENTS_PER_CORE * availableParallelism());
 
-/** Cost of a batch to its tenant, in events. */
+/** Cost of a batch of events for its tenant's pace, in events. @param bytes of the events' data */
 export const costOfEvents = (events: number, bytes: number): number => events + bytes / BYTES_OF_AN_EVENT;

@@ -1,42 +1,46 @@
 /**
- * Time during which GPU hosts hold calls of a family, because they preempted it or bring its pages back from disk. Holds of several inferlets,
- * models and hosts overlap; time counts once. The runtime's own clock measures it, from one notice of a host to the next.
+ * Time during which GPU hosts hold calls of a family, because they preempted it or bring its pages back from disk. A hold begins when one host
+ * begins to hold calls of one inferlet, and ends when that host holds none of them. Overlapping holds count once. The runtime's own clock
+ * measures the time between a host's notices.
  */
 export class HeldTime {
   readonly #now: () => number;
+  /** Callbacks for changes of `isHeld`. */
   readonly #watchers = new Set<() => void>();
-  #holds = 0;
-  #endedMs = 0;
-  #sinceMs = 0;
+  #openHolds = 0;
+  /** Held time before the present period of holds. */
+  #earlierMs = 0;
+  /** Start of the present period of holds, by `#now`. */
+  #heldFromMs = 0;
 
   /** @param now a clock in milliseconds that never goes back */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
 
-  /** The clock's time, milliseconds. */
+  /** The present time of the constructor's clock. */
   get nowMs(): number {
     return this.#now();
   }
 
   /** True while calls of at least one inferlet are held. */
   get isHeld(): boolean {
-    return this.#holds > 0;
+    return this.#openHolds > 0;
   }
 
-  /** Milliseconds held so far, the present hold included. */
+  /** Milliseconds held so far, the present period included. */
   get totalMs(): number {
-    return this.#endedMs + (this.#holds > 0 ? this.#now() - this.#sinceMs : 0);
+    return this.#earlierMs + (this.isHeld ? this.#now() - this.#heldFromMs : 0);
   }
 
-  /** Records that a host holds calls of an inferlet from now on (`true`), or holds them no longer (`false`). */
+  /** Records that a hold begins now (`true`) or ends now (`false`). */
   change(isHeld: boolean): void {
-    const wasHeld = this.#holds > 0;
-    if (!wasHeld) this.#sinceMs = this.#now();
-    this.#holds += isHeld ? 1 : -1;
-    if (this.#holds < 0) throw new Error('a hold ended that had not begun');
-    if (wasHeld === this.#holds > 0) return;
-    if (wasHeld) this.#endedMs += this.#now() - this.#sinceMs;
+    const wasHeld = this.isHeld;
+    if (!wasHeld) this.#heldFromMs = this.#now();
+    this.#openHolds += isHeld ? 1 : -1;
+    if (this.#openHolds < 0) throw new Error('a hold ended that had not begun');
+    if (wasHeld === this.isHeld) return;
+    if (wasHeld) this.#earlierMs += this.#now() - this.#heldFromMs;
     for (const onChange of [...this.#watchers]) onChange();
   }
 

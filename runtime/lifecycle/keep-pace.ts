@@ -1,44 +1,47 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Pace } from './pace.ts';
 
+/** Interval between two reviews of the limit. */
 const REVIEW_MS = 100;
-/** Interval of the timer whose lateness is measured. */
+/** Interval of the timer of `monitorEventLoopDelay`, whose lateness shows how late the thread is. */
 const RESOLUTION_MS = 2;
-/** Smallest relative change of the limit that is reported. */
-const WORTH_REPORTING = 0.1;
+/** Smallest change of the limit that is reported, as a share of the last reported limit. */
+const MIN_REPORTED_CHANGE = 0.1;
 
 export interface PacedOptions {
   /** Number of invocations that run now. */
   readonly running: () => number;
-  /** Reports how many invocations the thread keeps up with. */
+  /** Tells the scheduler how many invocations the thread keeps up with; repeats a failed call by itself. */
   readonly tell: (limit: number) => Promise<void>;
   readonly onError: (error: unknown) => void;
 }
 
 /**
- * Measures how late the thread is, and reports how many invocations it keeps up with whenever that number changes. Returns a function that
- * stops it. While few invocations run it measures nothing: the timer alone would wake the process 500 times a second.
+ * Measures how late the thread is ten times a second, and tells the scheduler how many invocations the thread keeps up with when that number
+ * changes by a tenth or returns to its maximum. Returns a function that stops it. While few invocations run, it measures nothing: the timer of
+ * the measurement alone would wake the process 500 times a second.
  */
 export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): () => void {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  /** The thread's mean lag since the last call, milliseconds; 0 when nothing was measured. */
+  /** The thread's mean lag since the last review, milliseconds; 0 when nothing was measured. Begins or ends the measurement as told. */
   const lag = (shouldMeasure: boolean): number => {
     if (!shouldMeasure) delay.disable();
     // `enable` returns true when this call started the measurement.
-    const isNew = !shouldMeasure || delay.enable();
+    const wasOff = !shouldMeasure || delay.enable();
+    // Without a sample, the thread was busy for the whole interval.
     const lagMs = delay.count === 0 ? REVIEW_MS : Math.max(0, delay.mean / 1e6 - RESOLUTION_MS);
     delay.reset();
-    return isNew ? 0 : lagMs;
+    return wasOff ? 0 : lagMs;
   };
-  let reported = pace.limit;
+  let reportedLimit = pace.limit;
   let isReporting = false;
   const timer = setInterval(() => {
     const count = running();
     const lagMs = lag(pace.mayCut(count));
     const limit = pace.review(lagMs, count);
-    if (isReporting || limit === reported || (!pace.isOpen && Math.abs(limit - reported) < reported * WORTH_REPORTING))
-      return;
-    reported = limit;
+    const isSmallChange = Math.abs(limit - reportedLimit) < reportedLimit * MIN_REPORTED_CHANGE;
+    if (isReporting || limit === reportedLimit || (isSmallChange && !pace.isOpen)) return;
+    reportedLimit = limit;
     isReporting = true;
     tell(limit)
       .catch(onError)

@@ -13,7 +13,7 @@ export interface LaunchTimings {
   readonly instantiateMs: number;
 }
 
-/** The value that a guest returned, or the reason for its missing value. */
+/** The value that a guest returned, or the reason that it returned none. */
 export type GuestEnding =
   | { readonly kind: 'returned'; readonly ok: boolean; readonly text: string }
   | { readonly kind: 'trapped'; readonly trap: GuestTrap }
@@ -23,7 +23,7 @@ export type GuestEnding =
 /** How a guest's one run ended. */
 export interface GuestEnd {
   readonly ending: GuestEnding;
-  /** Errors that completed the guest's futures: the last message of each case. */
+  /** Errors that completed the guest's futures: by tag of `HandlerError`, the message of the last one. */
   readonly handlerErrors: ReadonlyMap<string, string>;
   /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
@@ -39,10 +39,11 @@ export interface GuestStart {
 
 /** An instance of a program in a sandbox. An instance runs once. */
 export interface GuestRun {
-  /** CPU time that the guest used by its sandbox's last report, plus the time that the runtime charged. */
+  /** CPU time of the guest: the time in its sandbox's last report, plus the time that the runtime charged. */
   readonly cpuMs: number;
-  /** Host calls that the guest made. */
+  /** Number of host calls that the guest has made, by its sandbox's last report. */
   readonly calls: number;
+  /** Memory that the guest takes, by its sandbox's last report. */
   readonly memoryBytes: number;
   /** Runs the guest; `inferlet` answers its host calls. The promise always resolves. */
   start(inferlet: Inferlet, start: GuestStart): Promise<GuestEnd>;
@@ -54,13 +55,13 @@ export interface GuestRun {
   deadline(leftMs: number): void;
   /** Tells the guest to stop; the guest may still end by itself. */
   stopping(reason: HandlerError): void;
-  /** Stops the guest immediately: `start` resolves with `trap`. */
+  /** Stops the guest immediately: `start` resolves to the ending `trapped` with this trap. */
   kill(trap: GuestTrap): void;
-  /** Frees the instance; harmless when the run has ended. */
+  /** Frees the instance; without effect when the run has ended. */
   dispose(): void;
 }
 
-/** An instance about to run. */
+/** An instance that is ready to run. */
 export interface Launched {
   readonly run: GuestRun;
   /** False when a ready instance was taken. */
@@ -77,9 +78,9 @@ export interface LaunchRequest {
   readonly memoryMb: number;
   /** Id of the invocation that the instance is for. */
   readonly invocation: string;
-  /** True to launch the instance in a sandbox of its own. */
+  /** True to launch the instance in a sandbox without other instances; false by default. */
   readonly alone?: boolean;
-  /** For a child: the parent invocation, whose sandbox it shares. */
+  /** For a child: id of its parent invocation, whose sandbox it shares. */
   readonly beside?: string;
 }
 

@@ -4,42 +4,45 @@ import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { quarantineText, type Standing } from '#scheduler/quarantine/policy.ts';
 import { LaunchError, type Launched, type Launcher } from './launch.ts';
 
-/** Maximum launches of one tenant in progress; above it, the tenant's attempts wait for their instances before they begin. */
-const CROWD = 4;
-/** Longest such wait: a launch that takes longer waits for something else than the processor, such as a compilation. */
+/** More launches of one tenant in progress than this are a crowd; the tenant's attempts then wait for their instances before they begin. */
+const MAX_WITHOUT_CROWD = 4;
+/** Longest wait in a crowd: a launch that takes longer waits for something other than the processor, such as a compilation. */
 const LONGEST_WAIT_MS = 50;
-/** Maximum versions whose bad standing is remembered; the oldest is evicted first. */
-const MAX_REMEMBERED = 1024;
+/** Maximum versions remembered as suspects; the oldest is evicted first. */
+const MAX_SUSPECTS = 1024;
 
-const nameOf = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;
+const versionName = ({ tenant, function: name, version }: InvocationJob): string => `${tenant}/${name}@${version}`;
 
 /**
- * Launches instances for attempts. The early launch runs while the store begins the attempt. Its instance is discarded if the store refuses
- * the attempt, or requires a separate sandbox for it. A version whose last known standing was not `clear` gets no early launch.
+ * Launches instances for attempts. An early launch runs while the store begins its attempt, before the version's standing is known. Its
+ * instance is discarded if the store refuses the attempt, or if the standing turns out not to be `clear`. A version whose last known standing
+ * was not `clear` gets no early launch.
  */
 export class Launches {
   readonly #launcher: Launcher;
   /** Early launches in progress, by tenant. */
   readonly #inProgress = new Map<string, number>();
+  /** Names of the versions whose last known standing was not `clear`. */
   readonly #suspects = new Set<string>();
 
   constructor(launcher: Launcher) {
     this.#launcher = launcher;
   }
 
-  /** Number of launches that may begin now without a crowd. */
+  /** Number of launches that may begin now without a crowd, even if all launches are of one tenant. */
   get room(): number {
-    return Math.max(0, CROWD - [...this.#inProgress.values()].reduce((sum, count) => sum + count, 0));
+    return Math.max(0, MAX_WITHOUT_CROWD - [...this.#inProgress.values()].reduce((sum, count) => sum + count, 0));
   }
 
+  /** Begins the launch for an attempt, early if the version's last known standing allows. */
   begin(job: InvocationJob): Launching {
-    const name = nameOf(job);
+    const name = versionName(job);
     const launching = new Launching(this.#launcher, job, !this.#suspects.has(name), (standing) => {
       this.#suspects.delete(name);
       if (standing === 'clear') return;
       this.#suspects.add(name);
       const [oldest] = this.#suspects;
-      if (this.#suspects.size > MAX_REMEMBERED && oldest !== undefined) this.#suspects.delete(oldest);
+      if (this.#suspects.size > MAX_SUSPECTS && oldest !== undefined) this.#suspects.delete(oldest);
     });
     this.#count(job.tenant, 1);
     void launching.prepared().then(() => this.#count(job.tenant, -1));
@@ -47,12 +50,12 @@ export class Launches {
   }
 
   /**
-   * In a crowd, delays an attempt's beginning until its instance is ready, but not for long. Admission sends a runtime few invocations beyond
-   * those that have begun, so the delay makes them arrive as fast as the machine starts instances. If all arrived at once, each would need a
-   * new instance, although the first ones soon give theirs back.
+   * Waits, in a crowd of the tenant's launches, until this attempt's instance is ready, for at most 50 ms; the caller then begins the attempt.
+   * Admission sends a runtime only few invocations beyond those that have begun, so these waits make invocations arrive as fast as the machine
+   * starts instances. If all arrived at once, each would need a new instance, although the first ones soon give theirs back.
    */
   async crowd(job: InvocationJob, launching: Launching): Promise<void> {
-    if ((this.#inProgress.get(job.tenant) ?? 0) <= CROWD) return;
+    if ((this.#inProgress.get(job.tenant) ?? 0) <= MAX_WITHOUT_CROWD) return;
     await within(LONGEST_WAIT_MS, launching.prepared());
   }
 
@@ -69,9 +72,10 @@ export class Launching {
   readonly #job: InvocationJob;
   readonly #learn: (standing: Standing) => void;
   readonly #earlyLaunch: Promise<Launched | LaunchError> | null;
-  /** When the last launch ended, milliseconds since the Unix epoch. */
+  /** When the last launch ended, milliseconds since the Unix epoch by this machine's clock. */
   endedAt = Date.now();
 
+  /** @param learn called with the standing of the job's version once the store has told it */
   constructor(launcher: Launcher, job: InvocationJob, launchesEarly: boolean, learn: (standing: Standing) => void) {
     this.#launcher = launcher;
     this.#job = job;
@@ -79,7 +83,7 @@ export class Launching {
     this.#earlyLaunch = launchesEarly ? this.#launch(false) : null;
   }
 
-  /** The instance for an attempt that has begun; throws nothing. */
+  /** Resolves to the instance for an attempt that has begun, or to the error; never rejects. */
   async launched(standing: Standing): Promise<Launched | LaunchError> {
     this.#learn(standing);
     if (standing === 'clear') return this.#earlyLaunch ?? this.#launch(false);
@@ -89,7 +93,7 @@ export class Launching {
     return this.#launch(true);
   }
 
-  /** Resolves when the early launch is over; at once without one. */
+  /** Resolves when the early launch is over, successful or not; at once without one. */
   async prepared(): Promise<void> {
     await this.#earlyLaunch;
   }

@@ -1,8 +1,9 @@
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** Memory of an event besides its data. */
+/** Approximate memory of an event besides its data. */
 const EVENT_BYTES = 128;
 
+/** Events that one call wrote. */
 interface Batch {
   readonly firstSeq: number;
   readonly events: readonly NewEvent[];
@@ -11,8 +12,9 @@ interface Batch {
 }
 
 /**
- * Events that the store has acknowledged but may still lose: Redis answers before it writes to disk. An event is on disk when a call
- * sent `keepMs` after its acknowledgement finds it in place; time alone proves nothing, as Redis may have died. Pure: callers pass the times.
+ * Events that the store has acknowledged but may still lose: Redis answers before it writes to disk. An event is surely on disk when a call
+ * that was sent at least `keepMs` after its acknowledgement finds it in the log. Time alone proves nothing: Redis may have died before it
+ * wrote the event. Pure: callers pass the times, all from one clock, in milliseconds.
  */
 export class KeptEvents {
   readonly #keepMs: number;
@@ -22,8 +24,8 @@ export class KeptEvents {
   #bytes = 0;
 
   /**
-   * @param keepMs must exceed the longest time that Redis puts off a write to disk.
-   * @param maxBytes the oldest events are dropped beyond this size.
+   * @param keepMs must exceed the longest time by which Redis delays a write to disk
+   * @param maxBytes approximate memory of the kept events; beyond it, the oldest are dropped
    */
   constructor(keepMs: number, maxBytes: number) {
     this.#keepMs = keepMs;
@@ -47,7 +49,7 @@ export class KeptEvents {
     while (this.#bytes > this.#maxBytes) this.#dropOldest();
   }
 
-  /** Drops the events that are on disk: a call sent at `sentAt` found every event in place. */
+  /** Drops the events that are surely on disk. @param sentAt when a call was sent that found every event in the log */
   confirm(sentAt: number): void {
     for (let oldest = this.#batches[0]; oldest !== undefined; oldest = this.#batches[0]) {
       if (oldest.acknowledgedAt + this.#keepMs > sentAt) return;
@@ -59,17 +61,17 @@ export class KeptEvents {
   takeAfter(lastSeq: number): NewEvent[] | null {
     const oldest = this.#batches[0];
     if (oldest === undefined || oldest.firstSeq > lastSeq + 1) return null;
-    const stored: Batch[] = [];
-    const lost: NewEvent[] = [];
+    const remainingBatches: Batch[] = [];
+    const takenEvents: NewEvent[] = [];
     for (const batch of this.#batches) {
-      const count = Math.min(Math.max(0, lastSeq + 1 - batch.firstSeq), batch.events.length);
-      const events = batch.events.slice(0, count);
-      if (count > 0) stored.push(count === batch.events.length ? batch : { ...batch, events, bytes: bytesOf(events) });
-      for (const event of batch.events.slice(count)) lost.push(event);
+      const remainingCount = Math.min(Math.max(0, lastSeq + 1 - batch.firstSeq), batch.events.length);
+      const events = batch.events.slice(0, remainingCount);
+      if (remainingCount > 0) remainingBatches.push({ ...batch, events, bytes: bytesOf(events) });
+      for (const event of batch.events.slice(remainingCount)) takenEvents.push(event);
     }
-    this.#batches = stored;
-    this.#bytes = stored.reduce((sum, { bytes }) => sum + bytes, 0);
-    return lost;
+    this.#batches = remainingBatches;
+    this.#bytes = remainingBatches.reduce((sum, { bytes }) => sum + bytes, 0);
+    return takenEvents;
   }
 
   clear(): void {

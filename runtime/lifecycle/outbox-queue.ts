@@ -1,51 +1,54 @@
+import { MAX_EVENTS } from '#scheduler/invocations/appends.ts';
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 
-/** Maximum bytes of one call to the store: other calls wait for it. */
+/** Maximum bytes of one call to the store, unless a single event has more: other calls of the process wait for it. */
 const MAX_BATCH_BYTES = 128 << 10;
-/** Maximum events of one call: the store takes no more in one step, in which it also stores the usage at the last event. */
-const MAX_BATCH_EVENTS = 1000;
 
 /** A batch of events in a call to the store. */
 export interface OutboxBatch {
+  /** Number of the first event. */
   readonly firstSeq: number;
   readonly events: readonly NewEvent[];
   readonly bytes: number;
 }
 
-/** The events of an attempt that its log lacks, in order and without gaps: those of the call in flight, then the queue. */
+/**
+ * The events of an attempt that its log lacks, in order and without gaps: first the batch in flight, whose call has no answer yet, then the
+ * queued events. Bytes are those of the events' data, with one byte for each UTF-16 unit.
+ */
 export class OutboxQueue {
   /** Number of the event after the last one in the log. */
   nextSeq: number;
   #events: NewEvent[] = [];
-  /** Times at which the queued events were added. */
+  /** Times at which the queued events were added, by `performance.now`. */
   #addedAt: number[] = [];
-  #flying: OutboxBatch | null = null;
+  #batchInFlight: OutboxBatch | null = null;
   /** Time at which the oldest event in flight was added. */
-  #flyingSince = 0;
+  #batchAddedAt = 0;
   #bytes = 0;
 
   constructor(nextSeq: number) {
     this.nextSeq = nextSeq;
   }
 
-  /** Events that are not in flight. */
+  /** The queued events, without those in flight. */
   get events(): readonly NewEvent[] {
     return this.#events;
   }
 
-  /** Bytes of all events that the log lacks. */
+  /** Bytes of all events that the log lacks, in flight or queued. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Number of the event after the last one of the queue. */
+  /** Number that the next pushed event gets. */
   get endSeq(): number {
-    return this.nextSeq + this.#inFlight.length + this.#events.length;
+    return this.nextSeq + this.#eventsInFlight.length + this.#events.length;
   }
 
-  /** Time at which the oldest event was added; undefined when the log lacks none. */
+  /** Time at which the oldest event was added, by `performance.now`; undefined when the log lacks none. */
   get oldestAt(): number | undefined {
-    return this.#flying ? this.#flyingSince : this.#addedAt[0];
+    return this.#batchInFlight ? this.#batchAddedAt : this.#addedAt[0];
   }
 
   push(event: NewEvent): void {
@@ -59,29 +62,29 @@ export class OutboxQueue {
     let bytes = 0;
     let count = 0;
     for (const { data } of this.#events) {
-      if (count === MAX_BATCH_EVENTS || (count > 0 && bytes + data.length > MAX_BATCH_BYTES)) break;
+      if (count === MAX_EVENTS || (count > 0 && bytes + data.length > MAX_BATCH_BYTES)) break;
       bytes += data.length;
       count++;
     }
-    this.#flyingSince = this.#addedAt.splice(0, count)[0] ?? performance.now();
-    this.#flying = { firstSeq: this.nextSeq, events: this.#events.splice(0, count), bytes };
-    return this.#flying;
+    this.#batchAddedAt = this.#addedAt.splice(0, count)[0] ?? performance.now();
+    this.#batchInFlight = { firstSeq: this.nextSeq, events: this.#events.splice(0, count), bytes };
+    return this.#batchInFlight;
   }
 
-  /** The call has been answered: its events wait no longer. @param logged true when they are in the log */
+  /** Removes the batch in flight after the answer to its call. @param logged true when its events are in the log */
   landed(logged: boolean): void {
-    this.#bytes -= this.#flying?.bytes ?? 0;
-    if (logged) this.nextSeq += this.#inFlight.length;
-    this.#flying = null;
+    this.#bytes -= this.#batchInFlight?.bytes ?? 0;
+    if (logged) this.nextSeq += this.#eventsInFlight.length;
+    this.#batchInFlight = null;
   }
 
-  /** Puts the events of the call in flight back at the front of the queue. */
+  /** Puts the events in flight back at the front of the queue. */
   requeue(): void {
-    this.#putBack(this.#inFlight);
-    this.#flying = null;
+    this.#putBack(this.#eventsInFlight);
+    this.#batchInFlight = null;
   }
 
-  /** Puts events that the log has lost before those of the queue. `nextSeq` is the number of the first one. */
+  /** Puts events that the log has lost at the front of the queue. The caller has set `nextSeq` to the number of the first one. */
   unshift(lost: readonly NewEvent[]): void {
     this.#bytes += lengthOf(lost);
     this.#putBack(lost);
@@ -91,20 +94,20 @@ export class OutboxQueue {
   between(seq: number, upTo: number): readonly NewEvent[] {
     const from = Math.max(0, seq + 1 - this.nextSeq);
     const to = Math.max(0, upTo + 1 - this.nextSeq);
-    const flying = this.#inFlight.length;
-    const queued = this.#events.slice(Math.max(0, from - flying), Math.max(0, to - flying));
-    return from < flying ? [...this.#inFlight.slice(from, to), ...queued] : queued;
+    const countInFlight = this.#eventsInFlight.length;
+    const queued = this.#events.slice(Math.max(0, from - countInFlight), Math.max(0, to - countInFlight));
+    return from < countInFlight ? [...this.#eventsInFlight.slice(from, to), ...queued] : queued;
   }
 
   clear(): void {
     this.#events = [];
     this.#addedAt = [];
-    this.#flying = null;
+    this.#batchInFlight = null;
     this.#bytes = 0;
   }
 
-  get #inFlight(): readonly NewEvent[] {
-    return this.#flying?.events ?? [];
+  get #eventsInFlight(): readonly NewEvent[] {
+    return this.#batchInFlight?.events ?? [];
   }
 
   #putBack(events: readonly NewEvent[]): void {
@@ -114,5 +117,5 @@ export class OutboxQueue {
   }
 }
 
-/** Characters of the events' data. */
+/** UTF-16 units of the events' data. */
 export const lengthOf = (events: readonly NewEvent[]): number => events.reduce((sum, { data }) => sum + data.length, 0);

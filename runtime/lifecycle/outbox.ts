@@ -12,24 +12,26 @@ import { lengthOf, OutboxQueue } from './outbox-queue.ts';
 import { untilAnswered } from './stored.ts';
 import type { Reporting } from './usage-reports.ts';
 
-/** Queued events do not wait for their tick once they have this many bytes. */
+/** Shown events wait for the next tick of `WriteTicks`, which writes them, unless the log lacks this many bytes or more. */
 const WRITE_NOW_BYTES = 64 << 10;
-/** Maximum characters of shown events that are not in the log: followers read the rest, and any longer event, from the log. */
+/** Maximum characters of shown events that are not in the log. Followers read the events beyond it from the log, as they do any longer event. */
 const MAX_SHOWN_LENGTH = 64 << 10;
 /** No event is shown while an older one has been missing from the log for this long: this bounds what a dying runtime loses. */
 const MAX_UNLOGGED_MS = 250;
-/** Longest pause before the outbox checks again whether it may write or is closed. */
-const LONGEST_PAUSE_MS = 50;
+/** The outbox waits for its pace in steps of at most this length: meanwhile it may be closed, or the pace may end. */
+const MAX_PAUSE_STEP_MS = 50;
 /** Maximum events, and maximum bytes of them, that the terminal event's write takes along. */
 const MAX_LAST_EVENTS = 32;
 const MAX_LAST_BYTES = 16 << 10;
+/** Defaults of `OutboxOptions.keepMs` and `keepBytes`. */
 const KEEP_MS = 5000;
 const KEEP_BYTES = 2 << 20;
 
 /**
  * Writes the events of one attempt to the event log: in order, numbered, in batches, one call at a time. Followers see events in the same
- * turn of the event loop, up to `SHOWN_AHEAD` events and 250 ms before the log has them. A call that cannot reach the store is repeated:
- * numbers make it idempotent. Acknowledged events are kept until they are on disk; lost ones are written again first, with their numbers.
+ * turn of the event loop, up to `SHOWN_AHEAD` events and 250 ms before the log has them. The outbox repeats a call that cannot reach the
+ * store: the events' numbers make it idempotent. It keeps acknowledged events until they are on disk. If the store loses some, the outbox
+ * writes them again, with their numbers, before any other event.
  */
 export class Outbox implements EventSink, Reporting {
   readonly #log: AttemptLog;
@@ -40,23 +42,27 @@ export class Outbox implements EventSink, Reporting {
   readonly #keepMs: number;
   readonly #keptEvents: KeptEvents;
   readonly #queue: OutboxQueue;
-  /** Callbacks for the end of the next write. */
+  /** Resolve the promises that wait for the end of a write. */
   #onWritten: (() => void)[] = [];
   readonly #shows: Shows | undefined;
   readonly #showing: Showing | undefined;
-  /** Numbers of the last shown event, and of the last event that may be shown. */
+  /** Number of the last event that followers were shown or that the log has. */
   #lastShown: number;
+  /** Largest number that a shown event may have. */
   #maxShown: number;
   readonly #onTick = () => this.#start();
   #lastCallAt = performance.now();
   #reportedUsage: Usage | null = null;
   #writing: Promise<void> | null = null;
   #pausing: Promise<void> | null = null;
+  /** True once writes ignore the pace. */
   #hurried = false;
-  /** Events at the end of the queue that followers get with the terminal event. */
-  #heldCount = 0;
-  #scheduled: NodeJS.Immediate | null = null;
-  #lingering: NodeJS.Timeout | null = null;
+  /** Number of events at the end of the queue that are not shown, because followers get them with the terminal event. */
+  #unshownLastCount = 0;
+  /** Shows and schedules the events of this turn of the event loop, at the turn's end. */
+  #turnEnd: NodeJS.Immediate | null = null;
+  /** Shows and schedules events that wait a little for more. */
+  #lingerTimer: NodeJS.Timeout | null = null;
   #checkTimer: NodeJS.Timeout | null = null;
   #end: OutboxEnd | null = null;
   #cause: unknown;
@@ -89,7 +95,7 @@ export class Outbox implements EventSink, Reporting {
     return this.#reportedUsage;
   }
 
-  /** Number of the event after the last one written. */
+  /** Number of the event after the log's last one. */
   get nextSeq(): number {
     return this.#queue.nextSeq;
   }
@@ -104,28 +110,29 @@ export class Outbox implements EventSink, Reporting {
     return this.#cause;
   }
 
-  /** @param withinMs longest wait for more events to share the write; 0 by default */
+  /** Queues an event. @param withinMs longest wait for more events to share the write; by default, only those of the same turn share it */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (!this.#push(event, data)) return;
-    if (this.#scheduled || (this.#writing && !this.#showing)) return;
+    // The write under way starts the next one at its end. Only shown events need more before that.
+    if (this.#turnEnd || (this.#writing && !this.#showing)) return;
     if (withinMs > 0) {
-      this.#lingering ??= setTimeout(() => this.#showAndSchedule(), withinMs);
+      this.#lingerTimer ??= setTimeout(() => this.#showAndSchedule(), withinMs);
       return;
     }
-    this.#scheduled = setImmediate(() => {
-      this.#scheduled = null;
+    this.#turnEnd = setImmediate(() => {
+      this.#turnEnd = null;
       this.#showAndSchedule();
     });
   }
 
-  /** Adds the last event before `finish`. Followers get it with the terminal event if one write can take both. */
+  /** Queues the last event before `finish`. Followers get it with the terminal event if one write can take both. */
   addLast(event: NewEvent['event'], data: string): void {
-    if (this.#push(event, data)) this.#heldCount = 1;
+    if (this.#push(event, data)) this.#unshownLastCount = 1;
   }
 
   report(usage: Usage): boolean {
-    if (this.#writing || this.#scheduled || this.#end || this.#closed) return false;
-    // Report also while events wait for their pace: the answer says what the quotas still allow.
+    if (this.#writing || this.#turnEnd || this.#end || this.#closed) return false;
+    // A report may go out while events wait for their pace: the answer says how much the quotas still allow.
     if (this.#queue.events.length > 0 && !this.#pausing) return false;
     this.#writing = this.#report(usage);
     return true;
@@ -148,38 +155,41 @@ export class Outbox implements EventSink, Reporting {
     return this.#end === null;
   }
 
-  /** Like `flushed`, but does not wait for last events that `finish` can write along with the terminal event. */
+  /** Like `flushed`, but leaves events in the queue that `finish` can write along with the terminal event. */
   async almostFlushed(): Promise<boolean> {
     this.#show();
     await this.#writing;
     if (this.#lastEventsFit) return this.#end === null;
-    this.#heldCount = 0;
+    this.#unshownLastCount = 0;
     return this.flushed();
   }
 
-  /** Makes all later writes ignore the pace: the inferlet has ended. */
+  /** Makes all later writes ignore the pace; called when the inferlet has ended. */
   hurry(): void {
     this.#hurried = true;
   }
 
   /**
-   * Writes the remaining events and then the terminal event; takes no more events. `write` gets the terminal event's number and that of the
-   * log's last event. When `finish` throws, another call may still end the log.
+   * Writes the remaining events and then the terminal event, with `write`; takes no more events. When `finish` throws, another call may still
+   * end the log.
    *
-   * @param unwritten with it, `write` also gets the remaining events when they are few, and the number of the last event that followers
-   *   were shown. It writes these events in the same step; it answers `unwritten` when the store refuses them.
+   * @param write gets the terminal event's number (`seq`), that of the log's last event (`lastSeq`), the remaining events that it must write in
+   *   the same step (`lastEvents`, empty without `unwritten`), and the number of the last event that followers were shown (`lastShownSeq`)
+   * @param unwritten when given, `write` may get remaining events, if they are few; it answers `unwritten` when the store refuses them
    * @returns the answer of `write`, or null when `isAbandoned` returned true first. `unwritten` when events before the end could not be
    *   written; `end` then tells why.
    * @throws StoreError that `write` throws; `store-corrupt` when events before the end could not be written, for instance because the store
-   *   lost events that the outbox no longer keeps. `SequenceGap` when the log has refused shown events and `write` takes no number after theirs.
+   *   lost events that the outbox no longer keeps. `SequenceGap` when the log refused shown events, so that `seq` must skip their numbers, and
+   *   `write` accepts only the number after `lastSeq`.
    */
   async finish<T>(
-    write: (seq: number, after: number, events: readonly NewEvent[], shown: number) => Promise<T>,
+    write: (seq: number, lastSeq: number, lastEvents: readonly NewEvent[], lastShownSeq: number) => Promise<T>,
     unwritten?: T,
   ): Promise<T | null> {
     const endBefore = this.#end;
+    /** True while `write` may take the remaining events along. */
     let together = unwritten !== undefined;
-    if (!together || !this.#lastEventsFit) this.#heldCount = 0;
+    if (!together || !this.#lastEventsFit) this.#unshownLastCount = 0;
     this.#show();
     this.close();
     for (;;) {
@@ -187,11 +197,11 @@ export class Outbox implements EventSink, Reporting {
         this.#start();
         await this.#writing;
       }
+      // After `lost`, the store's answer to `write` says who owns the end.
       if (this.#end !== endBefore && this.#end !== 'lost') {
         if (unwritten !== undefined) return unwritten;
-        throw new StoreError('store-corrupt', `The last events could not be written (${this.#end}).`, {
-          cause: this.#cause,
-        });
+        const message = `The last events could not be written (${this.#end}).`;
+        throw new StoreError('store-corrupt', message, { cause: this.#cause });
       }
       try {
         const lastSeq = this.nextSeq - 1;
@@ -203,14 +213,14 @@ export class Outbox implements EventSink, Reporting {
         together = false;
       } catch (error) {
         if (!(error instanceof SequenceGap)) throw error;
-        // Extra events came from a call that the store refused midway: no other writer has this epoch.
+        // Events in the log that this outbox does not know come from a call that wrote them and then failed: no other writer has this epoch.
         if (error.lastSeq < this.nextSeq - 1) this.#rewindOrStop(error.lastSeq);
         else if (this.#queue.events.length === 0) {
-          // The next call would get the same numbers.
+          // Another call would send the same numbers, and fail in the same way.
           if (error.lastSeq === this.nextSeq - 1) throw error;
           this.#queue.nextSeq = error.lastSeq + 1;
         }
-        // The extra events may be among the remaining events: a separate write skips those that the log has.
+        // The log may have some of the remaining events by now. Write these separately: an append skips events that the log has.
         together = false;
       }
     }
@@ -222,11 +232,11 @@ export class Outbox implements EventSink, Reporting {
     this.#tellWritten();
     this.#showing?.end();
     this.#shows?.ticks.delete(this.#onTick);
-    if (this.#scheduled) clearImmediate(this.#scheduled);
-    if (this.#lingering) clearTimeout(this.#lingering);
+    if (this.#turnEnd) clearImmediate(this.#turnEnd);
+    if (this.#lingerTimer) clearTimeout(this.#lingerTimer);
     if (this.#checkTimer) clearTimeout(this.#checkTimer);
-    this.#scheduled = null;
-    this.#lingering = null;
+    this.#turnEnd = null;
+    this.#lingerTimer = null;
     this.#checkTimer = null;
   }
 
@@ -238,29 +248,29 @@ export class Outbox implements EventSink, Reporting {
 
   /** Shows and schedules the events that were added in this turn of the event loop. */
   #showAndSchedule(): void {
-    if (this.#lingering) clearTimeout(this.#lingering);
-    this.#lingering = null;
+    if (this.#lingerTimer) clearTimeout(this.#lingerTimer);
+    this.#lingerTimer = null;
     this.#show();
     if (!this.#shows || this.#queue.bytes >= WRITE_NOW_BYTES) this.#start();
     else if (this.#queue.events.length > 0) this.#shows.ticks.add(this.#onTick);
   }
 
-  /** Shows as many new events as the bounds allow. */
+  /** Shows followers as many new events as the bounds allow. */
   #show(): void {
     if (!this.#showing || this.#end || this.#closed) return;
     const logged = this.nextSeq - 1;
     if (this.#lastShown < logged) {
-      // Followers read logged events that were never shown from the log.
+      // These events reached the log without being shown: tell followers to read them there.
       this.#lastShown = logged;
       this.#showing.logged(logged);
     }
     const { oldestAt, endSeq } = this.#queue;
     if (oldestAt === undefined || performance.now() - oldestAt > MAX_UNLOGGED_MS) return;
-    let remainingLength = MAX_SHOWN_LENGTH - lengthOf(this.#queue.between(logged, this.#lastShown));
-    const events = this.#queue.between(this.#lastShown, Math.min(this.#maxShown, endSeq - 1 - this.#heldCount));
+    let freeLength = MAX_SHOWN_LENGTH - lengthOf(this.#queue.between(logged, this.#lastShown));
+    const events = this.#queue.between(this.#lastShown, Math.min(this.#maxShown, endSeq - 1 - this.#unshownLastCount));
     const firstExcess = events.findIndex(({ data }) => {
-      remainingLength -= data.length;
-      return remainingLength < 0;
+      freeLength -= data.length;
+      return freeLength < 0;
     });
     const shownEvents = firstExcess < 0 ? events : events.slice(0, firstExcess);
     if (shownEvents.length === 0) return;
@@ -271,7 +281,7 @@ export class Outbox implements EventSink, Reporting {
   /** Queues an event; false when the log takes no more. */
   #push(event: NewEvent['event'], data: string): boolean {
     if (this.#end || this.#closed) return false;
-    this.#heldCount = 0;
+    this.#unshownLastCount = 0;
     this.#queue.push({ event, data });
     this.#usage?.mark();
     return true;
@@ -282,26 +292,28 @@ export class Outbox implements EventSink, Reporting {
     return { logged, events: this.#queue.between(logged, this.#lastShown) };
   }
 
+  /** Starts a write or, if the pace requires it, a pause; without effect during a write. @param check true to check the log for losses first */
   #start(check = false): void {
-    if (this.#lingering) clearTimeout(this.#lingering);
-    this.#lingering = null;
-    // `#write` never ends before the assignment to `#writing`: it has work, so it awaits first.
+    if (this.#lingerTimer) clearTimeout(this.#lingerTimer);
+    this.#lingerTimer = null;
     if (this.#writing || (this.#queue.events.length === 0 && !check)) return;
     if (!check && this.#pauseMs() > 0) this.#pausing ??= this.#pause();
+    // `#write` clears `#writing` only after this assignment: it has a call to await.
     else this.#writing = this.#write(check);
   }
 
   async #write(check: boolean): Promise<void> {
     try {
       if (check) await this.#check();
-      do {
-        if (this.#queue.events.length > 0 && this.#pauseMs() === 0) await this.#writeBatch();
-        else break;
-      } while (!this.#shows || this.#queue.bytes >= WRITE_NOW_BYTES);
+      while (this.#queue.events.length > 0 && this.#pauseMs() === 0) {
+        await this.#writeBatch();
+        // A few shown events wait for the next tick.
+        if (this.#shows && this.#queue.bytes < WRITE_NOW_BYTES) break;
+      }
     } catch (cause) {
       this.#stop(cause instanceof QuotaExceeded ? 'over-quota' : 'broken', cause);
     } finally {
-      // Clear `#writing` in the same step as the last check of the queue: an event added in between would rely on this write and stay queued.
+      // No event can arrive between the last look at the queue and this line, so none that relies on this write (see `add`) stays queued.
       this.#writing = null;
       this.#tellWritten();
       this.#showAndSchedule();
@@ -313,7 +325,7 @@ export class Outbox implements EventSink, Reporting {
     for (const tell of this.#onWritten.splice(0)) tell();
   }
 
-  /** Time for which the outbox must wait before its next write, by the pace. */
+  /** Milliseconds that the pace makes the next write wait; 0 when the write ignores the pace. */
   #pauseMs(): number {
     if (this.#hurried || this.#closed || this.#end || this.#isAbandoned()) return 0;
     return this.#pace?.pauseMs() ?? 0;
@@ -321,7 +333,7 @@ export class Outbox implements EventSink, Reporting {
 
   /** Waits until the pace allows a write, and starts it. */
   async #pause(): Promise<void> {
-    for (let ms = this.#pauseMs(); ms > 0; ms = this.#pauseMs()) await sleep(Math.min(ms, LONGEST_PAUSE_MS));
+    for (let ms = this.#pauseMs(); ms > 0; ms = this.#pauseMs()) await sleep(Math.min(ms, MAX_PAUSE_STEP_MS));
     this.#pausing = null;
     if (!this.#closed) this.#start();
   }
@@ -345,7 +357,7 @@ export class Outbox implements EventSink, Reporting {
   async #writeBatch(): Promise<void> {
     const { firstSeq, events, bytes } = this.#queue.take();
     this.#pace?.spend(costOfEvents(events.length, bytes));
-    // Usage covers the events that stay queued, too.
+    // This usage also covers the events that stay queued.
     const usage = this.#usage?.marked();
     const sentAt = performance.now();
     let outcome: AppendOutcome | null;
@@ -375,13 +387,16 @@ export class Outbox implements EventSink, Reporting {
     const lostEvents = this.#keptEvents.takeAfter(lastSeq);
     if (lostEvents === null) {
       this.#keptEvents.clear();
-      const what = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
-      throw new StoreError('store-corrupt', `${what}, and the first of them are not kept any more.`);
+      const loss = `The store has lost the events ${lastSeq + 1} to ${lostUpTo}, which it had acknowledged`;
+      throw new StoreError('store-corrupt', `${loss}, and the first of them are not kept any more.`);
     }
     this.#queue.unshift(lostEvents);
   }
 
-  /** Like `#rewind`. When it throws, drops the queued events: followers have seen lost events under the numbers that the queued ones would get. */
+  /**
+   * Like `#rewind`, but stops the outbox when `#rewind` throws. This drops the queued events: they would get the numbers of lost events, which
+   * followers have seen.
+   */
   #rewindOrStop(lastSeq: number): void {
     try {
       this.#rewind(lastSeq);
@@ -391,7 +406,7 @@ export class Outbox implements EventSink, Reporting {
     }
   }
 
-  /** Checks that the log has every acknowledged event: without writes, nothing else detects a loss, and readers would wait forever. */
+  /** Checks that the log has every acknowledged event, and requeues lost ones: without writes, nothing else detects a loss. */
   async #check(): Promise<void> {
     const sentAt = performance.now();
     let lastSeq: number | null;
@@ -406,13 +421,13 @@ export class Outbox implements EventSink, Reporting {
     else this.#keptEvents.confirm(sentAt);
   }
 
-  /** Schedules a check for when the last write is `keepMs` old, while events are kept. */
+  /** While events are kept, schedules a check for the time at which the last write is `keepMs` old. */
   #scheduleCheck(): void {
     if (this.#checkTimer || this.#closed || this.#end || this.#keptEvents.newestAt === null) return;
     this.#checkTimer = setTimeout(() => {
       this.#checkTimer = null;
       const idleMs = performance.now() - (this.#keptEvents.newestAt ?? 0);
-      // A later write has checked the log already.
+      // A write within `keepMs` has itself shown that the log has the earlier events.
       if (idleMs >= this.#keepMs) this.#start(true);
       else this.#scheduleCheck();
     }, this.#keepMs).unref();
@@ -421,7 +436,7 @@ export class Outbox implements EventSink, Reporting {
   #stop(end: OutboxEnd, cause?: unknown): void {
     this.#queue.clear();
     this.#tellWritten();
-    // Keep the acknowledged events for a full log: writing its terminal event may reveal that the store lost events.
+    // A full log still gets its terminal event, whose write may reveal that the store lost events: they are then written again.
     if (end !== 'full' && end !== 'over-quota') this.#keptEvents.clear();
     if (this.#end) return;
     this.#end = end;

@@ -48,24 +48,24 @@ export interface RunnerOptions {
   readonly launcher: Launcher;
   /** Identifies this life of this process; see `RuntimeLease.id`. */
   readonly runtimeId: string;
-  /** Models and encoders granted to a function. */
+  /** The models and encoders that the job's function may use. */
   readonly modelsOf: (
     job: InvocationJob,
     family: Family,
   ) => Promise<Required<Pick<InferletDescription, 'models' | 'encoders'>>>;
-  /** A function's grants. */
+  /** The grants in the manifest of the job's function. */
   readonly grantsOf: (job: InvocationJob) => Promise<Grants>;
-  /** A function's secrets and plain variables. @throws SecretError when one of them cannot be opened */
+  /** Secrets and plain variables of the job's function. @throws SecretError when one cannot be opened, or all are too long */
   readonly variablesOf: (job: InvocationJob) => Promise<ReadonlyMap<string, string>>;
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
-  /** Called with the peak use of an invocation and its children, unless the invocation's end recorded it. */
+  /** Called with the peak use of a root's family when the run does not end the invocation: an end itself records the peak. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
-  /** The token quota with the least left for a function of a tenant; null when there is none. */
+  /** The token quota of the job's tenant or function with the fewest tokens left; null when there is none. */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
   readonly observer?: RunObserver;
-  /** Shows events to followers before they are in the log; by default, events are written at once. */
+  /** Shows events to followers before they are in the log. Without it, the outbox writes events at once. */
   readonly live?: LiveServer | undefined;
   /** Called with errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
@@ -77,21 +77,22 @@ const FAULT = {
   message: 'The runtime failed; its log says how.',
 } as const satisfies Verdict;
 
-/** The message names the secret and has no part of its value. */
+/** The verdict when `variablesOf` throws a `SecretError`. Its message has no part of a secret's value. */
 const secretFailure = ({ message }: SecretError): Verdict => ({ kind: 'error', code: 'artifact-unavailable', message });
 
-/** Code and message that measurements record for ends that are not failures. */
-const FINE = { code: 'ok', message: '' };
-const LOST = { code: 'lost', message: 'Another process has ended it.' };
+/** Code and message that the observer records for a result, and for an attempt that no longer owns its invocation. */
+const OBSERVED_RESULT = { code: 'ok', message: '' };
+const OBSERVED_LOST = { code: 'lost', message: 'Another process has ended the invocation, or runs it now.' };
 
 /** Data about the end of a run, besides its verdict. */
 interface EndedRun {
-  /** The most that the run held, for admission to learn from. */
+  /** The most that the root's family held, from which admission learns; null for a child. */
   readonly peak: Peak | null;
   /** Decides the verdict anew, because the outbox may have ended meanwhile; null when the attempt had no run. */
   readonly conclude: () => Verdict | null;
 }
 
+/** For an attempt that ends before its inferlet runs, or because the runtime failed. */
 const NO_RUN: EndedRun = { peak: null, conclude: () => null };
 
 /** Runs each invocation from its job to exactly one terminal event, and gives back everything that it held. */
@@ -101,7 +102,7 @@ export class InvocationRunner {
   readonly #eventPaces = eventPaces();
   readonly #writeTicks = new WriteTicks();
   readonly #children: ChildRuns;
-  readonly #shared: RunServices;
+  readonly #runServices: RunServices;
   readonly #launches: Launches;
 
   constructor(options: RunnerOptions) {
@@ -113,8 +114,9 @@ export class InvocationRunner {
       run: (child) => this.#run(child),
     });
     const { inbox, files, services } = options;
-    const [waiting, reports] = [new WaitMonitor(), new UsageReports()];
-    this.#shared = { inbox, files, services, children: this.#children, waiting, reports };
+    const waiting = new WaitMonitor();
+    const reports = new UsageReports();
+    this.#runServices = { inbox, files, services, children: this.#children, waiting, reports };
   }
 
   /** Number of children that run besides the admitted invocations. */
@@ -136,16 +138,18 @@ export class InvocationRunner {
     return this.#options.jobs.clock ?? Date.now;
   }
 
-  /** Number of attempts that the next fetch may begin at once, before their instances are there. */
+  /** Number of attempts that the store may begin with the next fetch, while their instances are still being launched. */
   get beginsAllowed(): number {
     return this.#launches.room;
   }
 
   /**
-   * Runs one invocation and all its children to their ends. The signal aborts with a `StopReason`. Resolves to `ended` when the run ended the
-   * invocation, and `not-held` when this runtime could not begin it because another runtime has it.
+   * Runs one attempt of an invocation to its end, and the children that it launches. The signal aborts with a `StopReason`.
    *
-   * @param fetched returns the outcome of an attempt that began with its fetch; null for one that has not begun
+   * @param fetched for an attempt that the store began when the runtime fetched its job: returns the outcome. Null when `run` must begin the
+   *   attempt.
+   * @returns `ended` when the run ended the invocation; `not-held` when the store refused the attempt because this runtime does not hold the
+   *   job; else undefined, for instance when the invocation was requeued or waits for a person.
    */
   async run(
     job: InvocationJob,
@@ -153,23 +157,23 @@ export class InvocationRunner {
     fetched: Begun | null = null,
   ): Promise<'ended' | 'not-held' | undefined> {
     const { invocations, runtimeId, live } = this.#options;
-    // Repetitions share one token: a call whose answer was lost may have begun the attempt.
+    // All tries of `beginAttempt` send one token, by which the store recognizes them: a try without an answer may have begun the attempt.
     const token = randomUUID();
-    let isHeld = true;
+    let isHeldHere = true;
     const begin = async () => {
       const begun = fetched
         ? await fetched()
         : await invocations.beginAttempt(job.id, runtimeId, token, job.fetchToken, live !== undefined);
-      isHeld = !('refused' in begun && begun.refused === 'not-held');
+      isHeldHere = !('refused' in begun && begun.refused === 'not-held');
       return begun;
     };
     const skipsCrowd = fetched !== null;
     const verdict = await this.#run({ job, signal, begin, skipsCrowd, depth: 0, family: new Family(job) });
     if (verdict !== null && verdict.kind !== 'silent') return 'ended';
-    return isHeld ? undefined : 'not-held';
+    return isHeldHere ? undefined : 'not-held';
   }
 
-  /** Resolves to the verdict; null when the attempt was not begun. */
+  /** Runs an attempt of a root or a child. Resolves to its verdict; null when the attempt did not begin. */
   async #run({ begin, ...run }: ChildAttempt): Promise<Verdict | null> {
     const { invocations, live } = this.#options;
     const { job, signal } = run;
@@ -185,16 +189,19 @@ export class InvocationRunner {
       await launching.dispose();
       return null;
     }
-    const start = { startedAt, clock, attempt: begun.attempt, runtimeId: this.#options.runtimeId };
-    const observed = this.#options.observer?.begin(job, start);
+    const { epoch, attempt: number, kvPages, tokensLeft, tokensUntil, usageBefore, queuedAt } = begun;
+    const runStart = { startedAt, clock, attempt: number, runtimeId: this.#options.runtimeId };
+    const observed = this.#options.observer?.begin(job, runStart);
+    // Replaced once the instance exists. Until then the outbox has no events, so it cannot end.
     let kill: (trap: GuestTrap) => void = () => undefined;
     const meter = silentMeter();
     using pace = this.#eventPaces.enter(job.tenant);
-    const logKey = { id: job.id, epoch: begun.epoch, showsOwnEvents: live !== undefined };
+    const logKey = { id: job.id, epoch, showsOwnEvents: live !== undefined };
     const outbox = new Outbox(begun.nextSeq, attemptLog(invocations, logKey, meter), {
-      ...{ usage: meter, pace },
+      usage: meter,
+      pace,
       shows: live && {
-        begin: (unlogged) => live.begin(job.id, begun.epoch, unlogged, job.submitter),
+        begin: (unlogged) => live.begin(job.id, epoch, unlogged, job.submitter),
         ticks: this.#writeTicks,
       },
       onEnd: (end, cause) => {
@@ -205,10 +212,10 @@ export class InvocationRunner {
       },
       isAbandoned: () => isLost(signal),
     });
-    const { epoch, attempt: number, kvPages, tokensLeft: left, tokensUntil: until, usageBefore, queuedAt } = begun;
     if (run.depth === 0) run.family.pages.epoch = epoch;
-    const startState = { kvPages, tokens: { left, until }, usageBefore, queuedAt };
-    const attempt: Attempt = { ...run, epoch, number, ...startState, startedAt, clock, outbox, meter, observed };
+    const tokens = { left: tokensLeft, until: tokensUntil };
+    const stored = { epoch, number, kvPages, tokens, usageBefore, queuedAt };
+    const attempt: Attempt = { ...run, ...stored, startedAt, clock, outbox, meter, observed };
     const launched = await orStopped(launching.launched(begun.standing), signal, run.depth);
     try {
       if (launched instanceof LaunchError) return await this.#notLaunched(attempt, launched);
@@ -219,23 +226,26 @@ export class InvocationRunner {
       if (launched instanceof LaunchError) throw error;
       this.#options.onError?.(error);
       const usage = meter.usage() ?? {};
+      // Freeze the usage, so that the observer records the same as the terminal event.
       meter.usage = () => usage;
       launched.run.dispose();
       return await this.#finish(attempt, error instanceof SecretError ? secretFailure(error) : FAULT, usage);
     } finally {
-      // Takes effect only when the end could not be written; otherwise the observer has the end already.
+      // Without effect when `#finish` has told the observer the end: only the first call counts.
       observed?.ended(FAULT.code, FAULT.message, meter.usage() ?? {});
     }
   }
 
+  /** Ends or restarts an attempt that got no instance. */
   async #notLaunched(attempt: Attempt, { code, message }: LaunchError): Promise<Verdict> {
     if (isLost(attempt.signal)) return this.#finish(attempt, { kind: 'silent' }, {});
     const verdict = { kind: 'error', code, message } as const;
-    const ended = { attempt, verdict, lost: [], released: Promise.resolve(), usage: () => ({}) };
-    const restarted = attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, ended) : null;
+    const endedAttempt = { attempt, verdict, lost: [], released: Promise.resolve(), usage: () => ({}) };
+    const restarted = attempt.depth === 0 && mayRestart(verdict) ? await restart(this.#options, endedAttempt) : null;
     return this.#finish(attempt, restarted ?? verdict, {});
   }
 
+  /** Runs the inferlet of an attempt, and writes the attempt's end. */
   async #execute(attempt: Attempt, launched: Launched): Promise<Verdict> {
     const { job, signal, family } = attempt;
     const { models, encoders } = await this.#options.modelsOf(job, family);
@@ -248,9 +258,9 @@ export class InvocationRunner {
       launched.run.dispose();
       return this.#finish(attempt, { kind: 'silent' }, {});
     }
-    const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#shared);
+    const run = new AttemptRun(attempt, launched, { models, encoders, grants, variables }, this.#runServices);
     const end = await run.run();
-    // Await it, so that the attempt counts as served until it has ended.
+    // Await the end here: `_served` counts the attempt until this function returns.
     return await this.#conclude(attempt, run, await run.release(end));
   }
 
@@ -270,7 +280,7 @@ export class InvocationRunner {
         ? await waitForPerson(this.#options.questions, attempt, { question, ...wait })
         : null;
     const usage = run.usage();
-    // Admission charges a root for its children's holdings, too.
+    // Admission charges a root for all that its family holds.
     const peak = depth === 0 ? family.peak : null;
     // The outbox may have ended during the restart or the question.
     const final = restarted ?? waitingVerdict ?? (await this.#withQuotaName(job, conclude()));
@@ -290,7 +300,7 @@ export class InvocationRunner {
     );
   }
 
-  /** Names the token quota in a verdict: the refusal itself knew only that some token quota had no room. */
+  /** Names the token quota in the verdict `TOKENS_USED_UP`: the refusal of the tokens did not know which token quota had no room. */
   async #withQuotaName(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {
@@ -302,28 +312,31 @@ export class InvocationRunner {
     return verdict;
   }
 
-  /** Writes the end and returns the verdict; `silent` when another process had ended the invocation before. */
+  /** Writes the end and returns the written verdict; `silent` when the store no longer lets this attempt end the invocation. */
   async #finish(attempt: Attempt, verdict: Verdict, usage: Usage, run: EndedRun = NO_RUN): Promise<Verdict> {
+    const { invocations } = this.#options;
     const { job, epoch, outbox, observed } = attempt;
     if (verdict.kind === 'silent') {
-      observed?.ended(LOST.code, LOST.message, usage);
+      // Without effect after a restart or a question, which have told the observer their own ends.
+      observed?.ended(OBSERVED_LOST.code, OBSERVED_LOST.message, usage);
       outbox.close();
       return verdict;
     }
-    const total = attempt.usageBefore === null ? usage : sumOfUsage(attempt.usageBefore, usage);
-    const terminal = terminalEvent(verdict, total);
+    const totalUsage = attempt.usageBefore === null ? usage : sumOfUsage(attempt.usageBefore, usage);
+    const terminal = terminalEvent(verdict, totalUsage);
     const outcome = await outbox
       .finish<FinishOutcome>(
-        (seq, after, events, shown) =>
-          this.#options.invocations.finish(job.id, epoch, seq, terminal, usage, after, run.peak, events, shown),
+        (seq, lastSeq, lastEvents, lastShownSeq) =>
+          invocations.finish(job.id, epoch, seq, terminal, usage, lastSeq, run.peak, lastEvents, lastShownSeq),
         'unwritten',
       )
       .catch(refusedByQuota);
-    // The log takes no more events, which was not known when the verdict was decided.
+    // The log refused the last events. The verdict was decided without knowing this.
     if (outcome === 'unwritten') return this.#finish(attempt, run.conclude() ?? verdict, usage, run);
     if (outcome === 'full') return this.#finish(attempt, NO_ROOM, usage, run);
+    // The verdict of `refusedByQuota`.
     if (outcome !== null && typeof outcome === 'object') return this.#finish(attempt, outcome, usage, run);
-    const { code, message } = outcome !== 'ok' ? LOST : verdict.kind === 'result' ? FINE : verdict;
+    const { code, message } = outcome !== 'ok' ? OBSERVED_LOST : verdict.kind === 'result' ? OBSERVED_RESULT : verdict;
     observed?.ended(code, message, usage);
     return outcome === 'ok' ? verdict : { kind: 'silent' };
   }

@@ -1,19 +1,21 @@
-/** A model or an encoder on a GPU host. */
+/** A model or an encoder, and the connection to its GPU host. */
 interface Placed {
   readonly connection: { readonly name: string };
 }
 
-/** Counts the invocations that each GPU host serves now, by host name. */
+/** Counts the invocations that each GPU host serves: those that may use a model or an encoder on it. */
 export class Served {
   readonly #counts = new Map<string, number>();
 
+  /** Number of invocations by the GPU host's name. */
   get counts(): Readonly<Record<string, number>> {
     return Object.fromEntries(this.#counts);
   }
 
-  /** Counts an invocation at each host of its models and encoders until the result is disposed of. */
-  enter(...granted: readonly ReadonlyMap<string, Placed>[]): Disposable {
-    const hosts = new Set(granted.flatMap((each) => [...each.values()].map(({ connection }) => connection.name)));
+  /** Counts an invocation at each GPU host of its models and encoders until the result is disposed of. */
+  enter(...grantedMaps: readonly ReadonlyMap<string, Placed>[]): Disposable {
+    const placed = grantedMaps.flatMap((granted) => [...granted.values()]);
+    const hosts = new Set(placed.map(({ connection }) => connection.name));
     for (const host of hosts) this.#add(host, 1);
     return {
       [Symbol.dispose]: () => {

@@ -6,15 +6,15 @@ import { GuestTrap } from '../lowering/trap.ts';
 import { patientTimer } from '../patient-timer.ts';
 import { type GuestRun, LaunchError, type Launched } from './launch.ts';
 
-/** Grace for a stopping inferlet to send its last messages. */
+/** Time that a stopped inferlet has to send its last messages. */
 const STOP_GRACE_MS = 250;
 
-/** A reason to stop, and the grace for the inferlet. */
+/** A reason to stop an inferlet, and the grace: the time that the inferlet has to end by itself. */
 export interface Stop extends Omit<StopReason, 'code'> {
   readonly code: StopReason['code'] | EndingQuotaCode;
-  /** 250 by default. */
+  /** 250 by default; 0 kills the inferlet at once. */
   readonly graceMs?: number;
-  /** The origin of the stop, for readers of the error. */
+  /** The origin of the stop, which the error event names. */
   readonly cause?: string;
   /** Milliseconds until another try may succeed. */
   readonly retryAfterMs?: number;
@@ -25,7 +25,7 @@ export class Stopping {
   readonly #run: GuestRun;
   readonly #inferlet: Inferlet;
   #reason: Stop | null = null;
-  #endGrace: () => void = () => undefined;
+  #cancelKill: () => void = () => undefined;
 
   constructor(run: GuestRun, inferlet: Inferlet) {
     this.#run = run;
@@ -36,17 +36,18 @@ export class Stopping {
     return this.#reason;
   }
 
+  /** Stops the inferlet; calls after the first are ignored. */
   stop(reason: Stop): void {
     if (this.#reason) return;
     this.#reason = reason;
-    // The verdict takes its code from the reason to stop, not from this trap.
+    // A trap has no code for every reason. The verdict takes its code from the reason, not from this trap.
     const code = reason.code === 'cancelled' || reason.code === 'deadline-exceeded' ? reason.code : 'terminated';
-    const trap = () => this.#run.kill(new GuestTrap(code, reason.message));
+    const kill = () => this.#run.kill(new GuestTrap(code, reason.message));
     if (reason.code === 'runtime-lost' || reason.graceMs === 0) {
-      trap();
+      kill();
       return;
     }
-    this.#endGrace = patientTimer(reason.graceMs ?? STOP_GRACE_MS, trap);
+    this.#cancelKill = patientTimer(reason.graceMs ?? STOP_GRACE_MS, kill);
     const error = handlerError(isQuota(reason.code) ? 'limit-exceeded' : reason.code, reason.message);
     this.#run.stopping(error);
     this.#inferlet.stop(error);
@@ -54,12 +55,15 @@ export class Stopping {
 
   /** Cancels the kill: the inferlet has ended. */
   dispose(): void {
-    this.#endGrace();
+    this.#cancelKill();
   }
 }
 
 /**
- * Waits for a launch, or for a reason to stop that makes it useless; an instance that comes after that is disposed of.
+ * Resolves to the instance or error of a launch, or to the reason to stop when an earlier abort makes the launch useless. An instance that
+ * comes after such an abort is disposed of.
+ *
+ * @param signal aborts with a `StopReason`
  * @param depth generations between the invocation and its root
  */
 export async function orStopped(
@@ -70,14 +74,16 @@ export async function orStopped(
   const stopped = Promise.withResolvers<LaunchError>();
   const onAbort = () => {
     const { code, message } = signal.reason as StopReason;
-    // A terminated root may be restarted; the run decides that after the launch. A terminated child ends at once: its parent's end waits for it.
+    // A terminated root still gets its instance, and its run then decides on a restart. A terminated child ends at once: its parent waits for it.
     if (code !== 'terminated' || depth > 0) stopped.resolve(new LaunchError(code, message));
   };
   if (signal.aborted) onAbort();
   else signal.addEventListener('abort', onAbort, { once: true });
   const first = await Promise.race([stopped.promise, launching]);
   signal.removeEventListener('abort', onAbort);
-  void launching.then((launched) => launched === first || launched instanceof LaunchError || launched.run.dispose());
+  void launching.then((launched) => {
+    if (launched !== first && !(launched instanceof LaunchError)) launched.run.dispose();
+  });
   return first;
 }
 

@@ -1,22 +1,23 @@
 import type { StopReason } from '#scheduler/admission/job.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 
-const STORE_RETRIES_MS: readonly number[] = [100];
-const ANSWER_RETRIES_MS: readonly number[] = [20, 50, 100, 200, 400];
+/** Pauses between the tries of a call; the last one applies to all further tries. */
+const EVEN_PAUSES_MS: readonly number[] = [100];
+const GROWING_PAUSES_MS: readonly number[] = [20, 50, 100, 200, 400];
 
-/** True when this runtime was declared dead: it owns its invocations no more. */
+/** True when this runtime was declared dead, so that it no longer owns the invocation. @param signal the invocation's signal to stop */
 export const isLost = (signal: AbortSignal): boolean =>
   signal.aborted && (signal.reason as StopReason).code === 'runtime-lost';
 
-/** Repeats a call while the store cannot be reached; returns null when this runtime loses the invocation meanwhile. */
+/** Repeats a call every 100 ms while the store cannot be reached; resolves to null once this runtime was declared dead. */
 export const untilStored = <T>(call: () => Promise<T>, signal: AbortSignal): Promise<T | null> =>
-  untilAnswered(() => isLost(signal), call, STORE_RETRIES_MS);
+  untilAnswered(() => isLost(signal), call, EVEN_PAUSES_MS);
 
-/** Repeats a call, after growing pauses, while the store cannot be reached; returns null once `isAbandoned` returns true. */
+/** Repeats a call while the store cannot be reached, by default after growing pauses; resolves to null once `isAbandoned` returns true. */
 export async function untilAnswered<T>(
   isAbandoned: () => boolean,
   call: () => Promise<T>,
-  pausesMs = ANSWER_RETRIES_MS,
+  pausesMs = GROWING_PAUSES_MS,
 ): Promise<T | null> {
   for (let attempt = 0; ; attempt++) {
     if (isAbandoned()) return null;

@@ -12,7 +12,7 @@ export type Verdict =
   /** `output` is JSON text. */
   | { readonly kind: 'result'; readonly output: string }
   | ({ readonly kind: 'error'; readonly code: FailureCode; readonly message: string } & FailureDetails)
-  /** Write nothing: another runtime owns the invocation, or the invocation has ended. */
+  /** Nothing is written: another attempt or runtime owns the invocation, it waits in the queue or for a person, or it has ended. */
   | { readonly kind: 'silent' };
 
 /** Optional fields of an error event. */
@@ -23,25 +23,25 @@ export interface FailureDetails {
   readonly retryAfterMs?: number;
 }
 
-/** The inputs of a verdict. */
+/** Everything that decides a verdict. */
 export interface Evidence {
   readonly ending: GuestEnding;
-  /** The fault of the text that the guest returned: `invalid-argument` when the text is not JSON. */
+  /** The fault of the text that the guest returned: `invalid-argument` when it is not JSON, another error when it could not be checked. */
   readonly resultFault: HandlerError | null;
   /** The reason that the inferlet was told to stop, if it was. */
   readonly stop: Stop | null;
   readonly outboxEnd: OutboxEnd | null;
   /** The error that ended the outbox, if one did. */
   readonly outboxCause?: unknown;
-  /** Errors that the platform returned to the inferlet. */
+  /** The last error of each tag that the platform returned to the inferlet. */
   readonly handlerErrors: GuestEnd['handlerErrors'];
-  /** The reason that a device of the inferlet is lost. Handler errors cannot show this: `unavailable` also means a locked file. */
+  /** The reason that a GPU host with memory of the inferlet was lost. `handlerErrors` cannot show this: `unavailable` also means a locked file. */
   readonly lostDevice: string | undefined;
   /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
   readonly memoryBytes: number;
   readonly memoryLimitBytes: number;
-  /** Removes secrets from the written text. */
+  /** Removes secrets from the error's message. */
   readonly redact?: Redact;
 }
 
@@ -51,16 +51,16 @@ const MAX_MESSAGE = 8192;
 const MAX_PREVIEW = 80;
 /** Maximum characters of a result. */
 export const MAX_RESULT = 4 << 20;
-/** A memory counts as full from this part of its limit: memory grows in large steps, so growth fails long before the last page. */
-const FULL = 0.45;
+/** From this share of its limit on, a memory may be full: it grows in large steps, so a step fails long before the last page is in use. */
+const FULL_SHARE = 0.45;
 
-/** Rust's panic message begins with this word, behind the name of the thread. */
+/** Rust's panic message has this word after the name of the thread. */
 const PANIC = 'panicked';
 
-/** The JavaScript engine's panic message when `run` returns anything but a string. */
+/** Part of the JavaScript engine's panic message when `run` returns anything but a string. */
 const NOT_A_STRING = /expected string: FromJs/;
 
-/** The verdict for a result that the family's log has no room for. The store accepts an error even then. */
+/** The verdict for a result that does not fit into the bytes that a root's family may log. The store accepts an error even then. */
 export const NO_ROOM: Verdict = {
   kind: 'error',
   code: 'output-limit',
@@ -68,7 +68,7 @@ export const NO_ROOM: Verdict = {
     'The invocation and its children have logged as much as they may together, and this result finds no room: return less, or send less.',
 };
 
-/** The verdict when the tenant's storage quota refuses events or a result. @throws the error itself when it is not a `QuotaExceeded` */
+/** The verdict when a quota of the tenant's stored bytes refuses events or a result. @throws the error itself when it is no `QuotaExceeded` */
 export function refusedByQuota(error: unknown): Verdict {
   if (!(error instanceof QuotaExceeded)) throw error;
   return { kind: 'error', code: 'quota-storage', message: error.message, cause: `quota ${error.quota}` };
@@ -80,8 +80,9 @@ export function verdictOf(evidence: Evidence): Verdict {
   if (verdict.kind !== 'error') return verdict;
   const { redact = redactNothing } = evidence;
   const { message } = verdict;
-  // Pass `isCut` always: the message may quote guest output that was cut before.
-  const text = redact(message.slice(0, MAX_MESSAGE), true);
+  // The message may end in guest output that was cut in the middle of a secret, even when it is not cut here.
+  const isCut = true;
+  const text = redact(message.slice(0, MAX_MESSAGE), isCut);
   return { ...verdict, message: message.length > MAX_MESSAGE ? `${text}… (cut)` : text };
 }
 
@@ -91,7 +92,7 @@ function decide(evidence: Evidence): Verdict {
   if (outboxEnd === 'full')
     return failure(
       'output-limit',
-      'The invocation wrote more events than its log takes, or than it may with all its children.',
+      'The invocation wrote more events than its log may hold, or than it and its children may log together.',
     );
   if (outboxEnd === 'over-quota') return refusedByQuota(evidence.outboxCause);
   if (outboxEnd === 'broken') return failure('internal', 'An event could not be written.');
@@ -135,25 +136,25 @@ function verdictOfReturn(evidence: Evidence, ok: boolean, text: string): Verdict
 function verdictOfTrap(evidence: Evidence, trap: Extract<GuestEnding, { kind: 'trapped' }>['trap']): Verdict {
   if (trap.code !== 'trap') return failure(trap.code, `The inferlet ${trap.message}.`);
   if (isFull(evidence)) return outOfMemory(evidence);
-  const words = evidence.stderr.trim();
-  const lost = lostToPlatform(evidence, words || trap.message);
+  const output = evidence.stderr.trim();
+  const lost = lostToPlatform(evidence, output || trap.message);
   if (lost) return lost;
-  const quota = pageQuota(evidence, words);
+  const quota = pageQuota(evidence, output);
   if (quota) return quota;
-  // Earlier lines may tell of an unavailable call that the inferlet got over.
-  if (quotesUnavailable(evidence, words.slice(Math.max(0, words.lastIndexOf(PANIC)))))
-    return failure('unavailable', words);
-  if (NOT_A_STRING.test(words))
+  // Look only at the panic message: earlier lines may tell of an unavailable call that the inferlet recovered from.
+  if (quotesUnavailable(evidence, output.slice(Math.max(0, output.lastIndexOf(PANIC)))))
+    return failure('unavailable', output);
+  if (NOT_A_STRING.test(output))
     return failure('invalid-result', 'run returned a value that is not a string: return JSON.stringify(value).');
   return failure(
     'trap',
-    words === ''
+    output === ''
       ? `The inferlet trapped: ${trap.message}.`
-      : `The inferlet trapped: ${trap.message}. It said: ${words}`,
+      : `The inferlet trapped: ${trap.message}. It said: ${output}`,
   );
 }
 
-/** The verdict for an inferlet that failed because the platform failed; null otherwise. */
+/** The verdict for an inferlet that failed after the platform took or lost its memory; null otherwise. @param message the inferlet's own */
 function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string): Verdict | null {
   const terminated = handlerErrors.get('terminated');
   if (terminated !== undefined) return failure('terminated', terminated);
@@ -164,27 +165,28 @@ function lostToPlatform({ handlerErrors, lostDevice }: Evidence, message: string
 /** The GPU host's refusal when a tenant holds all the pages that its quota allows. */
 const PAGE_QUOTA_REFUSAL = new RegExp(`quota ${PAGE_QUOTA}: [^;]{0,200}; \\d+ is the tenant's limit`);
 
-/** The verdict when the page quota made the inferlet fail: its last output quotes the GPU host's refusal, or is empty. Null otherwise. */
-function pageQuota({ handlerErrors }: Evidence, words: string): Verdict | null {
+/** The verdict when the page quota made the inferlet fail: `output` quotes the GPU host's refusal, or is empty. Null otherwise. */
+function pageQuota({ handlerErrors }: Evidence, output: string): Verdict | null {
   // The GPU host refused the failed call itself, or a call that it depended on.
   const quotaErrors = [handlerErrors.get('limit-exceeded'), handlerErrors.get('dependency-failed')];
   const refusals = quotaErrors.map((text = '') => PAGE_QUOTA_REFUSAL.exec(text)?.[0]);
-  const refusal = refusals.find((text) => text !== undefined && (words === '' || words.includes(text)));
+  const refusal = refusals.find((text) => text !== undefined && (output === '' || output.includes(text)));
   return refusal === undefined ? null : { ...failure('quota-pages', refusal), cause: `quota ${PAGE_QUOTA}` };
 }
 
-/** True when the inferlet's last output quotes an error `unavailable` that the platform gave it, or the error of a call that depended on one. */
-function quotesUnavailable({ handlerErrors }: Evidence, words: string): boolean {
+/** True when `output` quotes an `unavailable` error of a call that the inferlet made, or the error of a call that depended on such a call. */
+function quotesUnavailable({ handlerErrors }: Evidence, output: string): boolean {
   const dependent = handlerErrors.get('dependency-failed');
   const messages = [handlerErrors.get('unavailable'), dependent?.includes('(unavailable: ') ? dependent : undefined];
-  return messages.some((text) => text !== undefined && text !== '' && words.includes(text));
+  return messages.some((text) => text !== undefined && text !== '' && output.includes(text));
 }
 
 function detailsOf({ cause, retryAfterMs }: Stop): FailureDetails {
   return { ...(cause !== undefined && { cause }), ...(retryAfterMs !== undefined && { retryAfterMs }) };
 }
 
-const isFull = ({ memoryBytes, memoryLimitBytes }: Evidence): boolean => memoryBytes >= memoryLimitBytes * FULL;
+/** True when a failure to grow the memory is plausible. */
+const isFull = ({ memoryBytes, memoryLimitBytes }: Evidence): boolean => memoryBytes >= memoryLimitBytes * FULL_SHARE;
 
 function outOfMemory({ memoryBytes, memoryLimitBytes }: Evidence): Verdict {
   const megabytes = (bytes: number) => (bytes / 2 ** 20).toFixed(0);

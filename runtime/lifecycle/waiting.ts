@@ -5,26 +5,26 @@ import { type CpuBudget, ENDLESS } from '../workers/account.ts';
 /** The part of a GPU host's inferlet that the monitor uses. */
 export type WaitingDevice = Pick<DeviceClient, 'pendingCalls' | 'issuedCalls' | 'setWaiting'>;
 
-/** Counts one inferlet's waits for anything but a device. */
+/** Counts one inferlet's open waits for a message, a timer or a server. */
 export interface Waits {
-  /** Counts a wait for a message, a timer or a server until the promise settles; returns the same promise. */
+  /** Counts a wait until its promise settles; returns the same promise. */
   during<T>(wait: Promise<T>): Promise<T>;
   /** Adds a GPU host that holds memory of this inferlet. */
   addDevice(device: WaitingDevice): void;
 }
 
-/** Callbacks from an inferlet's host functions to its runner. */
+/** The runner's side of an inferlet, which the inferlet's host functions call. */
 export interface InferletHooks {
   readonly waits: Waits;
   /** The inferlet's CPU time, including other threads that work for it. */
   readonly cpu: CpuBudget;
   /** Records the inferlet's steps on models; absent when steps are not recorded. */
   readonly steps?: StepTrace;
-  /** Usage so far that is counted outside the host functions. */
+  /** The inferlet's usage so far, as its `GuestRun` counts it. */
   usage(): { readonly cpuMs: number; readonly calls: number; readonly memoryBytes: number };
   /** Called when a GPU host has taken the inferlet's memory. */
   terminated(termination: Termination): void;
-  /** Called with `true` when a GPU host begins to hold calls of the inferlet, and with `false` when it holds none any more. */
+  /** Called with `true` when a GPU host begins to hold calls of the inferlet, and with `false` when that host holds none any more. */
   held(isHeld: boolean): void;
   /** Called when a quota has no room for the tokens that the inferlet asked for. */
   quotaReached(): void;
@@ -43,19 +43,20 @@ export const NO_HOOKS: InferletHooks = {
   quotaUnknown: () => undefined,
 };
 
-/** Interval between two looks. A wait is reported after one to two of them: most waits are shorter. */
+/** Interval between two looks. A wait is reported at the second look, after one to two intervals: most waits are shorter. */
 const LOOK_MS = 20;
 
 /** Calls `look` repeatedly until the returned function is called. */
 export type Repeat = (look: () => void) => () => void;
 
 /**
- * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that their pages may be swapped out. An inferlet counts as
- * waiting when it has no pending call and has issued none since the last look. One timer looks at all waits, so a short wait costs only
- * a counter. The GPU host's client clears the state with its next call.
+ * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that the hosts may swap out their pages. An inferlet counts as
+ * waiting when it has an open wait, no pending call on a GPU host, and has issued no such call since the last look. The state ends with any of
+ * the inferlet's waits and with its next call, which `DeviceClient` sees. One timer looks at all inferlets, so a short wait costs only a counter.
  */
 export class WaitMonitor {
   readonly #repeat: Repeat;
+  /** The inferlets with open waits, and those whose last wait ended since the last look. */
   readonly #waiting = new Set<InferletWaits>();
   #stop: (() => void) | undefined;
 
@@ -65,11 +66,11 @@ export class WaitMonitor {
 
   /** Watches one inferlet. Calls `onWaitEnd` at the end of each wait of the inferlet. */
   watch(onWaitEnd: () => void = () => undefined): Waits {
-    const onFirstWait = (waits: InferletWaits) => {
+    const onWaiting = (waits: InferletWaits) => {
       this.#waiting.add(waits);
       this.#stop ??= this.#repeat(() => this.#look());
     };
-    return new InferletWaits(onFirstWait, onWaitEnd);
+    return new InferletWaits(onWaiting, onWaitEnd);
   }
 
   #look(): void {
@@ -85,26 +86,27 @@ function everyLook(look: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-/** The value of `#seenCalls` before the first look at a wait. */
+/** The value of `#seenCalls` before the first look: it equals no number of calls, so that look reports no wait. */
 const UNSEEN = -1;
 
 class InferletWaits implements Waits {
-  readonly #onFirstWait: (waits: InferletWaits) => void;
+  readonly #onWaiting: (waits: InferletWaits) => void;
   readonly #onWaitEnd: () => void;
   readonly #devices: WaitingDevice[] = [];
   #openWaits = 0;
-  /** Calls issued up to the last look. */
+  /** Number of calls issued up to the last look. */
   #seenCalls = UNSEEN;
 
-  constructor(onFirstWait: (waits: InferletWaits) => void, onWaitEnd: () => void) {
-    this.#onFirstWait = onFirstWait;
+  /** @param onWaiting called when a wait opens while no other is open */
+  constructor(onWaiting: (waits: InferletWaits) => void, onWaitEnd: () => void) {
+    this.#onWaiting = onWaiting;
     this.#onWaitEnd = onWaitEnd;
   }
 
   during<T>(wait: Promise<T>): Promise<T> {
     if (this.#openWaits++ === 0) {
       this.#seenCalls = UNSEEN;
-      this.#onFirstWait(this);
+      this.#onWaiting(this);
     }
     wait.then(this.#endWait, this.#endWait);
     return wait;
@@ -114,17 +116,17 @@ class InferletWaits implements Waits {
     this.#devices.push(device);
   }
 
-  /** Tells the GPU hosts that the inferlet waits if no call is pending and none was issued since the last look. False when no wait is open. */
+  /** Tells the GPU hosts if the inferlet counts as waiting (see `WaitMonitor`). Returns false when no wait is open. */
   look(): boolean {
     if (this.#openWaits === 0) return false;
-    let pending = 0;
-    let issued = 0;
+    let pendingCalls = 0;
+    let issuedCalls = 0;
     for (const device of this.#devices) {
-      pending += device.pendingCalls;
-      issued += device.issuedCalls;
+      pendingCalls += device.pendingCalls;
+      issuedCalls += device.issuedCalls;
     }
-    const isWaiting = pending === 0 && issued === this.#seenCalls;
-    this.#seenCalls = issued;
+    const isWaiting = pendingCalls === 0 && issuedCalls === this.#seenCalls;
+    this.#seenCalls = issuedCalls;
     if (isWaiting) for (const device of this.#devices) device.setWaiting(true);
     return true;
   }

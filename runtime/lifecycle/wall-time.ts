@@ -3,14 +3,14 @@ import type { Deadline } from '../host/inferlet.ts';
 import type { HeldTime } from './held-time.ts';
 import type { Stop } from './stopping.ts';
 
-/** Longest timer of Node. */
+/** Longest timer that Node supports. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * The wall time of one run. It stands still while the run's family is preempted and has calls to make: the platform took that time. A hold
- * of one member's calls stops the wall time of the whole family, so a bound is needed: all holds together stop it for at most
- * `limits.wallMs`, and a run takes at most twice its limit. The deadline of the invocation itself (`submittedAt + deadlineMs`) does not move,
- * so a preempted family ends, too. The scheduler's worker enforces this deadline for the root, whose end also ends its children.
+ * The wall time of one run. It stands still while GPU hosts hold calls of the run's family (see `HeldTime`): the platform took that time. A
+ * hold of one member's calls stops the wall time of the whole family, so a bound is needed: all holds together stop it for at most
+ * `limits.wallMs`, so a run takes at most twice its limit. Holds do not move the deadline of the invocation itself (`submittedAt +
+ * deadlineMs`), so a preempted family ends, too. The scheduler's worker enforces that deadline for the root, whose end also ends its children.
  */
 export class WallTime implements Deadline {
   readonly #job: InvocationJob;
@@ -20,9 +20,9 @@ export class WallTime implements Deadline {
   readonly #clock: () => number;
 
   /**
-   * Made at the start of the run: the time before, such as that of the launch, does not count.
+   * Begins the wall time. Call it when the instance is ready: the time of the launch does not count.
    *
-   * @param clock of the platform, milliseconds since the Unix epoch, as in the job
+   * @param clock the platform's clock, by which the job's times were read, milliseconds since the Unix epoch
    */
   constructor(job: InvocationJob, heldTime: HeldTime, clock: () => number) {
     this.#job = job;
@@ -33,8 +33,8 @@ export class WallTime implements Deadline {
   }
 
   /**
-   * The end of the wall time or of the invocation, whichever is earlier, in milliseconds since the Unix epoch. A hold that counts moves it,
-   * also while the hold lasts.
+   * The end of the wall time or the deadline of the invocation, whichever is earlier, in milliseconds since the Unix epoch. While a hold
+   * stops the wall time, its end moves with the clock.
    */
   get at(): number {
     const { submittedAt, deadlineMs, limits } = this.#job;
@@ -42,15 +42,16 @@ export class WallTime implements Deadline {
     return Math.min(submittedAt + deadlineMs, this.#startedAt + limits.wallMs + Math.min(heldMs, limits.wallMs));
   }
 
+  /** Milliseconds until `at`; not below 0. */
   get leftMs(): number {
     return Math.max(0, this.at - this.#clock());
   }
 
   /**
-   * Starts the timer.
+   * Starts the timer of the wall time. It does not watch the deadline of the invocation.
    *
-   * @param stop called once, when the time is used up
-   * @param onMoved called with each new deadline, when a hold has ended
+   * @param stop called once, when the wall time is used up
+   * @param onMoved called with the new value of `at` whenever the family's calls are no longer held
    * @returns the function that ends the timer
    */
   limit(stop: (reason: Stop) => void, onMoved: (at: number) => void): () => void {
@@ -64,19 +65,19 @@ export class WallTime implements Deadline {
       isOver = true;
       stop(usedUp(wallMs, parent));
     };
-    const start = () => {
+    const setTimer = () => {
       clearTimeout(timer);
       if (isOver) return;
-      // A hold that still lasts adds at most the rest of the limit.
+      // The end of the present hold is unknown. If it lasts, the run ends when all holds have added the whole limit.
       const addedMs = heldTime.isHeld ? wallMs : Math.min(wallMs, heldTime.totalMs - heldBeforeMs);
       const leftMs = wallMs + addedMs - (heldTime.nowMs - fromMs);
       timer = setTimeout(end, Math.min(Math.max(0, leftMs), MAX_TIMER_MS));
     };
     const unwatch = heldTime.watch(() => {
-      start();
+      setTimer();
       if (!heldTime.isHeld) onMoved(this.at);
     });
-    start();
+    setTimer();
     return () => {
       clearTimeout(timer);
       unwatch();

@@ -1,6 +1,6 @@
 /**
- * Longest wait of shown events for a write shared with other attempts. A dying runtime may lose 250 ms of shown events (`outbox.ts`); the
- * other 100 ms allow for a slow Redis.
+ * Longest time that shown events wait for a write shared with other attempts. A dying runtime may lose 250 ms of shown events (`outbox.ts`):
+ * 150 ms of waiting here, and 100 ms for a slow Redis.
  */
 const WRITE_MS = 150;
 
@@ -9,7 +9,7 @@ export class WriteTicks {
   readonly #pendingWrites = new Set<() => void>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** Calls `write` at the next tick. */
+  /** Calls `write` once, at the next tick, unless `delete` removes it before. */
   add(write: () => void): void {
     this.#pendingWrites.add(write);
     this.#timer ??= setTimeout(() => this.#tick(), WRITE_MS);
