@@ -9,7 +9,7 @@ const LEAVE_ACTIVE = loadScript(new URL('./scripts/leave-active.lua', import.met
 
 const ORPHANS = loadScript(new URL('./scripts/orphans.lua', import.meta.url));
 
-/** A job or a child, and the runtime that has it. */
+/** An invocation that a runtime holds: a job, or a child (an invocation that another one launched), which has no job. */
 export interface Holding {
   readonly id: string;
   readonly runtimeId: string;
@@ -26,16 +26,19 @@ export interface ActiveJob {
   readonly id: string;
   /** Time of the fetch, by the clock of Redis. */
   readonly fetchedAt: number;
-  /** Token of the fetch. */
+  /** Token of the fetch; null for a job without a lock. */
   readonly fetchToken: string | null;
 }
 
-/** `waiting`: the job is back at its place in its tenant's queue. `not-held`: the runtime no longer held it. */
+/**
+ * `dropped`: the job is removed, because its invocation had ended or another runtime runs it. `waiting`: the job is back at its place in its
+ * tenant's queue. `failed`, `cancelled`: the invocation ended so. `not-held`: the runtime no longer held the job, and nothing changed.
+ */
 export type LeaveOutcome = 'dropped' | 'waiting' | 'failed' | 'cancelled' | 'not-held';
 
 /**
  * Jobs that runtimes hold. take-jobs.lua marks a job as active and writes the runtime's id on it in one step. leave-active.lua takes the
- * job away and settles its invocation in one step. So no invocation is lost between two writes.
+ * job from the runtime and ends or requeues its invocation in one step. So no invocation is lost between two writes.
  */
 export class ActiveJobs {
   readonly #store: Store;
@@ -65,8 +68,8 @@ export class ActiveJobs {
   }
 
   /**
-   * Lists jobs, and children that have not ended, whose runtimes are not registered, and children whose parents' attempts are over. Only the
-   * first caller within an interval looks; the others get null.
+   * Lists the held jobs, and the unended children, of runtimes that are not registered. Also lists unended children whose parent's attempt is
+   * over. Only the first caller within an interval looks; the others get null.
    */
   async orphans(intervalMs: number): Promise<{ readonly jobs: HeldJob[]; readonly children: Holding[] } | null> {
     const { keys } = this.#store;
@@ -88,7 +91,8 @@ export class ActiveJobs {
   /**
    * Removes a job that its runtime is done with. An invocation that has not ended yet ends as `internal`.
    *
-   * @param token the fetch's token. A job that was given back and fetched again, even by the same runtime, has another token and stays.
+   * @param token the fetch's token, or '' for any. A job that was given back and fetched again, even by the same runtime, has another token
+   *   and stays.
    */
   over(id: string, runtimeId: string, token = ''): Promise<LeaveOutcome> {
     const message = 'The runtime stopped without ending this invocation.';

@@ -9,9 +9,9 @@ const OVERVIEW = loadScript(new URL('./scripts/overview.lua', import.meta.url));
 const REPAIR = loadScript(new URL('./scripts/repair.lua', import.meta.url));
 const OBSERVE = loadScript(new URL('./scripts/observe-pages.lua', import.meta.url));
 
-/** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua); `admit` then calls the script again. */
+/** Maximum number of invocations that one script call admits (`MAX_STARTS` of admission.lua). When a call reaches it, `admit` makes another. */
 const MAX_STARTS = 256;
-/** Interval between checks of the ledger against the invocations; of all callers, one does the check. */
+/** Minimum time between two checks of the ledger (the list of admitted invocations), over all processes: the first caller after it does one. */
 const REPAIR_INTERVAL_MS = 5000;
 
 /** A tenant that has invocations waiting or admitted. */
@@ -28,7 +28,7 @@ export interface TenantLoad {
 export interface PlatformCapacity {
   readonly slots: number;
   readonly usedSlots: number;
-  /** KV pages, `overcommit` included, and the pages that all admitted invocations are expected to hold. */
+  /** For each model, KV pages of all GPU hosts times `overcommit`, and the pages that all admitted invocations are expected to hold. */
   readonly models: readonly { readonly model: string; readonly pages: number; readonly usedPages: number }[];
   /** Runtime memory, and the memory that all admitted invocations are expected to take; null while no runtime sets a bound. */
   readonly memory: { readonly totalMb: number; readonly usedMb: number } | null;
@@ -40,14 +40,14 @@ export interface Repairs {
   readonly dropped: number;
   /** Queued invocations that were in no list and are back in their queues. */
   readonly returned: number;
-  /** Sums that did not equal their entries. */
+  /** Counts of slots or pages, of the platform or a tenant, that did not equal the sum of the ledger's entries and were set to it. */
   readonly sums: number;
   /** Queued invocations without a job: nothing can run them. */
   readonly lost: readonly string[];
 }
 
 /**
- * Admission over all runtimes: fair among tenants by weight, first come first served inside each, within slots and expected KV pages.
+ * Admission over all runtimes: fair among tenants by weight, first come first served inside each, within slots, KV pages and memory.
  * `AdmissionPolicy` states the rules. The scripts apply them in the step that makes a change (an invocation comes or ends, a runtime comes
  * or goes), so no process polls. Call the methods here for other changes.
  */
@@ -59,15 +59,15 @@ export class Admission {
   }
 
   /**
-   * Admits every invocation that may start. Returns their number.
+   * Admits every invocation that may start. Returns the number of admitted invocations.
    *
-   * @param tenant the tenant whose limits changed; `*` for all tenants
+   * @param tenant the tenant whose limits changed; `*` for all tenants, empty for none
    */
   async admit(tenant = ''): Promise<number> {
     let admitted = 0;
     let first = true;
     for (;;) {
-      // `settling` is 1 while a change of the capacity has not reached all tenants: each call of the script handles some.
+      // `settling` is 1 while a change that concerns all tenants has not reached each of them: one call of the script handles some.
       const [started, settling] = (await this.#run(ADMIT, first ? tenant : '')).map(Number);
       first = false;
       admitted += started ?? 0;
@@ -108,15 +108,17 @@ export class Admission {
     }
     const totalMb = total?.[`pages:${MEMORY}`];
     return {
-      ...{ slots: Number(total?.slots ?? 0), usedSlots: Number(used?.slots ?? 0), models: [...models.values()] },
+      slots: Number(total?.slots ?? 0),
+      usedSlots: Number(used?.slots ?? 0),
+      models: [...models.values()],
       memory:
         totalMb === undefined ? null : { totalMb: Number(totalMb), usedMb: Number(used?.[`pages:${MEMORY}`] ?? 0) },
     };
   }
 
   /**
-   * Records the peak of a run, from which admission learns the expected pages and memory of the version's next run. `Invocations.finish`
-   * records the peak of a run that ends its invocation.
+   * Records the peak of a run, from which admission learns the expected pages and memory of the version's next run. Call it only for a run
+   * that did not end its invocation: `Invocations.finish` records the peak of one that did.
    */
   async observe(
     job: { readonly tenant: string; readonly function: string; readonly version: string },
@@ -127,8 +129,8 @@ export class Admission {
   }
 
   /**
-   * Checks the ledger against the invocations and repairs it. A check covers all admitted invocations, and the next part of the
-   * invocations that have not ended. Returns null, without a check, when another call made one within the interval.
+   * Checks the ledger against the invocations and repairs it. A check covers all admitted invocations and a few hundred of the others that have
+   * not ended; the next check goes on after these. Returns null, without a check, when another call made one within the interval.
    */
   async repair(intervalMs = REPAIR_INTERVAL_MS): Promise<Repairs | null> {
     const reply = await this.#run(REPAIR, intervalMs);

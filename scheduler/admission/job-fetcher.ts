@@ -19,25 +19,25 @@ const BLOCK_SECONDS = 2;
  */
 const MAX_RUNTIMES_AT_SHORTEST_WAIT = 8;
 const MAX_BLOCK_SECONDS = 8;
-/** Time after its end at which a blocking wait without an answer counts as lost with its connection. */
+/** A blocking wait that Redis has not answered this long after the wait's timeout counts as lost with its connection. */
 const LOST_WAIT_MS = 2000;
 /** A wait longer than `BLOCK_SECONDS` also counts as lost when Redis has answered no lease renewal for this many lease lengths. */
 const LOST_LEASES = 1.5;
-/** Checks for such a lost wait during one lease length. */
+/** Number of checks for such a lost wait in one lease length. */
 const CHECKS_PER_LEASE = 2;
 /**
- * Time after the wait at which a fetch without an answer counts as lost. A late answer is worth waiting for: no other runtime gets its jobs for
- * seconds.
+ * A fetch that Redis has not answered this long after the wait's timeout fails. The time is long because the late answer may hold jobs, which
+ * no other runtime gets for seconds.
  */
 const LOST_FETCH_MS = 10_000;
-/** Time after which Redis forgets a request to end a wait. */
+/** Time after which Redis forgets a request of `wake` to end a wait. */
 const WAKE_MS = 4000;
-/** Maximum jobs of one fetch: they cost Redis a fraction of a millisecond. */
+/** Maximum jobs of one fetch. So many take Redis a fraction of a millisecond, in which it serves no other command. */
 const MAX_JOBS_PER_FETCH = 16;
 /** Duration of BullMQ's own lock. Leases tell which runtimes live, so this lock only has to outlast every deadline. */
 const LOCK_MS = 7 * 24 * 3_600_000;
 
-/** Fraction of a lease that must be left for a fetch: a healthy runtime renews its lease whenever a quarter has passed. */
+/** A runtime gets jobs only while at least this fraction of its lease is left. A healthy one renews its lease whenever a quarter has passed. */
 const MIN_LEASE_LEFT = 0.5;
 
 /** A job that a runtime has fetched. */
@@ -57,7 +57,7 @@ export interface FetchBounds {
 export interface JobFetcherOptions {
   /** The lease of the runtime that takes the jobs. */
   readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs' | 'answeredAt'>;
-  /** True when the runtime itself shows the events of begun attempts to followers. */
+  /** True when the runtime itself, instead of the store, shows the events of begun attempts to the clients that follow them. */
   readonly showsOwnEvents: boolean;
   /** Receives the errors of jobs that cannot be read. */
   readonly onError: (error: unknown) => void;
@@ -65,12 +65,14 @@ export interface JobFetcherOptions {
 
 /**
  * Takes admitted jobs from BullMQ's lists for one runtime, several in one call, which may also begin their attempts. BullMQ's own worker
- * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own: it blocks
- * while no job waits. The fetch travels behind the blocking wait, so that Redis runs it once a job comes, without another round trip.
+ * takes one job in a call, and looks into an empty list twice for each job that comes alone. The connection is the fetcher's own, since it
+ * blocks while no job waits. The fetcher sends the script of a fetch right behind the blocking command: Redis runs the script as soon as a
+ * job comes, without another round trip.
  */
 export class JobFetcher {
+  /** On the fetcher's own connection. */
   readonly #store: Store;
-  /** The process's store, on another connection. */
+  /** On the process's connection, which never blocks. */
   readonly #sharedStore: Store;
   readonly #jobsKey: string;
   readonly #lease: JobFetcherOptions['lease'];
@@ -86,7 +88,7 @@ export class JobFetcher {
   constructor(sharedStore: Store, connection: Redis, { lease, showsOwnEvents, onError }: JobFetcherOptions) {
     const { keys, clock } = sharedStore;
     connection.on('error', () => undefined);
-    // Commands that ioredis pipelines by itself are answered together: those of `confirmReceived` would wait for the next job.
+    // ioredis resolves commands that it pipelines by itself together: those of `confirmReceived` would wait for the next blocking command.
     connection.options.enableAutoPipelining = false;
     this.#store = new Store(connection, { prefix: keys.prefix, clock });
     this.#sharedStore = sharedStore;
@@ -108,15 +110,15 @@ export class JobFetcher {
     return () => redis.off('ready', listener);
   }
 
-  /** Token of the fetch whose answer has not come; null when none is under way. Redis may have handed over jobs under it. */
+  /** Token of the fetch that Redis has not answered yet; null for none. Redis may have handed over jobs under this token. */
   get unanswered(): string | null {
     return this.#pendingToken;
   }
 
   /**
-   * Waits until there are jobs, or the wait's time is over, and takes some jobs. Resolves to an empty list without jobs, and to null when the
-   * runtime is described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call repeats
-   * the fetch under its token: Redis may have carried it out.
+   * Waits until there are jobs, or until the wait times out, and takes some of them. Resolves to an empty list when there are none, and to null
+   * when the runtime is described as one that takes no jobs, is not registered, or is late to renew its lease. After a failure, the next call
+   * repeats the fetch under the same token, since Redis may have carried it out.
    */
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;
@@ -137,16 +139,16 @@ export class JobFetcher {
         keys.alive(runtimeId),
       ],
       [
-        ...[
-          keys.prefix,
-          `${this.#jobsKey}:`,
-          runtimeId,
-          fetchToken,
-          LOCK_MS,
-          Math.min(jobs, MAX_JOBS_PER_FETCH),
-          begins,
-        ],
-        ...[this.#showsOwnEvents ? SHOWN_AHEAD : 0, keys.cancels(runtimeId), keys.cancelChannel(runtimeId)],
+        keys.prefix,
+        `${this.#jobsKey}:`,
+        runtimeId,
+        fetchToken,
+        LOCK_MS,
+        Math.min(jobs, MAX_JOBS_PER_FETCH),
+        begins,
+        this.#showsOwnEvents ? SHOWN_AHEAD : 0,
+        keys.cancels(runtimeId),
+        keys.cancelChannel(runtimeId),
         MIN_LEASE_LEFT * leaseMs,
       ],
       1000 * this.#blockSeconds + LOST_FETCH_MS,
@@ -159,6 +161,7 @@ export class JobFetcher {
     if (Number(remainingJobCount) < 0) return null;
     const fetchedJobs: FetchedJob[] = [];
     for (let i = 0; i < takenJobs.length; i += 2) {
+      // Redis has lost the data of this job; `AdmissionWorker` settles it later as one that it does not know of.
       if (takenJobs[i] === '') continue;
       try {
         const job = { ...(JSON.parse(String(takenJobs[i])) as InvocationJob), fetchToken };
@@ -174,9 +177,9 @@ export class JobFetcher {
   }
 
   /**
-   * Tells Redis that this runtime has received the jobs of a fetch. Until then, recovery assumes that their attempts have not run. So no
-   * attempt may run before the returned function resolves to the ids that this runtime still holds. The commands leave at the end of this
-   * turn, in one write with the next fetch. If they failed, that function resends them over the shared connection. It throws `StoreError`.
+   * Tells Redis that this runtime has received the jobs of a fetch. Until then, recovery assumes that the attempts which the fetch began have
+   * not run. So run none of them before the returned function has resolved to the ids of the jobs that this runtime still holds. When the
+   * commands failed, the returned function sends them again over the shared connection; it throws `StoreError` when these fail, too.
    */
   confirmReceived(fetchedJobs: readonly FetchedJob[]): () => Promise<ReadonlySet<string>> {
     const jobs = fetchedJobs.flatMap(({ job, begun }) => (begun === null ? [] : [job]));
@@ -186,10 +189,11 @@ export class JobFetcher {
     const locks = jobs.map(({ id }) => `${this.#jobsKey}:${id}:lock`);
     const confirmTo = (store: Store) =>
       store.call(async (redis) => {
-        // Keep this order: an attempt that is taken away in between is lost, and has lost its lock.
+        // HDEL comes first: a job taken away between the two commands counts as received, so its attempt is lost; MGET then finds no lock.
         const [, tokens] = await Promise.all([redis.hdel(fetchKey, `jobs:${firstJob.fetchToken}`), redis.mget(locks)]);
         return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
       });
+    // The socket holds these commands back until the end of this turn, and then sends them in one write with the next fetch.
     const { stream } = this.#store.redis;
     stream?.cork();
     process.nextTick(() => stream?.uncork());
@@ -202,7 +206,7 @@ export class JobFetcher {
     };
   }
 
-  /** Ends the wait of the present fetch, whose own connection is blocked. */
+  /** Ends the wait of the present fetch, over the shared connection, because the fetcher's own is blocked. */
   async wake(): Promise<void> {
     const marker = this.#ownMarker;
     await this.#sharedStore.call((redis) => Promise.all([redis.zadd(marker, 0, '0'), redis.pexpire(marker, WAKE_MS)]));
@@ -212,12 +216,12 @@ export class JobFetcher {
     this.#store.redis.disconnect();
   }
 
-  /** Blocks the connection until a marker comes. */
+  /** Blocks the connection until a marker comes or the wait times out. Connects again when the wait is lost. */
   #wait(): void {
     const { redis } = this.#store;
     const seconds = this.#blockSeconds;
     const wait = () => redis.bzpopmin(this.#marker, this.#ownMarker, seconds);
-    // A command that a lost connection still holds would block the fetch.
+    // The fetch is behind the wait on this connection, so it would never get an answer either.
     const reconnect = () => redis.status === 'ready' && redis.disconnect(true);
     const { lengthMs } = this.#lease;
     const check = () => performance.now() - this.#lease.answeredAt > LOST_LEASES * lengthMs && reconnect();

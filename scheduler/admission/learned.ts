@@ -10,7 +10,7 @@ export interface Peak {
 /** Time after which Redis forgets the learned peaks of a version that no longer runs. */
 export const LEARNED_MS = 30 * 86_400_000;
 
-/** A peak as the scripts take it: pairs of model, or `MEMORY`, and a whole number. */
+/** Arguments that pass a peak to a script: each model, and `MEMORY`, followed by its peak, rounded up. */
 export function peakPairs({ pages, memoryMb }: Peak): (string | number)[] {
   return Object.entries({ ...pages, [MEMORY]: memoryMb }).flatMap(([model, peak]) => [
     model,

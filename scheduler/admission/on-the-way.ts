@@ -2,7 +2,7 @@
 export interface OnItsWay {
   readonly id: string;
   readonly tenant: string;
-  /** Its admission number, minus the number of earlier invocations that it may overtake. */
+  /** Its admission number, minus the number of earlier invocations that it may overtake; runtimes fetch the smallest place first. */
   readonly place: number;
   /** True when its tenant held few slots, or it has latency targets. */
   readonly mayUseReserve: boolean;

@@ -12,7 +12,7 @@ import {
 
 /** Part of slots and pages kept for tenants that hold little, so a newcomer need not wait for another tenant's invocation to end. */
 export const DEFAULT_RESERVE = 1 / 16;
-/** After this many overtakings of the head of a tenant's queue, the policy keeps room for that head. */
+/** After this many overtakings of the head (first invocation) of a tenant's queue, the policy keeps room for that head. */
 export const MAX_OVERTAKEN = 8;
 /** The policy looks for a head that fits among this many tenants, in order of their turns. */
 const LOOK = 16;
@@ -21,28 +21,32 @@ const LEAST_MS = 10;
 /** Time after which an invocation that started on a report of free memory holds that memory, so that later reports no longer call it free. */
 export const CLAIM_MS = 2000;
 
-/** Pages that each GPU host last reported it could give without ending an inferlet, by model; a model without a report is missing. */
+/** By model, the last report of each GPU host: the pages that it could give without ending an inferlet. A model without a report is missing. */
 export type FreePages = Readonly<Record<string, readonly { readonly pages: number; readonly readAt: number }[]>>;
 
 export interface Capacity {
   readonly slots: number;
-  /** Slots that tenants with more than a few slots may fill now, at the runtimes' request; all by default. */
+  /** Admitted invocations up to which tenants with more than a few slots may start others. Runtimes lower it while they lag; `slots` by default. */
   readonly pace?: number;
-  /** Maximum invocations on their way (admitted and not begun), and as many more of tenants that hold few slots. */
+  /** Maximum invocations on their way (admitted and not begun), counted apart for tenants that hold few slots and for the others. */
   readonly starts: number;
   /** A model that is not listed is unlimited. A model on several GPU hosts has one entry for each: `model@host`. */
   readonly pages: Pages;
-  /** Part of the slots, and of each model's pages, kept for tenants that hold little. */
+  /** Fraction of the slots, and of each model's pages, kept for tenants that hold little. */
   readonly reserve: number;
 }
 
-interface Entry {
+/** An admitted invocation. */
+interface LedgerEntry {
   readonly demand: Demand;
+  /** Pages that it counts for. */
   readonly pages: Pages;
   readonly admittedAt: number;
+  /** The largest fraction that it takes of any resource. */
   readonly share: number;
 }
 
+/** Capacity that neither admitted invocations nor heads with kept room take. */
 interface RemainingCapacity {
   slots: number;
   /** Slots left for tenants that hold more than a few. */
@@ -62,29 +66,32 @@ interface RemainingCapacity {
  * OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits, all start equal again.
  *
  * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations; otherwise the policy passes
- * it over. After `MAX_OVERTAKEN` overtakings the head's need counts as taken until it starts, unless its tenant already holds an
- * equal part of a pool: that head waits for its own tenant's invocations. So an invocation starts while any head of the first `LOOK`
- * turns fits into the room not kept. A demand larger than a pool starts when no other invocation uses it, so that the GPU host refuses it with
- * its reason. An invocation counts at most for all pages outside the reserve: it alone keeps no newcomer out. Runtime memory is one more pool
- * (`MEMORY`), never overcommitted. Only `starts` invocations are on their way to runtimes at a time, so an admitted one begins soon. An
- * invocation of a tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own
- * tenant's. Such invocations have `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other
- * tenants get fewer slots; the reserve stays.
+ * it over. When a head behind it starts instead, that is one overtaking. After `MAX_OVERTAKEN` of them, the policy keeps room for the head
+ * passed over: its need counts as taken until it starts. No room is kept when its tenant already holds an equal part of a pool: that head waits for
+ * its own tenant's invocations. So some invocation starts whenever one of the first `LOOK` heads by turn fits into the room not kept. A head
+ * that needs more than a pool has starts when no other invocation uses the pool, so that the GPU host refuses it with its reason. An
+ * invocation counts at most for all pages outside the reserve: it alone keeps no newcomer out. Runtime memory is one more pool (`MEMORY`),
+ * never overcommitted.
  *
- * Expectations may be wrong; then a GPU host ends the youngest inferlets. Such an invocation starts again only when it fits and one of these
- * holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended attempt held
- * and asked for (minus the claims of invocations that started this way less than `CLAIM_MS` before the report). Until then its head counts as
- * one that does not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory taken for
- * good. The bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
+ * On the way: only `starts` admitted invocations have not begun at a time, so an admitted one begins soon. An invocation of a tenant with few
+ * slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own tenant's. Such invocations have
+ * `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other tenants get fewer slots; the
+ * reserve stays.
+ *
+ * Expectations may be wrong; then a GPU host ends the youngest inferlets. An invocation ended in this way starts again only when it fits and
+ * one of these holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended
+ * attempt held and asked for (minus the claims of invocations that started this way less than `CLAIM_MS` before the report). Until then it
+ * counts as a head that does not fit, with the same bound on overtaking: without the bound, a flow of small invocations would keep the memory
+ * taken for good. The bound costs other tenants only the head's expected pages; the head's own queue waits behind it as always.
  *
  * The reserve of slots, and of each model's pages, is for tenants that hold at most half of it (counting their head; at least one), for heads with
  * latency targets, and for heads with kept room among the first `LOOK` turns. On its way, an invocation with targets counts as one of a tenant
- * with few slots, and goes ahead of its own tenant's invocations, too. A quota bounds the number of such invocations. A start from the reserve
- * does not count as overtaking a head that a tenant's part of the reserve could hold.
+ * with few slots, and goes ahead of its own tenant's invocations, too. A quota bounds the number of such invocations. When a tenant that holds
+ * few pages starts, it does not overtake a head that also needs only few: only its own tenant's holdings keep that head from the reserve.
  */
 export class AdmissionPolicy {
   readonly #tenants = new Map<string, Tenant>();
-  readonly #ledger = new Map<string, Entry>();
+  readonly #ledger = new Map<string, LedgerEntry>();
   readonly #usedPages = new Map<string, number>();
   readonly #onTheWay = new OnTheWay();
   /** Invocations admitted so far. */
@@ -161,7 +168,7 @@ export class AdmissionPolicy {
     this.#capacity = capacity;
   }
 
-  /** Takes the GPU hosts' reports of their free memory. */
+  /** Sets the GPU hosts' reports of their free memory. */
   report(free: FreePages): void {
     this.#freePages = free;
   }
@@ -199,6 +206,7 @@ export class AdmissionPolicy {
     const { starts } = this.#capacity;
     const { few, others } = this.#onTheWay.counts();
     if (remaining.slots < 1 || (few >= starts && others >= starts)) return null;
+    // Without a place on the way, no room is kept for a head, and it is not overtaken.
     const mustWait = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? few : others) >= starts;
     const tenantsByTurn = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
@@ -232,6 +240,7 @@ export class AdmissionPolicy {
     return pagesOf(tenant).every(([model, count]) => {
       const room = remaining.pages.get(model);
       const total = this.#capacity.pages[model];
+      // A head of any size fits into a pool that no admitted invocation and no kept head uses.
       if (room === undefined || total === undefined || room === total) return true;
       const isWithinShare = (tenant.heldPages.get(model) ?? 0) + count <= (this.#smallShare(model) ?? 0);
       const mayUseReserve = isRoomKept || isWithinShare || tenant.head?.latency;
@@ -247,10 +256,10 @@ export class AdmissionPolicy {
         [...this.#claims.values()]
           .filter(({ at }) => at + CLAIM_MS > readAt)
           .reduce((sum, claim) => sum + (claim.pages[model] ?? 0), 0);
-      const readings = this.#freePages[model];
-      // The GPU host refuses a model that the platform does not have, and says so.
-      if (readings === undefined || this.#capacity.pages[model] === undefined) return true;
-      return readings.some(({ pages, readAt }) => readAt > since && pages - claimedPages(readAt) >= needed);
+      const reports = this.#freePages[model];
+      // A head may need a model that the platform no longer has: the GPU host refuses it with its reason.
+      if (reports === undefined || this.#capacity.pages[model] === undefined) return true;
+      return reports.some((report) => report.readAt > since && report.pages - claimedPages(report.readAt) >= needed);
     });
   }
 
@@ -293,7 +302,7 @@ export class AdmissionPolicy {
     if (entry === undefined) return null;
     this.#ledger.delete(id);
     this.#claims.delete(id);
-    this.begin(id);
+    this.#onTheWay.remove(id);
     const tenant = this.#tenant(entry.demand.tenant);
     this.#add(tenant, entry.pages, -1);
     const charge = (entry.share * Math.max(0, now - entry.admittedAt - LEAST_MS)) / weightOf(tenant);
@@ -318,6 +327,7 @@ export class AdmissionPolicy {
     if (head !== tenant.head) {
       const previousHead = tenant.head;
       const { displaced } = tenant;
+      // The overtakings of a displaced head count again when it returns.
       if (head === null) tenant.displaced = null;
       else if (head.latency && previousHead && !previousHead.latency && tenant.queue.includes(previousHead))
         tenant.displaced = { id: previousHead.id, overtaken: tenant.overtaken, isRoomKept: tenant.isRoomKept };
@@ -332,6 +342,7 @@ export class AdmissionPolicy {
       return;
     }
     if (tenant.turn !== null) return;
+    // No tenant waited, so all start equal from now on.
     if ([...this.#tenants.values()].every(({ turn }) => turn === null))
       this.#virtualTime = Math.max(this.#virtualTime, this.#latestFinish);
     tenant.turn = Math.max(this.#virtualTime, tenant.finish);
@@ -389,7 +400,7 @@ export class AdmissionPolicy {
   }
 }
 
-/** Maximum of a resource that a tenant may hold and still count as one that holds little. */
+/** Maximum of a resource that a tenant may hold and still count as one that holds little: half of the reserve of this resource, at least one. */
 function smallShareOf(reserve: number): number {
   return reserve > 0 ? Math.max(1, Math.floor(reserve / 2)) : 0;
 }

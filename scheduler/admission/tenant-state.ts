@@ -1,21 +1,23 @@
 /** Weight of a tenant that sets none. */
 const DEFAULT_WEIGHT = 100;
 
-/** Entry for runtime memory among the pages of models, in MiB; no model has such a name. */
+/** Key of runtime memory, in MiB, among counts of pages by model. No model has such a name. */
 export const MEMORY = '#memory';
 
 /** KV pages by model, and runtime memory (`MEMORY`). */
 export type Pages = Readonly<Record<string, number>>;
 
-/** One invocation in a queue. */
+/** An invocation in its tenant's queue, and what it needs to start. */
 export interface Demand {
   readonly id: string;
   readonly tenant: string;
+  /** Place in the order of all invocations. */
   readonly arrival: number;
+  /** Pages and memory that it is expected to hold. */
   readonly pages: Pages;
   /** True for an invocation with granted latency targets: it is admitted as if its tenant held little. */
   readonly latency?: boolean;
-  /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end. */
+  /** Pages that an earlier attempt held or asked for when a GPU host ended it for lack of memory, and the time of that end, ms. */
   readonly short?: { readonly pages: Pages; readonly since: number };
 }
 
@@ -31,22 +33,26 @@ export interface Limits {
 export interface Tenant {
   readonly name: string;
   readonly queue: Demand[];
+  /** Expected pages and memory of its admitted invocations, by model. */
   readonly heldPages: Map<string, number>;
+  /** Number of its admitted invocations. */
   running: number;
   limits: Limits;
   /** Virtual finish time: the virtual time up to which it has been charged. */
   finish: number;
   /** Virtual start time of its head; null while no head may start. */
   turn: number | null;
+  /** The first invocation of its queue. */
   head: Demand | null;
+  /** Times that other tenants' heads have overtaken its head; see `AdmissionPolicy`. */
   overtaken: number;
-  /** The head without latency targets that a head with targets displaced, in its state at that time. */
+  /** The head without latency targets that an invocation with targets displaced, in its state at that time. It becomes the head again. */
   displaced: { readonly id: string; readonly overtaken: number; readonly isRoomKept: boolean } | null;
   /** True while the policy keeps room for its head. */
   isRoomKept: boolean;
 }
 
-/** True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing. */
+/** True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts when no other is admitted. */
 export function mayStart(tenant: Tenant): boolean {
   const { limits, running, heldPages } = tenant;
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;

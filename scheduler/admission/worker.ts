@@ -14,13 +14,16 @@ import type { Peak } from './learned.ts';
 const LOST_REPLY_MS = 3000;
 /** Interval of the search for jobs that Redis assigns to this runtime and that the runtime does not know of. */
 const AUDIT_MS = 5000;
-/** Intervals without a search after a search that found nothing, unless a job comes or goes. */
+/** Number of searches left out after one that found nothing, unless a job comes or goes. */
 const QUIET_INTERVALS = 5;
 /** Time that invocations get to end after a drain has told them to stop. */
 const STOP_GRACE_MS = 2000;
+/** Pause before a failed or refused call to Redis is repeated. */
 const RETRY_MS = 250;
 /** Shortest time that a drain gives the present fetch to end. */
 const FETCH_GRACE_MS = 250;
+/** The longest delay that `setTimeout` takes. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export interface AdmissionWorkerOptions {
   readonly store: Store;
@@ -32,26 +35,30 @@ export interface AdmissionWorkerOptions {
   readonly lease: RuntimeLease;
   /** Invocations that the runtime runs at once. */
   readonly slots: number;
-  /** Attempts that begin with their fetch; by default, `run` begins them all. */
+  /** Lets fetches begin the attempts of their jobs; by default, `run` begins all attempts. */
   readonly begins?: {
     /** Maximum number of attempts that the next fetch begins. */
     readonly most: () => number;
-    /** True when the runtime itself shows the events of these attempts to followers. */
+    /** True when the runtime itself, instead of the store, shows the events of these attempts to the clients that follow them. */
     readonly showsOwnEvents: boolean;
   };
   /**
-   * Runs one invocation to its end. It begins the attempt with `begun`, or with `Invocations.beginAttempt` when `begun` is null, and ends it
-   * with `finish`. `begun` answers the outcome of an attempt that began with its fetch, once Redis knows that this runtime has it. The
-   * signal aborts with a `StopReason`. Resolves with `'ended'` when `finish` ended the invocation, which also removes its job. Resolves with
-   * `'not-held'` when the attempt was refused for this reason; the worker then leaves the invocation to the runtime that holds it. In all other
-   * cases, an invocation that has not ended fails as `internal`.
+   * Runs one invocation to its end. When its fetch began the attempt, `run` takes the outcome from `begun` before anything else; otherwise
+   * `begun` is null, and `run` calls `Invocations.beginAttempt`. It ends the invocation with `Invocations.finish`. The signal aborts with a
+   * `StopReason`. `run` resolves with `'ended'` when `finish` ended the invocation, which also removes its job, and with `'not-held'` when the
+   * beginning was refused for this reason: the worker then gives the job back, if this runtime has it at all. After any other result, an
+   * invocation that has not ended fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Resolves to the outcome of an attempt that began with its fetch. May be called again. @throws StoreError `store-unavailable` */
+/**
+ * Resolves to the outcome of an attempt that its fetch began, once Redis knows that this runtime has received the job. May be called again.
+ *
+ * @throws StoreError `store-unavailable`
+ */
 export type Begun = () => Promise<AttemptOutcome>;
 
 interface RunningJob {
@@ -64,23 +71,24 @@ interface RunningJob {
 }
 
 /**
- * Fetches admitted invocations, up to its number of slots, and runs them at once: `Admission` has already decided for all runtimes which
- * invocations start.
+ * Fetches admitted invocations, up to the runtime's number of slots, and runs each at once: `Admission` has already decided for all
+ * runtimes which invocations start.
  */
 export class AdmissionWorker {
   readonly #options: AdmissionWorkerOptions;
   readonly #fetcher: JobFetcher;
-  /** Latest held job by id. */
+  /** By id, the latest run of each job. */
   readonly #jobs = new Map<string, RunningJob>();
+  /** All runs, including those of jobs that came again before their earlier run was over. */
   readonly #runningJobs = new Set<RunningJob>();
   readonly #cleanups: (() => void)[] = [];
-  /** Cancels of unknown jobs: Redis may have begun their attempts in a fetch whose answer has not arrived. */
+  /** Cancels of jobs that are not in `#jobs`: Redis may have begun their attempts in a fetch whose answer has not arrived. */
   readonly #pendingCancels = new Map<string, StopReason>();
   #fetching: Promise<void> | null = null;
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #isPaused = false;
-  /** The last change of `#isPaused`, under way or in effect; undefined after it has failed. */
+  /** Tells Redis of the last change of `#isPaused`; undefined before that begins and after it has failed. */
   #pauseChange: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
@@ -110,7 +118,7 @@ export class AdmissionWorker {
     const onReconnect = () => {
       this.#quietIntervals = 0;
       this.#scheduleAudit(LOST_REPLY_MS);
-      // A new connection sends an unanswered fetch again and blocks, although Redis may have run the fetch: end the wait.
+      // On a new connection, ioredis sends an unanswered fetch again with its wait, although Redis may have run the fetch: end that wait.
       if (this.#fetcher.unanswered !== null) this.#fetcher.wake().catch(() => undefined);
     };
     this.#cleanups.push(this.#fetcher.onReady(onReconnect));
@@ -123,8 +131,8 @@ export class AdmissionWorker {
   }
 
   /**
-   * Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. Resolves once no fetch can take more. After a failure,
-   * the next call tries again.
+   * Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. A call with true resolves once no fetch can take
+   * more. After a failure, call again.
    */
   async pause(paused: boolean): Promise<void> {
     if (this.#isPaused !== paused) this.#pauseChange = undefined;
@@ -181,7 +189,7 @@ export class AdmissionWorker {
 
   #pump(): void {
     if (this.#fetching || this.#state !== 'started') return;
-    // Repeat a fetch that Redis may have run, because it may have begun attempts.
+    // Even without a free slot, repeat an unanswered fetch, because Redis may have begun attempts in it.
     if (this.#fetcher.unanswered === null && (this.#isPaused || this.#runningJobs.size >= this.#slots)) return;
     this.#fetching = this.#fetch().finally(() => {
       this.#fetching = null;
@@ -206,17 +214,18 @@ export class AdmissionWorker {
   }
 
   /**
-   * Tells Redis that this runtime takes no more jobs, and waits for the jobs that the present fetch has taken before, but not much longer
-   * than `mostMs`.
+   * Tells Redis that this runtime takes no more jobs, and waits for the end of the present fetch, which may have taken some before.
+   *
+   * @param maxWaitMs bounds that wait, which gets at least `FETCH_GRACE_MS`; no bound by default
    */
-  async #endFetch(mostMs?: number): Promise<void> {
+  async #endFetch(maxWaitMs?: number): Promise<void> {
     await this.#options.lease.describe({ accepting: false });
     if (!this.#fetching) return;
     await this.#fetcher.wake();
-    await (mostMs === undefined ? this.#fetching : waitAtMost(this.#fetching, Math.max(mostMs, FETCH_GRACE_MS)));
+    await (maxWaitMs === undefined ? this.#fetching : waitAtMost(this.#fetching, Math.max(maxWaitMs, FETCH_GRACE_MS)));
   }
 
-  /** Ends the present fetch and, after its failure, its repetitions: Redis may have handed over jobs under its token. */
+  /** Waits for the end of the present fetch and, when it fails, of the ones that repeat it: Redis may have handed over jobs under its token. */
   async #endFetches(): Promise<void> {
     do await this.#endFetch();
     while (this.#state === 'started' && this.#isPaused && this.#fetcher.unanswered !== null);
@@ -254,7 +263,7 @@ export class AdmissionWorker {
     runningJob.deadline = setTimeout(
       () =>
         this.#stop(job.id, { code: 'deadline-exceeded', message: `The deadline of ${job.deadlineMs} ms has passed.` }),
-      Math.max(0, Math.min(leftMs, 2 ** 31 - 1)),
+      Math.max(0, Math.min(leftMs, MAX_TIMER_MS)),
     );
     let outcome: unknown;
     try {
@@ -266,7 +275,7 @@ export class AdmissionWorker {
       this.#quietIntervals = 0;
       if (outcome === 'not-held' && this.#runningJobs.has(runningJob)) {
         await this.#leave(runningJob, 'giveBack');
-        // This runtime may have been declared dead without knowing it yet, so it takes no other job for a moment.
+        // This runtime may have been declared dead without knowing it yet, so the slot stays taken for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
       // False after `#abandon`: a runtime that was declared dead no longer owns the job.
@@ -279,7 +288,7 @@ export class AdmissionWorker {
     }
   }
 
-  /** Hands in a finished job, or gives it back. Retries while Redis is away, since the invocation must not stay open. */
+  /** Gives up a job: its run is over, or it goes back into the queue. Retries while Redis is away, since the invocation must not stay open. */
   async #leave(runningJob: RunningJob, how: 'over' | 'giveBack'): Promise<void> {
     const { job, token, stop } = runningJob;
     const { id } = job;
@@ -338,7 +347,7 @@ export class AdmissionWorker {
       this.#quietIntervals -= 1;
       return;
     }
-    // Jobs that come or go during the search end the quiet period.
+    // Set before the search, since a job that comes or goes meanwhile sets it to 0.
     this.#quietIntervals = QUIET_INTERVALS;
     let isQuiet = false;
     try {
@@ -350,8 +359,10 @@ export class AdmissionWorker {
 
   /**
    * Settles jobs that Redis assigns to this runtime and that the runtime does not know of. Either the fetch reply never arrived, or the
-   * runtime was declared dead and came back before recovery took the job away. Begun invocations count as lost; the others go back into the
-   * queue. Resolves to true when there are such jobs.
+   * runtime was declared dead and came back before recovery took the job away. An attempt that the runtime had received counts as lost; any
+   * other job goes back into the queue. Resolves to true when there are such jobs, even if all are too recent to settle.
+   *
+   * @param fetchedBefore only jobs fetched until this time are settled, milliseconds since the Unix epoch
    */
   async #settleUnknown(fetchedBefore: number): Promise<boolean> {
     const { active, lease } = this.#options;

@@ -1,4 +1,4 @@
-/** A requested build. */
+/** A requested build and its turn: the number of the round in which it begins. */
 export interface BuildTurn {
   readonly tenant: string;
   readonly turn: number;
@@ -6,10 +6,10 @@ export interface BuildTurn {
 
 /**
  * The turn of a new build: start-time fair queueing (Goyal, Vin and Cheng, 1996) with one unit of work per build. Builds begin in order of
- * their turns; within one turn the earliest request goes first. A tenant's next build queues after its own last one, even if that has ended,
- * and another tenant's first build after those that have begun, so tenants are served in rounds. `scripts/take-turn.lua` computes the same.
+ * their turns; within one turn the earliest request goes first. A build gets the latest turn that has begun, or the turn after its tenant's
+ * last build, even an ended one, if that is later. So tenants are served in rounds. `scripts/take-turn.lua` computes the same.
  *
- * @param builds the builds that have not ended, and the last one that each tenant began
+ * @param builds all builds that have not ended, and the last one that each tenant began
  * @param time the largest turn that has begun
  */
 export function nextTurn(builds: Iterable<BuildTurn>, tenant: string, time: number): number {

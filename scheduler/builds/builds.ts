@@ -15,13 +15,15 @@ import type { BuildRefusal, BuildReply, BuildRequest } from './types.ts';
  * gateway must answer the client within the 300 s for which Node's `fetch` waits.
  */
 const BUILD_DEADLINE_MS = 240_000;
-/** Covers a restart of the only runtime, including the supervisor's longest pause of 5 s. */
+/** Longest wait for a runtime. Covers a restart of the only one, including the supervisor's longest pause of 5 s. */
 const RUNTIME_GRACE_MS = 10_000;
+/** Interval of reads of the reply, in case its notice gets lost. */
 const POLL_MS = 1000;
 /** Maximum builds of a tenant that wait or run. The component of each waiting build takes memory of Redis. */
 export const MAX_TENANT_BUILDS = 256;
-/** Bounds the cleanup, which must not delay a failed call much. */
+/** Bounds the removal of a request from Redis, which must not delay the answer much while Redis is away. */
 const CLEAN_UP_MS = 500;
+/** Length of BullMQ's stream of events, which has no reader here. */
 const BULL_EVENTS = 100;
 /** The largest priority that BullMQ accepts. */
 const MAX_PRIORITY = 2 ** 21 - 1;
@@ -38,7 +40,7 @@ export class Builds {
   #queue: Queue<BuildRequest> | undefined;
   #connection: Redis | undefined;
 
-  /** @param connect opens a connection for the queue alone: each pipeline of ioredis copies the scripts that BullMQ defines on a connection */
+  /** @param connect opens a connection for the queue alone: BullMQ defines its scripts on it, and ioredis copies them into each pipeline there */
   constructor(store: Store, channels: Channels, runtimes: Runtimes, connect: () => Redis) {
     this.#store = store;
     this.#channels = channels;
@@ -48,7 +50,8 @@ export class Builds {
 
   /**
    * Asks a runtime to check and build a component. Resolves within the deadline: to `build-timeout` when the build takes longer, to
-   * `runtime-unavailable` when no runtime is alive, and to `too-many-requests` while the tenant has {@link MAX_TENANT_BUILDS} others.
+   * `runtime-unavailable` when no runtime is alive, and to `too-many-requests` while the tenant has {@link MAX_TENANT_BUILDS} others. An abort
+   * of `signal` ends the wait with one of the first two.
    */
   async request(
     build: Omit<BuildRequest, 'id' | 'deadlineAt'>,
@@ -80,7 +83,7 @@ export class Builds {
       return timedOut(deadlineMs);
     } finally {
       stopListening();
-      // A build that has begun ends by itself at its deadline.
+      // BullMQ refuses to remove a build that has begun; it ends by itself at its deadline.
       await this.#store
         .call((redis) => Promise.all([queue.remove(request.id), redis.hdel(keys.buildTurns, request.id)]), CLEAN_UP_MS)
         .catch(() => undefined);

@@ -8,8 +8,12 @@ import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
 import type { BuildReply, BuildRequest } from './types.ts';
 
-/** Builds run in child processes, so the runtime's event loop stays free to renew this lock. When the runtime dies, another takes the build over. */
+/**
+ * Duration of BullMQ's lock on a build, unless it is renewed. Builds run in child processes, so the runtime's event loop stays free to renew it.
+ * When the runtime dies, another takes the build over.
+ */
 const LOCK_MS = 5000;
+/** Interval of BullMQ's search for builds whose lock has run out. */
 const STALLED_CHECK_MS = 2000;
 /** Time for which a reply is kept for its requester. */
 const REPLY_MS = 60_000;
@@ -75,7 +79,7 @@ export class BuildWorker {
   async #answer({ data: request }: Job<BuildRequest>): Promise<void> {
     const leftMs = request.deadlineAt - this.#options.store.clock();
     if (leftMs <= 0) return;
-    // The script finds no turn when the gateway of the build has died or given up.
+    // A build without a turn has no requester any more: the gateway has died or given up.
     const beginReply = await this.#options.store.script(
       BEGIN_TURN,
       [this.#options.store.keys.buildTurns],

@@ -1,5 +1,5 @@
 --[[
-  Admits every invocation that may start, after a change that no other script has seen: a report of free memory, a limit, the time.
+  Admits every invocation that may start. Call it after a change that no other script handles: a report of free memory, a limit, the time.
 
   KEYS[1] admission's state (hash), see include/admission.lua
   ARGV[1] prefix of every key
@@ -16,6 +16,7 @@ local a = openAdmission(ARGV[1], ARGV[2])
 if a.leaving then
   settleSome(a)
 else
+  -- A process of an earlier release has written the capacity.
   recount(a)
 end
 if ARGV[3] == '*' then

@@ -1,14 +1,15 @@
 --[[
-  Takes a job from its runtime and settles its invocation in one step. The invocation decides:
-    - it has ended, or its record is gone: the job is dropped;
-    - it has not begun: back to its place in the queue (with mode `over`, where the runtime should have ended it: failed with `internal`);
-    - it was running and a client had requested a cancel: cancelled;
-    - it was running, begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in the queue. Nothing of it can
-      have run, so the attempt does not count;
-    - it was running and may be restarted (all its client's messages are still stored): back to its place in the queue, in the next epoch;
-    - it was running: failed, in the next epoch.
+  Takes a job from its runtime, and ends or requeues its invocation in one step. The first case that holds decides:
+    - the invocation has ended, or its record is gone, or another runtime runs it: the job is dropped;
+    - it has not begun, and the mode is not `over`: back to its place in the queue;
+    - it is running, and a client has requested a cancel: cancelled;
+    - the mode is not `over`, and the attempt was begun by a fetch whose jobs the runtime has not received (take-jobs.lua): back to its place in
+      the queue. Nothing of the attempt can have run, so it does not count;
+    - the mode is not `over`, and the invocation may be restarted (it has attempts left, and all its client's messages are still stored): back to
+      its place in the queue, in the next epoch;
+    - any other case: failed, in the next epoch. With mode `over`, the runtime should have ended the invocation.
 
-  A tenant's queue is in order of arrival.
+  A tenant's queue is in order of arrival, so a requeued invocation takes its earlier place.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -21,10 +22,10 @@
   ARGV[1..8] see invocations/scripts/include/end-arguments.lua
   ARGV[9] runtime that holds the job
   ARGV[10] mode: over (the runtime is done with it) | lost (the runtime is dead) | return (the runtime gives it back)
-  ARGV[11] failure code for a running invocation
+  ARGV[11] failure code
   ARGV[12] failure message
   ARGV[13] data of the error event
-  ARGV[14] attempts that a restartable invocation gets
+  ARGV[14] maximum attempts of a restartable invocation
   ARGV[15] prefix of every key
   ARGV[16] token of the fetch, or '' for any: the same runtime may have fetched the job again since
 
@@ -61,6 +62,7 @@ end
 local status, epoch, seq, owner, restartable, attempts, cancelReason, arrival, tenant, cut, begunBy = unpack(redis.call('HMGET', record,
   'status', 'epoch', 'seq', 'runtimeId', 'restartable', 'attempts', 'cancelReason', 'arrival', 'tenant', 'inboxCut', 'token'))
 
+-- True when the fetch that handed over the job also began its attempt, and the runtime has not said that it received the jobs.
 local function isUnreceived()
   local jobs = begunBy and begunBy == fetchedBy
     and redis.call('HGET', prefix .. ':runtime:' .. runtimeId .. ':fetch', 'jobs:' .. begunBy)

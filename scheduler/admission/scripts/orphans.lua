@@ -1,6 +1,6 @@
 --[[
   Looks for active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Also looks for children
-  whose parent's attempt is over: the recovery of their runtime broke off, and the runtime has registered again.
+  of registered runtimes whose parent's attempt is over: the recovery of their runtime broke off, and the runtime has registered again.
 
   KEYS[1] BullMQ active (list)
   KEYS[2] children that have not ended (hash), id to runtime
@@ -8,7 +8,7 @@
   KEYS[4] times of the reapers' looks (hash): `orphansAt`, the last look by this script, ms by the clock of Redis
   ARGV[1] prefix of the keys of jobs
   ARGV[2] least time between two looks, ms
-  ARGV[3] prefix of the keys of records
+  ARGV[3] prefix of the keys of invocations' records
 
   Returns {{job, runtime, token of its fetch or '', ...}, {child, runtime, ...}}, or nothing when the last look was less than ARGV[2] ago.
 ]]
@@ -21,7 +21,7 @@ end
 -- A full Redis refuses the write; then every caller looks.
 redis.pcall('HSET', KEYS[4], 'orphansAt', now)
 
--- Maximum number of children, chosen at random, whose parents one call reads: Redis serves no other client meanwhile.
+-- Maximum number of children whose parents one call reads, since Redis serves no other client meanwhile. The call chooses them at random.
 local MOST_PARENTS = 1000
 
 local registered = {}
@@ -44,15 +44,15 @@ for i = 1, #all, 2 do
     children[#children + 1] = all[i + 1]
   end
 end
-local function hasParent(child)
-  -- A damaged record has no fields.
+-- True when the attempt that launched a child still runs. A damaged record counts as one without fields.
+local function isParentRunning(child)
   local parent, attempt = unpack(redis.pcall('HMGET', ARGV[3] .. child, 'parent', 'parentEpoch'))
   local status, epoch = unpack(parent and redis.pcall('HMGET', ARGV[3] .. parent, 'status', 'epoch') or {})
   return status == 'running' and epoch == attempt
 end
 local some = redis.call('HRANDFIELD', KEYS[2], MOST_PARENTS, 'WITHVALUES')
 for i = 1, #some, 2 do
-  if registered[some[i + 1]] and not hasParent(some[i]) then
+  if registered[some[i + 1]] and not isParentRunning(some[i]) then
     children[#children + 1] = some[i]
     children[#children + 1] = some[i + 1]
   end

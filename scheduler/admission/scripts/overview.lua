@@ -4,7 +4,7 @@
   KEYS[1] admission's state (hash), see include/admission.lua
   ARGV[1] prefix of every key
 
-  Returns a flat list: tenant, waiting, running, weight for each tenant.
+  Returns a flat list: for each tenant its name, numbers of waiting and of admitted invocations, weight.
 ]]
 local all, prefix = {}, ARGV[1]
 for _, name in ipairs(redis.call('SMEMBERS', prefix .. ':admission:tenants')) do

@@ -6,8 +6,8 @@
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
     - counts the capacity again from all runtimes: once a minute, and while a runtime that takes no more jobs holds some.
-  Each call looks at a part of the unended invocations and of the tenants. It settles every tenant of that part, since a limit may have
-  expired.
+  Each call looks at the whole ledger, and at a part of the unended invocations and of the tenants; the next call looks at the next part. It
+  settles every tenant of its part, since a limit may have expired.
 
   KEYS[1] admission's state (hash), see include/admission.lua; `repairedAt`, `repairedTo` (position in the scan of unended invocations),
           `repairedTenants` (position in the scan of tenants)
@@ -29,15 +29,17 @@ end
 
 --- @include "./include/admission.lua"
 
--- Unended invocations and (about) tenants that one call looks at. Together they take Redis about 15 ms, in which it answers no other command.
-local LOOKED_AT = 250
+-- Numbers of unended invocations and (approximately) of tenants that one call looks at. Together they take Redis about 15 ms, in which it answers no
+-- other command.
+local INVOCATIONS_LOOKED_AT = 250
 local TENANTS_LOOKED_AT = 150
--- Names that one call passes: Lua's stack holds about 8,000.
+-- Names that one SADD passes: Lua's stack holds about 8,000.
 local NAMES_AT_ONCE = 1000
 -- Time between two counts of all runtimes, ms. A count takes about 15 µs for each runtime.
 local COUNT_MS = 60000
 
 local jobs = prefix .. ':bull:invocations:'
+-- Invocations whose jobs are in one of BullMQ's lists.
 local inLists = {}
 for _, id in ipairs(redis.call('LRANGE', jobs .. 'active', 0, -1)) do
   inLists[id] = true
@@ -73,16 +75,17 @@ for i = 1, #ledger, 2 do
   end
 end
 
-local open = redis.call('ZRANGE', prefix .. ':deadlines', from, from + LOOKED_AT - 1)
+local open = redis.call('ZRANGE', prefix .. ':deadlines', from, from + INVOCATIONS_LOOKED_AT - 1)
 for _, id in ipairs(open) do
-  local status, known, tenant = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'status', 'prefix', 'tenant'))
-  if status == 'queued' and known and not inLists[id] and redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0
+  local status, ownPrefix, tenant = unpack(redis.call('HMGET', prefix .. ':invocation:' .. id, 'status', 'prefix', 'tenant'))
+  -- A child (without `prefix`) is in no queue.
+  if status == 'queued' and ownPrefix and not inLists[id] and redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0
     and not redis.call('ZSCORE', prefix .. ':waiting:' .. tenant, id) and not redis.call('ZSCORE', prefix .. ':debounced', id) then
     backToQueue(id)
   end
 end
 
--- Recompute the sums from the ledger.
+-- Sums of the ledger's entries: of the platform, and of each tenant.
 local slots, pages, tenants = 0, {}, {}
 for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   local entry = cjson.decode(text)
@@ -96,6 +99,7 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
   end
 end
 
+-- Forget places on the way, and claims, of invocations that have begun or left the ledger.
 for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
     leaveWay(prefix .. ':admission:', id)
@@ -108,6 +112,7 @@ for _, id in ipairs(redis.call('HKEYS', prefix .. ':admission:claims')) do
 end
 
 local sums = 0
+-- Sets the fields of `expected` where they differ, and removes other fields that begin with `start`; counts both in `sums`.
 local function check(key, start, expected)
   local fields, values = redis.call('HGETALL', key), {}
   for i = 1, #fields, 2 do
@@ -153,5 +158,6 @@ for _, name in ipairs(some) do
 end
 admit(a)
 closeAdmission(a)
-redis.call('HSET', state, 'repairedAt', now, 'repairedTo', #open < LOOKED_AT and 0 or from + LOOKED_AT, 'repairedTenants', cursor)
+local nextFrom = #open < INVOCATIONS_LOOKED_AT and 0 or from + INVOCATIONS_LOOKED_AT
+redis.call('HSET', state, 'repairedAt', now, 'repairedTo', nextFrom, 'repairedTenants', cursor)
 return { dropped, returned, sums, unpack(lost) }

@@ -2,8 +2,8 @@
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
   for one job. A call hands over at most one runtime's equal part of the waiting jobs, and none to a runtime that takes no jobs, is not
   registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
-  the first jobs. A call repeated with its token hands over the same jobs, since their attempts have begun. While the runtime has not said
-  that it received the jobs, none of them can have run (leave-active.lua).
+  the first jobs. A call repeated with its token hands over the same jobs, since their attempts may have begun. Until the runtime has said that
+  it received the jobs, none of the attempts that the script began can have run; leave-active.lua relies on this.
 
   The script reads the time itself: it may run seconds after it was sent, behind a command that waits for jobs.
 
@@ -22,17 +22,18 @@
   ARGV[5] duration of the locks, ms
   ARGV[6] maximum jobs to take
   ARGV[7] maximum attempts to begin
-  ARGV[8] events past the log's last one that an attempt may show before it has written them; 0 when it shows none
+  ARGV[8] events past the log's last one that an attempt may show before it has written them; 0 when the runtime shows no events itself
   ARGV[9] the runtime's cancels (hash)
   ARGV[10] channel on which the runtime hears of cancels
   ARGV[11] least time that must be left of the runtime's lease, ms
 
-  Returns {number of jobs left, or -1 for a runtime that gets none of them; now, ms; number of registered runtimes; for each taken job its
-          data, and the reply of invocations/scripts/begin-attempt.lua for its attempt, or '' when the runtime is to begin it}.
+  Returns {number of jobs left, or -1 for a runtime that gets none of them; now, ms (0 without jobs); number of registered runtimes; for each
+          taken job its data, or '' when Redis has lost them, and the reply of invocations/scripts/begin-attempt.lua for its attempt, or ''
+          when the runtime is to begin it}.
 ]]
 local wait, active, marker, runtimes, fetch, alive = unpack(KEYS)
 local prefix, jobs, runtimeId, token, lockMs, most, begins, ahead = unpack(ARGV)
--- Most looks of a large platform find nothing: they end here, before the definitions of the other parts.
+-- On a large platform, most fetches find nothing: they end here, before the definitions of the other parts.
 if redis.call('LLEN', wait) == 0 and redis.call('HGET', fetch, 'token') ~= token then
   return { 0, 0, redis.call('HLEN', runtimes) }
 end
@@ -53,10 +54,10 @@ end
 
 --- @include "../../invocations/scripts/include/begin-attempt.lua"
 
--- Time for which Redis keeps a fetch, ms: longer than the recovery of a dead runtime takes.
+-- Time for which Redis keeps the record of a fetch (KEYS[5]), ms: longer than the recovery of a dead runtime takes.
 local FETCH_MS = 3600000
 
--- The marker wakes another runtime for the jobs that are left; without such jobs it would only cause an empty fetch.
+-- Returns the number of jobs left. The marker wakes another runtime for them; without such jobs it would only cause an empty fetch.
 local function wakeForLeft()
   local left = redis.call('LLEN', wait)
   if left > 0 then
@@ -85,7 +86,7 @@ local function take()
   return ids
 end
 
--- The jobs of this very fetch that the runtime still holds.
+-- For a repeated call, the jobs of the first call that the runtime still holds; nil for a new fetch.
 local function takenBefore()
   local last, taken = unpack(redis.call('HMGET', fetch, 'token', 'jobs:' .. token))
   if last ~= token then
@@ -100,6 +101,7 @@ local function takenBefore()
   return ids
 end
 
+-- Begins an attempt and returns the reply, or '' after an error, such as one of a damaged record: then the runtime begins it and gets the error.
 local function begin(id)
   local record = prefix .. ':invocation:' .. id
   local ok, reply = pcall(beginAttempt, { record = record, job = jobs .. id, runtimes = runtimes, now = now, ahead = ahead,

@@ -4,23 +4,23 @@
 -- all its admission work between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (slots that tenants with more than a few may fill), `starts` (maximum admitted invocations that have
---     not begun, counted apart for tenants with few slots and for the others), `reserve` (part kept for tenants that hold little), `overcommit`,
---     `pages:<model>`
---     (`pages:#memory` is runtime memory in MiB, here and in every list of pages), `first` (the first model by name); a model on several
---     hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread` (how to choose a host); `apart:<runtime>` (what a
---     runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier
---     release has written the capacity, and the sums under the keys of capacity.lua do not match it
+--   capacity (hash): slots, `pace` (admitted invocations up to which tenants with more than a few slots may start others), `starts` (maximum
+--     admitted invocations that have not begun, counted apart for tenants with few slots and for the others), `reserve` (fraction kept for
+--     tenants that hold little), `overcommit`, `pages:<model>` (`pages:#memory` is runtime memory in MiB, here and in every list of pages),
+--     `first` (the first model by name); a model on several hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread`
+--     (how to choose a host); `apart:<runtime>` (what a runtime that takes no more jobs still holds) and `leaving` (the number of such
+--     runtimes). Without `leaving`, a process of an earlier release has written the capacity, and the sums under the keys of capacity.lua do
+--     not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
---     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (of `a`, when that settling
---     began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
+--     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (`smallSlots` of
+--     `a` when that settling began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
---   starting (set): admitted invocations that have not begun; startingFew (set): those of them whose tenant held few slots
---   claims (hash): admitted invocations that waited for memory, id to {at, pages}
+--   starting (set): admitted invocations that have not begun; startingFew (set): those of them that may use the reserve of slots
+--   claims (hash): admitted invocations that waited for memory, id to {at (time of admission, ms), pages (those they waited for)}
 --   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see placement.lua); for the head of
 --     its queue: head, need, `most` (the page limit that bounds need), overtaken, `short` ({pages, since}, when it was requeued for lack of
 --     memory), latency (1 when it has latency targets); `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with
---     latency targets displaced, as it was then)
+--     latency targets displaced, the times it had been overtaken, and 1 when room was kept for it)
 --   tenants (set): tenants with invocations that wait or are admitted
 --   turns (sorted set): tenants whose own limits let their head start, by virtual start time
 --   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
@@ -28,8 +28,8 @@
 -- `<prefix>:runtime:<runtime>:held` (set): invocations whose jobs a runtime holds.
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
 
--- `changeAdmission` opens, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and closes. The functions of the second line are
--- for scripts that open and close themselves.
+-- `changeAdmission` calls `openAdmission`, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and calls `closeAdmission`.
+-- The functions of the second line are for scripts that open and close themselves.
 local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
 local openAdmission, closeAdmission, countRuntime, recount, settle, settleAll, settleSome, admit, leaveWay
 
@@ -55,23 +55,25 @@ local CLAIM_MS = 2000
 -- Number of tenants (SSCAN's COUNT) in one step of settling all tenants.
 local SETTLED_AT_ONCE = 128
 
+-- The text of a number that reads back as the same number: Lua's own conversion keeps only 14 digits.
 local function exact(number)
   return string.format('%.17g', number)
 end
 
--- Maximum of a resource that a tenant may hold and still count as one that holds little.
-local function modestShare(reserve)
+-- Maximum of a resource that a tenant may hold and still count as one that holds little: half of the reserve of this resource, at least one.
+local function smallShareOf(reserve)
   return reserve > 0 and math.max(1, math.floor(reserve / 2)) or 0
 end
 
--- True when a tenant's head may use the reserve of slots.
+-- True when a tenant's head may use the reserve of slots: it has latency targets, or the tenant holds few slots.
 local function mayUseReserve(a, tenant)
-  return tenant.latency ~= nil or tenant.running + 1 <= a.ownSlots
+  return tenant.latency ~= nil or tenant.running + 1 <= a.smallSlots
 end
 
+-- Sets `reserveSlots`, and `smallSlots`: the maximum slots of a tenant that holds few.
 local function reckonReserve(a)
   a.reserveSlots = math.floor(a.slots * a.reserve)
-  a.ownSlots = modestShare(a.reserveSlots)
+  a.smallSlots = smallShareOf(a.reserveSlots)
 end
 
 -- Pages of a model that are kept for tenants that hold little.
@@ -80,8 +82,8 @@ local function reservePages(a, model)
 end
 
 -- Maximum pages of a model that a tenant may hold and still count as one that holds little; nil for a model that no host has.
-local function ownPages(a, model)
-  return a.pages[model] and modestShare(reservePages(a, model))
+local function smallPages(a, model)
+  return a.pages[model] and smallShareOf(reservePages(a, model))
 end
 
 -- Scripts read sums and tenants here and in `openTenant`, change them only in `a`, and write them in `closeAdmission`. They write sets, the
@@ -99,7 +101,7 @@ function openAdmission(prefix, now)
     limits = {},
     tenants = {},
     -- Models of which `used` has changed.
-    reused = {},
+    changedUsed = {},
   }
   local state, capacity = {}, {}
   state.time, state.latest, state.order, state.settling, state.ownSlots, state.slots, state.hosts =
@@ -111,7 +113,7 @@ function openAdmission(prefix, now)
   a.latest = tonumber(state.latest or 0)
   a.order = tonumber(state.order or 0)
   a.settling = state.settling or nil
-  a.settledSlots = tonumber(state.ownSlots or 0)
+  a.settledSmallSlots = tonumber(state.ownSlots or 0)
   a.usedSlots = tonumber(state.slots or 0)
   a.slots = tonumber(capacity.slots or 0)
   a.pace = tonumber(capacity.pace or 0)
@@ -138,15 +140,15 @@ local function recordOf(a, id)
 end
 
 -- This script's copy of a tenant. `turn` is its score in `turns`: false for none, nil until it is read; `moved` is set while the score is
--- not written yet. Flags for `closeTenant`: `holds` (write running, finish, and `held` of the models in `reheld`), `rehomed` (models of which
--- `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or remove it).
+-- not written yet. `closeTenant` writes what these mark: `holdingsChanged` (running, finish, and `held` of the models in `changedHeld`),
+-- `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or remove it).
 local function openTenant(a, name)
   local tenant = a.tenants[name]
   if tenant then
     return tenant
   end
-  tenant = { name = name, key = a.base .. 'tenant:' .. name, running = 0, finish = 0, overtaken = 0, held = {}, need = {}, reheld = {},
-    home = {}, rehomed = {} }
+  tenant = { name = name, key = a.base .. 'tenant:' .. name, running = 0, finish = 0, overtaken = 0, held = {}, need = {}, changedHeld = {},
+    home = {}, changedHome = {} }
   a.tenants[name] = tenant
   local fields = redis.call('HGETALL', tenant.key)
   for i = 1, #fields, 2 do
@@ -180,11 +182,11 @@ end
 
 local function closeTenant(a, tenant)
   local set, dropped = {}, {}
-  if tenant.holds then
+  if tenant.holdingsChanged then
     set = { 'running', tenant.running, 'finish', tenant.finish }
-    changedSums('held:', tenant.held, tenant.reheld, set, dropped)
+    changedSums('held:', tenant.held, tenant.changedHeld, set, dropped)
   end
-  for model in pairs(tenant.rehomed) do
+  for model in pairs(tenant.changedHome) do
     if tenant.home[model] then
       set[#set + 1] = 'home:' .. model
       set[#set + 1] = tenant.home[model]
@@ -238,7 +240,7 @@ function closeAdmission(a)
       set[#set + 1] = value
     end
   end
-  changedSums('pages:', a.used, a.reused, set, dropped)
+  changedSums('pages:', a.used, a.changedUsed, set, dropped)
   write(a.base .. 'state', set, dropped)
 end
 
@@ -280,8 +282,8 @@ local function placeHead(a, tenant, record)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
 end
 
--- Returns the first invocation of a queue that still waits, and its record if it was read; drops those before it, which no longer wait.
--- `known` is the present head, which was checked when it became the head.
+-- Returns the first invocation of a queue that still waits, and its record; drops those before it, which no longer wait. `known` is the present
+-- head: it was checked when it became the head, so its record is not read again.
 local function headOf(a, tenant, known)
   local queue = queueOf(a, tenant)
   local id = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -297,7 +299,7 @@ local function headOf(a, tenant, known)
   return id
 end
 
--- True when the tenant's limits let its head start. A head whose models together exceed the page limit starts when the tenant runs nothing.
+-- True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts when no other is admitted.
 local function mayStart(a, tenant, limits)
   if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
     return false
@@ -351,11 +353,12 @@ function settle(a, name, anew)
   if not tenant.head then
     tenant.comes = true
   end
-  local keeps = false
+  local keepsRoom = false
   tenant.goes = false
   if head ~= tenant.head then
+    -- The overtakings of a displaced head count again when it returns.
     local overtaken = head == tenant.displaced and tenant.displacedOvertaken or 0
-    keeps = head == tenant.displaced and tenant.displacedKept ~= nil
+    keepsRoom = head == tenant.displaced and tenant.displacedKept ~= nil
     if record.latency and tenant.head and not tenant.latency and redis.call('ZSCORE', queueOf(a, name), tenant.head) then
       tenant.displaced, tenant.displacedOvertaken = tenant.head, tenant.overtaken
       tenant.displacedKept = redis.call('ZSCORE', a.base .. 'kept', name) and 1 or nil
@@ -364,6 +367,7 @@ function settle(a, name, anew)
     tenant.latency = record.latency and 1 or nil
     placeHead(a, tenant, record)
     if turnOf(a, tenant) then
+      -- Room was kept only for the earlier head.
       redis.call('ZREM', a.base .. 'kept', name)
     end
   elseif anew or tenant.most ~= tenantLimits(a, name).pages then
@@ -383,7 +387,7 @@ function settle(a, name, anew)
   elseif tenant.moved then
     takeTurn(a, tenant, tenant.turn)
   end
-  if keeps then
+  if keepsRoom then
     redis.call('ZADD', a.base .. 'kept', tenant.turn, name)
   end
   if mayUseReserve(a, tenant) then
@@ -415,8 +419,8 @@ end
 -- Begins to settle every tenant, because the capacity values that settling depends on have changed.
 function settleAll(a)
   a.settling = '0'
-  a.settledSlots = a.ownSlots
-  redis.call('HSET', a.base .. 'state', 'settling', a.settling, 'ownSlots', a.ownSlots)
+  a.settledSmallSlots = a.smallSlots
+  redis.call('HSET', a.base .. 'state', 'settling', a.settling, 'ownSlots', a.smallSlots)
   settleSome(a)
 end
 

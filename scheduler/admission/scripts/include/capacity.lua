@@ -1,18 +1,21 @@
--- Sums of the runtimes' offers. A script adds or subtracts the offer of one runtime; `recount` alone reads all runtimes. Keys, all beginning
--- with `<prefix>:admission:`, besides `capacity` (see admission.lua); values are JSON lists; for `place`, see offerOf
+-- Sums of the runtimes' offers. A script adds or subtracts the offer of one runtime; `recount` alone reads all runtimes.
+--
+-- A place is a model, `<model>`, or a model on one of several GPU hosts, `<model>@<host>`, since one host serves an inferlet. A pool is the
+-- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of the settings
+-- that a runtime has in common with others: `<overcommit> <reserve> <1 with a memory limit, else 0> <spread>`.
+--
+-- Keys besides `capacity` (see admission.lua), all beginning with `<prefix>:admission:`; values of hashes are JSON lists unless noted
 --   offers (hash): each runtime that takes jobs to its offer, see offerOf
---   kinds (hash): settings of runtimes to {number of runtimes}
+--   kinds (hash): kind to {number of runtimes, 0}
 --   pools (hash): `<process of a GPU host> <place>` to {number of runtimes that share it, pages}
---   places (hash): `<model>`, or `<model>@<host>`, to {number of pools, pages before overcommit}
---   hosts:<model> (sorted set): the model's GPU hosts, by the version of the list of hosts with which each came
---   reporters:<place> (hash): runtimes whose loads tell the free memory of the place, to the process of the GPU host
+--   places (hash): place to {number of pools, pages before overcommit}
+--   hosts:<model> (sorted set): the model's GPU hosts, each by the version of the list of hosts with which it came
+--   reporters:<place> (hash): runtimes whose loads tell the free memory of the place, to the process of the GPU host (text)
 
--- Invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
+-- Default maximum of invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
 
--- The offer of a runtime that takes jobs: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}. The pages of a GPU host's
--- process count once, however many runtimes share it. `place` is the model's name, or one name per GPU host when several have it, since one
--- host serves an inferlet.
+-- The offer of a runtime that takes jobs: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}.
 local function offerOf(description)
   local pools, spread = {}, ''
   for i, model in ipairs(description.models or {}) do
@@ -24,20 +27,21 @@ local function offerOf(description)
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
 end
 
--- Opens the tables of counts by name: those in Redis, or empty ones. `before` has the original counts of changed names.
-local function openCounts(a, isNew)
+-- Returns changes of the sums (`slots` to `memory`), and the tables `kinds`, `pools` and `places`: as in Redis, or empty ones to count anew.
+-- `before` has the original first numbers of changed entries.
+local function openCounts(a, isEmpty)
   local counts = { slots = 0, pace = 0, starts = 0, memory = 0, before = {} }
   for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
-    counts[name] = isNew and {} or fieldsOf(a.base .. name, '', cjson.decode)
+    counts[name] = isEmpty and {} or fieldsOf(a.base .. name, '', cjson.decode)
     counts.before[name] = {}
   end
   return counts
 end
 
-local function addCount(counts, of, name, n, pages)
-  local entry = counts[of][name] or { 0, 0 }
-  counts.before[of][name] = counts.before[of][name] or entry[1]
-  counts[of][name] = { entry[1] + n, entry[2] + pages }
+local function addCount(counts, tableName, name, n, pages)
+  local entry = counts[tableName][name] or { 0, 0 }
+  counts.before[tableName][name] = counts.before[tableName][name] or entry[1]
+  counts[tableName][name] = { entry[1] + n, entry[2] + pages }
 end
 
 -- Adds (sign 1) what a runtime offers, or takes it away (-1).
@@ -49,12 +53,13 @@ local function addOffer(counts, offer, sign)
   for _, one in ipairs(pools) do
     local pool, place, pages = unpack(one)
     local sharers, known = unpack(counts.pools[pool] or { 0, 0 })
-    local onlyOne = sharers == (sign == 1 and 0 or 1)
+    -- True when no other runtime shares the pool.
+    local isOnlySharer = sharers == (sign == 1 and 0 or 1)
     -- Where runtimes differ about a process, the last description counts.
-    local change = sign == 1 and pages - known or onlyOne and -known or 0
+    local change = sign == 1 and pages - known or isOnlySharer and -known or 0
     addCount(counts, 'pools', pool, sign, change)
-    if onlyOne or change ~= 0 then
-      addCount(counts, 'places', place, onlyOne and sign or 0, change)
+    if isOnlySharer or change ~= 0 then
+      addCount(counts, 'places', place, isOnlySharer and sign or 0, change)
     end
   end
 end
@@ -75,10 +80,10 @@ local function writeCounts(a, counts)
 end
 
 -- Lists a runtime among those that report the free memory of its GPU hosts, or takes it off the lists.
-local function noteReporter(a, id, offer, tells)
+local function noteReporter(a, id, offer, isListed)
   for _, pool in ipairs(offer[6]) do
     local _, place, _, process = unpack(pool)
-    if tells then
+    if isListed then
       redis.call('HSET', a.base .. 'reporters:' .. place, id, process)
     else
       redis.call('HDEL', a.base .. 'reporters:' .. place, id)
@@ -86,7 +91,7 @@ local function noteReporter(a, id, offer, tells)
   end
 end
 
--- Brings the lists of GPU hosts and the first model up to date after places of `models` (names as keys) came or went.
+-- Brings the first model, and the lists of GPU hosts of `models` (names as keys), up to date after places of these models came or went.
 local function noteModels(a, models)
   local hosts = {}
   a.first = nil
@@ -115,7 +120,7 @@ local function noteModels(a, models)
       version = version or redis.call('HINCRBY', a.base .. 'state', 'hosts', 1)
       redis.call('ZADD', key, version, host)
     end
-    -- Machines of an earlier release read this field.
+    -- Processes of an earlier release read this field.
     if hosts[model] then
       redis.call('HSET', a.base .. 'capacity', 'hosts:' .. model, cjson.encode(hosts[model]))
     else
@@ -145,8 +150,9 @@ local function heldBy(a, runtimeId)
   return held
 end
 
--- Counts as capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. The
--- pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose pages are added here.
+-- Counts as capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. Returns the
+-- value of `apart:<runtime>`. The pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose
+-- pages are added here.
 local function addApart(a, counts, totals, id, description)
   local held = heldBy(a, id)
   held.counted = {}
@@ -165,7 +171,7 @@ local function addApart(a, counts, totals, id, description)
   return held
 end
 
--- Removes the capacity of an invocation that left a runtime that takes no more jobs.
+-- Subtracts an invocation that leaves its runtime from the capacity, if that runtime takes no more jobs.
 local function leaveApart(a, id, pages)
   local runtimeId = a.leaving ~= 0 and redis.call('HGET', a.queue .. id, 'pb')
   local text = runtimeId and redis.call('HGET', a.base .. 'capacity', 'apart:' .. runtimeId)
@@ -187,23 +193,23 @@ local function leaveApart(a, id, pages)
   reckonReserve(a)
 end
 
--- Settles all tenants again when the set of models or `ownSlots` has changed.
+-- Settles all tenants again when the set of models or `smallSlots` has changed.
 local function settleCapacity(a, sameModels)
   reckonReserve(a)
-  if sameModels and a.ownSlots == a.settledSlots then
+  if sameModels and a.smallSlots == a.settledSmallSlots then
     settleSome(a)
   else
     settleAll(a)
   end
 end
 
--- The description in a text, or nil for one that is broken or missing.
+-- Parses a runtime's description; nil for a text that is broken or missing.
 local function describedIn(text)
   local ok, description = pcall(cjson.decode, text or '')
   return ok and type(description) == 'table' and description or nil
 end
 
--- Recounts the offers of all living runtimes, and what the leaving ones (those that take no more jobs) still hold.
+-- Recounts the offers of all living runtimes, and what the leaving ones (those that take no more jobs and still hold some) hold.
 function recount(a)
   local counts, offers, leaving = openCounts(a, true), {}, {}
   local runtimes = redis.call('HGETALL', a.prefix .. ':runtimes')
@@ -224,7 +230,7 @@ function recount(a)
     local factor, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
     overcommit, reserve = math.max(overcommit, tonumber(factor)), math.max(reserve, tonumber(kept))
     hasMemory = hasMemory or memory == '1'
-    -- While runtimes differ, the default counts.
+    -- Where runtimes differ, `tenant` counts, the default.
     spread = spread ~= 'tenant' and by ~= '' and by or spread
   end
   local had, models, sameModels = {}, {}, true
@@ -247,17 +253,17 @@ function recount(a)
     sameModels = sameModels and totals[place] ~= nil
   end
 
-  local capacity, count = {}, 0
+  local capacity, leavingCount = {}, 0
   local function set(field, value)
     capacity[#capacity + 1] = field
     capacity[#capacity + 1] = value
   end
   for id, description in pairs(leaving) do
     set('apart:' .. id, cjson.encode(addApart(a, counts, totals, id, description)))
-    count = count + 1
+    leavingCount = leavingCount + 1
   end
   for field, value in pairs({ slots = counts.slots, pace = counts.pace, starts = counts.starts, reserve = exact(reserve),
-    overcommit = exact(overcommit), leaving = count, spread = spread }) do
+    overcommit = exact(overcommit), leaving = leavingCount, spread = spread }) do
     set(field, value)
   end
   for place, total in pairs(totals) do
@@ -284,14 +290,15 @@ function recount(a)
   end
 
   a.slots, a.pace, a.starts, a.reserve, a.overcommit = counts.slots, counts.pace, counts.starts, reserve, overcommit
-  a.pages, a.spread, a.leaving = totals, spread, count
+  a.pages, a.spread, a.leaving = totals, spread, leavingCount
   noteModels(a, models)
   redis.call('HSET', a.base .. 'state', 'countedAt', a.now)
   settleCapacity(a, sameModels)
 end
 
--- Counts what one runtime offers now; `text` is its description, or nil when it goes. Recounts all runtimes, unless only numbers have
--- changed, or only GPU hosts have come or gone while no runtime is leaving.
+-- Counts what one runtime offers now; `text` is its description, or nil when it goes. Changes the sums by its offer where that suffices.
+-- Recounts all runtimes when a process of an earlier release has written the capacity, when the runtime starts or stops leaving, when the first
+-- runtime of a kind comes or the last one goes, and when pools come, go or change while any runtime is leaving.
 function countRuntime(a, id, text)
   local description = describedIn(text)
   local offer = description and description.accepting == true and offerOf(description) or nil
@@ -299,11 +306,11 @@ function countRuntime(a, id, text)
   if not a.leaving or leaves or (a.leaving > 0 and redis.call('HEXISTS', a.base .. 'capacity', 'apart:' .. id) == 1) then
     return recount(a)
   end
-  local now, before = offer and cjson.encode(offer) or false, redis.call('HGET', a.base .. 'offers', id)
-  if now == before then
+  local offerText, earlierText = offer and cjson.encode(offer) or false, redis.call('HGET', a.base .. 'offers', id)
+  if offerText == earlierText then
     return
   end
-  local counts, earlier = openCounts(a), before and cjson.decode(before)
+  local counts, earlier = openCounts(a), earlierText and cjson.decode(earlierText)
   if earlier then
     addOffer(counts, earlier, -1)
   end
@@ -350,7 +357,7 @@ function countRuntime(a, id, text)
   end
   if offer then
     noteReporter(a, id, offer, true)
-    redis.call('HSET', a.base .. 'offers', id, now)
+    redis.call('HSET', a.base .. 'offers', id, offerText)
   end
   if next(models) then
     noteModels(a, models)

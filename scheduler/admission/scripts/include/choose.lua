@@ -1,8 +1,8 @@
 -- True when the tenant holds little of every model that its head needs, the head's need included.
 local function holdsFewPages(a, tenant)
   for model, needed in pairs(tenant.need) do
-    local own = ownPages(a, model)
-    if own and (tenant.held[model] or 0) + needed > own then
+    local most = smallPages(a, model)
+    if most and (tenant.held[model] or 0) + needed > most then
       return false
     end
   end
@@ -15,8 +15,9 @@ local REPORTERS = 16
 -- Time for which Redis keeps the readings of a load, ms; a runtime stores a new load about once a second.
 local READINGS_MS = 60000
 
--- Returns the free memory in a runtime's load: a list of {process of the GPU host, model, pages, readAt}. A load describes every GPU host that the
--- runtime reaches, and Redis takes about a millisecond to decode a load of 60 hosts. So the first script that needs a load stores its readings.
+-- Returns the free memory in a runtime's load: a list of {process of the GPU host, model, pages, readAt in ms}. A load describes every GPU host
+-- that the runtime reaches, and Redis takes about a millisecond to decode a load of 60 hosts. So the first script that decodes a load stores
+-- these readings for the others.
 local function readingsIn(a, runtimeId)
   local load = redis.call('GET', a.prefix .. ':runtime:' .. runtimeId .. ':alive')
   if not load then
@@ -29,27 +30,27 @@ local function readingsIn(a, runtimeId)
     return known.list
   end
   local list = {}
-  for i, own in ipairs(cjson.decode(load).models or {}) do
-    list[i] = { own.hostId, own.model, own.freePages + own.cachedPages + own.idlePages, own.readAt }
+  for i, entry in ipairs(cjson.decode(load).models or {}) do
+    list[i] = { entry.hostId, entry.model, entry.freePages + entry.cachedPages + entry.idlePages, entry.readAt }
   end
   -- A full Redis refuses the write; then the next script decodes the load again.
   redis.pcall('SET', key, cmsgpack.pack({ load = load, list = list }), 'PX', READINGS_MS)
   return list
 end
 
--- The pages that the GPU hosts of a place last reported they could give without ending an inferlet, as a list of {pages, readAt}; nil when
--- none has reported.
+-- The last report of each GPU host of a place (`<model>` or `<model>@<host>`): the pages that it could give without ending an inferlet, as a
+-- list of {pages, readAt}; nil when none has reported.
 local function readingsOf(a, place)
   local key, newest = a.base .. 'reporters:' .. place, {}
-  local model, isNamed = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
+  local model, namesHost = string.match(place, '^[^@]+'), string.find(place, '@', 1, true)
   local reporters = redis.call('HLEN', key) <= REPORTERS and redis.call('HGETALL', key)
     or redis.call('HRANDFIELD', key, REPORTERS, 'WITHVALUES')
   a.loads = a.loads or readOnce(function(runtimeId) return readingsIn(a, runtimeId) end)
   for i = 1, #reporters, 2 do
-    for _, own in ipairs(a.loads[reporters[i]]) do
-      local process, itsModel, pages, readAt = unpack(own)
+    for _, entry in ipairs(a.loads[reporters[i]]) do
+      local process, itsModel, pages, readAt = unpack(entry)
       local known = newest[process]
-      if itsModel == model and (not isNamed or process == reporters[i + 1]) and (not known or known[2] < readAt) then
+      if itsModel == model and (not namesHost or process == reporters[i + 1]) and (not known or known[2] < readAt) then
         newest[process] = { pages, readAt }
       end
     end
@@ -61,8 +62,8 @@ local function readingsOf(a, place)
   return list[1] and list or nil
 end
 
--- True when a GPU host's report since a head was requeued for lack of memory shows enough memory, minus the claims of invocations that
--- started this way and may not hold their pages yet. Also true when no invocation is admitted, or no GPU host reports.
+-- True when a GPU host has reported enough memory since a head was requeued for lack of memory (`short`). Claims of invocations that started
+-- this way and may not hold their pages yet reduce the report. Also true when no invocation is admitted, or no GPU host reports.
 local function findsMemory(a, short)
   if a.usedSlots == 0 then
     return true
@@ -91,7 +92,6 @@ local function findsMemory(a, short)
 end
 
 -- True when a head fits into the room left. Only tenants that hold little, and heads with latency targets or kept room, may use the reserve.
--- A head that needs more than a pool holds starts when no other invocation uses that pool.
 local function fits(a, tenant, left, kept)
   local slots = left.slots
   if not kept and not mayUseReserve(a, tenant) then
@@ -102,8 +102,9 @@ local function fits(a, tenant, left, kept)
   end
   for model, needed in pairs(tenant.need) do
     local room = left.pages[model]
+    -- A head of any size fits into a pool that no admitted invocation and no kept head uses.
     if room and room ~= a.pages[model] then
-      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > ownPages(a, model) then
+      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > smallPages(a, model) then
         room = room - reservePages(a, model)
       end
       if needed > room then
@@ -124,7 +125,8 @@ local function chooseNext(a)
   if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
-  local function waits(tenant)
+  -- True when the tenant waits for a place on the way: no room is kept for its head, and it is not overtaken.
+  local function mustWait(tenant)
     return (mayUseReserve(a, tenant) and few or others) >= a.starts
   end
   local seen, passed = {}, {}
@@ -133,19 +135,17 @@ local function chooseNext(a)
       if not seen[name] then
         seen[name] = true
         local tenant = openTenant(a, name)
-        local isWaiting = waits(tenant)
-        if not isWaiting and fits(a, tenant, left, kept) then
+        local isCandidate = not mustWait(tenant)
+        if isCandidate and fits(a, tenant, left, kept) then
           return tenant
         end
-        if isWaiting then
-          -- The tenant waits for a place on the way: no room is kept for it, and it is not overtaken.
-        elseif kept then
+        if isCandidate and kept then
           left.slots = left.slots - 1
           left.ordinary = left.ordinary - 1
           for model, needed in pairs(tenant.need) do
             left.pages[model] = left.pages[model] and left.pages[model] - needed
           end
-        else
+        elseif isCandidate then
           passed[#passed + 1] = tenant
         end
       end
@@ -161,30 +161,30 @@ local function chooseNext(a)
   return chosen, passed
 end
 
--- True when a tenant already holds an equal part, among `tenants`, of a pool that its head needs.
-local function holdsItsPart(a, tenant, tenants)
+-- True when a tenant already holds an equal part, among `waitingTenantCount` tenants, of a pool that its head needs.
+local function holdsItsPart(a, tenant, waitingTenantCount)
   for model in pairs(tenant.need) do
     local held, total = tenant.held[model] or 0, a.pages[model]
-    if total and held > 0 and held * tenants >= total then
+    if total and held > 0 and held * waitingTenantCount >= total then
       return true
     end
   end
   return false
 end
 
--- Counts an overtaking for every head passed over. An invocation that starts from the reserve does not overtake a head that stays out of
--- the reserve only because of its own tenant's holdings.
+-- Counts an overtaking for every head passed over. A tenant that holds few pages does not overtake a head that also needs only few: only its
+-- own tenant's holdings keep that head from the reserve.
 local function countOvertaken(a, chosen, passed)
   local fewPages = holdsFewPages(a, chosen)
-  local waiting = #passed > 0 and redis.call('ZCARD', a.base .. 'turns')
+  local waitingTenantCount = #passed > 0 and redis.call('ZCARD', a.base .. 'turns')
   for _, tenant in ipairs(passed) do
-    local small = true
+    local isSmall = true
     for model, needed in pairs(tenant.need) do
-      small = small and needed <= (ownPages(a, model) or needed)
+      isSmall = isSmall and needed <= (smallPages(a, model) or needed)
     end
-    if not (fewPages and small) then
+    if not (fewPages and isSmall) then
       tenant.overtaken, tenant.headChanged = tenant.overtaken + 1, true
-      if tenant.overtaken >= MAX_OVERTAKEN and not holdsItsPart(a, tenant, waiting) then
+      if tenant.overtaken >= MAX_OVERTAKEN and not holdsItsPart(a, tenant, waitingTenantCount) then
         redis.call('ZADD', a.base .. 'kept', turnOf(a, tenant), tenant.name)
       end
     end

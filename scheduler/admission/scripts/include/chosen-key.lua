@@ -1,4 +1,5 @@
--- Fraction of its pages that the fullest GPU host of a key has admitted, `pages` included; at most 1 for a host without invocations.
+-- Of the GPU hosts that serve a key, the fullest one's admitted pages, with `pages` added, as a fraction of its pages. A host without
+-- invocations counts as 1 at most, since any need may start there.
 local function crowdingOf(a, key, pages)
   local most = 0
   for place, count in pairs(placed(a, nil, key, pages)) do
@@ -26,8 +27,8 @@ local function drawnKeys(a, id, pages)
   if hosts < 2 then
     return nil
   end
-  local function keyAt(place)
-    return '@' .. redis.call('ZRANGE', list, place, place)[1] .. '/' .. id
+  local function keyAt(index)
+    return '@' .. redis.call('ZRANGE', list, index, index)[1] .. '/' .. id
   end
   local digits = redis.sha1hex(id)
   local one = tonumber(string.sub(digits, 1, 8), 16) % hosts

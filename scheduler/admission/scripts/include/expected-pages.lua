@@ -1,4 +1,4 @@
--- Entry for runtime memory among the pages of models, in MiB; no model has such a name.
+-- Key of runtime memory, in MiB, among counts of pages by model. No model has such a name.
 local MEMORY = '#memory'
 -- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
@@ -13,8 +13,8 @@ local function firstModel(a)
 end
 
 -- Returns the KV pages that an invocation is expected to hold, by model: declared in its manifest, else learned from the version, else the
--- default; at least what an attempt held when it was ended to make room; at most what its tenant's quota allows (`most`, nil for no quota).
--- Adds its memory: learned from the version, else from its record.
+-- default; at least what an attempt held or asked for when it was ended for lack of memory (`least`); at most what its tenant's quota allows
+-- (`most`, nil for no quota). Adds the runtime memory that it is expected to take: learned from the version, else from its record.
 -- Fields read from the record: `declared`, `first` (model), `least`, `learnedKey`, `memory`.
 local function expectedPages(a, record, most)
   local declared, first = record.declared, record.first

@@ -1,6 +1,6 @@
 -- Reads and writes hashes that have many fields.
 
--- Values that are read when they are first used: a script uses few of the hosts and models of a large platform.
+-- Returns a table that reads each value when it is first used: a script uses few of the hosts and models of a large platform.
 local function readOnce(read)
   local missing = {}
   return setmetatable({}, { __index = function(known, name)
@@ -17,6 +17,7 @@ local function readOnce(read)
   end })
 end
 
+-- The fields of a hash whose names begin with `start`, by the rest of their names; `parse` turns each text into a value.
 local function fieldsOf(key, start, parse)
   return readOnce(function(name)
     local value = redis.call('HGET', key, start .. name)
@@ -24,7 +25,7 @@ local function fieldsOf(key, start, parse)
   end)
 end
 
--- Maximum number of values that one call passes: Lua's stack holds about 8,000.
+-- Maximum number of values that one call passes to Redis: Lua's stack holds about 8,000.
 local MOST_AT_ONCE = 4000
 
 -- Sets fields of a hash (`set` alternates fields and values) and removes others.

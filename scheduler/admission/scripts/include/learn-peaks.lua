@@ -1,13 +1,14 @@
 -- Learns from runs how many KV pages a function version holds. A hash keeps the last 64 peaks of each model (`peaks:<model>`, numbers
--- separated by spaces). Their 95th percentile (`pages:<model>`, nearest rank: the largest of up to 19) is the expectation for the next run,
--- so that one unusual run among many changes nothing. `runs` counts the runs. Memory is learned in the same way, under the name `#memory`,
+-- separated by spaces). Their 95th percentile by nearest rank (`pages:<model>`; with up to 19 peaks, the largest) is the expectation for the
+-- next run, so that one unusual run among many changes nothing. `runs` counts the runs. Memory is learned in the same way, under the name `#memory`,
 -- in MiB.
 local learnPeaks
 
 do
+-- Peaks kept for each model.
 local KEPT = 64
 
--- Returns the sample of a rank counted from the largest; the rank is small.
+-- Returns the sample of a rank; the largest sample has rank 1. Keeps only the largest ones in order, since the rank is 4 at most.
 local function largest(samples, rank)
   local top = {}
   for _, sample in ipairs(samples) do
@@ -23,9 +24,9 @@ local function largest(samples, rank)
   return top[rank]
 end
 
--- Adds the peaks of runs of one version, in order: each is a table from model to the most that the run held. Models of earlier runs that a
--- run does not name count as 0.
-function learnPeaks(key, runs, keptMs)
+-- Adds the peaks of `runs` of one version, in order: each run is a table from model to the most that it held. For a model of earlier runs that
+-- a run does not name, 0 is added. Redis forgets the hash `retentionMs` after the last run.
+function learnPeaks(key, runs, retentionMs)
   local known, models = {}, {}
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
@@ -58,6 +59,6 @@ function learnPeaks(key, runs, keptMs)
     end
   end
   redis.call('HSET', key, unpack(learned))
-  redis.call('PEXPIRE', key, keptMs)
+  redis.call('PEXPIRE', key, retentionMs)
 end
 end

@@ -1,4 +1,4 @@
--- The largest share that an invocation takes of any platform resource.
+-- The largest fraction that an invocation takes of any resource of the platform.
 local function shareOf(a, need)
   local share = 1 / a.slots
   for model, needed in pairs(need) do
@@ -10,12 +10,13 @@ local function shareOf(a, need)
   return math.min(share, 1)
 end
 
+-- Adds an invocation to the sums of the platform and of its tenant (sign 1), or takes it away (-1).
 local function addUsed(a, tenant, pages, sign)
   a.usedSlots = a.usedSlots + sign
-  tenant.running, tenant.holds = tenant.running + sign, true
+  tenant.running, tenant.holdingsChanged = tenant.running + sign, true
   for model, count in pairs(pages) do
-    a.used[model], a.reused[model] = (a.used[model] or 0) + sign * count, true
-    tenant.held[model], tenant.reheld[model] = (tenant.held[model] or 0) + sign * count, true
+    a.used[model], a.changedUsed[model] = (a.used[model] or 0) + sign * count, true
+    tenant.held[model], tenant.changedHeld[model] = (tenant.held[model] or 0) + sign * count, true
   end
 end
 
@@ -29,7 +30,7 @@ local function countedPages(a, need)
   return counted
 end
 
--- Writes an invocation into the ledger, and charges its tenant the minimum, from `turn` on.
+-- Moves an invocation from its queue into the ledger. Charges its tenant `LEAST_MS`, from the virtual start time `turn` on.
 local function enterLedger(a, tenant, id, need, turn, place)
   local share = shareOf(a, need)
   local counted = countedPages(a, need)
@@ -42,8 +43,8 @@ local function enterLedger(a, tenant, id, need, turn, place)
   tenant.finish = finish
 end
 
--- Admits the head of a tenant's queue: into the ledger, and into the list that runtimes fetch from. An invocation of a tenant with few slots
--- goes ahead of up to `starts` others.
+-- Admits the head of a tenant's queue: into the ledger, and into the list that runtimes fetch from. There, one that may use the reserve goes
+-- ahead of up to `starts` others.
 local function start(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
   local ahead = mayUseReserve(a, tenant)
@@ -80,7 +81,8 @@ function admit(a)
   end
 end
 
--- Takes an invocation out of the ledger and charges its tenant for the time since the start. Returns the tenant, or nil without an entry.
+-- Takes an invocation out of the ledger, and charges its tenant for the time since its admission. Returns the tenant's name, or nil when the
+-- ledger does not have the invocation.
 local function leaveLedger(a, id)
   local text = redis.call('HGET', a.base .. 'ledger', id)
   if not text then
@@ -90,7 +92,7 @@ local function leaveLedger(a, id)
   local tenant = openTenant(a, entry.tenant)
   redis.call('HDEL', a.base .. 'ledger', id)
   leaveWay(a.base, id)
-  a.way = nil
+  a.onTheWay = nil
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
   leaveApart(a, id, entry.pages)
@@ -107,7 +109,7 @@ local function leaveLedger(a, id)
   return entry.tenant
 end
 
--- Makes several changes, and admits every head that may start after them.
+-- Calls `change` for all changes of a script, and then admits every head that may start.
 function changeAdmission(prefix, now, change)
   local a = openAdmission(prefix, now)
   change(a)
@@ -115,8 +117,8 @@ function changeAdmission(prefix, now, change)
   closeAdmission(a)
 end
 
--- Removes an ended invocation from its queue, the ledger and BullMQ's lists. `tenant` is nil when its record is gone. `holder` is the
--- runtime that ended the attempt and is done with the job. A job that another runtime holds stays until that runtime hands it in.
+-- Removes an ended invocation from its queue, the ledger and BullMQ's lists. `tenant` is nil when the record is gone. `holder` is the runtime
+-- that ended the invocation and is done with the job; nil for any other end. A job that a runtime still holds stays until it hands it in.
 function leaveAdmission(a, tenant, id, holder)
   if tenant and redis.call('ZREM', queueOf(a, tenant), id) == 1 then
     dropJob(a, id)
@@ -165,7 +167,7 @@ function enterQueue(a, tenant, id, arrival)
   settle(a, tenant)
 end
 
--- Records that attempts have begun, so that admission may send other invocations.
+-- Records that attempts have begun, and admits others to their places on the way.
 function beginAdmitted(prefix, ids, now)
   local base, begun = prefix .. ':admission:', false
   for _, id in ipairs(ids) do

@@ -1,12 +1,13 @@
--- Invocations that are admitted and not begun: BullMQ's list `wait`. `admission/on-the-way.ts` has the same logic.
+-- Invocations that are admitted and have not begun. Runtimes fetch them from BullMQ's list `wait`, and may begin them later.
+-- `admission/on-the-way.ts` has the same logic.
 
--- Counts the invocations on their way, of tenants that held few slots and of others. The counts are cached until an invocation leaves.
+-- Counts the invocations on their way: those that may use the reserve (`few`), and the others. `a` caches the counts until an invocation leaves.
 local function onTheWay(a)
-  if not a.way then
+  if not a.onTheWay then
     local few = redis.call('SCARD', a.base .. 'startingFew')
-    a.way = { few = few, others = redis.call('SCARD', a.base .. 'starting') - few }
+    a.onTheWay = { few = few, others = redis.call('SCARD', a.base .. 'starting') - few }
   end
-  return a.way
+  return a.onTheWay
 end
 
 local function enterWay(a, id, few)
@@ -24,8 +25,9 @@ function leaveWay(base, id)
   return redis.call('SREM', base .. 'starting', id) == 1
 end
 
--- Inserts an invocation into the wait list by its place; one without latency targets also behind all others of its tenant. Runtimes fetch
--- from the right end. A scan is cheap, since the list is short.
+-- Inserts an invocation that may use the reserve into BullMQ's list `wait` by its place; one without latency targets also behind all others of
+-- its tenant. Runtimes fetch from the right end, so the scan begins with the one that they fetch last. It is cheap, since the
+-- list is short.
 local function enterWait(a, tenant, id, place)
   local wait = a.queue .. 'wait'
   for _, other in ipairs(redis.call('LRANGE', wait, 0, -1)) do

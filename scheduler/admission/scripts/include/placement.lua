@@ -7,8 +7,8 @@ local function hostsOf(a, model)
   return text and cjson.decode(text) or {}
 end
 
--- The host of `best` and `hosts` that `preference` in ../../../policies/placement.ts puts first, for a key that names none of them; nil without
--- hosts.
+-- Of `hosts` and `best` (a host or nil), the one that `preference` in ../../../policies/placement.ts puts first for a key that names none of
+-- them; nil without hosts.
 local function preferred(key, hosts, best)
   local most = best and redis.sha1hex(best .. '\0' .. key) or ''
   for _, host in ipairs(hosts) do
@@ -20,8 +20,8 @@ local function preferred(key, hosts, best)
   return best
 end
 
--- The GPU host of a model that serves a tenant. The tenant's hash stores it with the version of the list of hosts, so that a script compares
--- it only with hosts that came later: a comparison takes about a microsecond.
+-- The GPU host of a model that serves a tenant. The tenant's hash stores it with the version of the list of hosts at that time, so that a script
+-- compares it only with hosts that came later: a comparison takes about a microsecond.
 local function homeOf(a, tenant, model)
   if not a.leaving or not a.hostsVersion then
     return preferred(tenant.name, hostsOf(a, model))
@@ -29,6 +29,7 @@ local function homeOf(a, tenant, model)
   local key = a.base .. 'hosts:' .. model
   local seen, home = string.match(tenant.home[model] or '', '^(%d+) (.*)$')
   local came = home and redis.call('ZSCORE', key, home)
+  -- A host that has gone, even if it came back later, is no basis: compare all hosts.
   if not came or tonumber(came) > tonumber(seen) then
     seen, home = 0, nil
   elseif tonumber(seen) == a.hostsVersion then
@@ -36,7 +37,7 @@ local function homeOf(a, tenant, model)
   end
   home = preferred(tenant.name, redis.call('ZRANGEBYSCORE', key, '(' .. seen, '+inf'), home)
   if home or tenant.home[model] then
-    tenant.home[model], tenant.rehomed[model] = home and string.format('%.0f %s', a.hostsVersion, home), true
+    tenant.home[model], tenant.changedHome[model] = home and string.format('%.0f %s', a.hostsVersion, home), true
   end
   return home
 end
@@ -50,7 +51,8 @@ local function hostOf(a, model, key)
   return preferred(key, hostsOf(a, model))
 end
 
--- Assigns the pages to the GPU hosts that are to serve an invocation: those of its placement key, or of its tenant without one.
+-- Assigns the pages by model to the GPU hosts that are to serve an invocation (pages by place): those of its placement key, or, when `key` is
+-- nil, those of its tenant.
 local function placed(a, tenant, key, pages)
   local at = {}
   for model, count in pairs(pages) do
