@@ -32,6 +32,12 @@ describe('leases', () => {
     );
   });
 
+  test('a tenant may pin half of what the others leave, and half of its quota', () => {
+    assert.equal(pinShare({ maxPages: 100, others: 20 }), 40);
+    assert.equal(pinShare({ maxPages: 100, others: 20, quota: 61 }), 30);
+    assert.equal(pinShare({ maxPages: 100, others: 120 }), 0);
+  });
+
   test('the lease that ends belongs to the tenant that pins most, and has the least time left of its leases', () => {
     const lease: fc.Arbitrary<Pinned> = fc.record({ tenant, pages, leftMs: fc.nat({ max: 1000 }) });
     fc.assert(

@@ -51,6 +51,16 @@ describe('the pace of a tenant', () => {
     assert.equal(flood([paces.enter('a')], 100), 10_000, 'a tenant is not its own neighbour');
   });
 
+  it('remembers the tenants whose work ended last, although one of them had worked before', () => {
+    paces.enter('b')[Symbol.dispose]();
+    paces.enter('a')[Symbol.dispose]();
+    now = 9000;
+    for (const name of ['b', 'c']) paces.enter(name)[Symbol.dispose]();
+    now = 15_000;
+    const beside = flood([paces.enter('c')], 1000);
+    assert.ok(beside <= 1350, `${beside}`);
+  });
+
   it('does not pause a tenant that stays below its rate', () => {
     paces.enter('b');
     const pace = paces.enter('a');
@@ -68,7 +78,7 @@ describe('the pace of a tenant', () => {
     now = 500;
     paces.enter('c')[Symbol.dispose]();
     assert.equal(paces.tenants, 3, 'a tenant with debt is remembered after its work ends');
-    now = 1001;
+    now = 1000;
     paces.enter('d');
     assert.equal(paces.tenants, 2);
   });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Shares } from './shares.ts';
+import { InferletShare, Shares } from './shares.ts';
 
 describe('shares of a pool', () => {
   it('give the first tenant half of the pool, and later ones a quarter', () => {
@@ -28,5 +28,44 @@ describe('shares of a pool', () => {
     shares.leave('a', 2);
     shares.leave('b', 2);
     assert.equal(shares.total, 0);
+  });
+
+  it('still count what a tenant holds after it returned a part', () => {
+    const shares = new Shares(8);
+    shares.add('a', 3);
+    shares.leave('a', 2);
+    shares.add('b', 3);
+    assert.ok(shares.enter('a', 1));
+    assert.ok(!shares.fits('a', 1), 'the tenant holds its quarter again');
+  });
+});
+
+describe('the share of an inferlet', () => {
+  it('counts for its tenant until it is returned or closed', () => {
+    const shares = new Shares(8);
+    const [one, other] = [new InferletShare(shares, 'a'), new InferletShare(shares, 'a')];
+    one.add(3);
+    other.add(1);
+    assert.ok(!one.fits(1));
+    one.add(-1);
+    assert.equal(shares.total, 3);
+    one.close();
+    assert.equal(shares.total, 1);
+    one.add(2);
+    assert.equal(shares.total, 1, 'a closed share counts nothing');
+    shares.add('b', 3);
+    assert.ok(other.fits(1));
+    assert.ok(!other.fits(2));
+    assert.ok(!shares.fits('a', 2), 'the tenant still holds the share of its other inferlet');
+  });
+
+  it('fits up to its guarantee, whatever the other inferlets of the tenant take', () => {
+    const shares = new Shares(8);
+    shares.add('a', 8);
+    const share = new InferletShare(shares, 'a', 3);
+    assert.ok(share.fits(3));
+    share.add(2);
+    assert.ok(share.fits(1));
+    assert.ok(!share.fits(2));
   });
 });

@@ -62,6 +62,9 @@ describe('the text of an error for a tenant', () => {
     ] as const;
     for (const [text, told] of texts) assert.equal(textForTenant(new Error(text)), told);
     assert.equal(textForTenant('/srv/pie/home'), 'home');
+    // An error of Node.js itself has a code and no operation.
+    const invalid = Object.assign(new Error('/srv/pie/a.js is invalid'), { code: 'ERR_INVALID_ARG_VALUE' });
+    assert.equal(textForTenant(invalid), 'a.js is invalid');
   });
 });
 
@@ -76,4 +79,28 @@ it('an unexpected failure is logged once in a while, whichever others are logged
     'a.bin is damaged',
   ]);
   assert.deepEqual(logged, [disk, bug]);
+});
+
+it('an unexpected failure is logged again after ten seconds, or after a hundred others', (t) => {
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  let logCount = 0;
+  const unexpected = failureReporter(() => logCount++);
+  const isLogged = (text: string) => {
+    const before = logCount;
+    unexpected(new Error(text));
+    return logCount > before;
+  };
+  assert.ok(isLogged('disk'));
+  nowMs = 9999;
+  assert.ok(!isLogged('disk'));
+  assert.ok(isLogged('bug'));
+  nowMs = 10_000;
+  assert.ok(isLogged('disk'));
+  // The two texts and 98 others are remembered; one more replaces the one logged longest ago.
+  for (let i = 0; i < 98; i++) assert.ok(isLogged(`fault ${i}`));
+  assert.ok(!isLogged('bug'));
+  assert.ok(isLogged('fault 98'));
+  assert.ok(!isLogged('disk'));
+  assert.ok(isLogged('bug'));
 });
