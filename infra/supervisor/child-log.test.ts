@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import fs, { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -9,6 +9,7 @@ import { ChildLog } from './child-log.ts';
 test('the log counts all missing lines, also when its note about them fails', async (t) => {
   let nowMs = 0;
   t.mock.method(performance, 'now', () => nowMs);
+  const { mock: opened } = t.mock.method(fs, 'open');
   const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-log-'));
   const file = path.join(directory, 'full.log');
   try {
@@ -17,15 +18,22 @@ test('the log counts all missing lines, also when its note about them fails', as
     const log = new ChildLog(file, failed.resolve);
     for (const line of ['0', '1', '2']) log.write(`${line}\n`);
     assert.match(await failed.promise, /ENOSPC/);
-    nowMs = 6000;
+    await log.end();
+    nowMs = 4999;
     log.write('3\n');
+    await sleep(1);
+    assert.equal(opened.callCount(), 1, 'the log waits before it opens the file again');
+    nowMs = 6000;
+    log.write('4\n');
     // The file fails again, and the log does not report that a second time.
     await sleep(100);
     rmSync(file);
     nowMs = 12_000;
-    log.write('4\n');
+    log.write('5\n');
+    log.write('6\n');
     await log.end();
-    assert.match(readFileSync(file, 'utf8'), /^\S+ \(4 lines are missing here: ENOSPC.*\)\n4\n$/);
+    assert.match(readFileSync(file, 'utf8'), /^\S+ \(5 lines are missing here: ENOSPC.*\)\n5\n6\n$/);
+    assert.equal(opened.callCount(), 3);
   } finally {
     rmSync(directory, { recursive: true });
   }

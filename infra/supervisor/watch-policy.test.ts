@@ -145,4 +145,16 @@ describe('the watch over a child', () => {
     }
     assert.deepEqual([verdict, atMs], ['still', LIMITS.stillMs]);
   });
+
+  test('needs no thread times at a check that finds a beat', () => {
+    let silence = beginWatch({ atMs: 0, hasBeaten: true, thread: null });
+    let verdict: Verdict = 'alive';
+    let atMs = 0;
+    while (verdict === 'alive') {
+      atMs += BEAT_MS;
+      const thread = { computedMs: 5000 + atMs, queuedMs: 0, ready: true };
+      ({ silence, verdict } = look(silence, { atMs, hasBeaten: false, thread }, LIMITS));
+    }
+    assert.deepEqual([verdict, atMs], ['computing', BEAT_MS + LIMITS.computingMs]);
+  });
 });
