@@ -18,14 +18,20 @@ describe('the inferlet limit of a runtime', () => {
     assert.equal(pace.review(40, 70), 52);
     assert.equal(pace.review(8, 52), 52);
     assert.equal(pace.review(4, 52), 65);
+    assert.equal(pace.isOpen, false);
     let reviews = 0;
     while (pace.review(0, 0) < 1024) reviews += 1;
     assert.ok(reviews < 15, `${reviews} reviews`);
+    assert.equal(pace.isOpen, true);
   });
 
   test('does not change on a lag while only a few inferlets run', () => {
     const pace = new Pace(POLICY);
-    for (const running of [0, 2, 32]) assert.equal(pace.review(500, running), 1024);
+    for (const running of [0, 2, 32]) {
+      assert.equal(pace.mayCut(running), false);
+      assert.equal(pace.review(500, running), 1024);
+    }
+    assert.equal(pace.mayCut(33), true);
   });
 
   test('settles where a lag proportional to the number of inferlets stays within its bound', () => {

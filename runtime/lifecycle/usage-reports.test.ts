@@ -48,12 +48,32 @@ it('reports only for invocations that sent nothing lately and have used more', (
 
 it('spreads the reports of many invocations over several rounds, each in turn', () => {
   const reports = new UsageReports();
-  const attempts = Array.from({ length: 500 }, () => new Attempt());
-  const unwatch = attempts.map((attempt) => reports.watch(attempt, () => attempt.usage));
-  for (let round = 1; round <= 3; round++) {
+  const idle = Array.from({ length: 300 }, () => new Attempt());
+  const busy = Array.from({ length: 500 }, () => new Attempt());
+  const unwatch = [
+    ...idle.map((attempt) => reports.watch(attempt, () => ({}))),
+    ...busy.map((attempt) => reports.watch(attempt, () => ({ cpuMs: attempt.reports + 1 }))),
+  ];
+  for (let round = 1; round <= 5; round++) {
     reports.look(QUIET_MS);
-    const done = attempts.filter(({ reports: count }) => count === 1).length;
-    assert.equal(done, Math.min(500, round * 200));
+    const counts = busy.map(({ reports: count }) => count);
+    assert.equal(
+      counts.reduce((sum, count) => sum + count, 0),
+      round * 200,
+    );
+    assert.ok(Math.max(...counts) - Math.min(...counts) <= 1);
   }
   for (const end of unwatch) end();
+});
+
+it('looks by itself while it watches an invocation', (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const reports = new UsageReports();
+  const [ended, running] = [new Attempt(), new Attempt()];
+  const [unwatchEnded, unwatch] = [ended, running].map((attempt) => reports.watch(attempt, () => attempt.usage));
+  running.lastCallAt = performance.now() - QUIET_MS;
+  unwatchEnded?.();
+  t.mock.timers.tick(250);
+  assert.equal(running.reports, 1);
+  unwatch?.();
 });

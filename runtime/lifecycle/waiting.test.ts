@@ -107,4 +107,26 @@ describe('a wait monitor', () => {
     }
     assert.deepEqual(device.changes, [], 'short waits are never reported');
   });
+
+  it('begins anew with each wait, and tells the inferlet when one ends', async () => {
+    const { monitor, turn, looking } = make();
+    let endedCount = 0;
+    const waits = monitor.watch(() => endedCount++);
+    const device = new Device();
+    waits.addDevice(device);
+    const first = Promise.withResolvers<void>();
+    void waits.during(first.promise);
+    turn();
+    first.resolve();
+    await first.promise;
+    assert.equal(endedCount, 1);
+    turn();
+    assert.equal(looking(), false);
+    void waits.during(new Promise(() => undefined));
+    assert.equal(looking(), true);
+    turn();
+    assert.deepEqual(device.changes, [], 'the first look at the second wait only notes it');
+    turn();
+    assert.deepEqual(device.changes, [true]);
+  });
 });
