@@ -100,15 +100,35 @@ test('an adapter with a target goes first; the model follows after three of its 
   assert.deepEqual(steps, [['live:64'], ['live:64'], ['live:64'], ['plain']]);
 });
 
+test('a call that went along does not count as the one that waits after it', () => {
+  const trace = new Trace(LIMITS);
+  trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  trace.push('along', { kind: 'forward', variant: 'pirate' });
+  trace.decode('plain');
+  trace.push('live', { kind: 'forward', tokens: 500, variant: 'pirate' });
+  assert.deepEqual(trace.step(), ['live:63', 'along']);
+  const steps = Array.from({ length: 4 }, () => trace.step());
+  assert.deepEqual(steps, [['live:64'], ['live:64'], ['live:64'], ['plain']]);
+});
+
+test('a pressing call goes before an older call of another kind', () => {
+  const trace = new Trace(LIMITS);
+  trace.queue('live', 10, { firstTokenMs: 0, perTokenMs: 0 });
+  trace.push('older', { kind: 'project' });
+  trace.nowMs++;
+  trace.decode('live');
+  assert.deepEqual(trace.steps(), [['live'], ['older']]);
+});
+
 test('a call that computes the pages of a pressing one goes first with it', () => {
   const trace = withFlood();
   trace.step(10);
-  const keys = [1, 2, 3];
-  const maker = trace.push('batch', { kind: 'forward', tokens: 48 });
-  maker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 3, begun: true };
-  const taker = trace.push('live', { kind: 'forward', tokens: 48 });
-  taker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 3, begun: false };
-  assert.deepEqual(trace.step(10), ['batch:48', 'a:16']);
+  const keys = [1, 2];
+  const maker = trace.push('batch', { kind: 'forward', tokens: 32 });
+  maker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 2, begun: true };
+  const taker = trace.push('live', { kind: 'forward', tokens: 32 });
+  taker.pagesToCome = { scope: 's', pageTokens: 16, keys, takes: 2, begun: false };
+  assert.deepEqual(trace.step(10), ['batch:32', 'a:16'], 'the step is as short as with the pressing call itself');
 });
 
 test('a short prompt has the stricter target, and the last input of a cut prompt that of the prompt', () => {

@@ -18,7 +18,8 @@ const waiting = fc.array(
     /** Undefined for a call outside workflows. */
     depth: fc.option(fc.constantFrom(0, 1, 2, 0xffff_ffff), { nil: undefined }),
     priority: fc.integer({ min: -3, max: 3 }),
-    arrivedMs: fc.nat({ max: 100 }),
+    /** Up to half as long again as a call may yield. */
+    arrivedMs: fc.nat({ max: 300 }),
   }),
   { minLength: 2, maxLength: 24, size: 'max' },
 );
@@ -44,7 +45,7 @@ function callsOf(all: readonly Waiting[], depthOf: (one: Waiting) => number | un
 }
 
 function orderOf(calls: readonly BatchCall[]): BatchCall[] {
-  takeTurnsInTopology(calls, AGING_MS, 1);
+  takeTurnsInTopology(calls.toReversed(), AGING_MS, 1);
   const order = [...calls];
   sortByUrgency(order, AGING_MS);
   return order;

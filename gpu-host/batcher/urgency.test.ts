@@ -46,19 +46,42 @@ test('a call lends its urgency also to the calls ahead of its blockers in their 
   assert.deepEqual(order, ['first', 'second', 'third', 'instant', 'urgent', 'b', 'not waited for']);
 });
 
-test('a change of priority on either side counts', () => {
+test('a change of priority on either side counts, also when the later call could follow in the same batch', () => {
   for (const change of ['raise', 'lower'] as const) {
-    const trace = single();
-    setPriority(trace, 'a.1', 1);
-    setPriority(trace, 'a.2', 1);
-    trace.push('a.1', { kind: 'forward', writes: [1] }, 'blocker');
-    setPriority(trace, 'b', change === 'raise' ? 3 : 0);
-    trace.decode('b');
-    trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
-    if (change === 'raise') setPriority(trace, 'a.2', 5);
-    else setPriority(trace, 'a.1', -5);
-    assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 'b'], change);
+    for (const access of [{ writes: [1] }, { fills: [1] }]) {
+      const trace = single();
+      setPriority(trace, 'a.1', 1);
+      setPriority(trace, 'a.2', 1);
+      setPriority(trace, 'b', change === 'raise' ? 3 : 0);
+      trace.decode('b');
+      assert.deepEqual(trace.step(), ['b'], 'the changes so far have been taken into account');
+      trace.push('a.1', { kind: 'forward', ...access }, 'blocker');
+      trace.decode('b');
+      trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
+      if (change === 'raise') setPriority(trace, 'a.2', 5);
+      else setPriority(trace, 'a.1', -5);
+      assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 'b'], `${change} ${Object.keys(access)}`);
+    }
   }
+});
+
+test('a call whose own priority exceeds the lent one has its own', () => {
+  const trace = single();
+  setPriority(trace, 'a.2', 2);
+  setPriority(trace, 'b', 3);
+  trace.decode('b');
+  trace.push('a.1', { kind: 'forward', writes: [1] }, 'blocker');
+  trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
+  setPriority(trace, 'a.1', 5);
+  assert.deepEqual(trace.steps().flat(), ['blocker', 'b', 'waits']);
+});
+
+test('an urgent call goes before an older one of another kind', () => {
+  const trace = single();
+  setPriority(trace, 'b', 5);
+  trace.push('a', { kind: 'project' }, 'older');
+  trace.decode('b');
+  assert.deepEqual(trace.steps().flat(), ['b', 'older']);
 });
 
 test('a run that others wait for has their priority, and counts as newly arrived with each token', () => {
