@@ -68,6 +68,17 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
     tagOf(() => embeds.copy(Uint32Array.of(2), Uint32Array.of(3, 4))),
     'invalid-argument',
   );
+  for (const use of [embeds.free, embeds.checkHeld]) {
+    assert.equal(
+      tagOf(() => use.call(embeds, Uint32Array.of(2, 1))),
+      'not-owned',
+      'embed 1 was freed',
+    );
+  }
+  assert.equal(embeds.count, 3);
+  embeds.setState(3, new Float32Array(8), 0);
+  embeds.releaseAll();
+  assert.deepEqual([embeds.count, embeds.stateBytes], [0, 0]);
 });
 
 test('places of embeds on the heap are counted for the tenant until they are given back', () => {

@@ -59,6 +59,7 @@ test('tells tokens with equal hashes apart', () => {
   assert.equal(tree.match('t', undefined, a)[0]?.page.name, 'a');
   assert.equal(tree.match('t', undefined, b)[0]?.page.name, 'b');
   assert.equal(tree.evictLeaves(always).next().value?.name, 'a');
+  assert.equal(tree.match('t', undefined, a).length, 0);
   assert.equal(tree.match('t', undefined, b)[0]?.page.name, 'b');
   tree.check();
 });

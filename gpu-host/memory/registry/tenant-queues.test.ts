@@ -98,11 +98,14 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   for (const leave of registered) leave(new Error('it has ended'));
   await assert.rejects(abandoned, /it has ended/);
   registered.clear();
+  const other = queues.run(waiterOf('b'), task('other'));
   const next = queues.run(leaving, task('next'));
+  await endFirst();
+  assert.deepEqual(running, ['other'], 'the tenant that left comes after those that waited meanwhile');
   await endFirst();
   assert.deepEqual([running, registered.size], [['next'], 0]);
   await endFirst();
-  await Promise.all([first, next]);
+  await Promise.all([first, other, next]);
 });
 
 test('a task behind a blocked one starts when that one leaves', async () => {
