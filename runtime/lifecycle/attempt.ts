@@ -22,8 +22,8 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
   /** Reports usage to the store and handles the replies. */
   readonly meter: AttemptMeter;
   /**
-   * End of the wait for this attempt, milliseconds since the Unix epoch: the runtime has waited until no crowd of launches was in progress, and
-   * asks the store to begin the attempt. The wall time of the run begins later, when the instance is ready.
+   * End of the wait for this attempt, milliseconds since the Unix epoch: the wait in a crowd of launches (`Launches.crowd`), if there was one, is
+   * over, and the runtime asks the store to begin the attempt. The wall time of the run begins later, when the instance is ready.
    */
   readonly startedAt: number;
   /** The platform's clock, by which `startedAt` was read. */

@@ -106,7 +106,7 @@ export const OutcomeSchema = z
       .literal(true)
       .optional()
       .openapi({
-        description: `Set when the messages passed ${DEFAULT_LIMITS.collectedBytes} bytes; the event stream has them all`,
+        description: `Set when messages were left out: they have more than ${DEFAULT_LIMITS.collectedBytes} characters, or the gateway lacked memory; the event stream has them all`,
       }),
     usage: UsageSchema.optional(),
   })

@@ -108,25 +108,25 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   await Promise.all([first, other, next]);
 });
 
-test('a task behind a blocked one starts when that one leaves', async () => {
+test('a task behind blocked ones starts when their inferlet ends, and none of that inferlet does', async () => {
   const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
-  let leave = (_cause: unknown): void => assert.fail('no task waits');
-  const leaving: Waiter = {
-    ...waiterOf('a', 'shared'),
-    whenEnded: (given) => {
-      leave = given;
+  const leaves: ((cause: unknown) => void)[] = [];
+  const ending = (resource: string): Waiter => ({
+    ...waiterOf('a', resource),
+    whenEnded: (leave) => {
+      leaves.push(leave);
       return () => undefined;
     },
-  };
+  });
   const other = queues.run(waiterOf('c'), task('other'));
   const shared = queues.run(waiterOf('b', 'shared'), task('shared'));
-  const blocked = queues.run(leaving, () => assert.fail('it has left'));
+  const left = ['shared', 'own'].map((resource) => queues.run(ending(resource), () => assert.fail('it has ended')));
   const behind = queues.run(waiterOf('a'), task('behind'));
   await endFirst();
-  assert.deepEqual(running, ['shared'], 'the oldest task of its tenant still waits');
-  leave(new Error('it has ended'));
-  await assert.rejects(blocked, /it has ended/);
+  assert.deepEqual(running, ['shared'], 'the oldest task of the tenant still waits');
+  for (const leave of leaves) leave(new Error('it has ended'));
+  for (const each of left) await assert.rejects(each, /it has ended/);
   assert.deepEqual(running, ['shared', 'behind']);
   for (let i = 0; i < 2; i++) await endFirst();
   await Promise.all([other, shared, behind]);

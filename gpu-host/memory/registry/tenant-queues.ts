@@ -53,8 +53,8 @@ export class TenantQueues {
     return new Promise((resolve, reject) => {
       const unregister = whenEnded((cause) => {
         this.#remove(tenant, waitingTask);
-        // The task may have held up the tasks behind it.
-        this.#startNext();
+        // The task may have held up the tasks behind it. Those of the same inferlet leave in this turn, too, and must not start before.
+        queueMicrotask(() => this.#startNext());
         reject(cause);
       });
       const start = (): void => {

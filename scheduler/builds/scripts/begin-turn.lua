@@ -1,5 +1,6 @@
 --[[
-  Marks the beginning of a build, so that later requests queue after it. Those of the same tenant do so even when the build has ended.
+  Marks the beginning of a build, so that later requests queue after it. Those of the same tenant do so even when the build has ended,
+  until its requester would have waited for it at the longest.
 
   KEYS[1] turns (hash), see take-turn.lua
 
