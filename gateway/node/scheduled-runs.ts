@@ -3,7 +3,7 @@ import { jsonValue } from '#scheduler/functions/schema/json-value.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { LastTime, Schedule } from '#scheduler/schedules/types.ts';
 import type { Call, ControlPlane } from '../app/control.ts';
-import { GatewayError } from '../app/errors/gateway-error.ts';
+import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
 import { InputChecker } from '../app/validation/input.ts';
 
 /** Time limit on the submission of one invocation. */
@@ -23,8 +23,8 @@ export function scheduledRuns(
   return async ({ tenant, name, function: fn, reference, input }, idempotencyKey) => {
     try {
       const tenantRecord = await tenants.get(tenant);
-      if (tenantRecord === null || tenantRecord.suspended)
-        throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
+      if (tenantRecord === null) throw unknownTenant(tenant);
+      if (tenantRecord.suspended) throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
       const invoked = await control.invoke(callOf(tenant), {
         function: { name: fn, ...(reference !== '' && { version: reference }) },
         check: (version) => inputs.check(version, jsonValue(input)),

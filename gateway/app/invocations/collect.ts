@@ -2,7 +2,7 @@ import type { InvocationEvent } from '../control.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { failureHint, retryAfterHeaders } from '../errors/failures.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
-import type { Room } from '../http/bodies.ts';
+import type { CountedRoom } from '../http/bodies.ts';
 import { resultIn } from '../http/json-text.ts';
 import type { Outcome } from '../schemas/invocations.ts';
 
@@ -22,25 +22,29 @@ export async function collectOutcome(
   events: AsyncIterable<InvocationEvent>,
   id: string,
   maxCharacters: number,
-  room: Room,
+  room: Pick<CountedRoom, 'take' | 'give'>,
 ): Promise<HeldOutcome> {
   const messages: unknown[] = [];
   let characters = 0;
+  let heldBytes = 0;
   let truncated = false;
   // Each attempt begins with `start`, and repeats the messages of a lost attempt, except those before the last question.
-  let checkpoint = { count: 0, characters: 0, truncated: false };
+  let checkpoint = { count: 0, characters: 0, heldBytes: 0, truncated: false };
   for await (const event of events) {
-    if (event.event === 'question') checkpoint = { count: messages.length, characters, truncated };
+    if (event.event === 'question') checkpoint = { count: messages.length, characters, heldBytes, truncated };
     else if (event.event === 'start') {
       // Drop the messages of the lost attempt.
       messages.length = checkpoint.count;
-      ({ characters, truncated } = checkpoint);
-      // A room can only be freed as a whole. With earlier messages in it, the dropped ones stay counted.
-      if (checkpoint.count === 0) room.free();
+      room.give(heldBytes - checkpoint.heldBytes);
+      ({ characters, heldBytes, truncated } = checkpoint);
     } else if (event.event === 'message') {
+      const bytes = BYTES_PER_CHARACTER * event.data.length;
       characters += event.data.length;
-      truncated ||= characters > maxCharacters || !room.take(BYTES_PER_CHARACTER * event.data.length);
-      if (!truncated) messages.push(JSON.parse(event.data));
+      truncated ||= characters > maxCharacters || !room.take(bytes);
+      if (!truncated) {
+        heldBytes += bytes;
+        messages.push(JSON.parse(event.data));
+      }
     } else if (event.event === 'result') {
       const { output, usage } = resultIn(event.data);
       return {
