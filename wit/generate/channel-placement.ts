@@ -1,21 +1,23 @@
 import type { WitFunction, WitInterface, WitWorld } from './model.ts';
 
 /**
- * The process that implements a function of the contract.
+ * The way in which a guest's call of a function of the contract is answered.
  *
- * - `sandbox`: the process that runs the guest. It answers without a wait, from the facts that came with the invocation's opening.
- * - `runtime`: the runtime, asked by a frame. It holds the data and the devices, and checks the right to them.
- * - `outbox`: the runtime, told by a one-way frame. The sandbox answers the guest from its credit for events.
+ * - `sandbox`: the sandbox, the process that runs the guest, answers at once from data that it has.
+ * - `runtime`: the sandbox sends the call to the runtime in a frame. The runtime has the data and the devices, and checks the guest's right to them.
+ * - `outbox`: the call is an event for the invocation's log. The sandbox sends the event to the runtime in a frame that gets no answer. It
+ *   answers the guest itself, by its count of the bytes that the log has not taken yet (`runtime/channel/event-credit.ts`).
  */
 export type Place = 'sandbox' | 'runtime' | 'outbox';
 
 /**
- * Functions and resources for which the runtime need not be asked. All others go to the runtime: code that has taken over a sandbox can answer the
- * sandbox's own calls as it likes.
+ * Functions and resources that the sandbox answers, by interface. All others have the place `runtime`: code that has taken over a sandbox can
+ * forge the sandbox's own answers.
  */
 const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 'runtime'>>>>> = {
   runtime: {
-    // Facts of the invocation come with its opening; clocks and random numbers are the process's own.
+    // Facts of the invocation come with its opening, the runtime's first message about it, and a cancellation with a later message. The clock
+    // and the random numbers are the process's own.
     version: 'sandbox',
     'instance-id': 'sandbox',
     tenant: 'sandbox',
@@ -31,18 +33,18 @@ const PLACEMENT: Readonly<Record<string, Readonly<Record<string, Exclude<Place, 
     random: 'sandbox',
     log: 'outbox',
   },
-  // Tables of tokens are no tenant's: a sandbox has them, so that no guest waits at each token (`runtime/guest/vocabulary.ts`).
+  // Token tables hold no tenant's data, so each sandbox has them, and no guest waits for each token (`runtime/guest/vocabulary.ts`).
   tokenize: { detokenize: 'sandbox', 'special-tokens': 'sandbox', vocabulary: 'sandbox', detokenizer: 'sandbox' },
-  // A message is not worth a round trip: its credit is the room in the event log.
+  // The sandbox's own count of unwritten bytes saves a round trip for each message.
   session: { send: 'outbox' },
 };
 
-/** The process that implements a function. */
+/** The place of a function; all functions of a resource have one place. */
 export function placeOf(entry: WitInterface, fn: WitFunction): Place {
   return PLACEMENT[entry.name]?.[fn.resource ?? fn.name] ?? 'runtime';
 }
 
-/** Refuses places of functions that the contract does not have. @throws TypeError */
+/** @throws TypeError when `placement` names a function or resource that the contract does not have */
 export function checkPlacement(world: WitWorld, placement = PLACEMENT): void {
   for (const [name, places] of Object.entries(placement)) {
     const entry = world.imports.find((one) => one.name === name);

@@ -11,10 +11,10 @@ const part = (name: string): string => readFileSync(new URL(`c/${name}`, import.
 /**
  * The text of `pie.h`: the contract in C11, for clang with `--target=wasm32`, with or without wasi-libc. Each source file of an inferlet includes
  * this one file. The C structures have the layout of the contract's values in memory. The platform therefore writes a result where the C code
- * reads it, and a call only passes its arguments to the import.
+ * reads it, and a call passes its arguments to the import without conversion.
  *
- * An inferlet in C exports `run` as a blocking core function, without the callback of an asynchronous one. A call that waits blocks the
- * inferlet; it costs 4 to 5 µs besides the wait.
+ * An inferlet in C exports `run` as a synchronous core function. It has no callback, by which the platform would resume an asynchronous `run`, so
+ * each call that waits blocks the inferlet. Such a call takes 4 to 5 µs more than its wait.
  */
 export function emitC(world: WitWorld): string {
   const types = new Types();
@@ -38,9 +38,9 @@ export function emitC(world: WitWorld): string {
   for (const fn of world.exports) {
     lines.push(...(fn.result ? types.declare(fn.result) : []), ...comment(fn.docs), `${prototype(fn)};`, '');
   }
-  // `main.h` opens the part for PIE_MAIN, as `prelude.h` opens the header's guard.
   lines.push(part('main.h'));
   for (const fn of world.exports) lines.push(...exportLines(fn));
+  // `main.h` begins with `#ifdef PIE_MAIN`, and `prelude.h` with the guard of the header.
   lines.push('#endif /* PIE_MAIN */', '#endif /* PIE_H */', '');
   return lines.join('\n');
 }
@@ -53,13 +53,16 @@ function prototype(fn: WitFunction): string {
   return `${fn.result ? typeName(fn.result) : 'void'} ${functionName(null, fn)}(${params.join(', ') || 'void'})`;
 }
 
-/** The core export of a function that takes texts and returns a `result`, such as the contract's `run`. */
+/**
+ * The core export of a function that takes only texts and returns a `result`, such as the contract's `run`.
+ * @throws TypeError for any other function
+ */
 function exportLines(fn: WitFunction): string[] {
   const takesOnlyTexts = fn.params.every(({ type }) => type.kind === 'string');
   if (!takesOnlyTexts || fn.result?.kind !== 'result') throw new TypeError(`no C export of ${fn.name} is known`);
   const params = fn.params.map(({ name }) => identifier(name));
   const name = functionName(null, fn);
-  // The platform reads `result` after the return.
+  // `result` is static because the platform reads it after the return.
   return [
     '',
     `PIE_EXPORT("${fn.coreName}") void *${name}_export(${params.map((param) => `const char *${param}, uint32_t ${param}_length`).join(', ')}) {`,

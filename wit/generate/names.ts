@@ -4,10 +4,13 @@ import { camelCase, type NamedType, pascalCase } from './model.ts';
 export const HEADER =
   '// Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.';
 
-/** A declared type's constant, unique in the package: its interface and its name (`fusedRunChunk`, `typesError`). */
+/**
+ * First part of the name of a declared type's constant in `generated/world.ts`: `fusedRunChunk` of `fusedRunChunkType`. It begins with the
+ * type's interface, because two interfaces may declare types of the same name.
+ */
 export const typeName = (type: NamedType): string => camelCase(type.interface) + pascalCase(type.name);
 
-/** Names that a generated type must not hide. */
+/** Names that no type in `generated/host.ts` may have: globals of JavaScript, and `Host`, which that file declares itself. */
 export const reserved: ReadonlySet<string> = new Set([
   'Error',
   'Promise',
@@ -19,10 +22,10 @@ export const reserved: ReadonlySet<string> = new Set([
   'Host',
 ]);
 
-/** The lines of documentation, without what would end the comment around them. */
+/** The lines of a documentation text. A space breaks each end mark of a comment in it, which would end the comment around the lines. */
 export const docLines = (docs: string): string[] => docs.replaceAll('*/', '* /').split('\n');
 
-/** A documentation comment as lines; no lines without docs. */
+/** The lines of a documentation comment around a text; none for a missing or empty text. */
 export function documentation(docs: string | undefined, indent = ''): string[] {
   if (!docs) return [];
   const lines = docLines(docs);
