@@ -4,9 +4,9 @@ import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../buil
 export interface ArtifactCollectorOptions {
   /** Folder of artifacts. */
   readonly store: string;
-  /** Returns true when a version may still need an artifact. After an error the artifact stays, and the next round starts after it. */
+  /** Resolves to true when a version may still need an artifact. After an error the artifact stays, and the next round starts with its successor. */
   readonly isWanted: (artifact: Artifact) => Promise<boolean>;
-  /** An artifact read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
+  /** An artifact that was read within this time stays; an hour by default, many times the time from a deploy's build to its registration. */
   readonly unusedMs?: number;
   /** Time between two rounds; a minute by default. */
   readonly everyMs?: number;
@@ -18,13 +18,13 @@ export interface ArtifactCollectorOptions {
 const UNUSED_MS = 3_600_000;
 const EVERY_MS = 60_000;
 const LOOKED_AT_ONCE = 32;
-/** Artifacts are named by a sha256. */
+/** An artifact's folder is named by the artifact's sha256. */
 const NAME = /^[0-9a-f]{64}$/;
 
 /** Removes artifacts that no version needs, some in each round, from `start` to `stop`. */
 export class ArtifactCollector {
   readonly #options: ArtifactCollectorOptions;
-  /** Name of the last artifact that was checked. */
+  /** Name of the artifact that was checked last; empty before the first. */
   #lastName = '';
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<unknown> | undefined;
@@ -34,6 +34,7 @@ export class ArtifactCollector {
     this.#options = options;
   }
 
+  /** Runs the first round after `everyMs`, and each later one that long after the end of the round before. */
   start(): void {
     if (this.#stopped) return;
     this.#timer = setTimeout(() => {
@@ -50,7 +51,7 @@ export class ArtifactCollector {
     await this.#running;
   }
 
-  /** Checks the next artifacts; returns the names of the removed ones. */
+  /** Checks the next artifacts in the order of their names, from the first again after the last. Returns the names of the removed ones. */
   async round(): Promise<string[]> {
     const { store, isWanted, unusedMs = UNUSED_MS, lookedAtOnce = LOOKED_AT_ONCE } = this.#options;
     const names = (await readdir(store)).filter((name) => NAME.test(name)).sort();
@@ -61,8 +62,8 @@ export class ArtifactCollector {
       if (this.#stopped) break;
       // Note the name first, so that the next round starts after an artifact whose check fails.
       this.#lastName = name;
-      // No launch can use an incomplete artifact.
       const artifact = await readArtifactAsItIs(store, name);
+      // Null stands for a damaged or incomplete artifact: no launch can use it, so no version needs it.
       const isNeeded = artifact !== null && (await isWanted(artifact));
       if (!isNeeded && (await removeUnusedArtifact(store, name, unusedMs))) removed.push(name);
     }

@@ -9,20 +9,23 @@ import type { InferletMatcher } from './grammar.ts';
 import type { Inferlet } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** Longest time that decoded tokens wait for later ones before the inferlet gets them. */
+/** A `next` returns after its first step that ends at least this long after the call. */
 const SLICE_MS = 25;
 
-/** Memory of one entry of a set of numbers. */
+/** Memory of one number in a `Set`. */
 const SET_ENTRY_BYTES = 40;
 
 const NONE = new Uint32Array(0);
 const NO_STOPS: ReadonlySet<number> = new Set();
-const NO_TOKENS = handlerError('invalid-argument', 'a run of 0 tokens');
-const USED = handlerError('invalid-argument', 'the matcher was used during its run');
+const EMPTY_RUN = handlerError('invalid-argument', 'a run of 0 tokens');
+const MATCHER_USED = handlerError('invalid-argument', 'the matcher was used during its run');
 
 /**
  * A run under a grammar's masks. It decodes only while a `next` is pending. So when the inferlet makes calls after it got the tokens, no step
  * of the run enters the queue behind them.
+ *
+ * Forced tokens are those that the grammar leaves no choice about. The device computes them without sampling. There can be thousands of
+ * them, so `runCharged` charges the inferlet even for plain loops over them on the runtime's thread.
  */
 export class GrammarRun implements RunHandle {
   readonly #inferlet: Inferlet;
@@ -30,30 +33,35 @@ export class GrammarRun implements RunHandle {
   readonly #matcher: InferletMatcher;
   #request: Omit<RunRequest, 'stopTokens'>;
   #stopTokens: ReadonlySet<number>;
-  /** The inputs of the next step: the last token that the inferlet got or will get, and the forced tokens behind it. */
+  /**
+   * The inputs of the next step: the last sampled token (at first the request's token) and the forced tokens behind it. The inferlet gets the
+   * forced tokens once the step has computed them.
+   */
   #inputs: readonly number[];
-  /** Number of tokens decoded so far: the inputs of all steps. */
+  /** Number of tokens decoded so far. The steps have computed equally many inputs. */
   #decodedCount = 0;
   #finished: FinishReason | undefined;
   #failure: HandlerError | undefined;
   #stopped = false;
   #isDecoding = false;
-  /** True while its lists count as carried by a call under way. */
+  /** True while `inferlet.outgoing` counts the run and the bytes of its lists, as it counts a call under way. */
   #isCounted = true;
-  readonly #bytes: number;
+  /** Memory of the run's lists: `pages` and `stopTokens`. */
+  readonly #listBytes: number;
 
-  /** @param request its lists may be views of the guest's memory */
+  /** @param request its lists may be views of the guest's memory, so this class copies them */
   constructor(inferlet: Inferlet, queue: DeviceQueue, matcher: InferletMatcher, request: RunRequest) {
     this.#inferlet = inferlet;
     this.#queue = queue;
     this.#matcher = matcher;
     this.#inputs = [request.token];
     const { stopTokens, ...rest } = request;
-    this.#bytes = rest.pages.byteLength + stopTokens.length * SET_ENTRY_BYTES;
+    this.#listBytes = rest.pages.byteLength + stopTokens.length * SET_ENTRY_BYTES;
     const tooLarge = runRequest.exceeds?.(request) === undefined ? null : TOO_LARGE;
-    const empty = rest.maxTokens === 0 ? NO_TOKENS : null;
-    const refused = empty ?? tooLarge ?? inferlet.outgoing.refusal(this.#bytes);
-    inferlet.outgoing.begin(this.#bytes);
+    const emptyRun = rest.maxTokens === 0 ? EMPTY_RUN : null;
+    const refused = emptyRun ?? tooLarge ?? inferlet.outgoing.refusal(this.#listBytes);
+    // Counted even for a refused run, because `#release` ends the count.
+    inferlet.outgoing.begin(this.#listBytes);
     this.#request = { ...rest, pages: refused ? NONE : rest.pages.slice() };
     this.#stopTokens = refused ? NO_STOPS : new Set(stopTokens);
     if (!refused) return;
@@ -74,22 +82,22 @@ export class GrammarRun implements RunHandle {
     const sliceEndMs = performance.now() + SLICE_MS;
     const tokens: number[] = [];
     do {
-      // A drop during this wait releases the queue, so that no step may follow.
+      // During this wait, the inferlet may drop the run, which stops it and releases the queue. Then no step may follow.
       await this.#inferlet.grammarAccount.turn();
       if (this.#stopped) this.#finished ??= 'stopped';
       if (this.#failure || this.#finished) break;
       const failure = await this.#decode(tokens);
       if (failure) this.#failure = failure;
     } while (!this.#finished && performance.now() < sliceEndMs);
-    // Tokens decoded before a failure are good.
+    // The inferlet first gets the tokens decoded before a failure. Its next `next` gets the error.
     if (this.#failure && tokens.length === 0) return err(this.#failure);
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
   }
 
-  /** A pipe changes nothing: the runtime asks for each token itself. */
+  /** Does nothing. Other runs ask the device for even slices of the tokens that it decodes ahead. It decodes none of this run ahead. */
   piped(): void {}
 
-  /** No token comes before a `next` asks for it. */
+  /** Always 0: no token comes before a `next` asks for it. */
   readonly unread = 0;
 
   discard(): number {
@@ -101,9 +109,9 @@ export class GrammarRun implements RunHandle {
     if (!this.#isDecoding) this.#release();
   }
 
-  /** Forgets the lists. No step may follow or be under way. */
+  /** Forgets the lists and ends their count. No step may follow or be under way. */
   #release(): void {
-    if (this.#isCounted) this.#inferlet.outgoing.end(this.#bytes);
+    if (this.#isCounted) this.#inferlet.outgoing.end(this.#listBytes);
     this.#isCounted = false;
     this.#request = { ...this.#request, pages: NONE };
     this.#stopTokens = NO_STOPS;
@@ -130,32 +138,38 @@ export class GrammarRun implements RunHandle {
       ]),
     );
     if (accepted.tag === 'err') return accepted.val;
-    if (!accepted.val) return USED;
+    // The device sampled the token under the matcher's mask, so a matcher that no other call has changed accepts it.
+    if (!accepted.val) return MATCHER_USED;
     account.runCharged(() => {
       for (const forced of this.#inputs.slice(1)) tokens.push(forced);
       tokens.push(token);
     });
     if (jumped.tag === 'err') return jumped.val;
     if (status.tag === 'err') return status.val;
-    const stop = account.runCharged(() => jumped.val.findIndex((forced) => this.#stopTokens.has(forced)));
-    const forced = stop < 0 ? jumped.val : jumped.val.subarray(0, stop + 1);
+    const stopIndex = account.runCharged(() => jumped.val.findIndex((forced) => this.#stopTokens.has(forced)));
+    const forced = stopIndex < 0 ? jumped.val : jumped.val.subarray(0, stopIndex + 1);
+    // The matcher has accepted all of `jumped`: take back the tokens behind the stop token.
     const surplus = jumped.val.length - forced.length;
     const rolledBack = surplus > 0 ? await this.#matcher.rollback(surplus) : ok(undefined);
     if (rolledBack.tag === 'err') return rolledBack.val;
     this.#inputs = [token, ...forced];
-    if (isStop || stop >= 0) this.#finished = 'stop-token';
+    if (isStop || stopIndex >= 0) this.#finished = 'stop-token';
     else if (status.val.mustEnd) this.#finished = 'stopped';
     else if (forced.length === remainingTokens) this.#finished = 'max-tokens';
     return this.#finished && forced.length > 0 ? this.#computeForced(tokens) : null;
   }
 
-  /** Computes all inputs but the last, and adds the forced ones to `tokens`. */
+  /**
+   * Makes the step that computes the last forced tokens of a finished run, and adds them to `tokens`. It leaves out the last input: a run never
+   * computes its last token.
+   */
   async #computeForced(tokens: number[]): Promise<HandlerError | null> {
     const { grammarAccount: account } = this.#inferlet;
     const computed = await account.runCharged(() =>
       fused.step(this.#inferlet, this.#queue, this.#stepOf(this.#inputs.slice(0, -1), { tag: 'none' })),
     );
     if (computed.tag === 'err') {
+      // The run ends with the error instead.
       this.#finished = undefined;
       return computed.val;
     }

@@ -17,15 +17,15 @@ interface Golden {
   readonly pixels: string;
 }
 
-/** The output of `fixtures/decode-golden.py`: images by name, and under `refused` files in base64 whose formats the decoder does not support. */
+/** The output of `fixtures/decode-golden.py`: goldens by name, and in `refused` image files (base64) of formats that the decoder does not support. */
 const { refused: unsupported, ...others } = JSON.parse(
   readFileSync(new URL('./fixtures/decode-golden.json', import.meta.url), 'utf8'),
 ) as { readonly refused: Readonly<Record<string, string>> };
-const images = others as Readonly<Record<string, Golden>>;
+const goldens = others as Readonly<Record<string, Golden>>;
 
 /**
- * Returns the allowed largest and mean difference of a byte from Pillow. PNG is exact. For JPEG, the inverse DCT rounds differently from
- * Pillow's, and chroma of a lower resolution (4:2:0) is not smoothed as Pillow does.
+ * Returns the largest and the mean difference from Pillow's bytes that an image may have. PNG is exact. For JPEG, the decoder's inverse DCT
+ * rounds differently from Pillow's. The decoder does not smooth chroma of a lower resolution (4:2:0), and Pillow does.
  */
 function allowedErrorsOf(name: string): readonly [largest: number, mean: number] {
   if (name.startsWith('png')) return [0, 0];
@@ -35,7 +35,7 @@ function allowedErrorsOf(name: string): readonly [largest: number, mean: number]
 const bytes = (base64: string) => new Uint8Array(Buffer.from(base64, 'base64'));
 
 describe('the image decoder', () => {
-  for (const [name, { size, file, pixels }] of Object.entries(images)) {
+  for (const [name, { size, file, pixels }] of Object.entries(goldens)) {
     it(`gives the pixels of Pillow for ${name}`, () => {
       const header = readHeader(bytes(file));
       assert.deepEqual([header.width, header.height], size);
@@ -52,6 +52,7 @@ describe('the image decoder', () => {
   }
 
   it('gives the colours of a handwritten pixel', () => {
+    // A row begins with the number of its filter; 0 is none.
     const { data } = decode(png(1, 1, deflateSync(Uint8Array.of(0, 10, 20, 30))));
     assert.deepEqual([...data], [10, 20, 30]);
   });
@@ -60,7 +61,7 @@ describe('the image decoder', () => {
     it(`refuses ${name}`, () => assert.throws(() => decode(bytes(file)), ImageFault));
   }
 
-  it('throws nothing but ImageFault for an image that is cut or changed anywhere', () => {
+  it('throws nothing but ImageFault for an image that is cut or changed at any of many places', () => {
     for (const name of [
       'png palette',
       'png interlaced color',
@@ -68,7 +69,7 @@ describe('the image decoder', () => {
       'jpeg progressive',
       'jpeg orientation 6',
     ]) {
-      const whole = bytes(images[name]!.file);
+      const whole = bytes(goldens[name]!.file);
       for (let cut = 0; cut < whole.length; cut += 7) decodeOrRefuse(whole.subarray(0, cut), `${name} cut at ${cut}`);
       for (let at = 0; at < whole.length; at += 5) {
         const changed = whole.slice();
@@ -79,19 +80,21 @@ describe('the image decoder', () => {
   });
 
   it('refuses an image that ends early', () => {
-    assert.throws(() => decode(bytes(images['png color']!.file).subarray(0, 60)), ImageFault);
-    assert.throws(() => decode(bytes(images['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
+    assert.throws(() => decode(bytes(goldens['png color']!.file).subarray(0, 60)), ImageFault);
+    assert.throws(() => decode(bytes(goldens['jpeg 4:4:4']!.file).subarray(0, 300)), ImageFault);
   });
 
   it('takes the orientation of an EXIF directory only when its entry is whole', () => {
-    const plain = bytes(images['jpeg 4:4:4']!.file);
-    // Big-endian, and the directory begins at byte 8.
-    const header = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
-    // The tag for orientation, one 16-bit number: 6.
+    const plain = bytes(goldens['jpeg 4:4:4']!.file);
+    // A big-endian TIFF header: the directory begins at byte 8.
+    const tiffHeader = [0x4d, 0x4d, 0, 0x2a, 0, 0, 0, 8];
+    // The tag of the orientation, whose value is one 16-bit number: 6.
     const entry = [0x01, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0];
-    const whole = [...header, 0, 1, ...entry];
+    // The directory has one entry.
+    const whole = [...tiffHeader, 0, 1, ...entry];
     for (let length = 0; length <= whole.length; length++) {
       const segment = [...Buffer.from('Exif\0\0'), ...whole.slice(0, length)];
+      // The start of the image, the EXIF segment (APP1) with its length, and the rest of the plain image.
       const image = Uint8Array.of(0xff, 0xd8, 0xff, 0xe1, 0, segment.length + 2, ...segment, ...plain.subarray(2));
       assert.equal(readHeader(image).orientation, length === whole.length ? 6 : 1, `${length} bytes`);
     }
@@ -110,7 +113,7 @@ describe('the image decoder', () => {
   });
 
   it('refuses a file that is too large', () => {
-    // Both functions check the file's length first, because any number of bytes may precede the dimensions in a JPEG.
+    // A JPEG of fill bytes. Both functions check the file's length first, because any number of bytes may precede a JPEG's dimensions.
     const long = new Uint8Array(8 * 1024 * 1024 + 1).fill(0xff).fill(0xd8, 1, 2);
     for (const read of [decode, readHeader]) assert.throws(() => read(long), /bytes/);
   });
@@ -118,14 +121,16 @@ describe('the image decoder', () => {
   it('unpacks no more data than the header declares', () => {
     const bomb = deflateSync(new Uint8Array(64 * 1024 * 1024));
     const before = process.memoryUsage().arrayBuffers;
-    // pngjs bounds data without interlacing; it may accept the first bytes or refuse all. `decode` itself bounds interlaced data, and refuses more.
+    // Without interlacing, pngjs bounds the data: it may decode the first bytes, or refuse the file.
     decodeOrRefuse(png(8, 8, bomb, { interlace: 0 }), 'bomb');
+    // With interlacing, `decode` bounds the data itself, and refuses a file with more.
     assert.throws(() => decode(png(8, 8, bomb, { interlace: 1 })), ImageFault);
     assert.ok(process.memoryUsage().arrayBuffers - before < 16 * 1024 * 1024);
   });
 
-  it('refuses a second header, which would escape the bounds, and ignores bytes after the end', () => {
+  it('refuses a second header, whose size would escape the bounds, and ignores bytes after the end', () => {
     const small = png(1, 1, deflateSync(Uint8Array.of(0, 1, 2, 3)));
+    // Each of its 4000 rows has a filter byte and 5000 pixels of three bytes.
     const large = png(5000, 4000, deflateSync(new Uint8Array(4000 * 15_001)));
     // The large image follows without its signature of eight bytes.
     assert.throws(
@@ -137,11 +142,11 @@ describe('the image decoder', () => {
   });
 });
 
-/** Decodes the bytes, or asserts that they are refused with an ImageFault. */
-function decodeOrRefuse(image: Uint8Array, what: string): void {
+/** Decodes an image; asserts that an error of the decoder is an ImageFault. */
+function decodeOrRefuse(image: Uint8Array, description: string): void {
   try {
     decode(image);
   } catch (error) {
-    assert.ok(error instanceof ImageFault, `${what}: ${error}`);
+    assert.ok(error instanceof ImageFault, `${description}: ${error}`);
   }
 }

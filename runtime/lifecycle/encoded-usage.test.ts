@@ -5,11 +5,12 @@ import { eventually } from '#scheduler/testing/fixture.ts';
 import { EMBEDDING } from '../testing/guests.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
+/** Calls of `embed` by each invocation that a test cuts off. */
 const CALLS = 16;
-/** An encoder so slow that a test can cut off an invocation after its first batch, however late the test learns of that batch. */
+/** Settings of an encoder so slow that a test can cut off an invocation after its first batch, however late the test learns of that batch. */
 const SLOW = { stepMs: 500, tokenMs: 0, sequenceMs: 0 };
 
-describe('invocations whose encoders are cut off', () => {
+describe('invocations whose calls of an encoder are cut off', () => {
   let platform: TestPlatform;
   let embedding: FunctionVersion;
   let tokensPerCall = 0;
@@ -24,10 +25,12 @@ describe('invocations whose encoders are cut off', () => {
   });
   after(() => platform.stop());
 
+  /** Tokens that an invocation is billed for so far. */
   const billed = async (id: string) => (await platform.scheduler.invocations.get(id))?.usage?.inputTokens ?? 0;
 
   beforeEach(async () => {
     await platform.restartGpuHost({ pace: SLOW });
+    // The counter of a new GPU host begins at 0. While no host answers, `tokensEncoded` rejects.
     const isBack = async () => (await platform.tokensEncoded().catch(() => null)) === 0;
     await eventually(isBack, 'the slow encoder is reached');
   });
@@ -40,7 +43,7 @@ describe('invocations whose encoders are cut off', () => {
     return id;
   }
 
-  it('are billed for what was computed when they are cancelled', async () => {
+  it('are billed for all computed tokens when they are cancelled', async () => {
     const id = await submitAndBegin();
     await platform.scheduler.cancel(id, 'the client has gone');
     assert.equal((await platform.transcript(id)).end.data.code, 'cancelled');
@@ -53,21 +56,21 @@ describe('invocations whose encoders are cut off', () => {
     );
   });
 
-  it('are billed for what their lost GPU host had reported, and for the second attempt', async () => {
+  it('are billed for the tokens that their lost GPU host reported, and for the last attempt', async () => {
     const id = await submitAndBegin();
     const reportedTokens = await platform.tokensEncoded();
-    // The runtime may have reached the restarted host only with a second attempt.
-    const attempts = (await platform.scheduler.invocations.get(id))?.attempts ?? 0;
+    // This attempt need not be the first: one that began before the runtime had reconnected to the host of `beforeEach` was lost.
+    const attemptsBeforeLoss = (await platform.scheduler.invocations.get(id))?.attempts ?? 0;
     await platform.restartGpuHost();
     const { events, end } = await platform.transcript(id);
     assert.equal(end.data.output, CALLS * tokensPerCall, JSON.stringify(end.data));
-    // An attempt that begins before the host is back is lost, too, and has computed nothing.
-    assert.ok(events.filter(({ event }) => event === 'start').length > attempts);
+    // More than one attempt may follow: one that begins before the runtime has reconnected to the new host is lost, too, and computes nothing.
+    assert.ok(events.filter(({ event }) => event === 'start').length > attemptsBeforeLoss);
     assert.equal(await platform.tokensEncoded(), CALLS * tokensPerCall, 'the restarted host computed all');
-    const firstAttemptTokens = (end.data.usage?.inputTokens ?? 0) - CALLS * tokensPerCall;
+    const lostTokens = (end.data.usage?.inputTokens ?? 0) - CALLS * tokensPerCall;
     assert.ok(
-      firstAttemptTokens >= reportedTokens && firstAttemptTokens < CALLS * tokensPerCall,
-      `${firstAttemptTokens} of ${CALLS * tokensPerCall} tokens, ${reportedTokens} at least`,
+      lostTokens >= reportedTokens && lostTokens < CALLS * tokensPerCall,
+      `${lostTokens} of ${CALLS * tokensPerCall} tokens, ${reportedTokens} at least`,
     );
   });
 });

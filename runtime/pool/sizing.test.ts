@@ -44,30 +44,31 @@ describe('pool sizes', () => {
     );
   });
 
-  it('are at least the minimum while the budget suffices', () => {
+  it('cover the minimum, and the burst of a function in use, while the budget suffices', () => {
+    const { idleAfterMs, maxPerFunction } = DEFAULT_SIZING;
     fc.assert(
       fc.property(demands, (list) => {
         const targets = poolTargets(list, policy(Number.MAX_SAFE_INTEGER));
         for (const { key, min, burst, idleMs } of list) {
           const target = targets.get(key) ?? 0;
-          assert.ok(target >= min && target <= DEFAULT_SIZING.maxPerFunction);
-          assert.ok(
-            idleMs >= DEFAULT_SIZING.idleAfterMs ? target === min : target >= Math.max(1, Math.min(burst, 1024)),
-          );
+          assert.ok(target >= min && target <= maxPerFunction);
+          if (idleMs >= idleAfterMs) assert.equal(target, min);
+          else assert.ok(target >= Math.max(1, Math.min(burst, maxPerFunction)));
         }
       }),
       { seed: 32 },
     );
   });
 
-  it('serve minima before bursts, and large bursts before small ones', () => {
+  it('serve minima first, then one instance of each function in use, then the largest burst', () => {
     const list = [
       demand('large', { burst: 10 }),
-      demand('asked', { min: 3, idleMs: 10 ** 9 }),
+      demand('idle', { min: 3, idleMs: 10 ** 9 }),
       demand('small', { burst: 2 }),
     ];
+    // Of 8 instances, 3 are the minimum of `idle`; `large` and `small` get one each, and `large` the other 3.
     for (const each of [list, list.toReversed()]) {
-      assert.deepEqual(Object.fromEntries(poolTargets(each, policy(8 * MB))), { large: 4, asked: 3, small: 1 });
+      assert.deepEqual(Object.fromEntries(poolTargets(each, policy(8 * MB))), { large: 4, idle: 3, small: 1 });
     }
   });
 });
@@ -75,9 +76,11 @@ describe('pool sizes', () => {
 describe('a burst', () => {
   it('is the largest number of arrivals within a second', () => {
     const steady = new BurstSize();
+    // 50 arrivals a second.
     for (let at = 0; at < 60_000; at += 20) steady.arrive(at);
     assert.ok(Math.abs(steady.at(60_000) - 50) < 1);
     const sudden = new BurstSize();
+    // 900 arrivals within 90 ms.
     for (let i = 0; i < 900; i++) sudden.arrive(1000 + i / 10);
     assert.ok(sudden.at(1100) > 899);
   });

@@ -55,7 +55,7 @@ async function exampleOf({ directory }: Source): Promise<unknown> {
   }
 }
 
-/** Makes the graph of each workflow and program of the source, and reports the results. */
+/** The text of the module that `evaluate` runs. The module makes the graph of each workflow and program of the source, and reports the results. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { Untraceable, undecided } from '@pie/inferlet/workflow';

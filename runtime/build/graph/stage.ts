@@ -6,37 +6,39 @@ import { evaluate } from './evaluate.ts';
 
 export interface GraphStageResult {
   readonly ok: true;
-  /** The graph before and after the passes, as text. */
+  /** The graph before and after the optimisation passes, as text. */
   readonly before: string;
   readonly after: string;
+  /** Both texts and the path of the SVG file: what the command prints without `--json`. */
   readonly summary: string;
 }
 
 /**
- * The `graph` command: makes the graph of a source's workflow for an input, and draws it before and after the passes into an SVG file.
- * @param inputFile a file with the input, JSON
+ * The `graph` command: makes the graph of the workflow in a source file or project folder, and draws it before and after the optimisation
+ * passes into an SVG file.
+ * @param inputFile a JSON file with the workflow's input; without it, the input is `{}`
  * @throws BuildError
  */
 export async function runGraphStage(
-  input: string,
-  output: string,
+  sourcePath: string,
+  svgPath: string,
   inputFile: string | undefined,
 ): Promise<GraphStageResult> {
-  const source = await findSource(input);
+  const source = await findSource(sourcePath);
   const scratch = await mkdtemp(join(tmpdir(), 'pie-graph-'));
   try {
     const inputPath = inputFile ?? join(scratch, 'input.json');
     if (inputFile === undefined) await writeFile(inputPath, '{}');
-    const printed = await evaluate(source, { entry: entryText(source.entry), inputFile: inputPath, scratch });
-    const { before, after, svg } = JSON.parse(printed) as { before: string; after: string; svg: string };
-    await writeFile(output, svg);
-    return { ok: true, before, after, summary: `${before}\n\n${after}\n\n${output}` };
+    const resultJson = await evaluate(source, { entry: entryText(source.entry), inputFile: inputPath, scratch });
+    const { before, after, svg } = JSON.parse(resultJson) as { before: string; after: string; svg: string };
+    await writeFile(svgPath, svg);
+    return { ok: true, before, after, summary: `${before}\n\n${after}\n\n${svgPath}` };
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }
 }
 
-/** Finds the workflow among the exports of the source, and reports its drawings. */
+/** The text of the module that `evaluate` runs. The module finds a workflow or program among the exports of `entry`, and reports its drawings. */
 const entryText = (entry: string): string => `
 import { readFileSync } from 'node:fs';
 import { drawSvg, drawText, optimise, PASSES } from '@pie/inferlet/workflow';

@@ -21,6 +21,9 @@ export interface DurableCopiesOptions {
 /** A host takes no larger transfer (see `gpu-host/memory/copies.ts`), so no host could read a larger copy. */
 const LARGEST_BYTES = 512 * 2 ** 20;
 
+/** Stands for a host where the store is asked for copies only, and not for the removals that a host must still make. */
+const NO_HOST = '';
+
 /** Content to be copied: pages that are mapped at one side, and their owner's entry, which was read before the pages were mapped. */
 export interface Content {
   readonly name: OwnedName;
@@ -61,7 +64,10 @@ export class DurableCopies {
     return this.#records.list(tenant, host);
   }
 
-  /** Writes a copy. A failed call leaves nothing. @param stopReason the reason to stop, asked before each piece */
+  /**
+   * Writes a copy: its file, then its entry. After an error no copy counts, except when the store did not answer: then it may.
+   * @param stopReason returns the reason to stop, if any; called before each piece of the file
+   */
   async write(content: Content, stopReason: () => HandlerError | null): Promise<Outcome<undefined>> {
     const { name } = content;
     try {
@@ -69,6 +75,7 @@ export class DurableCopies {
       const otherCopies = copies.filter((each) => !isSame(each.name, name)).map(({ copy }) => copy);
       const usage = { copies: otherCopies.length, bytes: otherCopies.reduce((sum, { bytes }) => sum + bytes, 0) };
       const begun = await this.#directory.begin(name);
+      // Here `not-found` means that the platform's folder is missing. An inferlet would take it for a missing name.
       if (begun.tag === 'err') return begun.val.tag === 'not-found' ? err({ ...begun.val, tag: 'unavailable' }) : begun;
       const writer = begun.val;
       let isKept = false;
@@ -87,8 +94,9 @@ export class DurableCopies {
         const keepOutcome = await this.#keep(name, content.owner, copy);
         isKept = keepOutcome.is === 'kept';
         if (keepOutcome.is === 'changed') return err(CHANGED);
+        // `#refusal` has the store's bounds, so it returns an error here. `CHANGED` only completes the type.
         if (keepOutcome.is === 'full') return err(this.#refusal(keepOutcome, copy.bytes) ?? CHANGED);
-        // When the connection repeats the script, the replaced entry may be the one of this copy.
+        // A lost connection makes the store send its script again. If the first one ran, the second one replaces the entry of this same copy.
         if (keepOutcome.replaced && keepOutcome.replaced.file !== copy.file)
           await this.#directory.remove(name, keepOutcome.replaced);
         return ok(undefined);
@@ -118,7 +126,7 @@ export class DurableCopies {
     }
   }
 
-  /** Checks that the file of a copy is there, with its length and header. */
+  /** Checks that the file of a copy is there, and has the copy's length and header. */
   async check(name: OwnedName, copy: DurableCopy): Promise<Outcome<undefined>> {
     const opened = await this.#directory.read(name, copy);
     if (opened.tag === 'err') return opened;
@@ -135,7 +143,7 @@ export class DurableCopies {
 
   /** Drops the copy of a name if another claim than `claim` made it: a save has replaced the content. @throws StoreError */
   async end(name: OwnedName, claim: string): Promise<void> {
-    const { copy } = await this.#records.look(name, '');
+    const { copy } = await this.#records.look(name, NO_HOST);
     if (copy && copy.claim !== claim) await this.#drop(name, copy);
   }
 
@@ -146,14 +154,17 @@ export class DurableCopies {
 
   /** The tenant's copies that count. Drops copies of names that an older runtime has removed or saved again. @throws StoreError */
   async #current(tenant: string): Promise<readonly { readonly name: OwnedName; readonly copy: DurableCopy }[]> {
-    const { copies } = await this.#records.list(tenant, '');
+    const { copies } = await this.#records.list(tenant, NO_HOST);
     const owners = await Promise.all(copies.map(({ name }) => this.#owners.of(name)));
     const isCurrent = copies.map(({ copy }, i) => owners[i]?.claim === copy.claim);
     await Promise.all(copies.map(({ name, copy }, i) => isCurrent[i] || this.#drop(name, copy)));
     return copies.filter((_, i) => isCurrent[i]);
   }
 
-  /** Notes a copy. When the store's answer is lost, reads the entry. @throws StoreError; a later `sweep` then removes a file without an entry */
+  /**
+   * Notes a copy. When the store's answer is lost, reads the entry, and removes the file if the entry does not name it.
+   * @throws StoreError; when the entry cannot be read either, the file stays, and a later `sweep` removes it if no entry names it
+   */
   async #keep(name: OwnedName, owner: NameOwner, copy: DurableCopy): Promise<Kept> {
     try {
       return await this.#records.keep(name, owner, copy, this.#bounds);
@@ -165,10 +176,12 @@ export class DurableCopies {
     }
   }
 
+  /** Removes the entry of a copy, if it is still noted, and its file. @throws StoreError */
   async #drop(name: OwnedName, copy: DurableCopy): Promise<void> {
     if (await this.#records.drop(name, copy)) await this.#directory.remove(name, copy);
   }
 
+  /** The error when a copy of this many bytes is too large, or has no room beside the tenant's other copies (`usage`); null otherwise. */
   #refusal(usage: CopyBounds, bytes: number): HandlerError | null {
     const largest = this.#largestBytes;
     if (bytes > largest) {
@@ -200,6 +213,7 @@ function copyOf(
   };
 }
 
+/** True for the same name, of one tenant. */
 function isSame(a: OwnedName, b: OwnedName): boolean {
   return a.model === b.model && a.kind === b.kind && a.name === b.name;
 }

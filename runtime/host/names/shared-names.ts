@@ -12,7 +12,7 @@ export interface Place {
   readonly owner: NameOwner;
 }
 
-/** Maximum entries that a claim replaces before it gives up; each comes from another save. */
+/** Maximum attempts of one claim. The first fails when the name has an entry, each later one when another save has replaced that entry. */
 const MAX_TRIES = 8;
 
 /** The names that a runtime's GPU hosts share: which host owns an export or a KV file, and the turns of transfers between hosts. */
@@ -37,12 +37,15 @@ export class SharedNames {
     this.#hosts = hosts;
   }
 
-  /** The removal of a name that is under way. A save that is sent after the removal must also be noted after it. */
+  /**
+   * The removal of a name that is under way. A save that follows the removal must wait for its end before it claims the name: otherwise the
+   * removal would release the entry of the save.
+   */
   removalOf(name: OwnedName): Promise<unknown> | undefined {
     return this.#removals.get(keyOf(name));
   }
 
-  /** Counts a removal as under way until it settles. */
+  /** Counts a removal as under way until it settles, and returns it. */
   removing<T>(name: OwnedName, removal: Promise<T>): Promise<T> {
     const key = keyOf(name);
     const settling = removal
@@ -54,7 +57,7 @@ export class SharedNames {
     return removal;
   }
 
-  /** True when names of another host, or copies in shared storage, may be used at this one. */
+  /** True when `ownHost` may use names of other hosts, or copies in shared storage. */
   isShared(ownHost: GpuHostConnection): boolean {
     return (this.#hosts.list.length > 1 || this.durable !== undefined) && ownHost.version >= COPIES_VERSION;
   }
@@ -65,9 +68,10 @@ export class SharedNames {
   }
 
   /**
-   * The other GPU host that owns a name; null when `ownHost` owns the name, or no host does. An entry of a host
-   * that the platform no longer has does not count, nor does one for a name that ended with an earlier process of its host.
+   * The other GPU host that owns a name; null when `ownHost` owns the name, or no host does. An entry does not count when the platform no
+   * longer has the host, when the host speaks a protocol without transfers, or when the name ended with an earlier process of the host.
    * @param owner the entry of the name
+   * @returns an error when the owning host cannot be reached now
    */
   placeOf(name: string, owner: NameOwner | null, ownHost: GpuHostConnection): Outcome<Place | null> {
     if (!owner || owner.host === ownHost.name) return ok(null);
@@ -78,7 +82,7 @@ export class SharedNames {
     return ok({ connection, owner });
   }
 
-  /** Forgets a name that a host has removed. @throws StoreError */
+  /** Removes the entry of a name that `ownHost` has removed, unless another host owns the name. @throws StoreError */
   async forget(name: OwnedName, ownHost: GpuHostConnection): Promise<void> {
     const owner = await this.owners.of(name);
     if (owner?.host === ownHost.name) await this.owners.release(name, owner);
@@ -96,8 +100,8 @@ export class SharedNames {
   }
 
   /**
-   * Notes that a host has stored a name, and ends the copy of the earlier content.
-   * @param takenError asks another host for the name: null when the host no longer has it, else the error of a save under a taken name
+   * Makes `ownHost`, which has stored content under a name, the name's owner, and ends the durable copy of the earlier content.
+   * @param takenError asks another host whether it has the name; resolves to null when it does not, else to the error of the save
    * @returns the error when another host owns the name; the caller must then remove what it has stored
    * @throws StoreError
    */
@@ -110,23 +114,18 @@ export class SharedNames {
     const mine = ownerOf(ownHost, persistent);
     let replaced: NameOwner | null = null;
     for (let tries = 0; tries < MAX_TRIES; tries++) {
-      const otherOwner: NameOwner | null = await this.owners.claim(name, mine, replaced);
-      if (!otherOwner) {
-        // A copy of another claim does not count, whether or not its file is deleted now.
+      const notedOwner: NameOwner | null = await this.owners.claim(name, mine, replaced);
+      if (!notedOwner) {
+        // Ignore errors: a copy of an earlier claim no longer counts, even if its file stays.
         await this.durable?.end(name, mine.claim).catch(() => undefined);
         return null;
       }
-      const isOwn = otherOwner.host === ownHost.name;
       const refused =
-        (isOwn ? null : await this.#refusal(name, otherOwner, takenError)) ??
-        // Here `ownHost`, which has just stored the name, also has the entry. A KV file may replace its earlier content. A host refuses an export
-        // under a name that it has, so `ownHost` no longer has the export of the entry. If its present process made the entry, a removal or
-        // another save is under way. If an earlier process made the entry, the host has lost the export, and a durable copy may be left.
-        (isOwn && (name.kind === 'file' || otherOwner.hostId === mine.hostId)
-          ? null
-          : await this.#copyRefusal(name, otherOwner));
+        notedOwner.host === ownHost.name
+          ? await this.#ownRefusal(name, notedOwner, mine)
+          : ((await this.#otherRefusal(name, notedOwner, takenError)) ?? (await this.#copyRefusal(name, notedOwner)));
       if (refused) return refused;
-      replaced = otherOwner;
+      replaced = notedOwner;
     }
     return handlerError('unavailable', `"${name.name}" is being saved by many inferlets at once; try again`);
   }
@@ -143,7 +142,18 @@ export class SharedNames {
     return holders;
   }
 
-  /** The error for a name of which a copy is left. */
+  /** The error when `noted` is of an earlier save at the host that has just stored the name; null when the entry of the new save may replace it. */
+  async #ownRefusal(name: OwnedName, noted: NameOwner, saved: NameOwner): Promise<HandlerError | null> {
+    // A host lets a save replace a KV file.
+    if (name.kind === 'file') return null;
+    // A host refuses an export under a name that it has, so it no longer has the export of the entry. When the host's present process made
+    // the entry, the export was removed, and the removal has not reached the entry yet.
+    if (noted.hostId === saved.hostId) return null;
+    // The export was lost with an earlier process of the host. A durable copy may be left.
+    return this.#copyRefusal(name, noted);
+  }
+
+  /** The error when a durable copy of an owner's content is left, which the save would end; null when there is none. */
   async #copyRefusal(name: OwnedName, owner: NameOwner): Promise<HandlerError | null> {
     const looked = await this.durable?.look(name, owner.host);
     if (looked?.copy?.claim !== owner.claim) return null;
@@ -151,7 +161,8 @@ export class SharedNames {
     return handlerError('invalid-argument', text);
   }
 
-  async #refusal(
+  /** The error when the other host that owns a name still has it, or cannot be asked; null when the save may replace the owner's entry. */
+  async #otherRefusal(
     { name, kind }: OwnedName,
     owner: NameOwner,
     takenError: (connection: GpuHostConnection) => Promise<HandlerError | null>,
@@ -176,7 +187,7 @@ function ownerOf({ name, hostId = '' }: GpuHostConnection, persistent: boolean):
   return { host: name, hostId, persistent, claim: randomUUID() };
 }
 
-/** True for a name that ended with the process of its host. */
+/** True for a name that was not persistent, and whose host's process has ended since. */
 function isOver({ persistent, hostId }: NameOwner, connection: GpuHostConnection): boolean {
   return !persistent && connection.hostId !== hostId;
 }
