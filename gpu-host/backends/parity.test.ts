@@ -18,24 +18,42 @@ import { batches, RANDOM_POOL } from './testing/random-batch.ts';
 import { Random, relativeError, rootMeanSquareError, run, sequence } from './testing/scenario.ts';
 
 const POOL = { pageSize: 16, pageCount: 24 };
+/** Maximum error where both backends compute the same numbers. */
 const TOLERANCE = 1e-4;
+
+/** Bounds of one model's errors, of which there is one for each handler and kind of mask. */
+interface ErrorBounds {
+  /** Maximum median error of the handlers, for each kind of mask. */
+  readonly median: number;
+  /** Maximum number of errors above `TOLERANCE`. */
+  readonly outliers: number;
+  readonly worst: number;
+}
+const EXACT: ErrorBounds = { median: TOLERANCE, outliers: 0, worst: TOLERANCE };
 /**
- * Bounds of quantised results. Rarely, the two sides round an input to different levels, and later results of that scenario move. So a kind of
- * mask passes when the median of one of its two random scenarios is within the tolerance: a fault would show in both. `outliers` bounds the
- * other results, of 84, and `most` bounds their errors. The rounding of other processors' kernels is unknown.
+ * With quantised weights, both backends also round the inputs of products to levels. Rarely they round one input to different levels, and all
+ * results that depend on it change. It is unknown how kernels for other processors than x64 round, so only the worst error is bounded there.
  */
-const ROUNDED_APART = process.arch === 'x64' ? { outliers: 4, most: 0.2 } : { outliers: 84, most: 1 };
-const SEEDS = [31, 32];
-/** Bounds of quantised against original weights: root mean square error of the last states of a short prompt, on tiny random models. */
-const QUANTIZED = { 8: 0.08, 4: 0.6 } as const;
+const ROUNDED: ErrorBounds =
+  process.arch === 'x64'
+    ? { median: TOLERANCE, outliers: 4, worst: 0.2 }
+    : { median: 1, outliers: Number.POSITIVE_INFINITY, worst: 1 };
+/** Seeds of the random scenarios of a kind of mask; the second serves when the first contains an input that is rounded to different levels. */
+const SCENARIO_SEEDS = [31, 32];
+/** Seed of the numbers that the handlers need besides a scenario. */
+const HANDLER_SEED = 32;
+/**
+ * Maximum root mean square error of the results for a short prompt with weights of 8 and 4 bits, against the results with the original weights,
+ * on tiny random models.
+ */
+const QUANTIZATION_BOUNDS = { 8: 0.08, 4: 0.6 } as const;
 
-const worst = new Map<string, number>();
-
-describe('onnx against reference', () => {
+describe('the ONNX backend', () => {
   const directories: string[] = [];
   after(async () => {
     for (const directory of directories) await rm(directory, { recursive: true, force: true });
   });
+  /** A random model, and a folder for files made from it. */
   const make = async (variant: string, seed: number): Promise<[LoadedModel, string]> => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-parity-'));
     directories.push(directory);
@@ -43,30 +61,32 @@ describe('onnx against reference', () => {
   };
 
   for (const variant of Object.keys(VARIANTS)) {
-    test(`float32, ${variant}: random batches, masks, slots, inputs and outputs`, async (context) => {
+    test(`agrees with the reference on random batches in float32, ${variant}`, async (context) => {
       const [model] = await make(variant, 21);
       const reference = await createReferenceBackend(model, RANDOM_POOL);
       const onnx = await createOnnxBackend(model, { ...RANDOM_POOL, bits: 32, threads: 1 });
+      let worstError = 0;
       try {
         const property = fc.asyncProperty(batches, async (batch) => {
           const error = await compare(model, reference, onnx, batch);
-          worst.set(variant, Math.max(worst.get(variant) ?? 0, error));
+          worstError = Math.max(worstError, error);
           assert.ok(error <= TOLERANCE, `relative error ${error}`);
         });
         await fc.assert(property, { seed: 42, numRuns: 40 });
       } finally {
         await onnx.dispose();
       }
-      context.diagnostic(`largest relative error, ${variant}: ${worst.get(variant)?.toExponential(2)}`);
+      context.diagnostic(`largest relative error, ${variant}: ${worstError.toExponential(2)}`);
     });
   }
 
   for (const variant of ['grouped queries', 'Qwen 2', 'Qwen 3']) {
     for (const bits of [32, 8, 4] as const) {
-      test(`every handler over every kind of mask, ${bits} bits, ${variant}`, async (context) => {
+      test(`agrees with the reference in every handler over every kind of mask, ${bits} bits, ${variant}`, async (context) => {
         const [model, directory] = await make(variant, 25);
         const options = { ...MASK_POOL, bits, threads: 1, cacheDirectory: directory } as const;
         const onnx = await createOnnxBackend(model, options);
+        // The reference with the weights by which the ONNX backend multiplies.
         const oracle =
           bits === 32
             ? await createReferenceBackend(model, MASK_POOL)
@@ -75,31 +95,31 @@ describe('onnx against reference', () => {
                 roundedBlock: BLOCK_SIZE,
               });
         try {
-          const errors = new Map<string, number[]>();
+          const errorsByKind = new Map<string, number[]>();
           for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
-            for (const seed of bits === 32 ? SEEDS.slice(0, 1) : SEEDS) {
+            for (const seed of bits === 32 ? SCENARIO_SEEDS.slice(0, 1) : SCENARIO_SEEDS) {
               const scenario = scenarioOf(model.config, new Random(seed));
-              const actual = await handlerValues(onnx, scenario, 32);
-              const expected = await handlerValues(oracle, scenario, 32);
-              const found = HANDLERS.map((handler) => handlerError(handler, actual[handler], expected[handler]));
-              errors.set(kind, found);
-              if (median(found) <= TOLERANCE) break;
+              const actual = await handlerValues(onnx, scenario, HANDLER_SEED);
+              const expected = await handlerValues(oracle, scenario, HANDLER_SEED);
+              const errors = HANDLERS.map((handler) => handlerError(handler, actual[handler], expected[handler]));
+              errorsByKind.set(kind, errors);
+              // Only the last scenario counts. A fault, unlike an input rounded to different levels, shows in both.
+              if (median(errors) <= TOLERANCE) break;
             }
           }
-          const all = [...errors.values()].flat();
-          const medians = [...errors].map(([kind, each]) => [kind, median(each)] as const);
+          const all = [...errorsByKind.values()].flat();
           const outliers = all.filter((error) => !(error <= TOLERANCE));
           const worstError = Math.max(...all);
           context.diagnostic(
             `${bits} bits, ${variant}, ${all.length} handlers and masks: median ${median(all).toExponential(1)}, worst ${worstError.toExponential(1)}`,
           );
-          const { outliers: allowed, most } = bits === 32 ? { outliers: 0, most: TOLERANCE } : ROUNDED_APART;
+          const bounds = bits === 32 ? EXACT : ROUNDED;
           assert.ok(
-            outliers.length <= allowed && worstError <= most,
-            `${outliers.length} outliers, up to ${worstError}`,
+            outliers.length <= bounds.outliers && worstError <= bounds.worst,
+            `${outliers.length} errors above ${TOLERANCE}, the worst ${worstError}`,
           );
-          for (const [kind, error] of medians)
-            if (allowed < all.length) assert.ok(error <= TOLERANCE, `${kind}: median ${error}`);
+          for (const [kind, errors] of errorsByKind)
+            assert.ok(median(errors) <= bounds.median, `${kind}: median ${median(errors)}`);
         } finally {
           await onnx.dispose();
         }
@@ -108,7 +128,7 @@ describe('onnx against reference', () => {
   }
 
   for (const dtype of ['BF16', 'F16'] as const) {
-    test(`${dtype} weights are the same numbers in float32`, async (context) => {
+    test(`computes the states of the reference from ${dtype} weights`, async (context) => {
       const [wide, directory] = await make('one key head per query head, tied', 24);
       const model = await narrowModel(wide, join(directory, dtype), dtype);
       const reference = await createReferenceBackend(model, POOL);
@@ -130,7 +150,7 @@ describe('onnx against reference', () => {
   }
 
   for (const bits of [8, 4] as const) {
-    test(`${bits}-bit weights stay within their norm`, async (context) => {
+    test(`keeps the root mean square error of states with ${bits}-bit weights within ${QUANTIZATION_BOUNDS[bits]}`, async (context) => {
       for (const variant of ['grouped queries', 'Qwen 2', 'Qwen 3']) {
         const [model, directory] = await make(variant, 22);
         const reference = await createReferenceBackend(model, POOL);
@@ -147,7 +167,7 @@ describe('onnx against reference', () => {
           }
           const error = Math.max(...errors);
           context.diagnostic(`${bits} bits, ${variant}: root mean square error ${error.toFixed(4)}`);
-          assert.ok(error <= QUANTIZED[bits], `root mean square error ${error}`);
+          assert.ok(error <= QUANTIZATION_BOUNDS[bits], `root mean square error ${error}`);
         } finally {
           await onnx.dispose();
         }
@@ -155,18 +175,18 @@ describe('onnx against reference', () => {
     });
   }
 
-  test('a float32 decoder with an 8-bit head keeps its states', async () => {
+  test('with an 8-bit head keeps the states of a float32 decoder', async () => {
     const [model, directory] = await make('one key head per query head, tied', 23);
     const reference = await createReferenceBackend(model, POOL);
     const options = { ...POOL, bits: 32, headBits: 8, threads: 1, cacheDirectory: directory } as const;
     const onnx = await createOnnxBackend(model, options);
     try {
-      const prompt = sequence(model.config, new Random(4).tokens(model.config, 10));
-      const states = { ...prompt, output: { kind: 'states', rows: 10 } as const };
-      const [expectedTop, expectedStates] = await run(reference, prompt, states);
-      const [top, actualStates] = await run(onnx, prompt, states);
+      const forProbabilities = sequence(model.config, new Random(4).tokens(model.config, 10));
+      const forStates = { ...forProbabilities, output: { kind: 'states', rows: 10 } as const };
+      const [expectedProbabilities, expectedStates] = await run(reference, forProbabilities, forStates);
+      const [actualProbabilities, actualStates] = await run(onnx, forProbabilities, forStates);
       assert.ok(relativeError(actualStates, expectedStates) <= TOLERANCE);
-      assert.ok(rootMeanSquareError(top, expectedTop) <= QUANTIZED[8]);
+      assert.ok(rootMeanSquareError(actualProbabilities, expectedProbabilities) <= QUANTIZATION_BOUNDS[8]);
     } finally {
       await onnx.dispose();
     }
