@@ -1,34 +1,43 @@
 import type { BatchCall } from './call.ts';
 
-/** Maximum time that a call may yield, as a number of priority levels. */
+/** Maximum time by which exchanged turns may delay a call, in levels of priority; a level is worth `agingMs`. */
 const MAX_YIELD_LEVELS = 10;
-/** Maximum calls of a group that exchange turns; later calls keep their own. This bounds the cost of a batch. */
+/** Maximum calls that exchange turns with each other; further calls of their group keep their own. This bounds the cost of a batch. */
 const MAX_GROUP_CALLS = 1024;
 
-/** A place in the order of all calls. */
+/** A call's place in the order of calls of its priority: by time, then by `turn`. */
 interface Turn {
-  readonly agedMs: number;
+  /** Time at which the call with this turn counts as having arrived, milliseconds of the batcher's clock. */
+  readonly countsFromMs: number;
   readonly turn: number;
 }
 
 /**
- * Lets calls of workflows take each other's turns: the query that came first goes first, and of one query the deepest node (Ayo, ASPLOS '25,
- * Algorithm 2).
+ * Makes calls of workflows exchange their turns, so that the query that came first goes first, and within a query the deepest node (Ayo,
+ * ASPLOS '25, Algorithm 2). A call that gets a later turn *yields*.
  *
- * Guests choose the depths, so a depth may only cost its own tenant's calls time. The calls of a tenant that have a depth keep the turns that
- * they have together: every other call finds as many calls ahead of it as without depths. A turn that was taken is used up, so that a call
- * cannot lend its age again and again. Long calls exchange turns among themselves: short ones go before them in any case, and each step of a
- * run would use up the turn of a prompt, until all prompts had yielded what they may and went in their order of arrival. A call yields for
- * {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
+ * Guests choose the depths, so a depth may only cost its own tenant's calls time. Therefore turns are only exchanged within a group: calls of
+ * one tenant and priority that have a depth. As a whole the group keeps its turns, so every other call finds as many calls ahead of it as
+ * without depths. A call that gave its early turn away has only the later one from then on. Otherwise it could give the same early turn to
+ * one call after another.
+ *
+ * Short calls and long ones form separate groups. A batch takes short calls first, so the early turn of a long call would be of little use to a
+ * short one. It would harm the long call: a run counts as newly arrived after each token, so each of its steps would take the early turn of
+ * another prompt, until all prompts had yielded what they may and went in their order of arrival.
+ *
+ * A call yields for {@link mostYieldMs} at most and then keeps its turn, so its wait is bounded.
  *
  * @param calls ready calls of one kind
+ * @param agingMs milliseconds of waiting that a level of priority is worth
  * @param maxShortTokens maximum inputs of a call that counts as short
  */
 export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number, maxShortTokens: number): void {
   const groups = new Map<string, BatchCall[]>();
   for (const call of calls) {
-    // A call that others wait for has their urgency. An exchanged turn would pass this urgency to a call for which they do not wait.
-    if (call.depth === undefined || call.links?.lentMs !== undefined) continue;
+    if (call.depth === undefined) continue;
+    // A more urgent call waits for this one and has lent it its urgency (`lentMs`). This call keeps that place even without its own turn, so a
+    // call that took its turn would be one more ahead of other calls.
+    if (call.links?.lentMs !== undefined) continue;
     const key = `${call.tokens > maxShortTokens} ${call.queue.priority} ${call.queue.tenant}`;
     const group = groups.get(key);
     if (!group) groups.set(key, [call]);
@@ -38,15 +47,16 @@ export function takeTurnsInTopology(calls: readonly BatchCall[], agingMs: number
 }
 
 function exchange(group: readonly BatchCall[], agingMs: number): void {
-  let lastMs = Number.NEGATIVE_INFINITY;
-  for (const call of group) lastMs = Math.max(lastMs, call.arrivedMs + call.yieldMs);
-  const calls = group.filter((call) => call.arrivedMs + mostYieldMs(call, agingMs) >= lastMs);
-  const turns = calls.map(({ arrivedMs, yieldMs, turn }): Turn => ({ agedMs: arrivedMs + yieldMs, turn }));
-  turns.sort((a, b) => a.agedMs - b.agedMs || a.turn - b.turn);
+  let lastTurnMs = Number.NEGATIVE_INFINITY;
+  for (const call of group) lastTurnMs = Math.max(lastTurnMs, call.arrivedMs + call.yieldMs);
+  // Any call of an exchange may get the last turn. A call that may not yield until then keeps its own.
+  const calls = group.filter((call) => call.arrivedMs + mostYieldMs(call, agingMs) >= lastTurnMs);
+  const turns = calls.map(({ arrivedMs, yieldMs, turn }): Turn => ({ countsFromMs: arrivedMs + yieldMs, turn }));
+  turns.sort((a, b) => a.countsFromMs - b.countsFromMs || a.turn - b.turn);
   calls.sort(inTopology);
   for (const [i, call] of calls.entries()) {
-    const { agedMs, turn } = turns[i] as Turn;
-    call.yieldMs = agedMs - call.arrivedMs;
+    const { countsFromMs, turn } = turns[i] as Turn;
+    call.yieldMs = countsFromMs - call.arrivedMs;
     call.turn = turn;
   }
 }
@@ -55,6 +65,7 @@ function exchange(group: readonly BatchCall[], agingMs: number): void {
 export const mostYieldMs = ({ depth }: BatchCall, agingMs: number): number =>
   depth === undefined ? 0 : MAX_YIELD_LEVELS * agingMs;
 
+/** Compares two calls by query, the earliest first, then by depth, the deepest first, then by arrival. */
 function inTopology(a: BatchCall, b: BatchCall): number {
   return a.queue.query - b.queue.query || (b.depth ?? 0) - (a.depth ?? 0) || a.arrival - b.arrival;
 }

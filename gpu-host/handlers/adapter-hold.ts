@@ -10,6 +10,7 @@ export class AdapterHold implements AdapterWant {
   readonly #adapters: Adapters;
   /** Called when the adapter has arrived or been refused. */
   readonly #onSettled: () => void;
+  /** `unasked` again once the call has given the adapter back; `over` when the call is done or dropped. */
   #state: 'unasked' | 'waiting' | 'held' | 'refused' | 'over' = 'unasked';
   #adapter: DeviceAdapter | undefined;
   #failureReason: unknown;
@@ -22,8 +23,8 @@ export class AdapterHold implements AdapterWant {
   }
 
   /**
-   * Variant for batching. A call whose adapter was refused counts as one without adapter: it fails in any batch. So does every call on a backend
-   * whose batches may have several adapters.
+   * Adapter for batching: the batcher puts no two variants into one batch. Undefined, as for a call without adapter, when any batch will do: on a
+   * backend that mixes adapters in a batch, and for a refused adapter, since the call fails in every batch.
    */
   get variant(): string | undefined {
     return this.#state === 'refused' || this.#adapters.mixesAdapters ? undefined : this.name;
@@ -36,7 +37,7 @@ export class AdapterHold implements AdapterWant {
     return this.#adapter;
   }
 
-  /** Asks for the adapter. False while its arrival or refusal is still to come. */
+  /** Asks for the adapter, unless that was done before. False while its arrival or refusal is still to come. */
   acquire(): boolean {
     if (this.#state === 'unasked') {
       this.#adapter = this.#adapters.hold(this);
@@ -57,7 +58,7 @@ export class AdapterHold implements AdapterWant {
     this.#onSettled();
   }
 
-  /** Gives the adapter up until the next `acquire`. A refusal stays. */
+  /** Gives the adapter back, or stops waiting for it, until the next `acquire`. A refusal stays. */
   giveBack(): void {
     const state = this.#state;
     if (state !== 'held' && state !== 'waiting') return;

@@ -16,11 +16,12 @@ export class Arrivals {
     this.#gaps = gaps;
   }
 
+  /** Pushes the call now; or later, in a gap, when it has many addresses or an earlier call of its inferlet waits for a gap. */
   take(call: HostCall, nowMs: number): void {
     const { space } = call.hostQueue;
     const { arrivingCalls, owner, port, scoreboard } = space;
     if (arrivingCalls.length > 0) arrivingCalls.push(call);
-    // A lone call needs no place in an order.
+    // The addresses of a call are not looked at while the inferlet has no other unfinished call.
     else if (!call.hasManyAddresses || scoreboard.size === 0) this.#batcher.push(call, nowMs);
     else {
       arrivingCalls.push(call);
@@ -28,7 +29,7 @@ export class Arrivals {
     }
   }
 
-  /** Returns true when calls of `space` are left, undefined when it has ended. */
+  /** Pushes the next waiting call of a space. Returns true when more wait, false after the last, undefined without any: the space has ended. */
   #takeNext({ arrivingCalls }: ModelSpace): boolean | undefined {
     const call = arrivingCalls.shift();
     if (!call) return undefined;

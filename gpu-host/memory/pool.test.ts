@@ -4,7 +4,7 @@ import { PagePrefix } from './identity.ts';
 import { bitCount, fillSlot, largestPosition, type Page, PagePool, slotBits, unfillSlot } from './pool.ts';
 import type { SwapTicket } from './swap/store.ts';
 
-test('bits of slots', () => {
+test('each slot of a page has a bit, and a pool refuses pages of more than 32 slots', () => {
   assert.equal(slotBits(8), 0xff);
   assert.equal(slotBits(32), 0xffffffff);
   assert.equal(bitCount(0xffffffff), 32);
@@ -21,6 +21,7 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
   pool.release(page);
   assert.deepEqual(pool.counts(), { free: 1, cached: 1, owned: 0, total: 2, swappedOut: 0 });
+  // The last reference is the prefix tree's, which only `abandon` gives back.
   assert.throws(() => pool.release(page), /prefix tree/);
   assert.throws(() => pool.adopt(page), /already/);
   const ticket: SwapTicket = { place: 'memory' };
@@ -30,7 +31,9 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.swapIn(page);
   assert.deepEqual(pool.counts(), { free: 1, cached: 0, owned: 1, total: 2, swappedOut: 0 });
   pool.swapOut(page, ticket);
+  // The tree's reference, then that of `retain`, which is the last.
   pool.abandon(page);
+  assert.deepEqual(dropped, []);
   pool.release(page);
   assert.deepEqual(dropped, [ticket]);
   assert.deepEqual(pool.counts(), { free: 2, cached: 0, owned: 0, total: 2, swappedOut: 0 });
@@ -39,19 +42,19 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.check();
 });
 
-test('a page that is about to be swapped out can give its frame to one that comes back', () => {
+test('a page that is about to be released can give its frame to a swapped-out page', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
   pool.swapOut(page, { place: 'disk' });
-  const empty = pool.take() as Page;
+  const donor = pool.take() as Page;
   assert.throws(() => pool.swapIn(page), /without a free frame/);
-  pool.swapIn(page, empty);
-  assert.deepEqual([page.frame, empty.frame], [0, -1]);
-  pool.release(empty);
+  pool.swapIn(page, donor);
+  assert.deepEqual([page.frame, donor.frame], [0, -1]);
+  pool.release(donor);
   assert.deepEqual(pool.counts(), { free: 0, cached: 0, owned: 1, total: 1, swappedOut: 0 });
 });
 
-test('a reserved slot that is not filled changes nothing', () => {
+test('a slot whose reservation is undone is empty, and the identity of its page ends before it', () => {
   const pool = new PagePool(4, 1, () => {});
   const page = pool.take() as Page;
   const prefix = new PagePrefix('tenant', undefined, undefined, 4);
@@ -61,17 +64,18 @@ test('a reserved slot that is not filled changes nothing', () => {
     prefix.tokens[slot] = token;
     prefix.known = slot + 1;
   }
+  // The key and value of slot 2 are not computed yet.
   prefix.computed = 2;
   unfillSlot(page, 2);
   assert.equal(page.filled, 0b11);
   assert.equal(page.maxPosition, 1);
   assert.deepEqual([page.prefix?.known, page.prefix?.computed, [...(page.prefix?.tokens ?? [])]], [2, 2, [7, 8, 0, 0]]);
-  assert.equal(prefix.known, 3, 'an identity that a later page may name is not changed');
+  assert.equal(prefix.known, 3, 'the page gets a copy, as later pages may name the former identity');
   fillSlot(page, 3, 900);
   unfillSlot(page, 3);
-  assert.equal(page.prefix?.known, 2, 'a slot past what is known takes nothing from it');
+  assert.equal(page.prefix?.known, 2, 'a slot after the known tokens leaves the identity as it is');
   unfillSlot(page, 0);
   unfillSlot(page, 1);
-  assert.equal(page.prefix, undefined);
+  assert.equal(page.prefix, undefined, 'no token is left');
   assert.equal(largestPosition(page), -1);
 });

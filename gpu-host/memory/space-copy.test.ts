@@ -30,11 +30,21 @@ function slotsOf({ device }: TestMemory, space: PageSpace, address: number): (nu
   });
 }
 
-function slotCopy(values: readonly [number, number, number, number, number, number]) {
-  const [source, sourceOffset, destination, destinationOffset, count, shift] = values;
+/** Page and slot to copy from, page and slot to copy to, number of slots, and the shift of their positions. */
+type SlotCopyArguments = readonly [
+  source: number,
+  sourceOffset: number,
+  destination: number,
+  destinationOffset: number,
+  count: number,
+  shift: number,
+];
+
+function slotCopy([source, sourceOffset, destination, destinationOffset, count, shift]: SlotCopyArguments) {
   return { source, sourceOffset, destination, destinationOffset, count, shift };
 }
 
+/** A copy of the tokens at `indices`, counted over all of `sources`. Without `positions` each token keeps its position. */
 function tokenCopy(sources: number[], indices: number[], destinations: number[], positions: number[] = []) {
   return {
     sources: Uint32Array.from(sources),
@@ -46,6 +56,7 @@ function tokenCopy(sources: number[], indices: number[], destinations: number[],
 
 test('slots are copied with all their flags, and their keys are rotated by the shift', () => {
   const { kit, space } = setUp(2, [10, 11, 12]);
+  // Hides slot 1 of page 1. The fourth slot to copy is empty.
   space.mask(1, 0b010);
   space.copySlots(slotCopy([1, 0, 2, 3, 4, 100]));
   assert.deepEqual(slotsOf(kit, space, 2), [
@@ -59,7 +70,7 @@ test('slots are copied with all their flags, and their keys are rotated by the s
     undefined,
   ]);
   assert.equal(space.mapping(2).masked, 0b010_000);
-  assert.equal(space.mapping(2).page.maxPosition, 102, 'positions may pass anything but a number');
+  assert.equal(space.mapping(2).page.maxPosition, 102, 'the bound on the positions includes the shift');
 });
 
 test('a page copied onto itself reads all slots before it writes any', () => {
@@ -80,7 +91,7 @@ test('a page copied onto itself reads all slots before it writes any', () => {
   );
 });
 
-test('a copy to a shared page does not change the other address', () => {
+test('a copy to a shared page does not change what the other address of the page holds', () => {
   const { kit, space } = setUp(2, [10, 11]);
   space.share(Uint32Array.of(2), 3);
   space.copySlots(slotCopy([1, 0, 2, 0, 2, 0]));
@@ -91,36 +102,38 @@ test('a copy to a shared page does not change the other address', () => {
 test('invalid copies are refused and change nothing', () => {
   const { kit, space } = setUp(2, [10, 11]);
   const before = [slotsOf(kit, space, 1), slotsOf(kit, space, 2)];
-  for (const [copy, tag] of [
-    [[1, 0, 2, 0, 9, 0], 'invalid-argument'],
-    [[1, 5, 2, 0, 4, 0], 'invalid-argument'],
-    [[1, 0, 2, 0, 2, -1], 'invalid-argument'],
-    [[1, 0, 2, 0, 2, 0x7fff_ffff], 'invalid-argument'],
-    [[1, 0, 77, 0, 2, 0], 'not-owned'],
-    [[77, 0, 2, 0, 2, 0], 'not-owned'],
+  for (const [copy, tag, problem] of [
+    [[1, 0, 2, 0, 9, 0], 'invalid-argument', 'more slots than a page has'],
+    [[1, 5, 2, 0, 4, 0], 'invalid-argument', 'slots past the end of the source'],
+    [[1, 0, 2, 0, 2, -1], 'invalid-argument', 'a negative position'],
+    [[1, 0, 2, 0, 2, 0x7fff_ffff], 'invalid-argument', 'a position past the largest'],
+    [[1, 0, 77, 0, 2, 0], 'not-owned', 'an unknown destination'],
+    [[77, 0, 2, 0, 2, 0], 'not-owned', 'an unknown source'],
   ] as const) {
-    assert.equal(faultOf(() => space.copySlots(slotCopy(copy))).error.tag, tag);
+    assert.equal(faultOf(() => space.copySlots(slotCopy(copy))).error.tag, tag, problem);
   }
-  for (const [copy, tag] of [
-    [tokenCopy([1], [2], [2]), 'invalid-argument'],
-    [tokenCopy([1], [0, 1], [2], [5]), 'invalid-argument'],
-    [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2]), 'context-overflow'],
-    [tokenCopy([1], [0, 0, 0, 0, 0, 0, 0, 0, 0], [2, 2]), 'invalid-argument'],
-    // Without room, no index is looked up.
-    [tokenCopy([1], [2, 0, 0, 0, 0, 0, 0, 0, 0], [2]), 'context-overflow'],
-    [tokenCopy([1], [0], [2], [0x8000_0000]), 'invalid-argument'],
-    [tokenCopy([9], [0], [2]), 'not-owned'],
+  const nineTokens = new Array<number>(PAGE_SIZE + 1).fill(0);
+  for (const [copy, tag, problem] of [
+    [tokenCopy([1], [2], [2]), 'invalid-argument', 'an index past the two tokens of page 1'],
+    [tokenCopy([1], [0, 1], [2], [5]), 'invalid-argument', 'fewer positions than tokens'],
+    [tokenCopy([1], nineTokens, [2]), 'context-overflow', 'more tokens than empty slots'],
+    [tokenCopy([1], nineTokens, [2, 2]), 'invalid-argument', 'a destination that is named twice'],
+    // No index is looked up when the destinations have too few slots.
+    [tokenCopy([1], nineTokens.with(0, 2), [2]), 'context-overflow', 'too many tokens, one of which does not exist'],
+    [tokenCopy([1], [0], [2], [0x8000_0000]), 'invalid-argument', 'a position past the largest'],
+    [tokenCopy([9], [0], [2]), 'not-owned', 'an unknown source'],
   ] as const) {
-    assert.equal(faultOf(() => copyTokens(space, copy)).error.tag, tag);
+    assert.equal(faultOf(() => copyTokens(space, copy)).error.tag, tag, problem);
   }
   assert.deepEqual([slotsOf(kit, space, 1), slotsOf(kit, space, 2)], before);
 });
 
-test('keys of a model that does not rotate them are copied where they are, and never shifted', () => {
+test('keys of a model that cannot rotate them are copied at their own positions only', () => {
   const { kit, space } = setUp(2, [10, 11], false);
   assert.equal(faultOf(() => space.copySlots(slotCopy([1, 0, 2, 0, 2, 1]))).error.tag, 'unsupported');
   assert.equal(faultOf(() => copyTokens(space, tokenCopy([1], [0], [2], [1]))).error.tag, 'unsupported');
   space.copySlots(slotCopy([1, 0, 2, 0, 1, 0]));
+  // Token 1 is at position 1 already.
   copyTokens(space, tokenCopy([1], [1], [2], [1]));
   assert.deepEqual(slotsOf(kit, space, 2).slice(0, 2), [
     [10, 0, 0],
@@ -128,18 +141,20 @@ test('keys of a model that does not rotate them are copied where they are, and n
   ]);
 });
 
-test('tokens are counted over the filled slots of all sources, and go to the empty slots in order', () => {
+test('copied tokens fill the empty slots of the destinations in order, and keep their masks', () => {
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+  // Hides 19. Leaves only slot 7 of page 3 empty.
   space.mask(2, 0b10);
   space.copySlots(slotCopy([1, 0, 3, 0, 7, 0]));
+  // Page 2 holds tokens 0 (18) and 1 (19), and page 1 the following ones.
   copyTokens(space, tokenCopy([2, 1], [1, 0, 2], [3, 4], [50, 51, 52]));
   assert.deepEqual(slotsOf(kit, space, 3)[7], [19, 50, 50]);
   assert.deepEqual(slotsOf(kit, space, 4).slice(0, 3), [[18, 51, 51], [10, 52, 52], undefined]);
   assert.equal(space.mapping(3).masked, 0b1000_0000, 'a hidden token stays hidden');
-  assert.equal(space.mapping(4).masked, 0);
+  assert.equal(space.mapping(4).masked, 0, 'the others stay visible');
 });
 
-test('a page may give tokens to itself', () => {
+test('a page may give tokens to itself, which its other address does not get', () => {
   const { kit, space } = setUp(1, [10, 11, 12]);
   space.share(Uint32Array.of(1), 2);
   copyTokens(space, tokenCopy([1], [2, 0], [1]));
@@ -154,21 +169,23 @@ test('a page may give tokens to itself', () => {
   assert.equal(slotsOf(kit, space, 2)[3], undefined);
 });
 
-test('tokens are counted over the filled slots of all sources, a page that is named again included', () => {
+test('the indices of tokens count filled slots only, and those of a page that is named twice count twice', () => {
   const { kit, space } = setUp(4, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+  // Empties slot 2 of page 1: the copied slot of page 3 is empty.
   space.copySlots(slotCopy([3, 0, 1, 2, 1, 0]));
   space.mask(2, 0b10);
-  // Page 1 holds 10, 11, 13 … 17, page 2 holds 18 and 19, page 3 is empty.
+  // Page 1 holds 10, 11, 13 … 17, and page 2 holds 18 and a hidden 19. So the sources hold 0 + 7 + 0 + 2 + 7 tokens.
   copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [0, 2, 6, 7, 8, 9, 15], [4]));
   assert.deepEqual(
     slotsOf(kit, space, 4).map((slot) => slot?.[0]),
     [10, 13, 17, 18, 19, 10, 17, undefined],
   );
-  assert.equal(space.mapping(4).masked, 0b10_000);
-  const past = faultOf(() => copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
-  assert.equal(past.tag, 'invalid-argument');
-  assert.match(past.val, /token index 16 is too large: the source pages hold 16 tokens/);
-  assert.equal(faultOf(() => copyTokens(space, tokenCopy([], [0], [4]))).error.tag, 'invalid-argument');
+  assert.equal(space.mapping(4).masked, 0b10_000, '19 stays hidden');
+  const tooLarge = faultOf(() => copyTokens(space, tokenCopy([3, 1, 3, 2, 1], [16], [4]))).error;
+  assert.equal(tooLarge.tag, 'invalid-argument');
+  assert.match(tooLarge.val, /token index 16 is too large: the source pages hold 16 tokens/);
+  const withoutSources = faultOf(() => copyTokens(space, tokenCopy([], [0], [4]))).error;
+  assert.equal(withoutSources.tag, 'invalid-argument');
 });
 
 test('a page under very many addresses is refused as a destination, in time linear in their number', () => {
@@ -182,53 +199,57 @@ test('a page under very many addresses is refused as a destination, in time line
     destinations: addresses,
     positions: Uint32Array.of(),
   };
-  // A scan of all earlier addresses for each one would take minutes here.
+  // Each address would need a page of its own. A scan of all earlier addresses for each one would take minutes here.
   const refused = faultOf(() => copyTokens(space, copy)).error;
   assert.equal(refused.tag, 'limit-exceeded');
   assert.match(refused.val, /more than 8 pages to write/);
   assert.equal(faultOf(() => space.emptySlots(addresses, many)).error.tag, 'limit-exceeded');
-  assert.equal(faultOf(() => space.emptySlots(Uint32Array.of(10, 11, 10), 20)).error.tag, 'invalid-argument');
-  assert.equal(kit.memory.pool.counts().owned, 2);
+  const namedTwice = faultOf(() => space.emptySlots(Uint32Array.of(10, 11, 10), 20)).error;
+  assert.equal(namedTwice.tag, 'invalid-argument');
+  assert.equal(kit.memory.pool.counts().owned, 2, 'no page was copied');
 });
 
-test('tokens go into many shared pages in parts, and are copied after the last page has become writable', () => {
+test('a copy into many shared pages goes in parts, and copies no token before the last page is writable', () => {
   const kit = makeMemory({ pages: 400 });
   const space = kit.open({ maxPages: 400 });
   const count = 150;
+  // Pages 1 to 150, each with a second address that is larger by 1000. Page 1 holds one token.
   space.allocate(1, count);
   const [slot] = space.emptySlots(Uint32Array.of(1), 1);
   kit.device.write(slot!.page.frame * PAGE_SIZE, 10, 0);
   fillSlot(slot!.page, 0, 0);
   const all = Uint32Array.from({ length: count }, (_, i) => i + 1);
   space.share(all, 1001);
-  const copies = Array.from(all, (address) => address + 1000);
+  const secondAddresses = Array.from(all, (address) => address + 1000);
   // Seven tokens fill the copy of page 1, and eight each of the others.
-  const request = tokenCopy([1], new Array<number>(7 + (count - 1) * PAGE_SIZE).fill(0), copies);
-  const unsharedCount = () => copies.filter((address, i) => space.peek(address).page !== space.peek(i + 1).page).length;
+  const request = tokenCopy([1], new Array<number>(7 + (count - 1) * PAGE_SIZE).fill(0), secondAddresses);
+  const unsharedCount = () =>
+    secondAddresses.filter((address) => space.peek(address).page !== space.peek(address - 1000).page).length;
   const copying = new TokenCopying(space, request);
   let parts = 0;
-  for (let before = 0; unsharedCount() < count; before = unsharedCount(), parts++) {
-    assert.deepEqual(slotsOf(kit, space, copies[1]!), new Array(PAGE_SIZE).fill(undefined), 'nothing is copied yet');
+  for (let countBefore = 0; unsharedCount() < count; countBefore = unsharedCount(), parts++) {
+    assert.deepEqual(slotsOf(kit, space, 1002), new Array(PAGE_SIZE).fill(undefined), 'no token is copied yet');
     assert.equal(copying.next(), true);
-    assert.ok(unsharedCount() - before <= 16, 'a part is short');
+    assert.ok(unsharedCount() - countBefore <= 16, 'a part makes at most 16 pages writable');
   }
   while (copying.next()) parts++;
-  assert.ok(parts >= count / 16 + request.indices.length / 128, `${parts} parts`);
-  for (const address of copies)
-    assert.equal(slotsOf(kit, space, address).filter((found) => found?.[0] === 10).length, 8);
-  assert.deepEqual(slotsOf(kit, space, 2), new Array(PAGE_SIZE).fill(undefined));
+  assert.ok(parts >= count / 16 + request.indices.length / 128, `${parts} parts of 16 pages or 128 tokens`);
+  for (const address of secondAddresses)
+    assert.equal(slotsOf(kit, space, address).filter((found) => found?.[0] === 10).length, PAGE_SIZE);
+  assert.deepEqual(slotsOf(kit, space, 2), new Array(PAGE_SIZE).fill(undefined), 'the first address stays empty');
 });
 
 test('a copy into more shared pages than the limit allows changes nothing', () => {
   const kit = makeMemory({ pages: 400 });
   const space = kit.open({ maxPages: 200 });
+  // With a copy of each, the inferlet would hold 300 pages.
   space.allocate(1, 150);
   const [slot] = space.emptySlots(Uint32Array.of(1), 1);
   fillSlot(slot!.page, 0, 0);
   const all = Uint32Array.from({ length: 150 }, (_, i) => i + 1);
   space.share(all, 1001);
-  const copies = Array.from(all, (address) => address + 1000);
-  const request = tokenCopy([1], new Array<number>(7 + 149 * PAGE_SIZE).fill(0), copies);
+  const secondAddresses = Array.from(all, (address) => address + 1000);
+  const request = tokenCopy([1], new Array<number>(7 + 149 * PAGE_SIZE).fill(0), secondAddresses);
   assert.equal(faultOf(() => copyTokens(space, request)).error.tag, 'limit-exceeded');
   assert.equal(space.heldPages, 150);
 });

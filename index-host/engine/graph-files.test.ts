@@ -8,12 +8,13 @@ import { randomFrom, randomVector } from '../testing/random.ts';
 import { type Pieces, runToEnd } from './pieces.ts';
 import { VectorIndex } from './vector-index.ts';
 
+/** With so short a tail, 40 of the first 50 entries go to the graph. The other sizes concern queries, of which there are none here. */
 const SIZES = { tail: 10, maxCompared: 50, width: 400, maxWorded: 6 };
 
-test('a save that fails, and a process that ends amid one, leave only the file of the last graph', async (t) => {
+test('a save that fails leaves only the file of the last saved graph, and so does an index that opens', async (t) => {
   using folder = temporaryFolder();
   const dimensions = 4;
-  const graphs = () => readdirSync(folder.path).filter((file) => file.startsWith('graph-'));
+  const graphFiles = () => readdirSync(folder.path).filter((file) => file.startsWith('graph-'));
   const random = randomFrom(1);
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions, metric: 'cosine' }, SIZES);
   const add = (name: string) => {
@@ -23,8 +24,8 @@ test('a save that fails, and a process that ends amid one, leave only the file o
   };
   await add('a');
   await index.save();
-  const first = graphs();
-  assert.equal(first.length, 1);
+  const firstFiles = graphFiles();
+  assert.equal(firstFiles.length, 1);
 
   await add('b');
   const { mock } = t.mock.method(Index.prototype, 'save', (file: string) => {
@@ -32,24 +33,26 @@ test('a save that fails, and a process that ends amid one, leave only the file o
     throw new Error('no space left on device');
   });
   await assert.rejects(index.save(), /no space/);
-  assert.deepEqual(graphs(), first, 'the graph cannot be written');
+  assert.deepEqual(graphFiles(), firstFiles, 'a save that cannot write the graph leaves no file of its own');
   mock.restore();
-  let parts = 0;
+  let partCount = 0;
+  // The first part of a save writes the file of the graph; the second names that file in the records.
   const failSecond = async <T>(work: Pieces<T>): Promise<T> => {
-    if (++parts === 2) throw new Error('no space left on device');
+    if (++partCount === 2) throw new Error('no space left on device');
     return await runToEnd(work);
   };
   await assert.rejects(index.save(failSecond), /no space/);
-  assert.deepEqual(graphs(), first, 'the file of the graph cannot be noted');
+  assert.deepEqual(graphFiles(), firstFiles, 'a save that cannot change the records leaves no file of its own');
   await index.save();
-  const [second, ...others] = graphs();
-  assert.ok(second && !first.includes(second) && others.length === 0);
+  const [secondFile, ...others] = graphFiles();
+  assert.ok(secondFile && !firstFiles.includes(secondFile) && others.length === 0);
 
   index.close();
+  // A process leaves such files when it ends amid a save: one before it renames the file, the other before it names it in the records.
   for (const file of ['graph-999.usearch.new', 'graph-999.usearch'])
     writeFileSync(path.join(folder.path, file), 'a part');
   const opened = await runToEnd(VectorIndex.open(folder.path, SIZES));
-  assert.deepEqual(graphs(), [second]);
+  assert.deepEqual(graphFiles(), [secondFile]);
   assert.equal(opened?.needsRebuild, false);
   opened.close();
 });

@@ -1,10 +1,13 @@
 /** Sizes at which an index changes its method; tests use small ones. */
 export interface Sizes {
-  /** Vectors that are compared one by one before the graph takes them. */
+  /** Maximum entries of the tail: the newest ones, which a query compares one by one. When there are more, the oldest of them go to the graph. */
   readonly tail: number;
   /** With a filter that leaves at most this many entries, a query compares each of them. */
   readonly maxCompared: number;
-  /** Widest search of the graph under a filter; a query that needs a wider search compares all entries instead. */
+  /**
+   * A query that finds too few matches among this many candidates of the graph, because of its filter or of deleted entries, compares all
+   * entries instead.
+   */
   readonly width: number;
   /** Maximum entries that a query by words ranks; each takes about two microseconds. */
   readonly maxWorded: number;
@@ -16,7 +19,7 @@ export const SIZES: Sizes = { tail: 256, maxCompared: 1000, width: 1024, maxWord
 export const ROWS_AT_ONCE = 64;
 /** Texts ranked in one piece of work. A text of 64 KiB that repeats a word of the query takes about a millisecond. */
 export const WORDED_AT_ONCE = 8;
-/** The graph rounds vectors, so a query takes this many candidates per wanted match, at least `LEAST_CANDIDATES`, and scores them exactly. */
+/** The graph rounds vectors. So a query takes this many candidates per wanted match, at least `LEAST_CANDIDATES`, and scores them exactly. */
 export const CANDIDATES = 2;
 export const LEAST_CANDIDATES = 16;
 /** A query by vector and text fuses this many entries of each ranking for each wanted match, and at least `LEAST_FUSED`. */
@@ -28,8 +31,13 @@ export const SAVED_LEAST = 1000;
 /** The graph is made again when more than this part of its keys, and more than `STALE_LEAST`, belong to deleted entries. */
 export const STALE_PART = 0.25;
 export const STALE_LEAST = 1000;
-/** Upserts wait for maintenance above any of these: deleted part of the graph, multiple of the tail's limit, texts with unindexed words. */
+/**
+ * Upserts wait for maintenance while an index is past one of three bounds. The first: this part of the graph's keys, and `CROWDED_LEAST` keys,
+ * belong to deleted entries.
+ */
 export const CROWDED_PART = 0.5;
 export const CROWDED_LEAST = 2 * STALE_LEAST;
+/** The second bound: the tail has this many times `Sizes.tail` entries. */
 export const CROWDED_TAILS = 8;
+/** The third bound: this many texts have words that are not indexed yet. */
 export const CROWDED_WORDS = 1024;

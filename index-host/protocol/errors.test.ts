@@ -4,11 +4,15 @@ import { it } from 'node:test';
 import vm from 'node:vm';
 import { IndexError } from './errors.ts';
 
-it('an error of a file tells its code and not its path; the cause keeps it', async () => {
+it('a file system error shows its caller only the system code, such as ENOENT; its path is in the cause', async () => {
   const error = await readFile('/no/such/folder/file').then(() => assert.fail(), IndexError.from);
   assert.deepEqual([error.code, error.message], ['internal', 'the index host has a fault: ENOENT']);
   assert.match(String(error.cause), /\/no\/such\/folder/);
-  assert.equal(IndexError.from(new Error('bug')).message, 'the index host has a fault: bug');
+});
+
+it('any other error shows its caller its message', () => {
+  const { code, message } = IndexError.from(new Error('bug'));
+  assert.deepEqual([code, message], ['internal', 'the index host has a fault: bug']);
 });
 
 it('the standard reasons of an AbortSignal, also of another realm, become codes of their own', () => {
@@ -19,5 +23,6 @@ it('the standard reasons of an AbortSignal, also of another realm, become codes 
     codeOf(vm.runInNewContext("Object.assign(new Error('late'), { name: 'TimeoutError' })")),
     'deadline-exceeded',
   );
+  // The name must be that of an object, not the value itself.
   for (const other of [null, undefined, 'TimeoutError', {}]) assert.equal(codeOf(other), 'internal');
 });

@@ -4,15 +4,18 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Matcher } from '../service.ts';
 import type { Random } from './random.ts';
 
-/** Number of tokens after which a walk looks for the end, and the maximum tokens of a walk. */
+/** Number of first tokens among which a walk rarely takes one that leads to its end. After them, it takes such a token nearly always. */
 const WANDER = 30;
+/** Maximum tokens of a walk. */
 const MAX_STEPS = 2000;
 /** Texts that close open constructs of JSON and of the languages of our tests. */
 const CLOSING = new Set(['"', '}', ']', '"}', '"]', '}}', ']}', ')', '>', ',']);
 
 /** Tokens that lead a walk to its end. */
 export interface Exits {
+  /** Tokens of {@link CLOSING}. */
   readonly closing: ReadonlySet<number>;
+  /** Tokens of one byte, which lengthen a text least. */
   readonly short: ReadonlySet<number>;
 }
 
@@ -25,13 +28,14 @@ export function exitsOf(tokenizer: Tokenizer): Exits {
   };
 }
 
+/** The value of an outcome, which must be `ok`. */
 export function value<T>(outcome: Outcome<T>): T {
-  // Only a failure writes the outcome: a mask has thousands of words.
+  // As the message of an assertion, the text would be made for every outcome: a mask has thousands of words.
   if (outcome.tag !== 'ok') assert.fail(JSON.stringify(outcome));
   return outcome.val;
 }
 
-/** Ids whose bits are set. */
+/** Ids whose bits are set in `mask`, in ascending order. */
 export function allowed(mask: Uint32Array): number[] {
   const ids: number[] = [];
   for (const [index, bits] of mask.entries()) {
@@ -41,30 +45,31 @@ export function allowed(mask: Uint32Array): number[] {
   return ids;
 }
 
-/** The ids whose bits are set in `mask`; `ids` ascend. */
+/** Those of `ids` whose bits are set in `mask`. */
 const among = (ids: Iterable<number>, mask: Uint32Array): number[] =>
   Array.from(ids).filter((id) => ((mask[id >>> 5] ?? 0) >>> (id & 31)) & 1);
 
-/** Takes random allowed tokens until an end is allowed and chosen. Returns the bytes of all tokens but that end. */
+/** Takes random allowed tokens until it takes an end (`eos`). Returns the bytes of all tokens but that end. */
 export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits, random: Random): Promise<Buffer> {
-  const eos = [...tokenizer.special.eos].sort((a, b) => a - b);
+  const { eos } = tokenizer.special;
   const taken: number[] = [];
   for (let step = 0; step < MAX_STEPS; step += 1) {
     const mask = value(await matcher.mask());
     const ids = allowed(mask);
     const ends = among(eos, mask);
-    const rest = ends.length === 0 ? ids : ids.filter((id) => !ends.includes(id));
+    const others = ends.length === 0 ? ids : ids.filter((id) => !ends.includes(id));
     const status = value(await matcher.status());
     assert.equal(status.mayEnd, ends.length > 0);
-    assert.equal(status.mustEnd, rest.length === 0 && ends.length > 0);
-    const takesEnd = ends.length > 0 && (rest.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
-    const token = takesEnd ? random.pick(ends) : next(rest, mask, step, exits, random);
+    assert.equal(status.mustEnd, others.length === 0 && ends.length > 0);
+    const takesEnd = ends.length > 0 && (others.length === 0 || random.chance(step < WANDER ? 0.2 : 0.9));
+    const token = takesEnd ? random.pick(ends) : nextToken(others, mask, step, exits, random);
     assert.equal(
       value(await matcher.accept(Uint32Array.of(token))),
       true,
       `the mask allows token ${token}, and the matcher refuses it`,
     );
     if (takesEnd) {
+      // Nothing but a further end may follow.
       assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
       return Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)));
@@ -74,7 +79,8 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits,
   throw new Error(`no end after ${MAX_STEPS} tokens: ${Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)))}`);
 }
 
-function next(
+/** A random one of `ids`, the tokens that `mask` allows besides ends. */
+function nextToken(
   ids: readonly number[],
   mask: Uint32Array,
   step: number,
@@ -82,8 +88,8 @@ function next(
   random: Random,
 ): number {
   if (step < WANDER && random.chance(0.5)) return random.pick(ids);
-  const ends = among(closing, mask);
-  if (ends.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(ends);
-  const bytes = among(short, mask);
-  return random.pick(bytes.length > 0 ? bytes : ids);
+  const closingIds = among(closing, mask);
+  if (closingIds.length > 0 && random.chance(step < WANDER ? 0.3 : 0.8)) return random.pick(closingIds);
+  const shortIds = among(short, mask);
+  return random.pick(shortIds.length > 0 ? shortIds : ids);
 }

@@ -16,29 +16,37 @@
 namespace emulation {
 
 constexpr unsigned MAX_THREADS = 1024;
-constexpr unsigned char UNSET = 0xff;  // Floats and bf16 with these bytes are NaN.
+// Shared memory starts with these bytes, which floats, fp16 and bf16 read as NaN. So a kernel that reads what it has not written shows it in its
+// results.
+constexpr unsigned char UNSET = 0xff;
 
-enum class State : uint8_t { Ready, AtBarrier, InWarp, AtGrid, Ended };
+enum class State : uint8_t {
+  Ready,      // Runs, or waits for its turn.
+  AtBarrier,  // Waits for the block's other threads.
+  InWarp,     // Waits for other lanes at a warp collective.
+  AtGrid,     // Waits for the end of the previous grid.
+  Ended,
+};
 
 struct Fiber : Thread {
   Context context;
   State state;
-  const Site* site;  // The place where it waits.
-  unsigned lanes;  // The lanes it waits for; 0 at a barrier.
+  const Site* site;  // The barrier or collective at which it waits or last waited.
+  unsigned lanes;    // The lanes of that collective; 0 for a barrier.
   AsyncCopies asyncCopies;
-  bool waited;     // For the previous grid.
+  bool waited;       // The thread has waited for the previous grid.
 };
 
-// Lanes that have arrived at one warp collective and wait for the others.
+// Lanes that have arrived at one warp collective and wait for the others. Masks have a bit for each lane.
 struct Gathering {
   unsigned mask, arrived = 0;
   Completion complete;
-  int line;
+  int line;  // Of the collective, in the source.
   void* operands[32];
 };
 
 struct Warp {
-  unsigned alive = 0;
+  unsigned alive = 0;  // Mask of the lanes that have not ended.
   std::vector<Gathering> gatherings;
 };
 
@@ -47,28 +55,32 @@ struct BlockRun {
   const Grid* grid = nullptr;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
+  // Numbers of threads: all, those that have not ended, and those that wait at a barrier and for the previous grid.
   unsigned threads = 0, alive = 0, atBarrier = 0, atGrid = 0;
-  const Site* barrier = nullptr;  // Where the threads at the barrier wait.
-  int counted = 0, countResult = 0;
+  const Site* barrier = nullptr;  // The barrier at which threads wait.
+  // __syncthreads_count and its like: the threads that came to the current barrier with a true predicate. The threads of a completed barrier read
+  // their number at that barrier when they go on.
+  int truePredicates = 0, truePredicatesAtLastBarrier = 0;
   // Ring of runnable fibers.
   std::vector<Fiber*> ready;
   unsigned readyFirst = 0, readyCount = 0;
-  bool newestFirst = false;
-  uint64_t random = 0;
-  Context scheduler;
-  unsigned char* stacks = nullptr;
+  bool newestFirst = false;  // The fiber that became ready last runs first.
+  uint64_t random = 0;       // State of `coin`.
+  Context scheduler;         // The host thread's own stack, which runs no fiber.
+  unsigned char* stacks = nullptr;  // Stacks of the fibers, each above an inaccessible page.
   unsigned stackCount = 0;
-  unsigned char* shared = nullptr;     // Dynamic shared memory of the block, at the end of sharedMemory.
+  unsigned char* shared = nullptr;  // Dynamic shared memory of the block, at the end of sharedMemory.
   unsigned char* sharedMemory = nullptr;
   const unsigned char* staticShared = nullptr;  // Contains the static shared variables; null: location unknown.
   size_t staticSharedBytes = 0;
-  bool failed = false;
+  bool failed = false;  // The kernel had a fault that a test catches.
 
   GridRun* run = nullptr;
   bool released = false;  // The block has let the next grid begin.
 
   BlockRun();
   ~BlockRun();
+  // Prepares for blocks of a grid.
   void start(const Grid& what, GridRun& run);
 
   // One of two equally likely values; the same sequence in every run of the program.
@@ -77,12 +89,16 @@ struct BlockRun {
     return random >> 63;
   }
 
+  // Runs block `number` of the grid. `seed` and `number` determine the order of its threads.
   void runBlock(uint64_t number, uint64_t seed);
   void begin(Fiber& fiber);
   void end(Fiber& fiber);
   void park(Fiber& fiber);
+  // Makes the threads at the barrier ready if all living threads have come to it.
   void checkBarrier();
+  // Notes that the next grid no longer has to wait for this block.
   void letNextBegin();
+  // Makes the fibers in the state `waiting` ready, in a random order.
   void makeAllReady(State waiting);
   void checkWarp(unsigned warp, Gathering& gathering);
   std::string describeWaiting() const;

@@ -99,7 +99,7 @@ void BlockRun::runBlock(uint64_t number, uint64_t seed) {
   newestFirst = coin();
   alive = threads;
   atBarrier = atGrid = 0;
-  counted = 0;
+  truePredicates = 0;
   released = false;
   readyFirst = readyCount = 0;
   std::memset(shared, UNSET, roundUp(this->grid->shared, 128));
@@ -165,8 +165,8 @@ void BlockRun::park(Fiber& fiber) {
 void BlockRun::checkBarrier() {
   if (atBarrier == 0 || atBarrier < alive) return;
   atBarrier = 0;
-  countResult = counted;
-  counted = 0;
+  truePredicatesAtLastBarrier = truePredicates;
+  truePredicates = 0;
   makeAllReady(State::AtBarrier);
 }
 
@@ -335,9 +335,9 @@ std::string whereInKernel() {
 
 static int countAtBarrier(int predicate, const emulation::Site& site) {
   emulation::BlockRun& block = *emulation::current->block;
-  block.counted += predicate != 0;
+  block.truePredicates += predicate != 0;
   emulation::syncThreads(site);
-  return block.countResult;
+  return block.truePredicatesAtLastBarrier;
 }
 int __syncthreads_count(int predicate, const char* file, int line) { return countAtBarrier(predicate, {"__syncthreads_count", file, line}); }
 int __syncthreads_or(int predicate, const char* file, int line) { return countAtBarrier(predicate, {"__syncthreads_or", file, line}) > 0; }
