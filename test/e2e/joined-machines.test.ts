@@ -12,12 +12,15 @@ import { connect as connectTls } from 'node:tls';
 import { Redis } from 'ioredis';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { type MachineCertificate, newCertificate, readCertificate } from '#infra/links/certificate.ts';
+import { encodeFrame } from '#scheduler/live/frames.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, type ProgramResult, ROOT, runProgram, until } from '#test/harness/platform.ts';
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
+/** Input of the inferlet `counted`: it counts its runs as `held` in the store, writes 4 tokens, and waits for a message after the second. */
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
+/** Longest wait for a peer to close a connection. */
 const WAIT_MS = 120_000;
 
 /**
@@ -44,9 +47,10 @@ let redis: ChildProcess;
 let redisPort: number;
 let admin: Redis;
 let front: Platform;
-/** `pie join`, which goes on as the machine gpu-1. */
+/** The process of `pie join` for the machine gpu-1, which becomes that machine's supervisor. */
 let gpuHost: ChildProcess | undefined;
 let gpuHome: string | undefined;
+/** The running machines with runtimes, by name. */
 const machines = new Map<string, Platform>();
 before(async () => {
   redisDirectory = await mkdtemp(path.join(os.tmpdir(), 'pie-r-'));
@@ -97,11 +101,11 @@ const join = (home: string, token: string, ...more: string[]): Promise<ProgramRe
     cwd: ROOT,
   });
 
-/** Joins as a machine with GPU hosts. The command `pie join` goes on as the machine's supervisor; resolves when the machine serves. */
-async function joinAndServe(home: string): Promise<void> {
+/** Joins as gpu-1 by the command `pie join`, which goes on as the machine's supervisor. Resolves when the machine serves. */
+async function joinGpuHost(home: string): Promise<void> {
   const flags = ['--name', 'gpu-1', '--role', 'gpu-host', '--address', ADDRESSES['gpu-1']];
   const command = [path.join(ROOT, 'gateway/cli/bin.js'), 'join', front.url, '--token', await newToken(), ...flags];
-  // The machine ends with this process, however this process ends.
+  // The machine ends when its standard input closes, so it also ends when this process is killed.
   const env = { ...environment(home), [LIFELINE_VARIABLE]: 'stdin' };
   gpuHost = spawn(process.execPath, command, { env, cwd: ROOT, stdio: ['pipe', 'pipe', 'pipe'] });
   let output = '';
@@ -116,7 +120,8 @@ async function joinAndServe(home: string): Promise<void> {
   assert.equal(existsSync(path.join(home, 'master.key')), false, 'a GPU host opens no secret');
 }
 
-async function start(name: Runner): Promise<void> {
+/** Joins as a machine with a runtime, by a command that only writes the machine's files, and then starts the machine. */
+async function joinRunner(name: Runner): Promise<void> {
   const home = await newHome();
   const flags = ['--name', name, '--role', 'runtime', '--address', ADDRESSES[name], '--no-start'];
   const { code, stdout, stderr } = await join(home, await newToken(), ...flags);
@@ -128,39 +133,44 @@ async function start(name: Runner): Promise<void> {
   machines.set(name, await Platform.start({ home, functions: false }));
 }
 
-/** Returns what a connection receives after it sends `bytes`, until the peer ends it; begins with `open` if the peer does not. */
+/** Sends `bytes`, and returns all that the peer answers until it closes the connection. `open ` precedes the answer if the peer does not close it. */
 async function answerTo(socket: Socket, bytes: string): Promise<string> {
-  let got = '';
+  let answer = '';
   await once(socket, 'connect');
   socket.on('error', () => undefined);
   socket.on('data', (chunk: Buffer) => {
-    got += chunk.toString('latin1');
+    answer += chunk.toString('latin1');
   });
   socket.write(bytes);
   const closed = new Promise((resolve) => socket.once('close', resolve));
   await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, WAIT_MS).unref())]);
   const isOpen = !socket.destroyed;
   socket.destroy();
-  return isOpen ? `open ${got}` : got;
+  return isOpen ? `open ${answer}` : answer;
 }
 
-/** Asserts that a port sends no answer. A GPU host would answer any first frame of an accepted peer, a runtime the name of a submitter. */
+/**
+ * Asserts that a port closes a connection without an answer. The frame sent here is one that an accepted peer gets an answer to: a GPU host answers
+ * any first frame, and a runtime answers a gateway that names itself as a submitter of invocations.
+ */
 async function assertRefused(address: { host: string; port: number }, certificate?: MachineCertificate): Promise<void> {
   const credentials = certificate && { key: certificate.key, cert: certificate.certificate };
-  const submitter = '\x0c\0\0\0submitter\0x';
-  assert.equal(await answerTo(connectTls({ ...address, ...credentials, rejectUnauthorized: false }), submitter), '');
+  const frame = encodeFrame(['submitter', 'x']).toString();
+  assert.equal(await answerTo(connectTls({ ...address, ...credentials, rejectUnauthorized: false }), frame), '');
 }
 
-const ended = (events: Awaited<ReturnType<typeof invoke>>) =>
+/** Each terminal event: an error's code, or `result`. */
+const endings = (events: Awaited<ReturnType<typeof invoke>>) =>
   events.filter(({ event }) => event === 'result' || event === 'error').map(({ event, data }) => data.code ?? event);
 
-/** True while a process has an open connection to an address, by the kernel's table of this computer's sockets. */
+/** True while any process of this computer has an open connection to an address, by the kernel's table of sockets. */
 function isConnectedTo({ host, port }: { host: string; port: number }): boolean {
   const hex = Buffer.from(host.split('.').map(Number).reverse()).toString('hex').toUpperCase();
   const remote = `${hex}:${port.toString(16).toUpperCase()}`;
   const rows = readFileSync('/proc/net/tcp', 'utf8')
     .split('\n')
     .map((line) => line.trim().split(/\s+/));
+  // State 01 is an established connection.
   return rows.some(([, , to, state]) => to === remote && state === '01');
 }
 
@@ -172,8 +182,8 @@ test('machines join with a token each; a wrong token and a taken name leave noth
   assert.deepEqual([wrong.code, existsSync(home)], [2, false]);
   assert.match(wrong.stderr, /The token is unknown, used or expired/);
   gpuHome = await newHome();
-  await joinAndServe(gpuHome);
-  await Promise.all([start('run-1'), start('run-2')]);
+  await joinGpuHost(gpuHome);
+  await Promise.all([joinRunner('run-1'), joinRunner('run-2')]);
   const taken = await join(home, await newToken(), ...flags);
   assert.match(taken.stderr, /"gpu-1" is already registered or has already joined/);
   assert.equal(existsSync(home), false);
@@ -214,9 +224,9 @@ test('kill -9 of a runtime machine gives one terminal event, and the next invoca
   await platform.kill();
   machines.delete(killed);
   await platform[Symbol.asyncDispose]();
-  assert.deepEqual(ended(await held.ended), ['runtime-lost']);
+  assert.deepEqual(endings(await held.ended), ['runtime-lost']);
   const events = await invoke(front, 'text-completion', STORY);
-  assert.deepEqual(ended(events), ['result']);
+  assert.deepEqual(endings(events), ['result']);
   assert.ok(text(events).length > 40);
 });
 
@@ -226,9 +236,9 @@ test('a removed machine can use no port, and its supervisor stops', async () => 
   const certificate = readCertificate(platform.home) ?? assert.fail('no certificate');
   const { url } =
     /url = "(?<url>[^"]+)"/.exec(readFileSync(path.join(platform.home, 'pie.toml'), 'utf8'))?.groups ?? {};
-  const inside = new Redis(url ?? '', { maxRetriesPerRequest: 0, retryStrategy: () => null });
-  inside.on('error', () => undefined);
-  assert.equal(await inside.ping(), 'PONG');
+  const redisOfMachine = new Redis(url ?? '', { maxRetriesPerRequest: 0, retryStrategy: () => null });
+  redisOfMachine.on('error', () => undefined);
+  assert.equal(await redisOfMachine.ping(), 'PONG');
   const accepted = connectTls({
     ...GPU_HOST,
     key: certificate.key,
@@ -238,7 +248,7 @@ test('a removed machine can use no port, and its supervisor stops', async () => 
   accepted.on('error', () => undefined);
   await once(accepted, 'secureConnect');
   const cut = once(accepted.resume(), 'close');
-  const closed = once(inside, 'end');
+  const closed = once(redisOfMachine, 'end');
   const stopped = platform.exit();
   assert.equal((await front.pie(['machines', 'remove', name ?? ''])).code, 0);
   await Promise.all([cut, closed]);
