@@ -15,7 +15,9 @@ import {
 interface Input {
   readonly prompt: string;
   readonly agents?: number;
+  /** Number of messages of all agents together. */
   readonly messages?: number;
+  /** Tokens of one message. */
   readonly maxTokens?: number;
   readonly model?: string;
   /** Set for an agent only: its index (`agent`) and the topic that all agents share (`board`). */
@@ -30,7 +32,10 @@ interface Turn {
   readonly tokens: readonly number[];
 }
 
-/** Several inferlets tell one story in turns. All of them subscribe to one topic, the board. */
+/**
+ * Several inferlets tell one story in turns. All of them subscribe to one topic, the board. The inferlet that the client invokes launches
+ * the agents as its children and passes their messages on to the client. A child, whose input has the field `agent`, is one agent.
+ */
 export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens = 6, ...input }: Input) => {
   const board = input.board ?? `agent-swarm/${invocation().id}`;
   using talk = await subscribe(board);
@@ -47,18 +52,18 @@ export const run = defineInferlet(async ({ agents = 4, messages = 32, maxTokens 
   await Promise.all(children.map((child) => child.receive()));
   await children[0]?.send('begin');
   const listen = async () => {
-    const all: { sender: string; said: Turn }[] = [];
-    while (all.length < messages) {
+    const story: { sender: string; said: Turn }[] = [];
+    while (story.length < messages) {
       const received = await next(talk);
-      all.push(received);
+      story.push(received);
       await sendJson({ agent: received.said.turn % agents, text: received.said.text });
     }
-    return all;
+    return story;
   };
-  // A child that fails ends the wait for its turn.
-  const [all, heard] = await Promise.all([listen(), Promise.all(children.map((child) => child.result()))]);
-  const speakers = new Set(all.map(({ sender }) => sender)).size;
-  return { text: all.map(({ said }) => said.text).join(''), messages: all.length, agents: speakers, heard };
+  // When a child fails, its result rejects. Without the results, `listen` would wait for that child's turn without end.
+  const [story, heard] = await Promise.all([listen(), Promise.all(children.map((child) => child.result()))]);
+  const speakers = new Set(story.map(({ sender }) => sender)).size;
+  return { text: story.map(({ said }) => said.text).join(''), messages: story.length, agents: speakers, heard };
 });
 
 /** One agent: listens and takes its turns. @returns the number of messages that it heard from other agents */
@@ -74,7 +79,7 @@ async function agent(
   for (let turn = 0; turn < messages; turn++) {
     if (turn % agents === ownIndex) {
       const { text, tokens } = await ctx.generate({ maxTokens, ignoreEos: true }).collect();
-      // The first agent writes its first message while the others start.
+      // The parent sends 'begin' when all agents have subscribed. The first agent writes its first message before it waits for that.
       if (turn === 0) await session.receive();
       await broadcast(board, JSON.stringify({ turn, text, tokens } satisfies Turn));
       // The topic delivers an agent's own messages to it too.
@@ -87,6 +92,7 @@ async function agent(
   return heard;
 }
 
+/** The next message on the board. */
 async function next(talk: Subscription): Promise<{ sender: string; said: Turn }> {
   const { sender, message } = await talk.next();
   return { sender, said: JSON.parse(String(message)) };

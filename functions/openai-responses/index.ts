@@ -54,28 +54,33 @@ export const run = serve(async (input: Input, invocation) => {
   }
   const conversation = await conversationOf(input);
   using ctx = begin(conversation, 'input');
-  const prompt = ctx.length;
+  const promptTokens = ctx.length;
   const { id, created, ...head } = stamp('resp_', invocation, model);
   const base = { id, object: 'response', created_at: created, ...head, ...echoed(input) };
-  const texts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
+  // Set if the client asks for log-probabilities.
+  const tokenTexts = include.includes('message.output_text.logprobs') ? new TokenTexts(model) : undefined;
 
-  // The gateway numbers the events. This function cannot: the platform sends those of a piped text by itself.
+  // Events get their `sequence_number` in the gateway: the platform sends the events of a piped text without waking this function.
   const send = async (event: object) => {
     if (stream) await sendJson(event);
   };
-  const output = new Output(id, texts, send);
+  const output = new Output(id, tokenTexts, send);
   const begun = { ...base, ...outcome('in_progress') };
-  const start = ['response.created', 'response.in_progress'].map((type) => ({ type, response: begun }));
-  const frame = stream && !texts ? output.textFrame(start) : undefined;
-  const options = { sampling: input, choice: 0, stop: [], topLogprobs: texts && topLogprobs, frame };
+  // Either the platform or `sendStart` sends these events, once and before all others.
+  const unsentStart = ['response.created', 'response.in_progress'].map((type) => ({ type, response: begun }));
+  // The platform pipes the answer's first text in this frame, which opens with the first events. A piped text has no log-probabilities.
+  const frame = stream && !tokenTexts ? output.textFrame(unsentStart) : undefined;
+  const options = { sampling: input, choice: 0, stop: [], topLogprobs: tokenTexts && topLogprobs, frame };
   const sendStart = async () => {
-    for (const event of start.splice(0)) await send(event);
+    for (const event of unsentStart.splice(0)) await send(event);
   };
   const answered = await answer(ctx, conversation, options, async (part) => {
-    if (part.kind === 'piped') start.length = 0;
+    // The platform has sent the frame's opening, and with it the first events.
+    if (part.kind === 'piped') unsentStart.length = 0;
     await sendStart();
     await output.take(part);
   });
+  // An answer without a part has sent nothing yet.
   await sendStart();
   const cut = answered.finish === 'length';
   const items = await output.end(cut ? 'incomplete' : 'completed');
@@ -84,11 +89,11 @@ export const run = serve(async (input: Input, invocation) => {
     ...outcome(cut ? 'incomplete' : 'completed', cut ? { reason: 'max_output_tokens' } : null),
     output: items,
     usage: {
-      input_tokens: prompt,
-      input_tokens_details: { cached_tokens: Math.min(prompt, cachedTokens()) },
+      input_tokens: promptTokens,
+      input_tokens_details: { cached_tokens: Math.min(promptTokens, cachedTokens()) },
       output_tokens: answered.tokens,
       output_tokens_details: { reasoning_tokens: 0 },
-      total_tokens: prompt + answered.tokens,
+      total_tokens: promptTokens + answered.tokens,
     },
   };
   if (!stream) return response;
@@ -114,6 +119,7 @@ const echoed = (input: Input) => ({
   user: input.user ?? null,
 });
 
+/** The response's fields that say how far it has come. */
 const outcome = (status: string, incomplete_details: object | null = null) => ({
   status,
   error: null,
@@ -148,7 +154,7 @@ async function constraintOf(model: string, format: Format | undefined): Promise<
   return schemaConstraint(model, schema, `the schema "${name}"`, 'text.format.schema');
 }
 
-/** Joins the assistant's text and calls that follow each other: they are items of their own here, but one turn in chat templates. */
+/** Adds each call to the assistant's message before it: texts and calls are items of their own here, but one turn in chat templates. */
 function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
   const turns: ChatMessage[] = [];
   for (const message of messages) {
@@ -160,7 +166,7 @@ function turnsOf(messages: readonly ChatMessage[]): ChatMessage[] {
   return turns;
 }
 
-/** Converts an item to the form of chat templates. */
+/** Converts an item to the form of chat templates: one message, or none for reasoning. `at` is the item's place in the request. */
 function messageOf(item: Item, at: string): ChatMessage[] {
   const need = (member: 'call_id' | 'name' | 'arguments' | 'role'): string => {
     const value = item[member];

@@ -1,9 +1,11 @@
 /**
- * The token that begins a call, if it is a special one. The text omits such a token, so no stop string finds it, even when more text belongs to the
- * marker (Mistral: `[TOOL_CALLS] [`).
+ * The first token of a marker (the text that begins a call) if that token is special and alone tells a call. A generated text omits special
+ * tokens, so no stop string finds such a marker, even when more text belongs to it (Mistral: `[TOOL_CALLS] [`). The generation must stop at
+ * the token instead.
  *
  * @param ids the marker's tokens
- * @param ends the tokens that end a text: a model writes them without a call
+ * @param isHidden true for a token that the text omits
+ * @param ends tokens that do not tell a call, because texts without a call begin or end with them, too
  */
 export function markerTokenOf(
   [first]: readonly number[],
@@ -14,13 +16,16 @@ export function markerTokenOf(
 }
 
 /**
- * The texts that begin a call when every other answer is JSON. If a call begins like JSON, too (Llama: `{"name": "`), the name of a function
- * tells the two apart.
+ * The texts by which to find a call in a conversation whose other answers must be JSON: the marker alone, unless it looks like the beginning
+ * of JSON (Llama: `{"name": "`). Then the name of a function must follow, and the character after the name, since one name may begin another.
+ *
+ * @param format the model's `CallFormat`: `open` precedes a function's name, `middle` follows it
  */
 export function callBeginnings(
   { open, middle, marker }: { readonly open: string; readonly middle: string; readonly marker: string },
   names: readonly string[],
 ): readonly string[] {
   const isLikeJson = marker === '[' || marker.startsWith('{');
-  return isLikeJson ? names.map((name) => open.trimStart() + name + middle.slice(0, 1)) : [marker];
+  const afterName = middle.slice(0, 1);
+  return isLikeJson ? names.map((name) => open.trimStart() + name + afterName) : [marker];
 }

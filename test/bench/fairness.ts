@@ -17,11 +17,12 @@ const SLOTS = 8;
 const EVEN: Lengths = { prompt: 64, output: 64 };
 const LONG_PROMPT: Lengths = { prompt: 96, output: 16 };
 const LONG_OUTPUT: Lengths = { prompt: 16, output: 96 };
-/** Maximum tokens of a request. */
+/** Most tokens of a request, prompt and output together. */
 const LONGEST_REQUEST = EVEN.prompt + EVEN.output;
 const LONGEST_PROMPT = LONG_PROMPT.prompt;
+/** The most by which the service of two clients may differ while both wait, under the scheduler VTC (Virtual Token Counter, OSDI '24). */
 const BOUND = boundOf(LONGEST_PROMPT, SLOTS * LONGEST_REQUEST);
-/** Requests that the platform can answer during a load: their service is many times the bound. */
+/** A load lasts as long as the platform needs to answer so many requests, whose service is many times the bound. */
 const ANSWERED = 400;
 const QUICK_ANSWERED = 80;
 /** Requests at once that warm the platform and measure its capacity. */
@@ -32,12 +33,13 @@ interface Load {
   /** Requests a second, as a multiple of those that the platform can answer. */
   readonly rate: number;
   readonly lengths: Lengths;
-  /** Parts of the load's time in which the client sends; the whole time by default. */
+  /** Times in which the client sends, as fractions of the load's time; [0, 1], the whole time, by default. */
   readonly on?: readonly (readonly [from: number, to: number])[];
 }
 
 interface Setting {
   readonly name: string;
+  /** The load of the first client and that of the second. */
   readonly loads: readonly [Load, Load];
   /** True for a setting of quick runs. */
   readonly isQuick?: boolean;
@@ -45,7 +47,7 @@ interface Setting {
 
 const load = (rate: number, lengths = EVEN): Load => ({ rate, lengths });
 
-/** Settings of VTC's section 5.2. */
+/** The settings of section 5.2 of the paper on VTC (Sheng et al., Fairness in Serving Large Language Models, OSDI '24). */
 const SETTINGS: readonly Setting[] = [
   { name: 'both overload, the second three times as much', loads: [load(0.75), load(2.25)], isQuick: true },
   {
@@ -67,7 +69,7 @@ const SETTINGS: readonly Setting[] = [
 
 const QUEUES = ['two tenants', 'one tenant'] as const;
 
-/** One setting with one or two queues, in one round. */
+/** Results of one setting with one or two queues, in one round. */
 interface Sample extends ServiceComparison {
   readonly setting: string;
   readonly queues: string;
@@ -77,18 +79,19 @@ interface Sample extends ServiceComparison {
   readonly answered: number;
 }
 
-/** Two clients with different loads: their service while both wait, against the bound of VTC. */
+/** Compares the service of two clients with different loads, while both wait, with the bound of VTC. */
 export const fairness: Bench = {
   name: 'fairness',
   summary:
-    'service of two tenants with different loads while both wait, over the bound of VTC; first come, first served',
-  help: `Two clients send completions at the times of Poisson processes, in the settings of VTC (Sheng et al., OSDI '24, section 5.2): both
-overload, one is on and off, one is underloaded, prompts or outputs are long. Service counts ${WEIGHTS.input} for a token of a prompt and
-${WEIGHTS.output} for one of an output, as their client receives them. Reports the largest difference of the service of both within any window in
-which both wait, over VTC's bound: 2 × max(${WEIGHTS.input} × the longest prompt, ${WEIGHTS.output} × the most tokens of a batch). A client surely
-waits while more of its requests are open than the platform runs at once (${SLOTS}). The baseline is both clients with the key of one tenant,
-whose invocations the platform serves first come, first served. Rates are multiples of the measured capacity. A round runs each setting with two
-tenants and with one, which take turns in going first.`,
+    'difference in service of two tenants that both wait, over the bound of VTC; baseline: first come, first served',
+  help: `Two clients send completions at the times of Poisson processes, in the settings of the scheduler VTC (Virtual Token Counter: Sheng et
+al., OSDI '24, section 5.2): both overload, one is on and off, one is underloaded, prompts or outputs are long. Service counts
+${WEIGHTS.input} for a token of a prompt and ${WEIGHTS.output} for one of an output, when the client receives it. Reports the largest difference
+between the two clients' service within any window in which both wait, over VTC's bound:
+2 × max(${WEIGHTS.input} × the longest prompt, ${WEIGHTS.output} × the most tokens of a batch). A client surely waits while more of its requests
+are open than the platform runs at once (${SLOTS}). In the baseline both clients use the key of one tenant, whose invocations the platform serves
+first come, first served. Rates are multiples of the measured capacity. A round runs each setting with two tenants and with one, which take turns
+in going first.`,
   quick: `1 of ${SETTINGS.length} settings, with both queues, for ${QUICK_ANSWERED} answers instead of ${ANSWERED}.`,
   async run({ repetitions, quick, progress }) {
     const config = `[runtime]\nconcurrency = ${SLOTS}\n\n[[model]]\nname = "${MODEL}"\npages = 1024\n`;
@@ -197,9 +200,10 @@ async function measure(
       const sentMs = nowMs();
       const request = { client, sentMs, input: clientLoad.lengths.prompt, output: clientLoad.lengths.output };
       try {
-        const read = await complete(platform, apiKey, bodyOf(tokens, clientLoad.lengths, random));
+        const parse = await complete(platform, apiKey, bodyOf(tokens, clientLoad.lengths, random));
+        // Take the time first: the client's parsing of the stream is no part of the request.
         const endMs = nowMs();
-        return { ...request, endMs, ...piecesOf(sentMs, read()) };
+        return { ...request, endMs, ...piecesOf(sentMs, parse()) };
       } catch (error) {
         // The end of the load cancels the requests that still wait.
         if (nowMs() < loadMs) throw error;
@@ -225,7 +229,7 @@ async function measure(
   };
 }
 
-/** Times at which a client sends, in ms from the beginning. */
+/** Times at which a client sends, in ms from the beginning of the load. */
 function* arrivals({ rate, on = [[0, 1]] }: Load, perSecond: number, loadMs: number, random: () => number) {
   for (const atMs of poisson(rate * perSecond, random)) {
     if (atMs > loadMs) return;
@@ -233,6 +237,7 @@ function* arrivals({ rate, on = [[0, 1]] }: Load, perSecond: number, loadMs: num
   }
 }
 
+/** Streams a completion; the returned function parses the stream. */
 const complete = (platform: Platform, apiKey: string, body: object) =>
   receiveCompletion(`${platform.url}/v1/completions`, apiKey, body);
 
@@ -241,7 +246,10 @@ function bodyOf({ begin }: TextTokens, { prompt, output }: Lengths, random: () =
   return { model: MODEL, prompt: tokens, max_tokens: output, temperature: 0, ignore_eos: true };
 }
 
-/** The output tokens and the arrivals of their pieces. Pieces count as equally long, which errs by at most one slice of a run. */
+/**
+ * The number of output tokens, and the arrival of each piece of them, in ms from the beginning of the load. `Request` counts the pieces as equally
+ * long. The platform sends the first token at once and the later ones in slices of 25 ms, so the count at any time is wrong by about one slice.
+ */
 function piecesOf(sentMs: number, stream: { tokens: number; firstMs: number; gapsMs: readonly number[] }) {
   const piecesMs = [sentMs + stream.firstMs];
   for (const gapMs of stream.gapsMs) piecesMs.push((piecesMs.at(-1) ?? 0) + gapMs);

@@ -25,7 +25,7 @@ describe('statistics', () => {
     assert.equal(formatSpread(spread([3, 3]), 0), '3 (3–3)');
   });
 
-  it('has a quantile only for samples in which larger values lie above it', () => {
+  it('takes a sample as large enough for a quantile only if more than one value is expected above it', () => {
     for (const [q, least] of [
       [0.5, 3],
       [0.95, 21],

@@ -1,4 +1,4 @@
-/** Order statistics of a sample. */
+/** Median and range of a sample. */
 export interface Spread {
   readonly median: number;
   readonly min: number;
@@ -7,10 +7,13 @@ export interface Spread {
   readonly isSingle?: boolean;
 }
 
-/** True when a sample of this size has values above its q-quantile: more than 100 values for a 99th percentile. */
+/**
+ * True when a sample of `count` values is large enough to show its q-quantile: more than 1 / (1 - q) values, 100 for a 99th percentile, so that on
+ * average more than one value lies above the quantile.
+ */
 export const isEnoughFor = (q: number, count: number): boolean => count > Math.round(1 / (1 - q));
 
-/** NaN for an empty sample, like the other functions here. */
+/** Median and range of values in any order. For an empty sample they are NaN, as are `median`, `quantile` and `mean`. */
 export function spread(values: readonly number[]): Spread {
   if (values.length === 0) return { median: Number.NaN, min: Number.NaN, max: Number.NaN };
   const range = { median: median(values), min: Math.min(...values), max: Math.max(...values) };
@@ -43,11 +46,11 @@ export const formatSpread = ({ median, min, max, isSingle = false }: Spread, dig
 /** Stands in place of a range when there is one value. */
 export const SINGLE = 'n = 1';
 
-/** Words for the cells of a table of this many rounds. */
+/** A note for readers of a table: the meaning of its cells of `formatSpread`, for this number of rounds. */
 export const spreadOver = (rounds: number): string =>
   rounds === 1 ? 'one round, no spread' : `median (min–max) of ${rounds} rounds`;
 
-/** Median and q-quantile of times; a sample too small for that quantile shows its largest value and says so. */
+/** Median and q-quantile. For a sample too small for that quantile, the largest value, marked `max`, takes its place; an empty sample gives ''. */
 export function formatTail(values: readonly number[], digits = 1, q = 0.99): string {
   if (values.length === 0) return '';
   const tail = isEnoughFor(q, values.length)

@@ -19,6 +19,7 @@ const masterKeys = openMasterKeys('', {
   environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
 });
 const ROLES = ['gpu-host'] as const;
+/** The permission to join that a token carries. */
 const PERMISSION = { roles: ROLES, by: 'a key', tenant: 'default' };
 let directory: string;
 let redis: TestRedis;
@@ -28,6 +29,7 @@ before(async () => {
   directory = await mkdtemp(path.join(os.tmpdir(), 'pie-rm-'));
   redis = await TestRedis.start();
   scheduler = openScheduler({ connect: redis.connect });
+  // A machine's settings name Redis by a URL with a user, and `TestRedis` alone listens on a unix socket only.
   port = await freePort();
   await scheduler.store.redis.config('SET', 'port', port);
 });
@@ -37,7 +39,7 @@ after(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** The settings of a machine with a Redis user of its own. */
+/** Gives a machine a Redis user of its own, as a join does, and returns the machine's settings. */
 async function joined(name: string): Promise<Config> {
   const { id } =
     parseJoinToken(await scheduler.joinTokens.create(masterKeys, 60_000, PERMISSION)) ?? assert.fail('no token');
@@ -52,18 +54,22 @@ async function joined(name: string): Promise<Config> {
   return config;
 }
 
-test('the supervisor of a removed machine stops, although its Redis user ends; the others refuse its certificate', async () => {
+test('the supervisor of a removed machine stops, although its Redis user is deleted; the others refuse its certificate', async () => {
   const [east, west] = [await joined('east'), await joined('west')];
-  const removal = Promise.withResolvers<Error>();
+  const removalOfWest = Promise.withResolvers<Error>();
   const { signal } = new AbortController();
-  const release = await claimMachine(east, { onTaken: () => assert.fail('east was not removed'), signal });
-  const leave = await claimMachine(west, { onTaken: removal.resolve, signal });
+  // `claimMachine` calls `onTaken` after a removal, too.
+  const failEast = (error: Error) => assert.fail(`east must stay, but was told: ${error.message}`);
+  const releaseEast = await claimMachine(east, { onTaken: failEast, signal });
+  const releaseWest = await claimMachine(west, { onTaken: removalOfWest.resolve, signal });
   const { fingerprint } = readCertificate(west.home) ?? assert.fail('no certificate');
   await until('east accepts the certificate of west', () => readPeers(east)[fingerprint] === 'west');
   assert.equal(await scheduler.machines.remove('west'), true);
+  // Deletes the Redis user of `west`.
   await scheduler.redisUsers.reconcile();
-  assert.match((await removal.promise).message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
-  await until('east refuses it', () => !(fingerprint in readPeers(east)));
-  await leave?.();
-  await release?.();
+  const { message } = await removalOfWest.promise;
+  assert.match(message, /^An operator has removed the machine "west"\. Delete .*machine\.pem/);
+  await until('east refuses the certificate of west', () => !(fingerprint in readPeers(east)));
+  await releaseWest?.();
+  await releaseEast?.();
 });

@@ -12,40 +12,46 @@ const DEADLINE_MS = 30_000;
 
 /** The amount of a canary's work. */
 export interface CanaryOptions {
-  /** Length of a story; 32 by default. */
+  /** Length of a story, in tokens; 32 by default. */
   readonly tokens?: number;
-  /** Rest after each story, which leaves the cores to builds; none by default. An invocation of an attack ends a rest. */
+  /** Rest after each story, which leaves the cores to builds; none by default. {@link Canary.wake} ends a rest early. */
   readonly restMs?: number;
 }
 
 /** Times of some stories, in milliseconds. */
 export interface StoryTimes {
-  /** From the request to the first token: the median. */
+  /** Median of the stories' `startMs`. */
   readonly startMs: number;
-  /** From the first token to the result, divided by the tokens after the first: the median, and that of the slowest story. */
+  /** Median of the stories' `tokenMs`. */
   readonly tokenMs: number;
+  /** `tokenMs` of the slowest story. */
   readonly slowestTokenMs: number;
 }
 
 /** Times of one story, in milliseconds. */
 interface StoryTiming {
+  /** Times of `performance.now()` at the request and at the result. */
   readonly startedAt: number;
   readonly endedAt: number;
+  /** Time from the request to the first token. */
   readonly startMs: number;
+  /** Time from the first token to the result, divided by the number of tokens after the first. */
   readonly tokenMs: number;
 }
 
-/** A tenant that streams the same story again and again, and compares each with the story that it received before any attack. */
+/** A tenant that streams the same story again and again, and compares each story with the first, which it received before any attack. */
 export class Canary {
   readonly #client: TenantClient;
   readonly #expected: string;
   readonly #timings: StoryTiming[] = [];
+  /** Called at the end of the next story, and at the end of the streaming. */
   readonly #listeners: (() => void)[] = [];
   readonly #tokens: number;
   readonly #restMs: number;
   #restEnd = new AbortController();
-  /** Number of calls of `listen` under way; a canary that is listened to does not rest. */
+  /** Number of calls of `listen` under way. The canary rests only while there is none. */
   #listening = 0;
+  /** The fault that ended the streaming. */
   #problem: Error | null = null;
   #isStopped = false;
   #streaming: Promise<void> = Promise.resolve();
@@ -57,7 +63,7 @@ export class Canary {
     this.#restMs = restMs;
   }
 
-  /** Deploys the canary's function, records its output alone, and starts to stream stories. */
+  /** Deploys the canary's function, streams a first story while no attack runs, and starts to compare more stories with it. */
   static async start(
     platform: Platform,
     client: TenantClient,
@@ -74,7 +80,7 @@ export class Canary {
   /**
    * Resolves when `stories` whole stories that began after this call have ended without a fault.
    *
-   * @param from a time of `performance.now()`; the result covers the stories that ended after it
+   * @param from a time of `performance.now()`, that of this call by default; the result covers all stories that ended after it
    * @throws Error when a story differed, failed, or missed its deadline
    */
   async listen(stories: number, from = performance.now()): Promise<StoryTimes> {
@@ -95,7 +101,7 @@ export class Canary {
     };
   }
 
-  /** Ends a rest under way: the next story begins now. */
+  /** Ends a rest under way, so that the next story begins now: the arena calls this before it invokes an attack. */
   wake(): void {
     this.#restEnd.abort();
     this.#restEnd = new AbortController();
@@ -145,4 +151,5 @@ async function streamStory(client: TenantClient, tokens: number): Promise<StoryT
   return { story, startedAt, endedAt, startMs: firstAt - startedAt, tokenMs: (endedAt - firstAt) / (tokens - 1) };
 }
 
+/** The upper of the two middle values for an even number of values. */
 const median = (values: readonly number[]): number => [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;

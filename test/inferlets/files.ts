@@ -1,4 +1,4 @@
-/** KV files; for the end-to-end tests of `kv-files`. */
+/** One action on KV files, for end-to-end tests of the WIT interface `kv-files`. */
 import { type Distribution, defineInferlet, KvFile, type Rights, receive, send, tokenize } from '@pie/inferlet';
 
 type Input =
@@ -8,11 +8,12 @@ type Input =
   | { action: 'read'; name: string; more: string }
   /** Appends `more` under the lock and saves; with `hold`, reports that it has the lock and waits for a message before saving. */
   | { action: 'append'; name: string; more: string; hold?: boolean; persistent?: boolean; rights?: Rights }
-  /** Cuts the file at token `at`, joins the parts, and compares the distributions after the joined and the whole file. */
+  /** Cuts the file at token `at` and joins the parts. Returns the distributions after each token of `more`, behind the joined and the whole file. */
   | { action: 'join'; name: string; at: number; more: string }
   | { action: 'list'; prefix?: string }
   | { action: 'remove'; name: string };
 
+/** Candidates of each distribution. */
 const TOP = 5;
 
 export const run = defineInferlet(async (input: Input) => {
@@ -21,6 +22,7 @@ export const run = defineInferlet(async (input: Input) => {
       using file = await KvFile.create();
       const rows = await file.predict(tokenize(input.prompt), { topK: TOP });
       const { persistent = false, durable = false, rights = 'private' } = input;
+      // `durable` alone makes a file persistent, too. `persistent: false` beside it would override that.
       await file.save(input.name, { ...(durable ? { durable } : { persistent }), rights });
       return { ...extent(file), next: plain(rows.at(-1)) };
     }
@@ -66,5 +68,6 @@ const extent = (file: KvFile) => ({ tokens: file.length, nextPosition: file.next
 
 const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
 
+/** A distribution as JSON can hold it. */
 const plain = (row: Distribution | undefined) =>
   row && { tokens: Array.from(row.tokens), logProbabilities: Array.from(row.logProbabilities) };

@@ -9,14 +9,15 @@ import type { Sequence } from './sequence.ts';
 /** The form of JSON that a constraint asks for. */
 export interface JsonOptions {
   /**
-   * No whitespace between the tokens of the JSON: fewer tokens, of which more are forced. False by default, since a model may
-   * choose worse values where the grammar forbids the spaces that it would write.
+   * True to allow no whitespace between JSON's own tokens (braces, commas, values): the model writes fewer tokens, and more of them are
+   * forced. False by default, since a model may choose worse values where the grammar forbids the spaces that it would write.
    */
   readonly compact?: boolean;
 }
 
 /**
- * Constrains the text to JSON that fits a schema. A schema with `"x-guidance": {"whitespace_flexible": false}` is `compact`, too.
+ * Constrains the text to JSON that fits a schema: a value, or its JSON as text. A schema with
+ * `"x-guidance": {"whitespace_flexible": false}` is `compact`, too.
  *
  * @example
  * const pet = jsonSchema({ type: 'object', properties: { name: { type: 'string' } }, required: ['name'] });
@@ -33,12 +34,16 @@ export function jsonSchema<T = unknown>(
 
 /** The schema with the keyword by which it asks for compact JSON. */
 function compacted(schema: object | boolean | string): object | boolean | string {
-  const whole = typeof schema === 'string' ? parsed(schema) : schema;
-  // The platform reports a value that is not a schema.
-  if (whole !== true && (typeof whole !== 'object' || whole === null || Array.isArray(whole))) return schema;
-  return { ...(whole === true ? {} : whole), 'x-guidance': { whitespace_flexible: false } };
+  const value = typeof schema === 'string' ? parsed(schema) : schema;
+  // The schemas `true` and `{}` accept the same values.
+  const members = value === true ? {} : value;
+  if (typeof members === 'object' && members !== null && !Array.isArray(members))
+    return { ...members, 'x-guidance': { whitespace_flexible: false } };
+  // The platform reports the schema `false`, which no text fits, and everything that is not a schema.
+  return schema;
 }
 
+/** The value of a JSON text; undefined for a text that is not JSON. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -66,11 +71,11 @@ export const json = (options?: JsonOptions): Constraint => jsonSchema(true, opti
 
 const identity = (text: string): string => text;
 
-/** Compiles the grammar at the first generation on a model and reuses it. Each generation starts at the grammar's beginning. */
+/** Compiles the grammar once for each model, at the first generation on it. Each generation starts at the grammar's beginning. */
 class GrammarConstraint<T> implements Constraint<T> {
   readonly parse: (text: string) => T;
   readonly #source: Source;
-  /** Grammars by model. */
+  /** Compiled grammars by the name of the model. */
   readonly #grammars = new Map<string, ModelGrammar>();
 
   constructor(source: Source, parse: (text: string) => T) {
@@ -94,7 +99,7 @@ class GrammarConstraint<T> implements Constraint<T> {
     let outcome: Promise<void> | undefined;
     const ready = (): Promise<void> => {
       outcome ??= settle(compiled.ready()).catch((error: unknown) => {
-        // A later attempt may succeed, unless the source is at fault.
+        // Compile again at the next generation, unless the source is at fault: the failure may have been temporary.
         if (!(error instanceof InferletError && error.code === 'invalid-argument')) {
           this.#grammars.delete(model);
           compiled.drop();

@@ -6,7 +6,7 @@ import type { Proposal, Speculator } from './speculation.ts';
 
 /** Options of a generation. `T` is the type that {@link Generation.value} returns. */
 export interface GenerateOptions<T = unknown> {
-  /** Most tokens to generate; by default as many as the model's context has room for. */
+  /** Largest number of tokens to generate; by default as many as the model's context has room for. */
   readonly maxTokens?: number;
   /** The sampler that picks tokens; greedy by default. */
   readonly sampler?: Sampler;
@@ -23,17 +23,17 @@ export interface GenerateOptions<T = unknown> {
   /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;
   /**
-   * Append forced tokens, about which the constraint leaves no choice, without sampling: one pass computes them together with the token before
-   * them. They are the model's own tokens of the forced text. True by default, except with a custom sampler, a window or `logProbabilities`.
-   * Cannot be combined with a window or `logProbabilities`.
+   * Append forced tokens, about which the constraint leaves no choice, without sampling them; the next pass computes all of them at once.
+   * They are the tokens that the model's tokenizer makes of the forced text. True by default; false by default with a custom sampler. With a
+   * window or `logProbabilities` it is always false: `true` throws.
    */
   readonly jumpForward?: boolean;
   /** Record each token's log-probability in the model's own distribution, before the sampler. Not with a speculator. */
   readonly logProbabilities?: boolean;
   /**
-   * Take back the prompt's last token, and choose the first token among those whose text begins with its text: a prompt may end in the middle
-   * of a word, or with a space, where the model expects a longer token. `text` holds only what follows the prompt; `tokens` begins with the
-   * replacement. Not with a constraint or a window.
+   * Take back the prompt's last token, and generate in its place a token whose text begins with the text taken back: a prompt may end in the
+   * middle of a word, or with a space, where the model expects a longer token. The generation's `text` holds only the text after the prompt; its
+   * `tokens` begin with the replacement. Not with a constraint or a window.
    */
   readonly healing?: boolean;
   /** Limits the part of the text that stays in sight: `slidingWindow` or `attentionSink`. */

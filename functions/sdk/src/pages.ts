@@ -1,10 +1,10 @@
-/** The pages that a write of new slots reads, appends to and allocates. Indices are into the sequence's list of pages. */
+/** The pages that a call which writes new slots reads, writes and allocates. Indices are into the sequence's list of pages. */
 export interface WritePlan {
-  /** Pages to allocate first. */
+  /** Number of pages to allocate before the call and to append to the list. */
   readonly allocate: number;
-  /** Pages `[0, readEnd)` hold filled slots. */
+  /** Pages `[0, readEnd)` are those with filled slots. */
   readonly readEnd: number;
-  /** Pages `[writeStart, writeEnd)` have the empty slots to write, in order. */
+  /** Pages `[writeStart, writeEnd)` are those with the slots to write. The first may begin with filled slots. */
   readonly writeStart: number;
   readonly writeEnd: number;
 }
@@ -13,7 +13,7 @@ export interface WritePlan {
 export interface TruncatePlan {
   /** Pages `[0, keep)` stay as they are. */
   readonly keep: number;
-  /** Slots of page `keep` to copy into a fresh page, because single slots cannot be freed. 0 for a cut at a page border. */
+  /** Number of first slots of page `keep` to copy into a fresh page, because single slots cannot be freed. 0 for a cut at a page border. */
   readonly copySlots: number;
 }
 
@@ -28,7 +28,7 @@ export function planWrite(cached: number, count: number, pageCount: number, page
   return {
     allocate: Math.max(0, writeEnd - pageCount),
     readEnd: pagesFor(cached, pageSize),
-    writeStart: Math.min(Math.floor(cached / pageSize), writeEnd),
+    writeStart: Math.floor(cached / pageSize),
     writeEnd,
   };
 }
@@ -38,12 +38,13 @@ export function planTruncate(slots: number, pageSize: number): TruncatePlan {
   return { keep: Math.floor(slots / pageSize), copySlots: slots % pageSize };
 }
 
-/** The mask that hides a whole page, in the form of `maskSlots`: 32 set bits are −1. */
+/** The mask that hides a whole page, in the form of `maskSlots`. The signed number with 32 set bits is −1. */
 export const allSlots = (pageSize: number): number => (pageSize === 32 ? -1 : 2 ** pageSize - 1);
 
 /**
- * Hides or shows slots `[from, to)`, counted over all pages, in the pages' masks. Bit 0 of a mask is slot 0 of its page; masks are signed
- * 32-bit numbers, which pass the WIT boundary unchanged. @returns the indices of the touched pages, in order
+ * Hides or shows slots `[from, to)`, counted over all pages, in the pages' masks. A set bit hides a slot; bit 0 is slot 0 of the mask's
+ * page. Masks are signed 32-bit numbers, which pass the WIT boundary unchanged. Appends masks of 0 for pages that have none.
+ * @returns the indices of the pages with slots in the range, in order
  */
 export function maskSlots(masks: number[], from: number, to: number, hidden: boolean, pageSize: number): number[] {
   const touched: number[] = [];
@@ -58,18 +59,18 @@ export function maskSlots(masks: number[], from: number, to: number, hidden: boo
   return touched;
 }
 
-/** The steps to put slots out of sight for good. */
+/** The steps to forget a range of slots: to hide them for good. Indices are those before any page is freed. */
 export interface ForgetPlan {
-  /** Pages `[first, first + count)` hold no other slots and can be freed. */
+  /** Pages `[first, first + count)` have slots in the range and no slot that is still shown. They can be freed. */
   readonly first: number;
   readonly count: number;
-  /** Pages that hold other slots too, whose masks have changed. Indices are those before the pages are freed. */
+  /** The other pages with slots in the range. The device must get their new masks. */
   readonly masked: readonly number[];
-  /** Slots before this one are gone or hidden for good: at least `to`, or more if a mask already hid the rest of the last page. */
+  /** One past the last forgotten slot: the end of the range, or the end of the last freed page if that is later. */
   readonly end: number;
 }
 
-/** Hides slots `[from, to)` in the pages' masks and plans to free the pages that are hidden entirely. */
+/** Hides slots `[from, to)` in the pages' masks, and plans to free the touched pages that are now hidden entirely. */
 export function planForget(masks: number[], from: number, to: number, pageSize: number): ForgetPlan {
   const touched = maskSlots(masks, from, to, true, pageSize);
   const hiddenPages = touched.filter((page) => masks[page] === allSlots(pageSize));
@@ -83,7 +84,7 @@ export function planForget(masks: number[], from: number, to: number, pageSize: 
   };
 }
 
-/** Masks of the pages into which the slots at `indices` are copied, in order and without gaps. */
+/** Masks of the fresh pages into which the slots at `indices` are copied, in order and without gaps. A hidden slot stays hidden. */
 export function gatherMasks(masks: readonly number[], indices: ArrayLike<number>, pageSize: number): number[] {
   const gathered: number[] = [];
   for (let i = 0; i < indices.length; i++) {
@@ -101,6 +102,7 @@ export function range(start: number, count: number): Uint32Array {
   return positions;
 }
 
+/** Length of the beginning that two lists of tokens share. */
 export function commonPrefix(left: ArrayLike<number>, right: ArrayLike<number>): number {
   const end = Math.min(left.length, right.length);
   let length = 0;

@@ -25,21 +25,29 @@ const ALL_CASES: readonly Case[] = [
 const QUICK_IOS = { react: 2, codeact: 2, swarm: SWARM_AGENTS };
 const QUICK_CASES: readonly Case[] = PATTERNS.map((pattern) => ({ ...base, pattern, ios: QUICK_IOS[pattern] }));
 
-/** The agents of one case, all at once, on one side. */
+/** Results of the agents of one case, which run all at once, on one side: as programs, or in one of the baselines. */
 interface SideRun {
-  /** Mean time of an agent from its beginning to its end at the client, ms. */
+  /** Mean time of an agent, or of a swarm, from the beginning of all to its own end at the client, ms. */
   readonly latencyMs: number;
+  /** Each agent of a swarm counts. */
   readonly agentsPerSecond: number;
+  /** One for each agent, or for each swarm. */
   readonly conversations: readonly Conversation[];
 }
 
-/** Runs agent `index` with a question. At a peer that has sessions, the index is the number of the agent's session. */
+/** Runs an agent, or a whole swarm, with a question. At a peer that has sessions, `index` is the number of its session. */
 type RunAgent = (index: number, question: string) => Promise<Conversation>;
 
+/** Results of one case by side: `program`, `loop`, `refill` (the loop without a prefix cache) and `peer` (node-llama-cpp). */
 interface Row extends Case {
+  /** One value for each round. */
   readonly latencyMs: Record<string, readonly number[]>;
+  /** One value for each round. */
   readonly agentsPerSecond: Record<string, readonly number[]>;
-  /** For each side: the number of agents with the program's tokens for the same question. A swarm's peer is compared with the loop. */
+  /**
+   * Conversations of the warm-up that equal the reference's for the same question, as `equal/all`. The reference is the program; for a swarm's peer
+   * it is the client loop.
+   */
   readonly equal: Record<string, string>;
 }
 
@@ -52,7 +60,8 @@ four of them tell a story in turns (the function agent-swarm). Baselines of ever
 /v1/completions, with the prefix cache and on a model without it, and over node-llama-cpp behind HTTP, which keeps each conversation's keys and
 values. Tool and network are processes of their own: a real HTTP server, and a proxy that passes bytes on after half of the round trip. Prompts
 are token ids, so that no side tokenizes a text in another way. In the round that warms up, all sides have the same questions, and the report
-counts the agents with equal tokens; in the others, questions are new, and equal numbers of tokens are checked. Sides take turns in going first.`,
+counts the agents whose tokens equal those of the program. In the measured rounds every question is new, and only the numbers of tokens must be equal.
+Sides take turns in going first.`,
   quick: `${QUICK_CASES.length} of ${ALL_CASES.length} cases: each kind of agent, ${base.agents} at once with ${PATTERNS.map((pattern) => QUICK_IOS[pattern]).join(', ')} I/Os, at a round trip of ${base.roundTripMs} ms, on ${STORIES}.`,
   async run({ repetitions, quick, progress }) {
     const cases = quick ? QUICK_CASES : ALL_CASES;
@@ -103,14 +112,15 @@ counts the agents with equal tokens; in the others, questions are new, and equal
         ['loop', 'refill', 'peer'].map((side) => row.equal[side] ?? '').join(', '),
       ]),
       notes: [
-        `"Over": time of an agent on the other side over that of the program in the same round, the mean of the agents; ${spreadOver(repetitions)}. Throughput: agents a second, program over loop.`,
+        `"Over": the mean time of an agent on the other side, divided by the mean time of an agent as a program in the same round; ${spreadOver(repetitions)}. "Throughput over it": agents a second as programs, divided by agents a second as client loops.`,
         'Aims over the client loop: 1.3 at 8 agents and 1.15 at 32 for a round trip of 20 ms; 2 and 1.5 for 80 ms.',
-        'All sides compute equally many tokens; every round checks that, for swarms by the number of messages. Equal tokens: for the same questions in the round before; other sums of floats may choose another token where two are nearly as probable.',
-        'A swarm has four agents, and its I/Os are their messages; it calls no tool.',
+        'All sides compute equally many tokens. Every round checks that; for a swarm as a program it checks the number of messages.',
+        'Agents with equal tokens: those of the warm-up, in which all sides have the same questions. Sides add floats in different orders, which may choose another token where two are nearly as probable.',
+        'A swarm has four agents, and its I/Os are their messages; it calls no tool. Its time is that of the whole swarm. The row with 1 agent is one swarm.',
         `Measured round trips of an empty request, ms: ${Object.entries(roundTrips)
           .map(([set, ms]) => `${set}: ${format(ms, 1)}`)
           .join(', ')}.`,
-        `node-llama-cpp runs with the number of threads that was faster before: ${[...peers.values()].map(({ model, threads }) => `${threads} for ${model}`).join(', ')}.`,
+        `node-llama-cpp runs with the number of threads that was faster in a run before the rounds: ${[...peers.values()].map(({ model, threads }) => `${threads} for ${model}`).join(', ')}.`,
       ],
       data: {
         roundTrips,
@@ -137,17 +147,18 @@ async function measureCase(world: World, benchCase: Case, peer: Peer | undefined
       ),
     ],
   ]);
-  const count = benchCase.pattern === 'swarm' ? Math.ceil(benchCase.agents / SWARM_AGENTS) : benchCase.agents;
-  const newQuestions = questions(world.tokensOf(benchCase.model), benchCase.pattern, count);
+  // Each question starts one agent, or one swarm of four.
+  const questionCount = benchCase.pattern === 'swarm' ? Math.ceil(benchCase.agents / SWARM_AGENTS) : benchCase.agents;
+  const newQuestions = questions(world.tokensOf(benchCase.model), benchCase.pattern, questionCount);
   const warmUpQuestions = newQuestions();
-  const runs = new Map<string, SideRun>();
+  const warmUps = new Map<string, SideRun>();
   if (peer !== undefined) sides.set('peer', peerAgent(world, benchCase, peer));
-  for (const [name, side] of sides) runs.set(name, await runAgents(benchCase, side, warmUpQuestions));
+  for (const [name, side] of sides) warmUps.set(name, await runAgents(benchCase, side, warmUpQuestions));
   const row: Row = { ...benchCase, latencyMs: {}, agentsPerSecond: {}, equal: {} };
-  for (const [name, { conversations }] of runs) {
-    // A swarm's program returns only text and the peer only tokens. The loop returns both, so a swarm's peer is compared with the loop.
-    const references =
-      runs.get(benchCase.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program')?.conversations ?? [];
+  for (const [name, { conversations }] of warmUps) {
+    // A swarm's program returns only text, and the peer only tokens: these two cannot be compared. The loop returns both.
+    const reference = benchCase.pattern === 'swarm' && name === 'peer' ? 'loop' : 'program';
+    const references = warmUps.get(reference)?.conversations ?? [];
     const equal = conversations.filter((each, i) => areEqual(each, references[i])).length;
     row.equal[name] = `${equal}/${conversations.length}`;
   }
@@ -165,11 +176,11 @@ async function measureCase(world: World, benchCase: Case, peer: Peer | undefined
   return row;
 }
 
-/** Runs all agents of the case at once, each with its own question. */
-async function runAgents(benchCase: Case, run: RunAgent, asked: readonly string[]): Promise<SideRun> {
+/** Runs all agents of the case at once: one agent, or one swarm, for each question. */
+async function runAgents(benchCase: Case, run: RunAgent, questionsToAsk: readonly string[]): Promise<SideRun> {
   const startMs = performance.now();
   const ended = await Promise.all(
-    asked.map(async (question, i) => {
+    questionsToAsk.map(async (question, i) => {
       const conversation = await run(i, question);
       return { conversation, latencyMs: performance.now() - startMs };
     }),
@@ -226,6 +237,7 @@ function peerAgent(world: World, benchCase: Case, peer: Peer): RunAgent {
   };
 }
 
+/** Compares the tokens if both sides return them, else the texts. */
 function areEqual(a: Conversation, b: Conversation | undefined): boolean {
   if (a.tokens !== undefined && b?.tokens !== undefined) return firstDifference(a.tokens, b.tokens) < 0;
   return a.text !== undefined && a.text === b?.text;
@@ -240,9 +252,11 @@ function checkLengths(benchCase: Case, runs: readonly SideRun[]): void {
     );
 }
 
+/** Time on another side over that of the program, in each round. */
 const over = (row: Row, side: string): Spread =>
   spread((row.latencyMs[side] ?? []).map((other, i) => other / (row.latencyMs.program?.[i] ?? Number.NaN)));
 
+/** Throughput of the program over that of another side, in each round. */
 const throughputOver = (row: Row, side: string): Spread =>
   spread((row.agentsPerSecond[side] ?? []).map((other, i) => (row.agentsPerSecond.program?.[i] ?? Number.NaN) / other));
 
