@@ -2543,19 +2543,24 @@ pie_result_string_string pie_run(pie_string input);
 
 #ifdef PIE_MAIN
 
-/* Defined when the program itself uses wasi-libc's allocator: the arena then takes its blocks from that, so that the two never overlap. */
+/* Exists only in a program that uses `malloc` of wasi-libc. The arena then takes its blocks from `malloc`, so that the two never overlap. */
 extern void *__libc_malloc(size_t) __attribute__((weak));
 
 #define PIE_BLOCKS 32
 #define PIE_FIRST_BLOCK 65536u
 
-/* Each block is twice as large as the one before. */
+/*
+ * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. A block is larger
+ * than that when the allocation for which it is made needs it.
+ */
 static struct {
+  /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered. These are the number of marks so far, the last mark that was not released, and the one before it (0 for none). */
+  /* Marks are numbered from 1, and open until their release. The number of marks so far, the last open mark, and the open mark before it (or 0). */
   uint32_t marks, mark, outer;
 } pie_arena;
 
+/* Sets `at` to the first aligned address from `from` on. False when the bytes at that address do not end within the block. */
 static bool pie_fits(uint32_t block, uint32_t from, uint32_t bytes, uint32_t align, uint32_t *at) {
   *at = (from + align - 1) & -align;
   return *at >= from && *at + bytes >= *at && *at + bytes <= pie_arena.end[block];
@@ -2584,6 +2589,7 @@ void *pie_alloc(uint32_t bytes, uint32_t align) {
     pie_arena.top = at + bytes;
     return (void *)at;
   }
+  /* Blocks after the current one are empty: pie_release keeps them. */
   for (uint32_t block = pie_arena.count ? pie_arena.current + 1 : 0;; block++) {
     if (block == pie_arena.count) pie_new_block(bytes + align);
     if (!pie_fits(block, pie_arena.start[block], bytes, align, &at)) continue;
@@ -2602,6 +2608,7 @@ pie_mark_t pie_mark(void) {
 
 void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
+  /* A mark that is older than the first block has no `top`. */
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
   pie_arena.mark = mark.mark;
   pie_arena.outer = mark.outer;
@@ -2616,10 +2623,13 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
 
 void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
   if (buffer->capacity) {
-    /* The mark after which the buffer took its memory was released. */
+    /*
+     * A mark with a number above `mark`, or between `outer` and `mark`, is released, and so is the memory that a buffer took while it was the last
+     * mark. Marks before `outer` are not checked.
+     */
     if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
-    /* The caller would release the new memory before the buffer. */
+    /* The larger memory would be released with the last mark, but the buffer is older than that mark and may still be used afterwards. */
     if (buffer->mark != pie_arena.mark) __builtin_trap();
   }
   if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();

@@ -13,8 +13,8 @@ interface HostEntry {
 }
 
 /**
- * The text of `lowering.ts`: the canonical ABI of each function that an inferlet imports, one specialised core function each, made of
- * straight-line code.
+ * The text of `lowering.ts`. Each function that an inferlet imports becomes one specialised core function: straight-line code that converts the
+ * arguments and the result as the canonical ABI says.
  */
 export function emitLowering(world: WitWorld): string {
   const resources: string[] = [];
@@ -27,14 +27,14 @@ export function emitLowering(world: WitWorld): string {
   const emitter = new Emitter(resourceIndex, names);
   const hostEntries: HostEntry[] = [];
   const functions: string[] = [];
-  const futures: string[] = [];
+  const futureEntries: string[] = [];
   for (const entry of world.imports) {
     for (const fn of [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)]) {
       const key = importKey(entry.id, fn.coreName);
       functions.push(`    ['${key}', ${trampoline(emitter, entry, fn, hostEntries.length)}],`);
       hostEntries.push({ interfaceName: entry.name, coreName: fn.coreName, type: functionType(emitter, entry, fn) });
       const ids = futureTypes(fn).map((type) => emitter.future(type));
-      if (ids.length > 0) futures.push(`    ['${key}', [${ids.map((id) => `F[${id}]`).join(', ')}]],`);
+      if (ids.length > 0) futureEntries.push(`    ['${key}', [${ids.map((id) => `F[${id}]`).join(', ')}]],`);
     }
     for (const { name } of entry.resources) {
       const coreName = `[resource-drop]${name}`;
@@ -42,29 +42,28 @@ export function emitLowering(world: WitWorld): string {
       const take = `g.takeResource(h, ${index}) as ${pascalCase(name)}`;
       const body = `      g.enter();\n      h${hostEntries.length}(g.context, ${take});`;
       functions.push(`    ['${importKey(entry.id, coreName)}', (g) => (h: number) => {\n${body}\n    }],`);
-      hostEntries.push({
-        ...{ interfaceName: entry.name, coreName },
-        type: `(context: unknown, self: ${pascalCase(name)}) => void`,
-      });
+      const type = `(context: unknown, self: ${pascalCase(name)}) => void`;
+      hostEntries.push({ interfaceName: entry.name, coreName, type });
     }
   }
   const [run] = world.exports;
   if (!run?.result) throw new TypeError('the world exports no function with a result');
   const { result } = run;
+  // `[task-return]run` passes the result of `run` as core values; a plain `run` returns the address of its result.
   const flat = flatten(result).map((_, index) => `f${index}`);
   const lifted = emitter.lift(result, flat);
   const loaded = emitter.load(result, 'p');
-  const stores: string[] = [];
-  // `store` may add future types to `emitter.futures`, so this list may grow during the loop.
+  const futureTypeLines: string[] = [];
+  // `store` may add future types to `emitter.futures` during this loop, which then visits them too.
   for (let id = 0; id < emitter.futures.length; id++) {
     const type = emitter.futures[id];
     if (!type) continue;
     const { size, align } = layoutOf(type);
     const value = `const v = value as ${emitter.text(type)};`;
     const store = `(g, p, value) => { ${value} ${emitter.store(type, 'p', 'v')} }`;
-    stores.push(`    { id: ${id}, size: ${size}, align: ${align}, store: ${store} },`);
+    futureTypeLines.push(`    { id: ${id}, size: ${size}, align: ${align}, store: ${store} },`);
   }
-  const types = [
+  const hostTypes = [
     ...new Set([
       ...names.values(),
       'Outcome',
@@ -76,13 +75,13 @@ export function emitLowering(world: WitWorld): string {
     ...hostEntries.map(({ interfaceName, coreName }, i) => `  const h${i} = host['${interfaceName}']['${coreName}'];`),
     indented(emitter.helpers),
     '  const F: LoweredFuture[] = [',
-    ...stores,
+    ...futureTypeLines,
     '  ];',
     '  const functions: readonly (readonly [string, Trampoline])[] = [',
     ...functions,
     '  ];',
     '  const futures: readonly (readonly [string, readonly LoweredFuture[]])[] = [',
-    ...futures,
+    ...futureEntries,
     '  ];',
     '  return {',
     '    functions: new Map(functions),',
@@ -95,7 +94,7 @@ export function emitLowering(world: WitWorld): string {
   return [
     HEADER,
     "import type { LoweredFuture, LoweredGuest, Lowering, Trampoline } from '../generate/lowering/lowered.ts';",
-    `import type {\n${types
+    `import type {\n${hostTypes
       .filter((name) => new RegExp(`\\b${name}\\b`).test(body + hostEntries.map(({ type }) => type).join()))
       .sort()
       .map((name) => `  ${name},`)
@@ -138,7 +137,10 @@ function hostFunctions(hostEntries: readonly HostEntry[]): string[] {
   ];
 }
 
-/** The helpers that the contract needs to move a payload between the core types of joined cases. */
+/**
+ * Helpers of the generated code, if `body` calls them. A payload may cross in an integer that fits every case of its variant (`coerce`): `f32of`
+ * and `f64of` turn the bits of that integer back into a float.
+ */
 function coercions(body: string): string[] {
   const helpers = {
     f32of: 'const f32of = (i: number): number => {\n  bits.setInt32(0, i);\n  return bits.getFloat32(0);\n};',
@@ -153,16 +155,20 @@ function functionType(emitter: Emitter, entry: WitInterface, fn: WitFunction): s
   return `(${['context: unknown', ...params].join(', ')}) => ${fn.result ? emitter.text(fn.result) : 'void'}`;
 }
 
+/**
+ * Source of the core function that a guest imports as `fn`. `g.enter()` begins every call: it traps a guest that may not call now. `g.leave()`
+ * ends a call that may have taken long: it stops a guest that has used up its time. A short call saves that check.
+ */
 function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, hostIndex: number): string {
   const signature = signatureOf(fn, entry.name);
-  const core: string[] = [];
+  const coreParams: string[] = [];
   const lines = ['g.enter();'];
   const values = signature.spilled
-    ? spilledArguments(emitter, signature, core, lines)
-    : flatArguments(emitter, signature, core, lines);
-  if (signature.returnPointer) core.push('r: number');
+    ? spilledArguments(emitter, signature, coreParams, lines)
+    : flatArguments(emitter, signature, coreParams, lines);
+  if (signature.returnPointer) coreParams.push('r: number');
   const call = `h${hostIndex}(${['g.context', ...values].join(', ')})`;
-  const leave = isSized(signature, fn.result) ? ['g.leave();'] : [];
+  const leave = mayTakeLong(signature, fn.result) ? ['g.leave();'] : [];
   if (fn.result === null) lines.push(`${call};`, ...leave);
   else if (signature.returnPointer) {
     const { size, align } = layoutOf(fn.result);
@@ -175,36 +181,42 @@ function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, host
   } else if (leave.length > 0) {
     lines.push(`const v = ${emitter.lowerFlat(fn.result, call)};`, ...leave, 'return v;');
   } else lines.push(`return ${emitter.lowerFlat(fn.result, call)};`);
-  return `(g) => (${core.join(', ')}) => {\n${lines.map((line) => `      ${line}`).join('\n')}\n    }`;
+  return `(g) => (${coreParams.join(', ')}) => {\n${lines.map((line) => `      ${line}`).join('\n')}\n    }`;
 }
 
-function flatArguments(emitter: Emitter, signature: Signature, core: string[], lines: string[]): string[] {
+/**
+ * For arguments that are core values: adds their parameters to `coreParams`, and to `lines` the code that lifts them. Returns the expressions of
+ * the lifted arguments.
+ */
+function flatArguments(emitter: Emitter, signature: Signature, coreParams: string[], lines: string[]): string[] {
   return signature.params.map((type, index) => {
     const types = flatten(type);
     const flat = types.map((_, i) => `a${index}_${i}`);
-    core.push(...flat.map((name, i) => `${name}: ${types[i] === 'i64' ? 'bigint' : 'number'}`));
+    coreParams.push(...flat.map((name, i) => `${name}: ${types[i] === 'i64' ? 'bigint' : 'number'}`));
     lines.push(`const v${index} = ${emitter.lift(type, flat)};`);
     return `v${index}`;
   });
 }
 
-function spilledArguments(emitter: Emitter, signature: Signature, core: string[], lines: string[]): string[] {
+/** As `flatArguments`, for arguments that lie in memory behind one pointer. */
+function spilledArguments(emitter: Emitter, signature: Signature, coreParams: string[], lines: string[]): string[] {
   const tuple: WitType = { kind: 'tuple', items: signature.params };
   const { size, align } = layoutOf(tuple);
-  core.push('p: number');
+  coreParams.push('p: number');
   lines.push(`p = g.range(p, ${size}, ${align});`, `const t = ${emitter.load(tuple, 'p')};`);
   return signature.params.map((_, index) => `t[${index}]`);
 }
 
-/** True if the duration of a call can depend on its arguments or result: strings and lists have any size. */
-const isSized = ({ params }: Signature, result: WitType | null): boolean => [...params, result].some(hasSize);
+/** True if the arguments or the result contain a string or a list: the duration of the call then depends on its length. */
+const mayTakeLong = ({ params }: Signature, result: WitType | null): boolean => [...params, result].some(hasLength);
 
-function hasSize(type: WitType | null): boolean {
+function hasLength(type: WitType | null): boolean {
+  // The guest reads the value of a future by another call.
   if (type === null || type.kind === 'future') return false;
-  return type.kind === 'string' || type.kind === 'list' || parts(type).some(hasSize);
+  return type.kind === 'string' || type.kind === 'list' || parts(type).some(hasLength);
 }
 
-/** Payloads of the futures in a function's signature, in order. */
+/** Payloads of the futures in the signature of a function, as `[future-read-0]` and so on count them: those within a payload come before it. */
 function futureTypes(fn: WitFunction): WitType[] {
   const found: WitType[] = [];
   const visit = (type: WitType | null): void => {

@@ -13,7 +13,10 @@ import {
 } from '../layout.ts';
 import type { WitType } from '../model.ts';
 
-/** Numeric lists that cross as one typed array: the lifting and the lowering method of `Guest`. */
+/**
+ * Lists of numbers that are lifted as one typed array, by the kind of their elements: the methods of `LoweredGuest` that lift and write one. `put` is
+ * null for lists that the generated code writes element by element.
+ */
 const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; readonly put: string | null }>> = {
   u8: { lift: 'listU8', put: 'putU8' },
   u16: { lift: 'listU16', put: null },
@@ -24,21 +27,26 @@ const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; read
   u64: { lift: 'listU64', put: null },
 };
 
-/** Index of a resource by `interface/name`, as `Guest` handles carry it. */
+/** Gives each resource of the world its index, which handles to its objects carry (`LoweredGuest.addResource`). */
 export type ResourceIndex = (interfaceName: string, resource: string) => number;
 
-/** Form in which a value crosses: read from memory, written to it, made of core values, or a list read from memory. */
+/**
+ * Form of a helper function, by its use: `load` reads a value from memory, `store` writes one to memory, `lift` makes one of core values, and `list`
+ * reads a list of such values from memory.
+ */
 type HelperForm = 'load' | 'store' | 'lift' | 'list';
 
 /**
  * Writes TypeScript that moves values of WIT types between a guest's memory and JavaScript: straight-line code with constant offsets
- * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In this code, `g` is the `LoweredGuest`; addresses are unsigned, and the
- * caller has checked them. Each composite type gets one helper function for each form in which it crosses.
+ * (Component Model, Canonical ABI, "Loading", "Storing", "Lifting"). In this code, `g` is the `LoweredGuest`, and `F` the array of the world's future
+ * types (`LoweredFuture`). Addresses are unsigned, and the caller has checked their ranges. Each composite type gets one helper function for each
+ * form in which it crosses.
  */
 export class Emitter {
   readonly #resources: ResourceIndex;
   readonly #types: TypeNames;
   readonly #helpers: string[] = [];
+  /** Names of the helpers, by type and form; the form `cases` is that of `#caseIndex`. */
   readonly #names = new Map<WitType, Map<string, string>>();
   readonly #futures: WitType[] = [];
 
@@ -58,20 +66,20 @@ export class Emitter {
     return this.#helpers.join('\n');
   }
 
-  /** Payload types of the futures seen so far; their index is their number in `F`. */
+  /** Payload types of the futures seen so far. The index of each is its index in `F`. */
   get futures(): readonly WitType[] {
     return this.#futures;
   }
 
-  /** Number of a future type; equal payloads share one. */
-  future(value: WitType): number {
-    const key = shape(value);
+  /** Index in `F` of the futures with this payload type; equal types share one. */
+  future(payload: WitType): number {
+    const key = shape(payload);
     let index = this.#futures.findIndex((other) => shape(other) === key);
-    if (index < 0) index = this.#futures.push(value) - 1;
+    if (index < 0) index = this.#futures.push(payload) - 1;
     return index;
   }
 
-  /** Expression of the value at `address` (an identifier or sum). */
+  /** Expression of the value at `address`, which is the text of an identifier or a sum. */
   load(type: WitType, address: string): string {
     switch (type.kind) {
       case 'bool':
@@ -112,7 +120,7 @@ export class Emitter {
     }
   }
 
-  /** Statement that writes the value of expression `value` to `address`. */
+  /** Statement that writes the value of the expression `value` to `address`. */
   store(type: WitType, address: string, value: string): string {
     switch (type.kind) {
       case 'bool':
@@ -154,7 +162,7 @@ export class Emitter {
     }
   }
 
-  /** Expression of a value passed as core values (named by `flat`). */
+  /** Expression of a value that is passed as core values; `flat` has their names. */
   lift(type: WitType, flat: readonly string[]): string {
     const [first = '', second = ''] = flat;
     switch (type.kind) {
@@ -245,6 +253,7 @@ export class Emitter {
     if (known) return known;
     const name = `${form}${this.#helpers.length}`;
     forms.set(form, name);
+    // This helper takes its number before its source is made, since that may make further helpers.
     const slot = this.#helpers.push('') - 1;
     this.#helpers[slot] = this.#helperSource(form, name, type);
     return name;
@@ -277,6 +286,7 @@ export class Emitter {
     const flat = types.map((_, index) => `f${index}`);
     const params = types.map((core, index) => `f${index}: ${core === 'i64' ? 'bigint' : 'number'}`);
     const body = indented(this.#liftBody(type, flat));
+    // TypeScript refuses an unused parameter without the underscore.
     const guest = /\bg\b/.test(body) ? 'g' : '_g';
     return `function ${name}(${[`${guest}: LoweredGuest`, ...params].join(', ')}): ${value} {\n${body}\n}`;
   }
@@ -368,7 +378,7 @@ export class Emitter {
     );
   }
 
-  /** Name of a helper function that converts a case name to the discriminant. */
+  /** Name of a helper that returns the discriminant of a case, given its name. */
   #caseIndex(type: Extract<WitType, { kind: 'enum' }>): string {
     const forms = this.#names.get(type) ?? new Map<string, string>();
     this.#names.set(type, forms);
@@ -384,7 +394,7 @@ export class Emitter {
     return name;
   }
 
-  /** A switch over a discriminant that returns the JavaScript form of each case: a string, an optional, or `{ tag, val }`. */
+  /** A switch over a discriminant that returns each case in JavaScript: an enum's name, an option's value or `undefined`, else `{ tag, val }`. */
   #switchOf(type: CaseType, discriminant: string, payloadOf: (payload: WitType) => string): string {
     const names = caseNames(type);
     const branches = casesOf(type).map((payload, i) => {
@@ -394,6 +404,7 @@ export class Emitter {
       }
       const tag = `tag: ${quoted(names[i])}`;
       if (payload) return `  case ${i}: return { ${tag}, val: ${payloadOf(payload)} };`;
+      // `Outcome` has a `val` in each case, which may be undefined.
       return `  case ${i}: return { ${tag} }${type.kind === 'result' ? ` as ${this.text(type)}` : ''};`;
     });
     const label = 'name' in type ? type.name : type.kind;
@@ -404,12 +415,14 @@ export class Emitter {
 
 const quoted = (text = ''): string => `'${text}'`;
 const parenthesized = (text: string): string => (text.includes(' ') ? `(${text})` : text);
+/** Indents each line of a text by two spaces, except empty lines. */
 export const indented = (text: string): string => text.replace(/^(?=.)/gm, '  ');
 const object = (members: readonly string[]): string =>
   ['return {', ...members.map((member) => `  ${member},`), '};'].join('\n');
 const array = (members: readonly string[]): string =>
   ['return [', ...members.map((member) => `  ${member},`), '];'].join('\n');
 
+/** In JavaScript, an option of another option is `{ tag, val }`: `undefined` could not tell which of the two is empty. */
 const isOption = (type: WitType): boolean => type.kind === 'option';
 
 function caseNames(type: CaseType): readonly string[] {
@@ -418,16 +431,17 @@ function caseNames(type: CaseType): readonly string[] {
   return type.cases.map((entry) => entry.name);
 }
 
+/** Converts a value from the core type that fits all cases (`joinCases`) to that of one case. See `coercions` for `f32of` and `f64of`. */
 function coerce(value: string, have: CoreType, want: CoreType): string {
   if (have === want) return value;
   if (have === 'i32' && want === 'f32') return `f32of(${value})`;
-  if (have === 'i64' && want === 'i32') return `Number(BigInt.asIntN(32,  ${value}))`;
-  if (have === 'i64' && want === 'f32') return `f32of(Number(BigInt.asIntN(32,  ${value})))`;
+  if (have === 'i64' && want === 'i32') return `Number(BigInt.asIntN(32, ${value}))`;
+  if (have === 'i64' && want === 'f32') return `f32of(Number(BigInt.asIntN(32, ${value})))`;
   if (have === 'i64' && want === 'f64') return `f64of(${value})`;
   throw new TypeError(`no coercion of ${have} to ${want}`);
 }
 
-/** A type's structure as text: equal texts are equal types. */
+/** Text of the structure of a type, without its documentation: equal texts are equal types. */
 function shape(type: WitType | null): string {
   return JSON.stringify(type, (key, value: unknown) => (key === 'docs' ? undefined : value));
 }

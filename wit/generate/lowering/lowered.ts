@@ -15,23 +15,24 @@ export interface LoweredGuest {
   readonly f32: Float32Array;
   readonly f64: Float64Array;
   readonly u64: BigUint64Array;
-  /** Begins every host call: traps a guest that may not call now, and renews the call's budget of data (see `items`). */
+  /** Begins every host call: traps a guest that may not call now, and gives the call a new budget of data (see `items`). */
   enter(): void;
-  /** Ends a host call that takes or returns strings or lists, whose time depends on their size: stops a guest that has used up its time. */
+  /** Ends a host call whose duration depends on the length of strings or lists: stops a guest that has used up its time. */
   leave(): void;
+  /** Ends the guest with this message. */
   trap(message: string): never;
   /** Checks that a range of `bytes` is aligned and within the guest's memory. Returns its address as an unsigned number. */
   range(pointer: number, bytes: number, align: number): number;
   /**
-   * As `range`, for `count` elements of `size` bytes that each become a host object. Also takes them from the call's budget: a maximum of bytes and
-   * of elements that the guest may hand over in one call.
+   * As `range`, for `count` elements of `size` bytes that each become a host object. Also takes the elements and their bytes from the budget of the
+   * call: a call may hand over a limited number of each.
    */
   items(pointer: number, count: number, size: number, align: number): number;
   /** Allocates bytes in the guest, with its own allocator. Returns their address. */
   alloc(bytes: number, align: number): number;
   string(pointer: number, length: number): string;
   char(code: number): string;
-  /** This list and the next ones are views of the guest's memory, valid until the host function returns. */
+  /** The `list` methods return views of the guest's memory, valid until the host function returns. */
   listU8(pointer: number, length: number): Uint8Array;
   listU16(pointer: number, length: number): Uint16Array;
   listU32(pointer: number, length: number): Uint32Array;
@@ -41,7 +42,7 @@ export interface LoweredGuest {
   listU64(pointer: number, length: number): BigUint64Array;
   /** Copies a string into newly allocated memory of the guest, and writes its pointer and length at `address`. */
   putString(address: number, value: string): void;
-  /** This method and the next two do with a list as `putString` does with a string. */
+  /** The `put` methods of lists do with a list what `putString` does with a string. */
   putU8(address: number, values: ArrayLike<number>): void;
   putU32(address: number, values: ArrayLike<number>): void;
   putF32(address: number, values: ArrayLike<number>): void;
@@ -70,19 +71,19 @@ export interface LoweredFuture {
 export type Trampoline = (guest: LoweredGuest) => (...args: never[]) => unknown;
 
 export interface Lowering {
-  /** By interface id without patch version (`pie:inferlet/queue@0.1`) and core name, as `importKey` joins them. */
+  /** The core functions. `importKey` makes their keys, such as `pie:inferlet/queue@0.1#[method]queue.set-priority`. */
   readonly functions: ReadonlyMap<string, Trampoline>;
-  /** The future types of each function, in the order in which its signature names them: `[future-read-0]step` is the first of `step`. */
+  /** Under the same keys, the future types in a function's signature, in order: `[future-read-0]step` reads a future of the first type of `step`. */
   readonly futures: ReadonlyMap<string, readonly LoweredFuture[]>;
   /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;
-  /** Loads the result to which a plain `run` export returns a pointer. */
+  /** Loads the result from the address that a plain `run` export returns. */
   readonly loadResult: (guest: LoweredGuest, address: number) => unknown;
   /** Size in bytes and alignment of that result. */
   readonly resultLayout: { readonly size: number; readonly align: number };
 }
 
-/** Name under which a core module's import is looked up. Patch versions of an interface count as one. */
+/** Key of a core module's import: interface id and core name, without the patch version of the interface, since all patch versions count as one. */
 export const importKey = (module: string, name: string): string => `${module.replace(PATCH_VERSION, '')}#${name}`;
 
 const PATCH_VERSION = /(?<=@\d+\.\d+)\.\d+$/;
