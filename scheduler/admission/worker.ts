@@ -43,11 +43,15 @@ export interface AdmissionWorkerOptions {
     readonly showsOwnEvents: boolean;
   };
   /**
-   * Runs one invocation to its end. When its fetch began the attempt, `run` takes the outcome from `begun` before anything else; otherwise
-   * `begun` is null, and `run` calls `Invocations.beginAttempt`. It ends the invocation with `Invocations.finish`. The signal aborts with a
-   * `StopReason`. `run` resolves with `'ended'` when `finish` ended the invocation, which also removes its job, and with `'not-held'` when the
-   * beginning was refused for this reason: the worker then gives the job back, if this runtime has it at all. After any other result, an
-   * invocation that has not ended fails as `internal`.
+   * Runs one invocation to its end, which it reports by `Invocations.finish`. The signal aborts with a `StopReason`.
+   *
+   * `begun` is null unless the fetch of the job also began the attempt. `run` first takes the outcome of the attempt: from `begun`, or from
+   * `Invocations.beginAttempt` when `begun` is null.
+   *
+   * The result of `run` tells the worker what remains to do:
+   * - `'ended'`: nothing. `finish` has ended the invocation and removed its job.
+   * - `'not-held'`: the outcome was a refusal with this reason. The worker gives the job back, which changes nothing if another runtime has it.
+   * - Any other result, or an error: the worker removes the job. An invocation that has not ended then fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
   /** Receives errors that no caller sees. */
@@ -55,7 +59,7 @@ export interface AdmissionWorkerOptions {
 }
 
 /**
- * Resolves to the outcome of an attempt that its fetch began, once Redis knows that this runtime has received the job. May be called again.
+ * Resolves to the outcome of an attempt that the fetch of its job began, once Redis knows that this runtime has the job. May be called again.
  *
  * @throws StoreError `store-unavailable`
  */
@@ -64,7 +68,7 @@ export type Begun = () => Promise<AttemptOutcome>;
 interface RunningJob {
   readonly job: InvocationJob;
   readonly begun: Begun | null;
-  /** Token of the fetch: an invocation that was given back may come again before its earlier run is over. */
+  /** Token of the fetch. An id may have two runs: an invocation that was given back may come again before its earlier run is over. */
   readonly token: string;
   readonly stop: AbortController;
   deadline?: NodeJS.Timeout;
@@ -88,8 +92,11 @@ export class AdmissionWorker {
   readonly #slots: number;
   #state: 'idle' | 'started' | 'draining' | 'closed' = 'idle';
   #isPaused = false;
-  /** Tells Redis of the last change of `#isPaused`; undefined before that begins and after it has failed. */
-  #pauseChange: Promise<void> | undefined = Promise.resolve();
+  /**
+   * The report of `#isPaused` to Redis, under way or done. `pause` begins one when this is undefined: after a change, or after a failed report.
+   * The first value needs none, since `start` reports it.
+   */
+  #pauseReport: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
   #auditTimer: NodeJS.Timeout | undefined;
   /** Intervals that pass before the next search, unless a job comes or goes. */
@@ -132,18 +139,18 @@ export class AdmissionWorker {
 
   /**
    * Takes no jobs while paused. Running invocations go on, and new ones wait in the queue. A call with true resolves once no fetch can take
-   * more. After a failure, call again.
+   * more. After an error, the caller repeats the call.
    */
   async pause(paused: boolean): Promise<void> {
-    if (this.#isPaused !== paused) this.#pauseChange = undefined;
+    if (this.#isPaused !== paused) this.#pauseReport = undefined;
     this.#isPaused = paused;
     if (this.#state !== 'started') return;
-    this.#pauseChange ??= paused ? this.#endFetches() : this.#options.lease.describe({ accepting: true });
-    const change = this.#pauseChange;
+    this.#pauseReport ??= paused ? this.#endFetches() : this.#options.lease.describe({ accepting: true });
+    const report = this.#pauseReport;
     try {
-      await change;
+      await report;
     } catch (error) {
-      if (this.#pauseChange === change) this.#pauseChange = undefined;
+      if (this.#pauseReport === report) this.#pauseReport = undefined;
       throw error;
     } finally {
       this.#pump();
@@ -203,7 +210,7 @@ export class AdmissionWorker {
       const fetchedJobs = await this.#fetcher.take(bounds);
       await this.#accept(fetchedJobs ?? []);
       this.#pendingCancels.clear();
-      // Redis does not know yet that this runtime takes jobs.
+      // Redis hands nothing over yet: it does not know that this runtime takes jobs, or the lease is renewed late.
       if (fetchedJobs === null && this.#isTaking) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     } catch (error) {
       this.#quietIntervals = 0;
@@ -235,14 +242,19 @@ export class AdmissionWorker {
   async #accept(fetchedJobs: readonly FetchedJob[]): Promise<void> {
     const { active, lease, onError } = this.#options;
     if (fetchedJobs.length > 0) this.#quietIntervals = 0;
+    // An attempt that the fetch has begun counts as running, and a pause or a drain lets running attempts end.
     const mayRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#isTaking);
     const giveBacks = fetchedJobs
       .filter((one) => !mayRun(one))
       .map(({ job }) => active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)));
     const runnableJobs = fetchedJobs.filter(mayRun);
     const confirmHeld = this.#fetcher.confirmReceived(runnableJobs);
-    for (const { job, begun } of runnableJobs)
-      this.#hold(job, begun && (async () => ((await confirmHeld()).has(job.id) ? begun : { refused: 'not-held' })));
+    for (const { job, begun } of runnableJobs) {
+      // This runtime may have lost the job since the fetch began its attempt.
+      const outcomeIfHeld: Begun | null =
+        begun && (async () => ((await confirmHeld()).has(job.id) ? begun : { refused: 'not-held' }));
+      this.#hold(job, outcomeIfHeld);
+    }
     await Promise.all(giveBacks);
   }
 
@@ -275,7 +287,7 @@ export class AdmissionWorker {
       this.#quietIntervals = 0;
       if (outcome === 'not-held' && this.#runningJobs.has(runningJob)) {
         await this.#leave(runningJob, 'giveBack');
-        // This runtime may have been declared dead without knowing it yet, so the slot stays taken for a moment.
+        // If this runtime was declared dead and does not know it yet, the next job would be refused too: keep the slot for a moment.
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
       // False after `#abandon`: a runtime that was declared dead no longer owns the job.
@@ -296,7 +308,7 @@ export class AdmissionWorker {
     while (this.#state !== 'closed') {
       try {
         await active[how](id, lease.id, token);
-        // A cancel that arrived after a newer fetch is meant for the next run.
+        // After a newer fetch of this job, a stored cancel is meant for the newer run.
         if (stop.signal.aborted && this.#jobs.get(id) === runningJob) await control.forgetCancel(lease.id, id);
         return;
       } catch (error) {

@@ -13,16 +13,34 @@ import type { FunctionVersion } from './types.ts';
 const TENANT = 'acme';
 const HOUR_MS = 3_600_000;
 
-/** Changes of a version, each of which interrupts `Secrets.release` in a test of its own. */
-const INTERRUPTIONS = {
-  'its removal': async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
-  'the removal of its function': async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
-  'its second deploy': async ({ functions }, version) => functions.put(version, { alias: null }),
-  'its removal after that of its alias': async ({ releases, removals }, { name, version }) => {
-    await releases.remove(TENANT, name, 'canary');
-    await removals.removeVersion(TENANT, name, version);
+interface Change {
+  readonly make: (scheduler: Scheduler, version: FunctionVersion) => Promise<unknown>;
+  /** Alias that serves the version until the change; by default none does. */
+  readonly alias?: string;
+  /** True when the version is already removed before the release begins. */
+  readonly isOfRemoved?: boolean;
+}
+
+/** Changes of a version, each of which comes between the calls of `Secrets.release` in a test of its own. */
+const CHANGES: Readonly<Record<string, Change>> = {
+  'the removal of the version': {
+    make: async ({ removals }, { name, version }) => removals.removeVersion(TENANT, name, version),
   },
-} satisfies Record<string, (scheduler: Scheduler, of: FunctionVersion) => Promise<unknown>>;
+  'the removal of its function': {
+    make: async ({ removals }, { name }) => removals.removeFunction(TENANT, name),
+  },
+  'a second deploy of the removed version': {
+    make: async ({ functions }, version) => functions.put(version, { alias: null }),
+    isOfRemoved: true,
+  },
+  'the removal of its alias and then of the version': {
+    make: async ({ releases, removals }, { name, version }) => {
+      await releases.remove(TENANT, name, 'canary');
+      await removals.removeVersion(TENANT, name, version);
+    },
+    alias: 'canary',
+  },
+};
 
 describe('Secrets.release keeps the secret values of a version that may still run', () => {
   let redis: TestRedis;
@@ -39,7 +57,7 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     await redis.stop();
   });
 
-  /** The store, with a callback before each of its calls. */
+  /** The scheduler's store, which counts its calls from 0 and waits for `before` ahead of each. */
   function watchedStore(before: (call: number) => Promise<void>): { store: Store; calls: () => number } {
     const { store } = scheduler;
     let calls = 0;
@@ -68,26 +86,28 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     return full;
   }
 
-  /** Runs `Secrets.release`, and makes the change before the release's call number `at` of the store. Returns true if it made that call. */
-  async function releaseWith(at: number, happens: keyof typeof INTERRUPTIONS): Promise<boolean> {
+  /**
+   * Runs `Secrets.release`, and makes the change right before call `at` of the store. Returns false when the release ended without such a call.
+   */
+  async function releaseWith(at: number, { make, alias = null, isOfRemoved }: Change): Promise<boolean> {
     const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
     const { revision } = await set('first');
     const name = `f${content}`;
-    const first = await deploy(name, { TOKEN: revision }, happens.includes('alias') ? 'canary' : null);
+    const first = await deploy(name, { TOKEN: revision }, alias);
     await deploy(name, undefined, 'live');
     await scheduler.submit(
       submission({ tenant: TENANT, function: name, version: first.version, functionOwner: TENANT }),
     );
     await set('second');
-    if (happens === 'its second deploy') await scheduler.removals.removeVersion(TENANT, name, first.version);
-    // The pin with which a deploy keeps its secret values for an hour has expired.
+    if (isOfRemoved) await scheduler.removals.removeVersion(TENANT, name, first.version);
+    // Later than the end of any pin (`Secrets.pin`): only the version keeps its value now.
     now += 2 * HOUR_MS;
     const { store, calls } = watchedStore(async (call) => {
-      if (call === at) await INTERRUPTIONS[happens](scheduler, first);
+      if (call === at) await make(scheduler, first);
     });
     await new Secrets(store, new Functions(store), masterKeys).release({ tenant: TENANT });
     const opened = await scheduler.secrets.open(TENANT, { TOKEN: revision });
-    assert.deepEqual([...opened], [['TOKEN', 'first']], `${happens} before call ${at}`);
+    assert.deepEqual([...opened], [['TOKEN', 'first']], `after a change before call ${at}`);
     await scheduler.removals.removeFunction(TENANT, name, true);
     await assert.rejects(
       scheduler.secrets.open(TENANT, { TOKEN: revision }),
@@ -97,11 +117,11 @@ describe('Secrets.release keeps the secret values of a version that may still ru
     return calls() > at;
   }
 
-  for (const happens of Object.keys(INTERRUPTIONS) as (keyof typeof INTERRUPTIONS)[]) {
-    it(`when ${happens} interrupts any call of the release`, async () => {
+  for (const [name, change] of Object.entries(CHANGES)) {
+    it(`when ${name} comes right before the first call of the release to the store, or any later one`, async () => {
       let at = 0;
-      while (await releaseWith(at, happens)) at++;
-      assert.ok(at > 3, `${at} calls`);
+      while (await releaseWith(at, change)) at++;
+      assert.ok(at > 3, `the release makes only ${at} calls`);
     });
   }
 });

@@ -6,16 +6,20 @@ import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
-import { MAX_SHARES } from './aliases.ts';
 import { versionOf } from './functions.ts';
 import type { Resolved } from './resolutions.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
 /** A function that the platform lends to tenants without one of that name. */
 const NAME = 'openai-chat';
+/** `default` is the tenant of the platform, which owns the lent functions. */
 const TENANTS = ['default', 'acme', 'blue'];
+/** The empty reference stands for the alias `live`; it is drawn twice as often. */
 const REFERENCES = ['', '', 'canary'];
+/** Number of components, each of which makes one version of the function, the same for every tenant. */
 const CONTENTS = 4;
+/** Is never deployed. */
+const UNKNOWN_VERSION = 'ffffffffffff';
 
 const pick = {
   tenant: fc.constantFrom(...TENANTS),
@@ -58,14 +62,14 @@ describe('resolutions', () => {
     return opened;
   }
 
-  async function deploy({ blobs, functions }: Scheduler, tenant: string, content: number, name = NAME) {
+  async function deploy({ blobs, functions }: Scheduler, tenant: string, content: number) {
     const componentHash = await blobs.put(tenant, new Uint8Array([1, content]));
-    const version = versionOf({ name }, componentHash);
+    const version = versionOf({ name: NAME }, componentHash);
     const stored = {
-      name,
+      name: NAME,
       version,
       tenant,
-      manifest: { name },
+      manifest: { name: NAME },
       componentHash,
       componentBytes: 2,
       createdAt: Date.now(),
@@ -74,61 +78,56 @@ describe('resolutions', () => {
     return version;
   }
 
-  /** Submits as a gateway does. @returns the version that runs, or null */
-  async function invoke({ resolutions, submit, invocations }: Wired, tenant: string, reference = '', name = NAME) {
-    const id = await resolutions.submit(tenant, name, reference, {
+  /** Submits as a gateway does. @returns the version that runs, or null when the reference leads to none */
+  async function invoke(scheduler: Scheduler, tenant: string, reference = '') {
+    const id = await scheduler.resolutions.submit(tenant, NAME, reference, {
       check: () => undefined,
-      submit: async ({ version, basis }: Resolved) => (await submit(submissionOf(tenant, version, basis))).id,
+      submit: async ({ version, basis }) => (await scheduler.submit(submissionOf(tenant, version, basis))).id,
     });
     if (id === null) return null;
-    const record = await invocations.get(id);
+    const record = await scheduler.invocations.get(id);
     assert.equal(record?.tenant, tenant);
     return record?.version ?? null;
   }
-  type Wired = Pick<Scheduler, 'resolutions' | 'invocations'> & { submit: Scheduler['submit'] };
-  const wired = (scheduler: Scheduler): Wired => ({
-    resolutions: scheduler.resolutions,
-    invocations: scheduler.invocations,
-    submit: (given) => scheduler.submit(given),
-  });
   const submissionOf = (tenant: string, stored: FunctionVersion, basis: Resolved['basis']) =>
     submission({
       ...{ tenant, function: stored.name, version: stored.version, functionOwner: ownerOf(stored) },
       ...(basis && { basis }),
     });
 
-  test('follow every change at once in every process, for own and lent functions', async () => {
+  test('follow every change at once in every process, for own functions and for lent ones', async () => {
     await fc.assert(
       fc.asyncProperty(history, async (acts) => {
         const [operator, ...gateways] = (await openSchedulers(3)) as [Scheduler, Scheduler, Scheduler];
-        const versions = Array.from({ length: CONTENTS }, () => '');
+        /** The version of each content; undefined until a tenant has deployed it. */
+        const versions = Array.from({ length: CONTENTS }, (): string | undefined => undefined);
         for (const act of acts) {
           const { tenant, content, reference } = act;
-          const version = versions[content] || 'ffffffffffff';
+          const version = versions[content] ?? UNKNOWN_VERSION;
           if (act.kind === 'invoke') {
             const requested = act.byVersion ? version : reference;
+            // The operator asks Redis; the gateway may use its cache.
             const served = await operator.functions.serving(
               tenant === 'default' ? ['default'] : [tenant, 'default'],
               NAME,
               requested,
             );
-            const ran = await invoke(wired(gateways[act.gateway] ?? operator), tenant, requested);
+            const ran = await invoke(gateways[act.gateway] ?? operator, tenant, requested);
             const allowed: (string | null)[] = served === null ? [null] : served.shares.map((share) => share.version);
             assert.ok(allowed.includes(ran), `${tenant}: ${requested} ran ${ran}, not one of ${allowed}`);
           } else if (act.kind === 'deploy') {
             versions[content] = await deploy(operator, tenant, content);
           } else if (act.kind === 'split') {
-            const shares = [...new Set(versions.filter((known) => known !== ''))].slice(0, 2);
-            const [first = '', second] = shares;
-            const split =
+            // The tenant may lack these versions. Redis then refuses the change, which must have no effect.
+            const [first = UNKNOWN_VERSION, second] = versions.filter((known) => known !== undefined);
+            const shares =
               second === undefined
                 ? [{ version: first, weight: 100 }]
                 : [
                     { version: first, weight: act.weight },
                     { version: second, weight: 100 - act.weight },
                   ];
-            assert.ok(split.length <= MAX_SHARES);
-            await operator.releases.set(tenant, NAME, reference || 'live', { shares: split, by: 'key_1' });
+            await operator.releases.set(tenant, NAME, reference || 'live', { shares, by: 'key_1' });
           } else if (act.kind === 'unalias') await operator.releases.remove(tenant, NAME, reference || 'live');
           else if (act.kind === 'removeVersion') await operator.removals.removeVersion(tenant, NAME, version, false);
           else if (act.kind === 'removeFunction') await operator.removals.removeFunction(tenant, NAME, false);
@@ -139,32 +138,33 @@ describe('resolutions', () => {
     );
   });
 
-  test('never run a version that was replaced before the request', async () => {
+  test('never lead to a version that was replaced before the request', async () => {
     const [operator, ...gateways] = await openSchedulers(3);
     assert.ok(operator);
+    // Content `i` makes the version `versions[i]`, which is in this list before its deploy begins.
     const versions = [await deploy(operator, 'default', 0)];
-    let begun = 0;
+    let newestBegun = 0;
+    let newestDeployed = 0;
     let isDone = false;
     const changing = async () => {
       for (let content = 1; content <= 40; content++) {
-        begun = content;
         versions.push(versionOf({ name: NAME }, await operator.blobs.put('default', new Uint8Array([1, content]))));
+        newestBegun = content;
         await deploy(operator, 'default', content);
-        deployed = content;
+        newestDeployed = content;
       }
     };
-    let deployed = 0;
     const invoking = async (gateway: Scheduler) => {
       while (!isDone) {
-        const from = deployed;
-        const ran = versions.indexOf((await invoke(wired(gateway), 'acme')) ?? '');
-        assert.ok(ran >= from && ran <= begun, `${ran} of ${from} to ${begun}`);
+        const oldest = newestDeployed;
+        const ran = versions.indexOf((await invoke(gateway, 'acme')) ?? '');
+        assert.ok(ran >= oldest && ran <= newestBegun, `${ran} of ${oldest} to ${newestBegun}`);
       }
     };
-    const change = changing().finally(() => {
+    const changed = changing().finally(() => {
       isDone = true;
     });
-    await Promise.all([change, ...gateways.flatMap((gateway) => [invoking(gateway), invoking(gateway)])]);
+    await Promise.all([changed, ...gateways.flatMap((gateway) => [invoking(gateway), invoking(gateway)])]);
   });
 
   test('take one Redis command per invocation once they are cached', async () => {
@@ -177,6 +177,7 @@ describe('resolutions', () => {
         check: () => undefined,
         submit: ({ version, basis }) => gateway.submit(submissionOf('acme', version, basis)),
       });
+    // The first submission asks Redis for the version and fills the cache.
     await submitOnce();
     await submitOnce();
     await connection.config('RESETSTAT');
@@ -185,19 +186,20 @@ describe('resolutions', () => {
     assert.equal(calls, '10');
   });
 
-  test('of a stale basis are refused by the script, which stores nothing', async () => {
+  test('that have become stale are refused by the script that stores invocations, and nothing is stored', async () => {
     for (const byVersion of [false, true]) {
       const [gateway] = await openSchedulers(1);
       assert.ok(gateway);
       const lent = await deploy(gateway, 'default', 0);
       const reference = byVersion ? lent : '';
-      const found: Resolved[] = [];
-      const submit = async (resolved: Resolved) => void found.push(resolved);
+      const resolved: Resolved[] = [];
+      const submit = async (one: Resolved) => void resolved.push(one);
+      // The first submission asks Redis for the version and fills the cache, so the second one gets the version from the cache.
       for (let i = 0; i < 2; i++) {
         await gateway.resolutions.submit('acme', NAME, reference, { check: () => undefined, submit });
       }
-      const [fresh, cached] = found;
-      assert.ok(fresh && cached?.basis && fresh.basis === undefined);
+      const [asked, cached] = resolved;
+      assert.ok(asked && cached?.basis && asked.basis === undefined);
       // A function of the tenant's own takes the place of the platform's, also when its content is the same.
       const own = await deploy(gateway, 'acme', byVersion ? 0 : 1);
       const stale = submissionOf('acme', cached.version, cached.basis);
@@ -206,10 +208,10 @@ describe('resolutions', () => {
         (error) => error instanceof StoreError && error.code === 'stale-resolution',
       );
       assert.equal(await gateway.invocations.get(stale.id), null);
-      assert.equal(await invoke(wired(gateway), 'acme', reference), own);
+      assert.equal(await invoke(gateway, 'acme', reference), own);
       assert.ok(
-        (await gateway.submit(submissionOf('acme', fresh.version, undefined))).created,
-        'the version is still deployed',
+        (await gateway.submit(submissionOf('acme', asked.version, undefined))).created,
+        'without a basis, it is enough that the version is deployed',
       );
     }
   });
@@ -218,7 +220,7 @@ describe('resolutions', () => {
     const [operator, gateway] = await openSchedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);
-    await invoke(wired(gateway), 'default');
+    await invoke(gateway, 'default');
     const checked: string[] = [];
     const submitUnless = (refused: string) =>
       gateway.resolutions.submit('default', NAME, '', {
@@ -230,8 +232,8 @@ describe('resolutions', () => {
       });
     await assert.rejects(submitUnless(old), RangeError);
     assert.deepEqual(checked.splice(0), [old]);
-    const replaced = await deploy(operator, 'default', 1);
+    const replacement = await deploy(operator, 'default', 1);
     assert.equal(await submitUnless(old), true);
-    assert.deepEqual(checked.splice(0), [old, replaced]);
+    assert.deepEqual(checked.splice(0), [old, replacement]);
   });
 });

@@ -11,7 +11,7 @@ import type { InvocationEvent, NewEvent } from './types.ts';
 
 const message = (n: number | string) => ({ event: 'message' as const, data: JSON.stringify({ text: `${n}` }) });
 
-/** A writer of one invocation that repeats a call until it succeeds, after resending the events that the log has lost. */
+/** A writer of one invocation, whose calls outlast an absence of Redis and losses of its data. */
 async function writer(scheduler: Scheduler) {
   const { id } = submission();
   await scheduler.invocations.create(submission({ id }));
@@ -19,7 +19,7 @@ async function writer(scheduler: Scheduler) {
   assert.ok('epoch' in attempt);
   const { epoch } = attempt;
   const sent: NewEvent[] = [];
-  /** Makes a call; before a retry, appends the events after the log's last one. */
+  /** Repeats a call until it succeeds. When the log lacks sent events (`SequenceGap`), appends these again before the next try. */
   const insist = async <T>(call: () => Promise<T>): Promise<T> => {
     for (;;) {
       try {
@@ -154,7 +154,7 @@ describe('event log', () => {
     );
   });
 
-  describe('after Redis has lost acknowledged writes', () => {
+  describe('after Redis has lost acknowledged writes,', () => {
     const end = { event: 'result' as const, data: '{}' };
     const isGapAfter = (lastSeq: number) => (error: unknown) =>
       error instanceof SequenceGap && error.code === 'sequence-gap' && error.lastSeq === lastSeq;
@@ -218,12 +218,12 @@ describe('event log', () => {
       assert.deepEqual([seen.at(-1)?.event, JSON.parse(seen.at(-1)?.data ?? '').code], ['error', 'runtime-lost']);
       const from = async (afterSeq: number) =>
         (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
-      assert.deepEqual(await from(3), [[4, 'error']], 'the number of the event in the log');
-      assert.deepEqual(await from(4), [], 'the follower may have seen it');
-      assert.deepEqual(await from(7), [[8, 'error']], 'a follower resumes by the number of a lost event');
+      assert.deepEqual(await from(3), [[4, 'error']], 'a follower without lost events gets the number in the log');
+      assert.deepEqual(await from(4), [], 'number 4 may be that of the terminal event, so that the follower has it');
+      assert.deepEqual(await from(7), [[8, 'error']], 'after the number of a lost event comes the next number');
       const { epoch } = run;
       const again = await collect(new Items(reader.events.feed(run.id, { epoch, seq: 7 })));
-      assert.deepEqual(again, seen.slice(7), 'a follower resumes by the id of a lost event');
+      assert.deepEqual(again, seen.slice(7), 'a follower that also knows the epoch of a lost event resumes at the gap');
     });
 
     test('an attempt whose beginning is lost stays stale, although the next attempt begins at the same number', async () => {
@@ -251,6 +251,7 @@ describe('event log', () => {
       const [gap, ...rest] = seen.slice(2);
       assert.deepEqual(gap, { seq: 0, epoch: next.epoch, event: 'gap', data: '{"after":0}' });
       assert.deepEqual(rest, await reader.events.read(id, 0), 'the reader starts from the first event');
+      // A reader that has one of the two lost events, `seen[0]` or `seen[1]`, resumes at the gap, `seen[2]`; any other at the next event.
       for (const [i, { epoch, seq }] of seen.slice(0, -1).entries())
         assert.deepEqual(
           await collect(new Items(reader.events.feed(id, { epoch, seq }))),
@@ -304,7 +305,7 @@ describe('event log', () => {
 
   test('following an unknown invocation fails, and so does following while Redis stays away', async () => {
     await assert.rejects(
-      collect(reader.events.follow('nobody', 0)),
+      collect(reader.events.follow('unknown', 0)),
       (error) => error instanceof StoreError && error.code === 'invalid-argument',
     );
     const run = await writer(scheduler);
@@ -354,12 +355,12 @@ describe('event log', () => {
 
   test('a reader that leaves ends, although lines arrive faster than it reads', async (t) => {
     const line = { cursor: '1-0', function: 'busy', invocation: 'i', seq: 1, at: 1, event: 'log' as const, data: '{}' };
-    // A log that is never read to its end.
+    // Each read returns as many lines as a read may have, so the reader never finds the end of the log.
     const read = t.mock.method(reader.logs, 'oldest', async () => Array.from({ length: 64 }, () => line));
     const abort = new AbortController();
     for await (const _ of reader.logs.follow('default', async () => ['busy'], new Map(), abort.signal)) {
       abort.abort();
-      assert.equal(read.mock.callCount(), 1, 'it reads on');
+      assert.equal(read.mock.callCount(), 1, 'the reader reads on');
     }
   });
 
@@ -367,7 +368,10 @@ describe('event log', () => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const names = Array.from({ length: 40 }, (_, i) => `idle-${i}`);
     const read = t.mock.method(reader.logs, 'oldest');
-    /** Resolves once the reader has made `reads` reads and no more: it starts each read in the turn in which the last read ends. */
+    /**
+     * Waits until the reader has made `reads` reads, and checks that it makes no more. The reader starts its next read in the turn of the event loop
+     * in which the last one ends, so one more turn shows whether there is a next one.
+     */
     const waitForReads = async (reads: number) => {
       while (read.mock.callCount() < reads) {
         t.signal.throwIfAborted();
@@ -379,11 +383,14 @@ describe('event log', () => {
     };
     const abort = new AbortController();
     const following = Array.fromAsync(reader.logs.follow('default', async () => names, new Map(), abort.signal));
+    // The reader begins with each of the 40 logs.
     await waitForReads(40);
+    // Each interval of 5 s adds reads of the next 16 logs; the third one has only the last 8, and the fourth begins again.
     for (const reads of [56, 72, 80, 96]) {
       t.mock.timers.tick(5000);
       await waitForReads(reads);
     }
+    // The first three intervals.
     const logsRead = read.mock.calls.slice(40, 80).map((call) => call.arguments[1]);
     assert.deepEqual(logsRead.sort(), names.toSorted());
     abort.abort();

@@ -7,8 +7,9 @@ const MAX_KEPT_BYTES = 4096;
 
 /** An invocation that this process submits. */
 interface Expected {
+  /** True once a follower has claimed the invocation. */
   isClaimed: boolean;
-  /** Messages that came before the follower listens; null when some were lost. */
+  /** Messages that came before the follower listens; null when this process has missed or dropped some. */
   keptMessages: Buffer[] | null;
   keptBytes: number;
 }
@@ -18,6 +19,7 @@ interface Expected {
  * followers have every message from the beginning: they need no subscription of their own, and need not read the log first.
  */
 export class Submitter {
+  /** Name of the channel. */
   readonly name: string;
   readonly #channels: Pick<Channels, 'listen'>;
   readonly #expected = new Map<string, Expected>();
@@ -49,14 +51,19 @@ export class Submitter {
     this.#expected.delete(id);
   }
 
-  /** Takes an expected invocation over for a follower, which may listen later; null when there is none of that id (any more). */
+  /**
+   * Claims an expected invocation for a follower. Returns the function with which the follower listens, at once or later; that function returns
+   * the one that stops it. Null when no follower of this id is expected, or another one has claimed it.
+   */
   claim(id: string): ((listener: ChannelListener) => () => void) | null {
     const expected = this.#expected.get(id);
     if (!expected || expected.isClaimed) return null;
     expected.isClaimed = true;
     return (listener) => {
+      // Messages of an invocation that was forgotten since the claim were dropped.
       const keptMessages = this.#expected.delete(id) ? expected.keptMessages : null;
       this.#listeners.set(id, listener);
+      // `resumed` makes the follower read the log.
       if (keptMessages === null) listener.resumed();
       else for (const payload of keptMessages) listener.message(payload);
       return () => {
@@ -67,14 +74,10 @@ export class Submitter {
 
   #open(): void {
     this.#state = 'opening';
-    const onInterruption = () => {
-      for (const expected of this.#expected.values()) expected.keptMessages = null;
-      for (const listener of [...this.#listeners.values()]) listener.resumed();
-    };
     const listening = this.#channels.listen(this.name, {
       message: (payload) => this.#deliver(payload),
-      lost: onInterruption,
-      resumed: onInterruption,
+      lost: () => this.#interrupt((listener) => listener.lost?.()),
+      resumed: () => this.#interrupt((listener) => listener.resumed()),
     });
     listening.then(
       () => {
@@ -86,6 +89,13 @@ export class Submitter {
     );
   }
 
+  /** Messages may be missing: tells the followers that listen, and makes the others begin with a read of the log. */
+  #interrupt(tell: (listener: ChannelListener) => void): void {
+    for (const expected of this.#expected.values()) expected.keptMessages = null;
+    for (const listener of [...this.#listeners.values()]) tell(listener);
+  }
+
+  /** @param payload `<invocation id>\0<message>`, as publish-live.lua sends it */
   #deliver(payload: Buffer): void {
     const end = payload.indexOf(0);
     const id = payload.toString('utf8', 0, end);

@@ -2,6 +2,7 @@
 export const ROLES = ['gateway', 'runtime', 'gpu-host'] as const;
 export type Role = (typeof ROLES)[number];
 
+/** A GPU host as the supervisor of its machine registers it. */
 export interface RegisteredGpuHost {
   /** Unique among all machines on the Redis. */
   readonly name: string;
@@ -11,9 +12,9 @@ export interface RegisteredGpuHost {
 
 /** A GPU host that processes of a machine can reach. */
 export interface ReachableGpuHost extends RegisteredGpuHost {
-  /** The machine that registered it, whose certificate it shows. */
+  /** Name of the machine that registered the host. On links over the network, the host shows the certificate of that machine. */
   readonly machine: string;
-  /** True while the lease of the host's machine holds. */
+  /** True while the lease of that machine holds. */
   readonly alive: boolean;
 }
 
@@ -22,14 +23,14 @@ export interface MachineDescription {
   /** Unique among the running machines on the Redis. */
   readonly name: string;
   readonly roles: readonly Role[];
-  /** Name of the operating system's host, for operators. */
+  /** `os.hostname()` of the machine, which operators see. */
   readonly host: string;
   /** Process id of the supervisor. */
   readonly pid: number;
   /** Version of Pie. */
   readonly version: string;
   readonly gpuHosts: readonly RegisteredGpuHost[];
-  /** SHA-256 of the machine's certificate, `AB:CD:…`: its links to other machines show it. Absent without links. */
+  /** SHA-256 of the certificate that the machine shows on its links to other machines, `AB:CD:…`. Without it, the machine has no such links. */
   readonly certificate?: string;
 }
 
@@ -41,11 +42,12 @@ export interface JoinedMachine {
   readonly joinedAt: number;
 }
 
+/** A machine in the registry: it runs, or it died within the last hour. */
 export interface MachineInfo extends MachineDescription {
-  /** Unique to one run of the supervisor. */
+  /** Id of this run of the supervisor; a restarted supervisor has another. */
   readonly life: string;
   /** Milliseconds since the Unix epoch, by the machine's clock. */
   readonly startedAt: number;
-  /** True while the lease holds. */
+  /** True while this run of the supervisor holds the lease of the machine's name. */
   readonly alive: boolean;
 }

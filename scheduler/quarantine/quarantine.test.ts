@@ -47,17 +47,17 @@ describe('quarantine', () => {
   };
 
   test('random losses noted by two processes give the standing of the policy', async () => {
-    const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), alone: fc.boolean() });
+    const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), isAlone: fc.boolean() });
     await fc.assert(
       fc.asyncProperty(fc.array(loss, { minLength: 1, maxLength: 6 }), async (losses) => {
         const version = await deploy(`random-${content}`);
         const id = await submit(version);
         let expected: Conduct | null = null;
-        for (const [i, { waitMs, alone }] of losses.entries()) {
+        for (const [i, { waitMs, isAlone }] of losses.entries()) {
           now += waitMs;
-          expected = afterLoss(expected, alone, now);
+          expected = afterLoss(expected, isAlone, now);
           const { quarantine } = i % 2 === 0 ? scheduler : other;
-          assert.equal(await quarantine.noteLoss(id, alone), standingOf(expected, now));
+          assert.equal(await quarantine.noteLoss(id, isAlone), standingOf(expected, now));
         }
         const [since] = await scheduler.quarantine.quarantineTimes([version]);
         assert.equal(since, expected?.quarantinedAt ?? null);
@@ -74,7 +74,7 @@ describe('quarantine', () => {
     assert.equal(await scheduler.quarantine.noteLoss(id, false), 'quarantined');
   });
 
-  test('a loss that the connection sends twice is one', async () => {
+  test('a loss that the connection sends twice counts once', async () => {
     const { redis: connection, keys } = scheduler.store;
     const version = await deploy('resent');
     const conduct = keys.conduct(TENANT, 'resent', version.version);
@@ -98,15 +98,17 @@ describe('quarantine', () => {
     assert.equal(await scheduler.quarantine.noteLoss(id, true), 'quarantined');
   });
 
-  test('a quarantined version is refused, also when it waits; other versions and tenants stay clear', async () => {
+  test('a quarantined version takes no new invocations, and those that wait begin with this standing; other versions and tenants stay clear', async () => {
     const version = await deploy('one');
     const waiting = await submit(version);
-    for (const alone of [false, true]) assert.equal(await scheduler.quarantine.noteLoss(waiting, alone), 'suspect');
+    // Of these three losses, only the second and the third are strikes: the version then ran alone in its sandbox. Two strikes quarantine it.
+    assert.equal(await scheduler.quarantine.noteLoss(waiting, false), 'suspect');
+    assert.equal(await scheduler.quarantine.noteLoss(waiting, true), 'suspect');
     assert.equal(await other.quarantine.noteLoss(waiting, true), 'quarantined');
     await assert.rejects(submit(version), { code: 'quarantined', message: /one@.* is quarantined: twice within ten/ });
     assert.equal(await standingAt(waiting), 'quarantined');
-    assert.equal(await standingAt(await submit(version, 'somebody')), 'clear');
-    assert.equal(await standingAt(await submit(await deploy('one'))), 'clear');
+    assert.equal(await standingAt(await submit(version, 'acme')), 'clear', 'the version, for another tenant');
+    assert.equal(await standingAt(await submit(await deploy('one'))), 'clear', 'another version');
     const [act] = await scheduler.audit.read({ tenant: TENANT, limit: 1 });
     assert.deepEqual(
       [act?.actor, act?.action, act?.target],
@@ -145,7 +147,7 @@ describe('quarantine', () => {
     assert.equal((await child()).standing, 'quarantined');
   });
 
-  test('after a lift one loss while it ran alone makes a version a suspect only', async () => {
+  test('a version whose quarantine was lifted is only a suspect after its next strike: the lift deleted the earlier ones', async () => {
     const version = await deploy('lifted');
     const id = await submit(version);
     for (let i = 0; i < 2; i++) await scheduler.quarantine.noteLoss(id, true);

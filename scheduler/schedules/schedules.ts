@@ -16,18 +16,25 @@ const SCRIPTS = {
   note: loadScript(new URL('./scripts/note-time.lua', import.meta.url)),
 };
 
-/** Attempts to create the invocation of one firing while the store is away. */
-const ATTEMPTS = 5;
+/** Number of times that BullMQ runs one firing whose invocation cannot be made, for instance while the store is away. */
+const FIRING_TRIES = 5;
+/** Pause between two of these tries. */
 const RETRY_MS = 5000;
+/** Approximate number of entries in BullMQ's own stream of events, which Pie does not read. */
 const BULL_EVENTS = 100;
 
 /** The data of a job of BullMQ: the schedule that fires. */
 export interface FiringJob {
   readonly tenant: string;
   readonly name: string;
+  /** `Schedule.id`. */
   readonly id: string;
 }
 
+/**
+ * The schedules of tenants. A schedule has two parts: an entry in its tenant's hash, which is authoritative, and a job scheduler of BullMQ, which
+ * fires at its times. A replaced schedule has a new id, and the job scheduler carries the id of the entry for which it was started.
+ */
 export class Schedules {
   readonly #store: Store;
   readonly #quotas: Pick<Quotas, 'limit'>;
@@ -36,7 +43,10 @@ export class Schedules {
   #queue: Queue<FiringJob> | undefined;
   #connection: Redis | undefined;
 
-  /** @param connect opens a connection for the queue alone: each pipeline of ioredis copies the scripts that BullMQ defines on a connection */
+  /**
+   * @param connect opens a connection for the queue alone: BullMQ defines its scripts on its connection, and ioredis copies all of them into each
+   *   pipeline there, which would slow down any other user of the connection
+   */
   constructor(store: Store, quotas: Pick<Quotas, 'limit'>, connect: () => Redis) {
     this.#store = store;
     this.#quotas = quotas;
@@ -47,7 +57,8 @@ export class Schedules {
    * Stores a schedule, or replaces the one of its name. Its timing must be valid (`timingFault`, `cronFault`). Null when the tenant has no such
    * function.
    *
-   * @throws QuotaExceeded when the tenant may have no more schedules.
+   * @param by id of the API key that sets the schedule
+   * @throws QuotaExceeded when the tenant may have no more schedules
    */
   async put(tenant: string, settings: ScheduleSettings, by: string): Promise<TimedSchedule | null> {
     const { keys, clock } = this.#store;
@@ -98,7 +109,7 @@ export class Schedules {
     }
   }
 
-  /** Removes the job scheduler of a schedule, whose entry stays. */
+  /** Removes the job scheduler of a schedule, but not its entry. */
   async stop(tenant: string, name: string): Promise<void> {
     await this.#step(tenant, name, (queue, id) => queue.removeJobScheduler(id));
   }
@@ -108,7 +119,7 @@ export class Schedules {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
 
-  /** Aligns all schedules. Returns how many had no job scheduler, or one of an earlier state. */
+  /** Aligns all schedules. Returns the number of those whose job scheduler was missing, or was that of an earlier entry. */
   async repair(): Promise<number> {
     const { keys } = this.#store;
     let repaired = 0;
@@ -118,9 +129,10 @@ export class Schedules {
   }
 
   /**
-   * Brings the job scheduler of a schedule in line with its entry: a change that broke off leaves the job scheduler of an earlier state. Another
-   * process may change both meanwhile, so the call ends only when the entry is still the same after its write. Returns true when the call started
-   * the schedule.
+   * Brings the job scheduler of a schedule in line with its entry. They differ after a change whose process died between its two writes: the job
+   * scheduler is missing, or it is that of an earlier entry. Other processes may change both parts during this call. So the call reads the entry
+   * again after it has changed the job scheduler, and ends once the entry is the one that it has aligned. Returns true when the call started the
+   * job scheduler.
    */
   async align(tenant: string, name: string): Promise<boolean> {
     let isStarted = false;
@@ -147,7 +159,7 @@ export class Schedules {
     return texts.map((text) => parse(tenant, text)).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** True when the job scheduler belongs to the present state of the schedule. */
+  /** True when the job scheduler was started for the present entry of the schedule. */
   async #runs({ tenant, name, id }: Schedule): Promise<boolean> {
     const running = await this.#step(tenant, name, (queue, jobSchedulerId) => queue.getJobScheduler(jobSchedulerId));
     return running?.template?.data?.id === id;
@@ -155,14 +167,14 @@ export class Schedules {
 
   async #start({ tenant, name, id, timing }: Schedule): Promise<void> {
     const repeat = 'cron' in timing ? { pattern: timing.cron, tz: timing.timezone } : { every: timing.everyMs };
-    const opts = { attempts: ATTEMPTS, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
+    const opts = { attempts: FIRING_TRIES, backoff: RETRY_MS, removeOnComplete: true, removeOnFail: true };
     const job = { name: 'fire', data: { tenant, name, id }, opts };
     await this.#step(tenant, name, (queue, jobSchedulerId) => queue.upsertJobScheduler(jobSchedulerId, repeat, job));
   }
 
   /**
-   * Runs a step of an alignment. BullMQ's connection may carry the step out after this call has given up. Other processes may have changed the
-   * schedule by then, so a late step starts another alignment.
+   * Runs a step of an alignment: one call of BullMQ's queue. When the queue does not answer in time, this method throws, but BullMQ's connection may
+   * still carry the step out later. Other processes may have changed the schedule by then, so a late step is followed by another alignment.
    */
   async #step<T>(
     tenant: string,
@@ -173,7 +185,7 @@ export class Schedules {
     try {
       return await this.#store.call(() => {
         const sent = step(this.#openQueue(), schedulerId(tenant, name));
-        // A step that fails has changed nothing. The next gateway that starts repeats an alignment that fails here.
+        // A late step that fails has changed nothing. An alignment that fails here is repeated when the next gateway starts (`repair`).
         sent.then(() => isGivenUp && this.align(tenant, name)).catch(() => undefined);
         return sent;
       });
@@ -198,13 +210,13 @@ export class Schedules {
       prefix: this.#store.keys.bull,
       streams: { events: { maxLen: BULL_EVENTS } },
     });
-    // The call that uses the connection reports its error.
+    // Errors of the queue reach the callers of its methods.
     this.#queue.on('error', () => undefined);
     return this.#queue;
   }
 }
 
-/** Neither name contains a slash. */
+/** Id of the job scheduler of a schedule. Neither name contains a slash. */
 const schedulerId = (tenant: string, name: string): string => `${tenant}/${name}`;
 
 function parse(tenant: string, text: string): Schedule {

@@ -1,9 +1,9 @@
 /**
  * Reasons for which a call of the store failed.
  * `not-deployed`: the requested version was removed; nothing was stored.
- * `stale-resolution`: the version was chosen by a state of the function's aliases that has changed since; nothing was stored.
- * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Or the memory of
- * Redis is used up (`full`): nothing was stored.
+ * `stale-resolution`: the function's aliases have changed since the version was chosen from a cache; nothing was stored.
+ * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Also when the memory of
+ * Redis is used up (`StoreError.full`); then nothing was stored.
  * `store-corrupt`: Redis refused the command, or stored data has an unexpected shape: a fault of the platform.
  * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
@@ -11,7 +11,7 @@
  * `stale-attempt`: the attempt that made the call is over, or another one has begun; nothing was stored.
  * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
  * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
- * `concurrency-key-busy`: the concurrency key has as many invocations that have not ended as it allows; nothing was stored.
+ * `concurrency-key-busy`: the invocations of the concurrency key that have not ended have reached its limit; nothing was stored.
  * `debounce-keys-full`: the waiting debounce keys of the tenant have reached their limit; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
@@ -30,10 +30,11 @@ export type StoreErrorCode =
   | 'debounce-keys-full'
   | 'idempotency-key-reused';
 
-/** Error replies of a Redis that cannot serve now but may later. */
+/** Error replies of a Redis that cannot serve now, but may serve later. */
 const NOT_NOW = /^(LOADING|BUSY|MISCONF|READONLY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b/;
 /** Error reply of a Redis at `maxmemory`. */
 const FULL = /^OOM\b/;
+/** Codes of errors by which Node reports that a connection failed. */
 const CONNECTION_CODES = [
   'ECONNREFUSED',
   'ECONNRESET',
@@ -44,14 +45,16 @@ const CONNECTION_CODES = [
   'ENOTFOUND',
   'EAI_AGAIN',
 ];
+/** Messages by which ioredis reports such a failure without a code. */
 const CONNECTION_MESSAGE =
   /connection (is )?clos|command timed out|socket timeout|max retries per request|stream isn't writeable|connect etimedout/i;
 
 const FULL_TEXT =
-  'The memory of Redis is used up: it stores nothing more until events and files of ended invocations are forgotten (a day after their ' +
-  'end, unless `[retention]` in pie.toml says otherwise) and stored values are deleted, or until it is given more: `[redis] max_memory_mb` in pie.toml, `maxmemory` of a Redis of your own.';
+  'The memory of Redis is used up, so it stores nothing more. Delete stored values; or wait until events and files of ended invocations ' +
+  'are forgotten (a day after their end, unless `[retention]` in pie.toml says otherwise); or give Redis more memory (`[redis] max_memory_mb` ' +
+  'in pie.toml, or `maxmemory` of a Redis of your own).';
 
-/** The error class that the classes of this folder throw. */
+/** The error of the store and of the classes that use it. */
 export class StoreError extends Error {
   readonly code: StoreErrorCode;
   /** True when Redis refused to store more because its memory is used up. */
@@ -64,11 +67,11 @@ export class StoreError extends Error {
     this.full = options.full ?? false;
   }
 
-  /** Converts any caught value into a `StoreError`, and keeps it as the cause for the log. */
+  /** Returns a `StoreError` as it is, and wraps any other caught value in one, as its cause, for the log. */
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);
-    // A transaction hides the reply to a command behind its own error.
+    // The error of a transaction holds the replies to its commands.
     const replies = [text, ...previousErrors(error)];
     if (replies.some((reply) => FULL.test(reply))) {
       return new StoreError('store-unavailable', FULL_TEXT, { cause: error, full: true });
