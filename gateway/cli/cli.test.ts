@@ -248,6 +248,11 @@ describe('without a running platform', () => {
     writeFileSync(file, '{}');
     assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /cannot be read[\s\S]*"url" and "apiKey"/);
   });
+
+  it('the doctor warns when this machine has no model, although known models can be pulled', async () => {
+    const { stdout } = await pie(['doctor'], { PIE_MODELS: path.join(directory, 'no-models') });
+    assert.match(stdout, /^warn {2}models: none on this machine yet$/m);
+  });
 });
 
 const namesFor = async (argv: readonly string[]) => (await commandsFor(argv)).map(({ name }) => name);

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { z } from 'zod';
 import { ConfigError } from '#infra/config-error.ts';
 import { packageFolder } from '#infra/install.ts';
 import type { Health } from '../../app/control.ts';
@@ -27,7 +28,7 @@ const REINSTALL = INSTALLED
   : 'Run `npm start` in the clone: it installs what is missing.';
 /** Longest wait for one answer. */
 const DEADLINE_MS = 5000;
-/** Longest listing of models, on a busy machine. */
+/** Longest wait for the list of models. The program that prints it starts slowly on a busy machine. */
 const MODELS_DEADLINE_MS = 60_000;
 
 /** Runs the checks one after another. An error in a check becomes a finding, except an unexpected one from the running platform. */
@@ -82,6 +83,9 @@ async function checkPackages(): Promise<Finding> {
   };
 }
 
+/** The list of models: `models` are on this machine. Another member, `available`, has the known models that are not. */
+const modelListSchema = z.object({ models: z.array(z.object({ name: z.string() })) });
+
 async function checkModels(): Promise<Finding> {
   const { code, stdout, stderr } = await runProgram(
     'gpu-host/models/main.ts',
@@ -95,7 +99,7 @@ async function checkModels(): Promise<Finding> {
       state: 'failed',
       detail: stderr.trim() || `the list of models failed with exit code ${code}`,
     };
-  const names = modelNames(stdout);
+  const names = modelListSchema.parse(JSON.parse(stdout)).models.map(({ name }) => name);
   if (names.length > 0) return { name: 'models', state: 'ok', detail: names.join(', ') };
   return {
     name: 'models',
@@ -104,26 +108,6 @@ async function checkModels(): Promise<Finding> {
     advice:
       '`npm start` pulls the default one; `pie models pull stories15m` does it now. `pie models pull --help` lists the formats that load.',
   };
-}
-
-/** Names in the listing: one JSON value, or one per line. */
-function modelNames(listing: string): string[] {
-  const names: string[] = [];
-  const visit = (value: unknown): void => {
-    if (Array.isArray(value)) for (const item of value) visit(item);
-    else if (typeof value === 'object' && value !== null) {
-      if ('name' in value && typeof value.name === 'string') names.push(value.name);
-      else for (const item of Object.values(value)) visit(item);
-    }
-  };
-  for (const line of listing.trim().split('\n')) {
-    try {
-      visit(JSON.parse(line));
-    } catch {
-      // A line of text, not JSON.
-    }
-  }
-  return names;
 }
 
 async function checkCredentials(): Promise<Finding> {
@@ -139,6 +123,7 @@ async function checkCredentials(): Promise<Finding> {
       advice: 'The first `npm start` writes it. For another platform set PIE_URL and PIE_API_KEY.',
     };
   }
+  // Throws when the file cannot be used; `runCheck` makes a finding of the error.
   findCredentials();
   const mode = statSync(file).mode & 0o777;
   if ((mode & 0o077) !== 0) {
@@ -162,6 +147,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
       yield failedFinding('gateway', thrown);
       return;
     }
+    // No platform has started in this home yet: check that its gateway could listen.
     yield await runCheck(checkPort);
     return;
   }
@@ -204,7 +190,7 @@ async function* checkPlatform(signal: AbortSignal): AsyncGenerator<Finding> {
   }
 }
 
-/** The finding for one check of `/readyz`. The check of the functions fails only while the platform's start deploys them. */
+/** The finding for one check of `/readyz`. Functions that are not deployed are a warning only: the platform's start still deploys them. */
 function partFinding({ name, ok, detail }: Health['checks'][number]): Finding {
   if (ok) return { name, state: 'ok', detail: detail ?? 'ready' };
   if (name === 'functions') {
@@ -215,7 +201,7 @@ function partFinding({ name, ok, detail }: Health['checks'][number]): Finding {
   return { name, state: 'failed', detail: detail ?? 'not ready', advice };
 }
 
-/** One finding per GPU host of the running platform: its models, or that it is disconnected. */
+/** One finding per GPU host of the running platform: its models and their devices, or that it is drained or disconnected. */
 function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
   return gpuHosts.map(({ name, connected, drained, models }): Finding => {
     const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
@@ -254,13 +240,16 @@ function limitFindings({ runtimes }: PlatformLoad): Finding[] {
   });
 }
 
-/** Versions in package.json, by name. */
+/** Versions of packages in package.json, by the package's name. */
 function dependencies(kind: 'dependencies' | 'optionalDependencies' = 'dependencies'): Record<string, string> {
   const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>;
   return (manifest[kind] ?? {}) as Record<string, string>;
 }
 
-/** The pinned Node: one package in a clone, one per platform in an installed Pie. */
+/**
+ * The version of Node that package.json pins. A clone depends on the package `node`. The optional dependencies of an installed Pie are packages that
+ * contain Node, one per operating system and processor, all of the same version (`infra/package/stage.ts`).
+ */
 function nodeVersion(): string {
   return dependencies().node ?? Object.values(dependencies('optionalDependencies'))[0] ?? 'none';
 }
