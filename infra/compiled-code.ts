@@ -3,21 +3,24 @@ import { lstat, readdir, rm, rmdir, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 
 /**
- * Compiled code that no process has loaded for this long is removed. With `relatime`, the usual option, a file system notes the time of a read at
- * most once a day. With `noatime` it notes none: code is then removed this long after it was written, and the next process compiles it again.
+ * Compiled code that no process has loaded for this long is removed. With the usual mount option, `relatime`, a file system notes the time of a
+ * read at most once a day. With `noatime` it notes none: code is then removed this long after it was written, and the next process compiles it again.
  */
 const KEPT_MS = 30 * 24 * 3600 * 1000;
-/** A search reads the times of every file: seconds of processor time where clones and releases have left tens of thousands. */
+/**
+ * Shortest time between two searches for unused code. A search reads the times of every file. If clones and releases have left tens of thousands of
+ * files, it takes seconds of processor time.
+ */
 const SEARCHED_EVERY_MS = 24 * 3600 * 1000;
-/** File of the folder whose time is that of the last whole search. */
+/** Name of an empty file in the searched folder. It was last changed at the time of the last complete search. */
 const SEARCHED = 'searched';
-/** Matches the folders that Node makes: its version, the processor, a hash of V8's version and flags, and the user. */
+/** Matches the names of the folders that Node makes: Node's version, the processor, a hash of V8's version and flags, and the user. */
 const NODE_FOLDER = /^v\d+\.\d+\.\d+-/;
 
 /**
- * Names the folder in which the processes of this machine keep compiled code: the folder of the command line (`gateway/cli/bin.js`). A folder
- * that the environment already names, as with `npm start`, stays. Runtimes and sandboxes have folders of their own in it
- * (`runtime/permissions.ts`).
+ * Names the folder in which the platform's processes keep compiled code, in Node's variable `NODE_COMPILE_CACHE`. It is the folder of the `pie`
+ * command (`gateway/cli/bin.js`), unless the environment already names one, as with `npm start`. Runtimes and the confined processes that they start
+ * have folders of their own below it (`runtime/permissions.ts`, `runtime/code-caches.ts`).
  */
 export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
   const { XDG_CACHE_HOME, HOME } = environment;
@@ -27,8 +30,9 @@ export function keepCompiledCode(environment: NodeJS.ProcessEnv): void {
 }
 
 /**
- * Removes compiled code that has been unused for 30 days from this folder and that of the runtimes in it, once a day. Node itself removes nothing:
- * the code of earlier releases, versions of Node and clones would stay for good. Never throws: a file that cannot be removed stays.
+ * Removes compiled code that has been unused for 30 days from `folder` and from the runtimes' folder below it. Does nothing when the last search was
+ * less than a day ago. Node itself removes nothing: the code of earlier releases, versions of Node and clones would stay for good. Never throws: a
+ * file that cannot be removed stays.
  */
 export async function forgetCompiledCode(folder: string, nowMs: number, signal: AbortSignal): Promise<void> {
   const searchMark = path.join(folder, SEARCHED);
@@ -38,23 +42,25 @@ export async function forgetCompiledCode(folder: string, nowMs: number, signal: 
   for (const parent of [folder, path.join(folder, 'runtime')]) {
     for (const entry of await entriesOf(parent)) {
       if (!entry.isDirectory() || !NODE_FOLDER.test(entry.name)) continue;
-      const versions = path.join(parent, entry.name);
-      const isOld = await isUnused(versions, nowMs);
-      for (const { name } of await entriesOf(versions)) {
+      const nodeFolder = path.join(parent, entry.name);
+      // Look before the removals below, which change the folder's time.
+      const isFolderUnused = await isUnused(nodeFolder, nowMs);
+      for (const { name } of await entriesOf(nodeFolder)) {
         if (signal.aborted) return;
-        await forgetUnused(path.join(versions, name), nowMs);
+        await forgetUnused(path.join(nodeFolder, name), nowMs);
       }
-      // Node makes its folder when a process starts, and writes to it when the process is ready or ends: an empty folder may belong to a process that starts.
-      if (isOld) await rmdir(versions).catch(() => undefined);
+      // Node makes the folder when a process starts, and writes to it later: an empty folder that is not old may belong to a running process.
+      // A folder that still has files stays, because `rmdir` fails.
+      if (isFolderUnused) await rmdir(nodeFolder).catch(() => undefined);
     }
   }
   const now = new Date(nowMs);
-  // A folder that does not exist yet, or that this process may not write, needs no search.
+  // This fails when the folder does not exist or this process may not write it. The search then removed nothing, and the next call repeats it.
   await writeFile(searchMark, '').catch(() => undefined);
   await utimes(searchMark, now, now).catch(() => undefined);
 }
 
-/** Another process may remove the file first, or own it. */
+/** Removes the file if it is unused. A failure is no fault: another process may have removed the file first, or own it. */
 async function forgetUnused(file: string, nowMs: number): Promise<void> {
   if (await isUnused(file, nowMs)) await rm(file, { force: true }).catch(() => undefined);
 }

@@ -57,7 +57,8 @@ export interface ModelEntry {
 
 /**
  * For benchmarks: the latency profile of another device, milliseconds (`gpu-host/backends/paced.ts`). A step takes at least `stepMs`, plus `tokenMs`
- * for each input and `sequenceMs` for each sequence. An encoder's inputs are the tokens of its batch, padding included, and its sequences the texts.
+ * for each input and `sequenceMs` for each sequence. For an encoder, the inputs are the tokens of its batch, padding included, and the sequences are
+ * its texts.
  */
 export interface PaceEntry {
   readonly stepMs: number;
@@ -65,7 +66,7 @@ export interface PaceEntry {
   readonly sequenceMs: number;
 }
 
-/** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. It computes on the CPU, in 32 bits. */
+/** One encoder that a GPU host serves: an entry `[[model]]` of `pie.toml` whose `kind` is not `causal`. Encoders compute on the CPU, in 32 bits. */
 export interface EncoderEntry extends Readonly<z.output<typeof encoderSchema>> {
   /** Threads of one operator; 0 lets the backend choose. */
   readonly threads: number;
@@ -202,7 +203,11 @@ export const causalSchema = z
           'cannot be combined with precision = "float32", which keeps all values in float32 to find faults; leave one of them out',
       });
     if (entry.pages === 0 && entry.backend !== 'cuda')
-      context.addIssue({ code: 'custom', path: ['pages'], message: 'must be at least 1; only cuda counts what fits' });
+      context.addIssue({
+        code: 'custom',
+        path: ['pages'],
+        message: 'must be at least 1; 0, for as many pages as fit, needs backend = "cuda"',
+      });
     for (const [key, policies] of Object.entries(POLICY_SETTINGS)) {
       const isGiven = entry[key as keyof typeof POLICY_SETTINGS] !== undefined;
       if (isGiven === policies.includes(entry.batch_policy)) continue;
@@ -211,13 +216,10 @@ export const causalSchema = z
     }
   });
 
-/** An entry `[[model]]`: without a `kind` it is that of a causal model. */
-export const modelSchema = z.preprocess(
-  (entry) => (typeof entry === 'object' && entry !== null && !('kind' in entry) ? { ...entry, kind: 'causal' } : entry),
-  z.discriminatedUnion('kind', [causalSchema, encoderSchema]),
-);
+/** An entry `[[model]]`. An entry without a `kind` is that of a causal model, by the default in `causalSchema`. */
+export const modelSchema = z.discriminatedUnion('kind', [causalSchema, encoderSchema]);
 
-/** The schema ensures that the settings of the chosen policy are present. */
+/** The batching policy of an entry. The schema has checked that the settings of this policy are present, so the zeros below are never used. */
 export function batchPolicy(entry: z.output<typeof causalSchema>): BatchPolicyEntry {
   const { batch_policy: kind, batch_policy_calls: calls = 0, batch_policy_ms: ms = 0 } = entry;
   switch (kind) {

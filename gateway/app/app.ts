@@ -140,7 +140,10 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   return app;
 }
 
-/** Answers with an error. When `textAnswer` refuses a large error for lack of memory, answers with a part of it. */
+/**
+ * Answers with an error. `textAnswer` throws when a large error does not fit into the tenant's share of memory: the answer is then a shorter error.
+ * After two shortenings it is too small for `textAnswer` to count, so the recursion ends.
+ */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
   try {
     const problem = toProblem(error, c.get('requestId'), new URL(c.req.url).origin);
@@ -151,7 +154,8 @@ function answer(c: Context<AppEnv>, error: GatewayError): Response {
 }
 
 /**
- * A smaller error: `error` without the messages of its invocation. If it has no messages, the memory's `refusal` with the invocation's id instead.
+ * Makes a shorter error from `error`, which `textAnswer` has refused by throwing `refusal`. Leaves out the messages of the invocation. If `error` has
+ * no messages, returns `refusal` with the invocation's id instead.
  */
 function shortened(error: GatewayError, refusal: GatewayError): GatewayError {
   const { messages, invocation } = error.members;

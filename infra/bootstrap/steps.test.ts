@@ -7,14 +7,15 @@ import { fileURLToPath } from 'node:url';
 import { chosenTests, STEPS, type Step } from './steps.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** Test files that are not the repository's own: packages, and projects that tests copy or generate. */
-const exclude = (file: string) => /(^|\/)(node_modules|fixtures|templates|dist)(\/|$)/.test(file);
+/** True for files that are not the repository's own: packages, and projects that tests copy or generate. */
+const isForeign = (file: string) => /(^|\/)(node_modules|fixtures|templates|dist)(\/|$)/.test(file);
+/** The step, and all that run beside or after it in its lanes. */
 const stepsFrom = (step: Step): Step[] => [
   step,
   ...[...(step.beside ?? []), ...(step.next ? [step.next] : [])].flatMap(stepsFrom),
 ];
 const ALL_STEPS = STEPS.flatMap(stepsFrom);
-const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude });
+const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: isForeign });
 
 test('every test file is run by exactly one step', () => {
   const runBy = new Map<string, string[]>(filesMatching('**/*.test.{ts,js,mjs}').map((file) => [file, []]));
@@ -38,7 +39,10 @@ test('every pattern of a step matches a file, and so does each of its alternativ
       assert.notDeepEqual(filesMatching(pattern), [], `${title}: ${pattern}`);
 });
 
-/** Limits of each step with tests, as another process reads them: minutes of the step, and of one file. */
+/**
+ * The limits of each step with tests, in minutes: of the step and of one file. The steps read `PIE_TEST_ALL` when they are loaded, so a new process
+ * loads them.
+ */
 function limitsOf(testAll: string): (readonly [title: string, minutes: number, fileMinutes: number])[] {
   const program = `import { STEPS } from ${JSON.stringify(new URL('./steps.js', import.meta.url))}; console.log(JSON.stringify(STEPS))`;
   const env = { ...process.env, PIE_TEST_ALL: testAll };
@@ -66,9 +70,10 @@ test('every step with tests, and a run of chosen tests, reports skipped tests', 
   for (const { title, args } of runs) assert.ok(args.includes('--test-reporter=./infra/bootstrap/report.ts'), title);
 });
 
-test('only the steps that share a platform run files that ask for it', () => {
-  const isShared = (file: string) => /harness\/functions\.ts'/.test(readFileSync(path.join(ROOT, file), 'utf8'));
-  const steps = ALL_STEPS.filter(({ files = [] }) => files.flatMap(filesMatching).some(isShared));
+test('test files that need a shared platform are only in the four steps that have one', () => {
+  const needsSharedPlatform = (file: string) =>
+    /harness\/functions\.ts'/.test(readFileSync(path.join(ROOT, file), 'utf8'));
+  const steps = ALL_STEPS.filter(({ files = [] }) => files.flatMap(filesMatching).some(needsSharedPlatform));
   assert.deepEqual(
     steps.map(({ title }) => title),
     [

@@ -17,12 +17,15 @@ export function staysTypeScript(file: string): boolean {
 
 /** `from '…'`, `import '…'`, `import('…')`. */
 const IMPORT = /(\b(?:from|import)\s*\(?\s*)'([^'\n]+)'/g;
-/** A whole statement that imports an npm package. A shorter pattern would match text in strings, too, and no missing file shows that mistake. */
+/**
+ * A whole statement that imports an npm package. A shorter pattern would also match text in strings. Staging fails for a file that does not exist,
+ * but may accept a package that no module imports.
+ */
 const PACKAGE = /^(?:(?:import|export)\b[^;'"=]*?\bfrom|import)\s*'((?:@[\w.-]+\/)?[\w.-]+)[^'\n]*'/gm;
 /** `new URL('…', import.meta.url)`: a file beside the module. */
 const BESIDE = /(\bnew URL\(\s*)'([^'\n]+)'(?=,\s*import\.meta\.url)/g;
 /** `'runtime/main.ts'`: a program, by its path below the root. */
-const PROGRAM = new RegExp(`()'((?:${ROOMS.join('|')})/[^'\\n]+\\.[jt]s)'`, 'g');
+const PROGRAM = new RegExp(`'((?:${ROOMS.join('|')})/[^'\\n]+\\.[jt]s)'`, 'g');
 
 /** A module as JavaScript. */
 export interface JavaScript {
@@ -40,6 +43,7 @@ export interface JavaScript {
  */
 export function toJavaScript(file: string, source: string): JavaScript {
   const files = new Set<string>();
+  /** Notes the module `target`, a path relative to the root. Returns the specifier under which the JavaScript finds it. */
   const refer = (target: string, specifier: string): string => {
     if (!/\.[jt]s$/.test(target)) return specifier;
     files.add(target);
@@ -53,11 +57,12 @@ export function toJavaScript(file: string, source: string): JavaScript {
       return specifier.startsWith('#') ? `${prefix}'${refer(specifier.slice(1), specifier)}'` : statement;
     })
     .replace(BESIDE, (_, prefix: string, specifier: string) => `${prefix}'${refer(siblingPath(specifier), specifier)}'`)
-    .replace(PROGRAM, (_, prefix: string, specifier: string) => `${prefix}'${refer(specifier, specifier)}'`);
+    .replace(PROGRAM, (_, program: string) => `'${refer(program, program)}'`);
   return { text, files: [...files], packages: packagesOf(stripped) };
 }
 
 /** npm packages that a module imports. */
 export function packagesOf(source: string): string[] {
+  // The pattern reads `.` from `./a.ts`, `node` from `node:fs`, and `pie` from `pie:inferlet/types@0.1.0`, a module of the contract.
   return [...source.matchAll(PACKAGE)].map(([, name = '']) => name).filter((name) => !/^[.]|^(node|pie)$/.test(name));
 }

@@ -23,11 +23,11 @@ export function testAnswers({ platform, open, start }: AnswerTests): void {
       await page.getByText('Live', { exact: true }).waitFor();
       const id = await start('draft-approval', INPUT);
       await page.locator('#questions').getByRole('link', { name: id }).press('Enter');
-      await page.locator('.asked', { hasText: 'Draft 1' }).waitFor();
+      await page.locator('.fitted', { hasText: 'Draft 1' }).waitFor();
       await page.getByLabel('decision').selectOption('again');
       await page.getByRole('button', { name: 'Answer' }).press('Enter');
       await page.getByText('The answer was taken.').waitFor();
-      await page.locator('.asked', { hasText: 'Draft 2' }).waitFor();
+      await page.locator('.fitted', { hasText: 'Draft 2' }).waitFor();
 
       const typed = 'Once upon a time, there was a dog.';
       await page.getByLabel('decision').selectOption('approve');

@@ -102,7 +102,7 @@ const chartOf = (page: Page, heading: string) =>
 
 /** The name and the number that a pointer at the upper end of the chart's first column finds. */
 async function underPointer(page: Page, heading: string): Promise<unknown> {
-  const column = chartOf(page, heading).locator('.reach').first();
+  const column = chartOf(page, heading).locator('.hover-area').first();
   await column.scrollIntoViewIfNeeded();
   const { x, y, width } = (await column.boundingBox()) ?? assert.fail('the chart has no column');
   return page.evaluate(

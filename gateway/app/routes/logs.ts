@@ -27,7 +27,7 @@ const responses = {
 };
 
 const DESCRIPTION =
-  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters of them; failures of invocations are lines of level `error`. As an event stream it goes on with live lines until the client leaves; each of their frames has the event `log`, and its id resumes with `Last-Event-ID`. A frame `error` tells why it cannot go on: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or a part of the platform went away for a while (`resumable`).';
+  'The newest kept lines that pass the filters, oldest first, at most 4 Mi characters in all. A failure of an invocation is a line of level `error`. An event stream continues with live lines until the client leaves. Each line is a frame with the event `log`; a client that sends the id of a frame as `Last-Event-ID` gets the lines after it. A frame with the event `error` says why the stream ends early: the key was removed or has expired (`unauthorized`), its tenant is suspended (`tenant-suspended`), or a part of the platform went away for a while (`resumable` is true).';
 
 /** Log lines of all invocations of a function, and of all functions. */
 export function logRoutes(app: App, control: ControlPlane, settings: AppSettings): void {
@@ -48,10 +48,12 @@ export function logRoutes(app: App, control: ControlPlane, settings: AppSettings
     }
     const following = new AbortController();
     const { tenant } = call.principal;
-    const memory = settings.bodies.roomFor(tenant);
+    // Lines that wait for the stream count here: `call.memory` counts nothing after this handler has ended. The stream frees its own `room` as a
+    // whole after each large frame, so the two are separate.
+    const lineMemory = settings.bodies.roomFor(tenant);
     return eventStreamResponse<LogEntry>({
       method: c.req.method,
-      source: feedOf(control.logs({ ...call, signal: following.signal, memory }, name, options)),
+      source: feedOf(control.logs({ ...call, signal: following.signal, memory: lineMemory }, name, options)),
       frame: (entry) => `id: ${entry.cursor}\nevent: log\ndata: ${JSON.stringify(entry)}\n\n`,
       isTerminal: () => false,
       heartbeatMs: settings.heartbeatMs,

@@ -1,8 +1,10 @@
 import { z } from '@hono/zod-openapi';
+import { MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
 import { timestamp } from './timestamp.ts';
 
-/** Maximum characters of the texts in a request about releases. */
+/** Maximum characters of any text in a request about releases. The control plane applies the smaller limit of each field, and words the refusal. */
 export const MAX_TEXT = 1000;
+/** Maximum shares in a request; the control plane applies its smaller limit, as with texts. */
 const MAX_LISTED = 64;
 
 export const ManifestSchema = z
@@ -37,7 +39,7 @@ export const AliasSchema = z
   .openapi('Alias');
 
 const text = z.string().max(MAX_TEXT);
-const message = text.optional().describe('Reason, for people; 500 characters at most');
+const message = text.optional().describe(`Reason, for people; ${MAX_MESSAGE} characters at most`);
 const ifRevision = z
   .int()
   .min(0)
@@ -96,7 +98,7 @@ export const FunctionSchema = z
       .array(VersionAliasSchema)
       .readonly()
       .optional()
-      .openapi({ description: 'In a list of versions: the names that serve it, with its percent of each' }),
+      .openapi({ description: 'In a list of versions: the aliases that serve it, with its percent of each' }),
     quarantinedAt: timestamp.optional().openapi({
       description: 'In lists: the start of its quarantine, during which it does not run; see the error `quarantined`',
     }),

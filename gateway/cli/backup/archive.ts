@@ -3,12 +3,13 @@ import type { FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
 
 /**
- * A backup is a stream of frames: 4 bytes of the header's length, 4 bytes of the body's length, both little endian, a header in JSON, a body.
- * The first frame describes the backup. The last one has the SHA-256 of all bytes before it, so that a file that was cut is noticed.
+ * A backup is a sequence of frames. Each frame has a prefix (4 bytes with the length of its header and 4 bytes with the length of its body, both
+ * little endian), a header in JSON, and a body. The first frame describes the backup. The last one has the SHA-256 of all bytes before it, so that
+ * a reader notices a file that was cut or changed.
  */
 const PREFIX_BYTES = 8;
 const MAX_HEADER_BYTES = 16_384;
-/** Bodies are lists of at most a few megabytes, unless a single item has more. */
+/** Pie writes bodies of about 1 MiB. Only an item of a record that cannot be divided, such as a large value in a hash, makes a larger one. */
 const MAX_BODY_BYTES = 64 << 20;
 
 /** Minimum bytes to ask for in one read. Most frames are far smaller, and each read call costs more than the additional bytes. */
@@ -34,21 +35,23 @@ const description = z.object({
 
 const headers = z.discriminatedUnion('kind', [
   description,
-  /** A part of an entry of Redis; the body lists its key and then items. `first` is true in the entry's first part. */
+  /** Some items of an entry of Redis, which may take several frames. The body lists the entry's key and then the items (`listBody`). */
   z.strictObject({
     kind: z.literal('entry'),
     type: z.enum(TYPES),
+    /** True in the first frame of an entry. */
     first: z.boolean(),
     /** Milliseconds since the Unix epoch. */
     expiresAt: count.optional(),
   }),
-  /** A file of the home. Its bytes follow in parts. */
+  /** A file of the home, with its size. The frame has no body: the frames of kind `part` that follow have the file's bytes. */
   z.strictObject({ kind: z.literal('file'), path: z.string(), bytes: count }),
+  /** The body is the next bytes of the file that the last frame of kind `file` names. */
   z.strictObject({ kind: z.literal('part') }),
   z.strictObject({ kind: z.literal('end'), sha256: z.string() }),
 ]);
 
-/** A later version may have another description, but keeps `version` in this place. */
+/** The beginning of every version's description: a later version may change the other members. */
 const versionedSchema = z.object({ kind: z.string(), version: count });
 
 export type Description = z.output<typeof description>;
@@ -98,7 +101,8 @@ export class ArchiveWriter {
 }
 
 /**
- * The frames of a file from its beginning, the last one included. Holds one frame and one read in memory.
+ * The frames of a file from its beginning, the last one included. Holds one frame and the bytes of one read in memory. The checksum is checked after
+ * the last frame: until then, the frames may come from a damaged file.
  * @throws ArchiveFault for a file that is not a complete backup of a version that this release reads
  */
 export async function* readArchive(file: FileHandle): AsyncGenerator<Frame> {
@@ -171,7 +175,7 @@ export function listBody(items: readonly Uint8Array[]): Buffer {
   return Buffer.concat(items.flatMap((item, i) => [lengths[i] as Buffer, item]));
 }
 
-/** @throws ArchiveFault for a body that is not a list */
+/** The byte strings in a body that `listBody` made. @throws ArchiveFault for another body */
 export function listOf(body: Buffer): Buffer[] {
   const items: Buffer[] = [];
   for (let at = 0; at < body.length; ) {

@@ -6,14 +6,14 @@ export const answer: Command = {
   name: 'answer',
   summary: 'Answer the question of a waiting invocation',
   description:
-    'Answers the question of an invocation to a person; the invocation then continues. Without an answer, it prints the question and the schema that the answer must match. The first answer wins.',
+    'Answers the question that an invocation asks a person; the invocation then continues. Without an answer, the command prints the question and the schema that the answer must match. The first answer wins.',
   arguments: [
     { name: 'invocation', help: 'id of the invocation; `pie ps --status waiting` lists them', required: true },
     { name: 'answer', help: 'the answer: JSON, @file, or - for standard input', required: false },
   ],
-  options: [{ flags: '--question <number>', help: 'refuse to answer another question than this one', parse: numberOf }],
+  options: [{ flags: '--question <number>', help: 'answer only the question with this number', parse: numberOf }],
   examples: [
-    { line: 'pie answer inv_4f1c', does: 'prints what it asks' },
+    { line: 'pie answer inv_4f1c', does: 'prints the question' },
     { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
   ],
   async run({ args: [id = '', answerText], options, terminal, signal, connect }) {

@@ -26,7 +26,7 @@ export const gpuHostsDrain: Command = {
   name: 'gpu-hosts drain',
   summary: 'Start nothing new on a GPU host, and let its invocations end (operators)',
   description:
-    'New invocations of its tenants go to the other hosts. Running invocations and their children finish. The drain outlasts restarts, until `pie gpu-hosts undrain`.',
+    'New invocations go to the other hosts. Running invocations and their children finish. The drain outlasts restarts, until `pie gpu-hosts undrain`.',
   arguments: [name],
   options: [
     { flags: '--wait', help: 'wait until nothing runs there' },
@@ -52,7 +52,7 @@ export const gpuHostsDrain: Command = {
 export const gpuHostsUndrain: Command = {
   name: 'gpu-hosts undrain',
   summary: 'Let a drained GPU host take new invocations again (operators)',
-  description: 'New invocations of its tenants may run there again, beside the contexts that they saved there.',
+  description: 'New invocations may run there again, with the contexts that earlier invocations saved there.',
   arguments: [name],
   examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'uses the host again' }],
   async run({ args: [host = ''], terminal, signal, connect }) {
@@ -64,15 +64,18 @@ export const gpuHostsUndrain: Command = {
   },
 };
 
-/** Waits until nothing runs on the host, also while no runtime reports the host. Throws {@link Failure} when its drain ends meanwhile. */
+/**
+ * Waits for a report that nothing runs on the host. While no runtime reports the host at all, invocations may still run there, so the wait continues.
+ * Throws {@link Failure} when the host's drain ends meanwhile.
+ */
 async function waitUntilEmpty(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
-  for (let now: GpuHostState | undefined = state; ; ) {
-    if (now?.drained === false)
+  for (let reported: GpuHostState | undefined = state; ; ) {
+    if (reported?.drained === false)
       throw new Failure(`${state.name} is no longer drained.`, {
         advice: 'Another operator undrained it: see `pie audit`.',
       });
-    if (now?.running === 0) return now;
+    if (reported?.running === 0) return reported;
     await sleep(POLL_MS, undefined, { signal });
-    now = (await client.operations.load({ signal })).gpuHosts.find(({ name }) => name === state.name);
+    reported = (await client.operations.load({ signal })).gpuHosts.find(({ name }) => name === state.name);
   }
 }

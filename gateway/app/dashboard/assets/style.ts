@@ -1,4 +1,6 @@
-/** The style sheet of every page. Colours have a contrast of at least 4.5:1 against their background, in both schemes. */
+/**
+ * The style sheet of every page. Text has a contrast of at least 4.5:1 against its background in both colour schemes; lines and tracks have less.
+ */
 export const STYLE = `
 :root {
   color-scheme: light dark;
@@ -18,7 +20,7 @@ main { flex: 1; padding-top: 1.75rem; padding-bottom: 3rem; outline: none; }
 a { color: var(--accent); text-underline-offset: .18em; text-decoration-thickness: 1px; }
 a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; border-radius: 4px; }
-h1, h1.mono { font-size: 1.5rem; line-height: 1.25; margin: 0; letter-spacing: -.01em; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0; letter-spacing: -.01em; overflow-wrap: anywhere; }
 h1.mono { font-size: 1.2rem; }
 h2 { font-size: 1rem; line-height: 1.4; margin: 0; }
 h3 { font-size: .9rem; margin: 0; }
@@ -91,7 +93,7 @@ th:last-child, td:last-child { padding-right: 0; }
 .badge.wait::before { background: none; border: 2px solid currentColor; }
 
 .chart { margin: 0; } .chart svg { display: block; width: 100%; height: 4.5rem; }
-.chart .columns rect { fill: var(--busy); } .chart .columns .reach { fill: transparent; } .columns g:hover .reach { fill: var(--soft); }
+.chart .columns rect { fill: var(--busy); } .chart .columns .hover-area { fill: transparent; } .columns g:hover .hover-area { fill: var(--soft); }
 .chart .lines path { fill: none; stroke-width: 2; vector-effect: non-scaling-stroke; stroke-linejoin: round; stroke-linecap: round; }
 .chart .dot { stroke-width: 5 !important; }
 .line-0 { stroke: var(--busy); } .line-1 { stroke: var(--accent); opacity: .75; }
@@ -107,7 +109,7 @@ details .scroll { margin-top: .6rem; }
 td .bar { display: inline-block; margin: 0; vertical-align: middle; }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.55; tab-size: 2; }
 .console { background: var(--soft); border-radius: 8px; padding: .9rem 1rem; overflow: auto; max-height: 26rem; min-height: 5rem; }
-.output { font: inherit; } .asked { min-height: 0; } .asked + form { margin-top: 1rem; }
+.output { font: inherit; } .fitted { min-height: 0; } .fitted + form { margin-top: 1rem; }
 .rows { list-style: none; margin: 0; font-family: var(--mono); font-size: .82rem; }
 .rows li { display: grid; grid-template-columns: 2.2rem 4.6rem minmax(0, 1fr); gap: .75rem; padding: .1rem 0; }
 .rows .seq { color: var(--muted); } .rows .what { overflow-wrap: anywhere; white-space: pre-wrap; }

@@ -30,7 +30,7 @@ export function columns(series: Series, names: readonly string[], options: Chart
   const marks = series.values.map((value, index) => {
     if (value === null || value <= 0) return NONE;
     const height = Math.max(2, (value / top) * HEIGHT);
-    return html`<g><title>${names[index]}: ${exact(value)}</title><rect class="reach" x="${(index * step).toFixed(1)}" y="0" width="${step.toFixed(1)}" height="${HEIGHT}"/><rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/></g>`;
+    return html`<g><title>${names[index]}: ${exact(value)}</title><rect class="hover-area" x="${(index * step).toFixed(1)}" y="0" width="${step.toFixed(1)}" height="${HEIGHT}"/><rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/></g>`;
   });
   return frame('columns', marks, top, [series], options);
 }

@@ -43,7 +43,7 @@ ${formFields(fields, filled, 'Answer')}${asJson ? html`<details><summary>Schema 
 <div class="actions"><button class="primary">Answer</button>${fields === null ? NONE : otherModeLink}</div></form>`;
   return html`<div data-key="question-${number}"><div class="card-head"><h2>It asks a person</h2><span class="muted">It waits until ${moment(until, visit.now)}</span></div>
 <p class="notice bad" role="alert" data-over hidden>This question is over: it was answered, or its time has passed. Copy what you typed, and load the page again.</p>
-<pre class="console output asked" tabindex="0" role="region" aria-label="Question">${text}</pre>
+<pre class="console output fitted" tabindex="0" role="region" aria-label="Question">${text}</pre>
 ${may(visit, 'invoke') ? form : html`<p class="muted">Your key lacks the scope "invoke".</p>`}</div>`;
 }
 
@@ -52,7 +52,7 @@ export function lateNotice({ texts, fault }: Refused): Html {
   const enteredTexts = Object.entries(texts).filter(([, text]) => text !== '');
   return html`${notice('bad', fault.message)}<div class="card section"><h2>You had entered</h2>${enteredTexts.map(
     ([name, text]) =>
-      html`<h3>${name}</h3><pre class="console asked" tabindex="0" role="region" aria-label="${name}">${text}</pre>`,
+      html`<h3>${name}</h3><pre class="console fitted" tabindex="0" role="region" aria-label="${name}">${text}</pre>`,
   )}</div>`;
 }
 
