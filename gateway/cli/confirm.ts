@@ -25,7 +25,7 @@ export async function confirm(
     });
   }
   const lines = readline.createInterface({ input, output });
-  // Where the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer.
+  // If the question goes to a file, the end of the input (Ctrl-D) closes the prompt without an answer.
   const closed = new AbortController();
   lines.once('close', () => closed.abort());
   try {

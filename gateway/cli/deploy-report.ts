@@ -6,6 +6,7 @@ import { bytes, duration } from './format.ts';
 export function reportLines({ deployed, built }: Deployment): string[] {
   const { report, alias, grants } = deployed;
   const { moduleBytes, steps, buildMs } = report;
+  // This machine compiles source to a component; the platform builds the component's modules from that.
   const compileTexts =
     built === null ? [] : [built.cached ? 'compiled before' : `compiled here in ${duration(built.buildMs)}`];
   const stepsText = steps.length === 0 ? '' : ` (${steps.map(({ name, ms }) => `${name} ${duration(ms)}`).join(', ')})`;

@@ -18,13 +18,13 @@ import { EXIT, Failure } from './failure.ts';
 
 /** Longest wait for the gateway, and for Redis, in milliseconds. */
 const DEADLINE_MS = 10_000;
-/** Longest wait for this machine's Redis user. A gateway that loses Redis after it recorded the machine creates the user within 10 s of reconnecting. */
+/** Longest wait for this machine's Redis user: a gateway that loses Redis after it recorded the machine needs up to 10 s once it is back. */
 const USER_MS = 15_000;
 const RETRY_MS = 500;
-/** Files of a home that belongs to a platform. */
 const SETTINGS = 'pie.toml';
 const REDIS_CA = 'redis-ca.pem';
 const MASTER_KEY = 'master.key';
+/** Each of these marks a folder as the home of a machine: `pie join` refuses it. */
 const HOME_FILES = [SETTINGS, REDIS_CA, MASTER_KEY, 'machine.pem', 'credentials.json', 'redis'];
 
 export interface JoinRequest {
@@ -38,7 +38,7 @@ export interface JoinRequest {
   readonly address?: string;
   /** Versions of the join exchange that this machine speaks; by default those of this release. */
   readonly versions?: Versions;
-  /** Its `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` stand for absent options, as they will when the machine starts. */
+  /** Its `PIE_MACHINE`, `PIE_ROLES` and `PIE_ADDRESS` are the defaults of the options, as at each later start of the machine. */
   readonly environment?: NodeJS.ProcessEnv;
 }
 
@@ -57,7 +57,10 @@ const answerSchema = z.object({
 
 type RedisAccess = z.output<typeof answerSchema>['redis'];
 
-/** Joins a platform, and writes the home of this machine. A refusal leaves nothing behind. Throws {@link Failure}. */
+/**
+ * Joins a platform, and writes the home of this machine. Throws {@link Failure} and then leaves no new file, but the platform may have
+ * registered the name and used up the token.
+ */
 export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSignal): Promise<Joined> {
   const request = { ...optionsOf(givenRequest.environment ?? process.env), ...givenRequest };
   const { home } = request;
@@ -114,7 +117,7 @@ function writeHome(
     for (const [file, content] of files) writeFileSync(path.join(home, file), content, { mode: 0o600 });
     writeCertificate(home, certificate);
   } catch (cause) {
-    // Otherwise the next `pie join` would take the folder for the home of a machine.
+    // The next `pie join` would take a folder with some of these files for the home of a machine.
     for (const file of HOME_FILES) rmSync(path.join(home, file), { force: true });
     throw new Failure(`The home ${home} could not be written.`, {
       why: cause instanceof Error ? cause.message : String(cause),
@@ -224,10 +227,11 @@ async function exchange(gateway: URL, request: object, signal: AbortSignal): Pro
   return body.success ? body.data.sealed : '';
 }
 
-/** Checks that this machine can use the platform's Redis: only the gateway's machine may be able to reach its address. */
+/** Checks that this machine can use the platform's Redis: the address from the gateway may be one that only the gateway's machine reaches. */
 async function assertRedis(redis: RedisAccess, machine: string, signal: AbortSignal): Promise<void> {
   const giveUpAt = performance.now() + USER_MS;
   for (let refusal = await refusalOf(redis); refusal !== null; refusal = await refusalOf(redis)) {
+    // WRONGPASS: the gateway may not have created this machine's Redis user yet.
     if (!refusal.why.startsWith('WRONGPASS') || performance.now() > giveUpAt) {
       const { hostname, port } = new URL(redis.url);
       throw new Failure(`The platform’s Redis at ${hostname}:${port || 6379} cannot be used from here.`, {

@@ -35,7 +35,7 @@ PIE_HOME: .pie in the clone, ~/.pie of an installed Pie).`;
  */
 export function parse(commands: readonly Command[], version: string, argv: readonly string[]): Parsed | null {
   let parsed: Parsed | null = null;
-  let complaint = '';
+  let errorOutput = '';
   const root = configure(new Commander('pie'))
     .description('Functions that drive LLM inference themselves: deploy them, talk to them.')
     .version(version, '-V, --version', 'show the version')
@@ -81,7 +81,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       .showHelpAfterError(false)
       .configureOutput({
         writeErr: (text) => {
-          complaint += text;
+          errorOutput += text;
         },
       });
   }
@@ -93,10 +93,10 @@ export function parse(commands: readonly Command[], version: string, argv: reado
     if (error.exitCode === 0) return null;
     // For a group or `pie` alone, commander writes the help as an error.
     if (error.code === 'commander.help') {
-      process.stderr.write(complaint);
+      process.stderr.write(errorOutput);
       throw new Failure('No command was given.', { advice: 'Pick one of the commands above.' });
     }
-    throw usageFailure(complaint || error.message, commands, argv);
+    throw usageFailure(errorOutput || error.message, commands, argv);
   }
   return parsed;
 }

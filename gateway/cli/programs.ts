@@ -17,8 +17,8 @@ const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 /**
  * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal, which sends Ctrl-C to it, too.
  * `read` returns its output; the program then has a process group of its own, to which this process forwards Ctrl-C and the end of the terminal.
- * This process forwards SIGTERM to the program, and kills the program with its children after `timeoutMs`. Throws {@link Failure} for a program
- * that is missing or did not end in that time.
+ * This process forwards SIGTERM to the program, and kills it after `timeoutMs`, with `read` also its children. Throws {@link Failure} for a
+ * program that is missing or did not end in that time.
  */
 export async function runProgram(
   script: string,
@@ -44,6 +44,7 @@ export async function runProgram(
       PATH: `${path.dirname(pinnedNode())}${path.delimiter}${process.env.PATH ?? ''}`,
     },
   });
+  // Also with `inherit`: a listener for Ctrl-C keeps this process alive until the program has ended.
   const forward = (signal: NodeJS.Signals) => {
     if (isRead) signalGroup(child, signal);
   };

@@ -19,8 +19,8 @@ const SPINNER_MS = 80;
 
 /**
  * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output
- * holds JSON only, one value per line. Texts of strangers (log lines, messages of other keys, errors of functions) reach a terminal without
- * control characters; `write` alone passes on everything.
+ * holds JSON only, one value per line. Texts that others wrote (log lines, messages of other keys, errors of functions) reach a terminal
+ * without control characters; only `write` and `progress` pass on everything.
  */
 export class Terminal {
   readonly json: boolean;
@@ -34,7 +34,7 @@ export class Terminal {
     this.#err = options.err ?? process.stderr;
   }
 
-  /** True when a person watches the results. */
+  /** True when standard output is a terminal and shows no JSON: a person watches the results. */
   get interactive(): boolean {
     return Boolean(this.#out.isTTY) && !this.json;
   }
@@ -63,7 +63,7 @@ export class Terminal {
     if (this.json && !this.#isSilent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
   }
 
-  /** Suppresses further output, because the reader has left. */
+  /** Suppresses further results and remarks, because the reader of standard output has left. */
   silence(): void {
     this.#isSilent = true;
   }
@@ -129,13 +129,13 @@ export class Terminal {
 
   /** The error, on standard error; with its stack when it is a fault of the command. */
   failure(failure: Failure): void {
-    this.#failure(failure);
+    this.#writeFailure(failure);
     const { exitCode, cause } = failure;
     if (exitCode === EXIT.internal && cause instanceof Error)
       this.#err.write(`${displayText(cause.stack ?? '', this.#err)}\n`);
   }
 
-  #failure(failure: Failure): void {
+  #writeFailure(failure: Failure): void {
     if (this.json) {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;

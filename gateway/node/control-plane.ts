@@ -71,19 +71,19 @@ export interface NodeControlPlaneOptions {
   /** Models by alias. */
   readonly modelAliases?: ReadonlyMap<string, string>;
   /** Names of the functions that the platform deploys as it starts: it is not ready before these are deployed. */
-  readonly awaitedFunctions?: () => readonly string[];
+  /** Names of the functions that the platform deploys as it starts: `health` reports ready only once these are deployed. */
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
   /** Settings and keys for machines that join; without them no machine can join. */
   readonly joining?: JoinSource;
-  /** Receives the store's faults that `health` meets: its answer has no details. */
+  /** Receives the store's faults that `health` meets, since the answer of `health` carries no details. */
   readonly onError?: (error: unknown) => void;
 }
 
 /** Time limit on the store's answer to `health`: clients poll it, so a late answer is useless. */
 const HEALTH_DEADLINE_MS = 1000;
 
-/** A stored text (result or input) and the answer made of it are both in memory. */
+/** Copies of a large stored text (a result or an input) in memory at once: the text, and the answer made of it. */
 const HELD_FACTOR = 2;
 
 const DEFAULT_QUEUE_MS = 300_000;
@@ -185,7 +185,7 @@ export class NodeControlPlane implements ControlPlane {
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    // The caller has found the invocation, so that only an operator can reach another tenant's here. `open` records the operator's read.
+    // The caller has found the invocation, so only an operator can have come to another tenant's. `open` records the operator's read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
@@ -378,9 +378,11 @@ export class NodeControlPlane implements ControlPlane {
       ...(debounce === undefined ? {} : { debounce }),
       ...(schedule === undefined ? {} : { schedule }),
       ...(basis === undefined ? {} : { basis }),
+      // With this name in its record, its events also reach this gateway on a channel of its own, and wait here for the follower.
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
-    // Redis may still store a submission that failed. A retry that cannot find its invocation makes another, so `withdrawals` cancels the first.
+    // Redis may store a submission after its failure was answered. A retry without a key, or with another one, cannot find that invocation
+    // and makes a second one: `withdrawals` therefore cancels the first.
     const isFindableByRetry = idempotencyKey !== undefined && request.hasSingleUseKey !== true;
     const submitTarget = isFindableByRetry ? this.#scheduler : this.#scheduler.withdrawals;
     const submitted = await submitTarget.submit(submission).catch((error: unknown) => {

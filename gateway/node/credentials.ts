@@ -7,10 +7,10 @@ import { MAX_KEYS } from '#scheduler/tenants/rules.ts';
 import { SCOPES } from '../app/control.ts';
 
 export const DEFAULT_TENANT = 'default';
-/** Name of the key in its tenant. */
+/** Name that each machine's key has in the tenant. */
 const KEY_NAME = 'credentials.json';
 /** Maximum keys of that name. A machine that leaves for good, such as a pod with a new home at each start, leaves its key behind. */
-const MAX_OWN_KEYS = MAX_KEYS / 2;
+const MAX_MACHINE_KEYS = MAX_KEYS / 2;
 /** A key that was made or used within this time may belong to a machine that runs. */
 const RECENT_MS = 24 * 3_600_000;
 
@@ -21,8 +21,8 @@ export type Credentials = z.output<typeof schema>;
 
 /**
  * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. Keeps a
- * working key and its scopes (a key that was made before keys had names gets every scope). Makes a new key on the first start, and when the
- * store has lost the old one.
+ * working key and its scopes (a key that was made before keys had names gets every scope), also while its tenant is suspended. Makes a new
+ * key on the first start, and when the old one has expired or is unknown to the store.
  */
 export async function ensureCredentials(
   home: string,
@@ -60,7 +60,7 @@ async function newKey(apiKeys: Scheduler['apiKeys'], now: number): Promise<strin
   return outcome.apiKey;
 }
 
-/** Makes room for a new key below `MAX_KEYS` and `MAX_OWN_KEYS`: removes the machine keys that have been unused longest, none used recently. */
+/** Makes room for a new key below `MAX_KEYS` and `MAX_MACHINE_KEYS`: removes the machine keys that have been unused longest, none used recently. */
 async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<void> {
   const allKeys = await apiKeys.list(DEFAULT_TENANT);
   const machineKeys = allKeys
@@ -68,7 +68,7 @@ async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<voi
     .map(({ id, createdAt, lastUsedAt }) => ({ id, at: Math.max(createdAt, lastUsedAt ?? 0) }))
     .sort((a, b) => a.at - b.at);
   const unusedKeys = machineKeys.filter(({ at }) => now - at > RECENT_MS);
-  const excess = Math.max(0, machineKeys.length + 1 - MAX_OWN_KEYS, allKeys.length + 1 - MAX_KEYS);
+  const excess = Math.max(0, machineKeys.length + 1 - MAX_MACHINE_KEYS, allKeys.length + 1 - MAX_KEYS);
   for (const { id } of unusedKeys.slice(0, excess)) await apiKeys.remove(DEFAULT_TENANT, id, { actor: PLATFORM_ACTOR });
 }
 

@@ -156,7 +156,7 @@ export class NodeFunctions {
       const { removals, schedules } = this.#scheduler;
       const { tenant, keyId } = principal;
       const removeSchedules = async () => {
-        // The schedules of a shared function's name stay: they now run the platform's function.
+        // The schedules of a shared function's name stay: once the tenant's own function is removed, they run the platform's.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
       const drainingVersions = await removals.removeFunction(tenant, name, now, {

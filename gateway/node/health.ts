@@ -6,8 +6,8 @@ import type { Health } from '../app/control.ts';
 export const GPU_HOST_GRACE_MS = 5000;
 
 /**
- * Checks by the runtimes' own reports whether some runtime would run a new invocation. Every function counts as one that needs a GPU host,
- * because a function that names no model may use all models.
+ * Checks by the runtimes' own reports that each runtime that may get a new invocation would run it. Every function counts as one that needs a
+ * GPU host, because a function that names no model may use all models.
  *
  * @param now milliseconds since the Unix epoch
  */
@@ -16,7 +16,7 @@ export function runningChecks(runtimes: readonly RuntimeInfo[], now: number): He
   const runtimesCheck = { name: 'runtimes', ok: aliveRuntimes.length > 0, detail: `${aliveRuntimes.length} alive` };
   const acceptingRuntimes = aliveRuntimes.filter(({ accepting }) => accepting === true);
   const candidates = acceptingRuntimes.length > 0 ? acceptingRuntimes : aliveRuntimes;
-  // Any of these runtimes may get the invocation.
+  // Any of these runtimes may get the invocation, so one failed check fails readiness.
   const hostChecks = candidates.flatMap(({ gpuHosts }) => (gpuHosts === undefined ? [] : [hostCheck(gpuHosts, now)]));
   const shownCheck = hostChecks.find(({ ok }) => !ok) ?? hostChecks[0];
   return shownCheck === undefined ? [runtimesCheck] : [runtimesCheck, shownCheck];

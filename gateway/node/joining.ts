@@ -53,7 +53,10 @@ export class Joining {
     return this.#scheduler.joinTokens.create(masterKeys, ttlMs, permission);
   }
 
-  /** The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken or another version. */
+  /**
+   * The sealed answer to a machine's sealed request. Throws `join-refused`, or `conflict` for a name that is taken, another version, or a
+   * gateway through which no machine can join.
+   */
   join(token: string, sealed: string, version: number): Promise<string> {
     return translating(async () => {
       this.#assertVersion(version);
@@ -63,6 +66,7 @@ export class Joining {
         tokenPermission &&
         joinSchema.safeParse(openJoin(tokenPermission.key, { direction: 'request', version }, sealed));
       if (!tokenPermission || !request?.success) throw joinRefused();
+      // Both sides speak a newer version: something on the path may have lowered the versions that the gateway stated.
       if (Math.min(newestSpoken(sealed) ?? version, this.versions.newest) > version) throw versionLowered(version);
       const { redis, masterKeys, settings } = await this.#usableSource();
       const { machine, roles, certificate } = request.data;

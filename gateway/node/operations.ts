@@ -73,7 +73,11 @@ export class NodeOperations implements Operations {
       requireScope(call, 'operator');
       const { machines, runtimes, admission, drains, redisUsers } = this.#scheduler;
       const [allRuntimes, tenants, registeredMachines, drainedNames, joinedMachines] = await Promise.all([
-        ...([runtimes.list(), admission.tenants(), machines.list(), drains.names(), redisUsers.joined()] as const),
+        runtimes.list(),
+        admission.tenants(),
+        machines.list(),
+        drains.names(),
+        redisUsers.joined(),
       ]);
       const registeredNames = new Set(registeredMachines.map(({ name }) => name));
       const joinedAt = new Map(joinedMachines.map((machine) => [machine.name, machine.joinedAt]));
@@ -197,7 +201,7 @@ export class NodeOperations implements Operations {
       const { keyId, tenant } = call.principal;
       const { machines, redisUsers, audit } = this.#scheduler;
       const removed = await machines.remove(name);
-      // When this gateway may not delete Redis users, another process that may do so hears of the removal and deletes the user.
+      // A gateway whose Redis user may not delete users leaves this to a process that may: the removal reaches that process as a message.
       if (removed && (await redisUsers.mayChange())) await redisUsers.reconcile();
       if (removed) await audit.record(keyId, tenant, 'machine.remove', name);
       return removed;
@@ -222,16 +226,17 @@ function machineOf(
   drainedNames: ReadonlySet<string>,
   joinedAt: number | undefined,
 ): MachineState {
-  const ownHosts = new Set(gpuHosts.map((each) => each.name));
+  const ownHostNames = new Set(gpuHosts.map((each) => each.name));
   const sum = (of: readonly { readonly running: number }[]) => of.reduce((total, { running }) => total + running, 0);
-  const localLoads = runtimes.flatMap(({ machine, alive: isThere, load }) =>
-    machine === name && isThere && load ? [load] : [],
+  const localLoads = runtimes.flatMap(({ machine, alive: isAlive, load }) =>
+    machine === name && isAlive && load ? [load] : [],
   );
-  const servedHosts = gpuHostsOf(runtimes).filter((each) => ownHosts.has(each.name));
+  const servedHosts = gpuHostsOf(runtimes).filter((each) => ownHostNames.has(each.name));
   return {
     ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
     joinedAt: timeOf(joinedAt),
     drained: drainedNames.has(machineEntry(name)),
+    // An invocation may count in both sums: the larger is a lower bound, and is 0 only when nothing runs there.
     running: Math.max(sum(localLoads), sum(servedHosts)),
   };
 }
@@ -268,13 +273,14 @@ function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' 
         utilisation,
         hitRate,
         tokensPerSecond,
-        ...measured
+        efficientTokens,
+        stepTimes,
       }) => ({
         ...{ model, gpuHost: names.get(hostId) ?? null, pages, freePages, cachedPages, utilisation },
         batchSize: batchSize > 0 ? batchSize : null,
         hitRate: tokensPerSecond > 0 ? hitRate : null,
-        efficientTokens: measured.efficientTokens ?? null,
-        stepTimes: measured.stepTimes ?? { tokens: [], sequences: [] },
+        efficientTokens: efficientTokens ?? null,
+        stepTimes: stepTimes ?? { tokens: [], sequences: [] },
       }),
     ),
     encoders: [...encoders.values()].map(({ hostId, device, batchSize, ...rest }) => ({

@@ -24,7 +24,7 @@ export class NodeQuotas implements Quotas {
       const { quotas } = this.#scheduler;
       if (fn === undefined) return (await quotas.statusOfAll(tenant)).map(toStatus);
       const states = FUNCTION_NAME.test(fn) ? await quotas.status(tenant, fn) : [];
-      // A removed function may have limits left.
+      // A removed function may have limits left, which are shown.
       if (!states.some(({ function: of }) => of === fn)) await this.#requireFunction(tenant, fn, 'function');
       return states.map(toStatus);
     });

@@ -111,6 +111,7 @@ export class NodeReleases implements Releases {
         const planOutcome = await releases.planRollback(tenant, name, alias, rollbackOptions);
         if (!planOutcome.ok) throw refusal(name, alias, planOutcome);
         const { from } = planOutcome.plan;
+        // The scheduler's plan, unlike its rollback, does not check that the versions still exist.
         const missingVersion = planOutcome.plan.to.find(
           ({ version }) => !deployedFunction.versions.some((known) => known.version === version),
         );
@@ -153,7 +154,8 @@ export class NodeReleases implements Releases {
           hint: `Point the alias elsewhere first: \`pie alias set ${name} ${outcome.servedBy[0] ?? LIVE} VERSION\`, or \`pie rollback ${name}\`.`,
         });
       }
-      return outcome.draining.filter((left) => left.version === version);
+      // The outcome has all draining versions of the function, those of earlier removals included.
+      return outcome.draining.filter((draining) => draining.version === version);
     });
   }
 
@@ -166,6 +168,7 @@ export class NodeReleases implements Releases {
   liftQuarantine(call: Call, name: string): Promise<readonly string[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
+      // Quarantine counts for each tenant separately, so any tenant may lift its own of a shared function: no `requireOwn` here.
       const foundVersions = await this.#scheduler.functions.visibleVersions(call.principal.tenant, name);
       if (foundVersions.length === 0) return null;
       const lifted = await this.#scheduler.quarantine.lift(foundVersions.map(({ version }) => version));
@@ -191,7 +194,8 @@ export class NodeReleases implements Releases {
     { from, to }: RollbackPlan,
   ): Promise<Pick<Rollback, 'from' | 'to' | 'changes'>> {
     const { environments, functions } = this.#scheduler;
-    const openedHeaviest = async (shares: readonly Share[]) => {
+    // With the values of secrets opened, so that a changed value shows as a change.
+    const heaviestWithValues = async (shares: readonly Share[]) => {
       const version = heaviest(shares);
       const heaviestVersion =
         version === undefined
@@ -199,7 +203,7 @@ export class NodeReleases implements Releases {
           : await functions.runnable(deployedFunction.tenant, deployedFunction.name, version);
       return heaviestVersion && environments.withOpenedValues(heaviestVersion);
     };
-    const [before, after] = await Promise.all([openedHeaviest(from.shares), openedHeaviest(to)]);
+    const [before, after] = await Promise.all([heaviestWithValues(from.shares), heaviestWithValues(to)]);
     return { from: from.shares, to, changes: after === null ? [] : differences(before, after) };
   }
 

@@ -56,9 +56,10 @@ export class NodeSecrets implements Secrets {
       if (!VARIABLE_NAME.test(name)) return false;
       const { secrets, functions, audit } = this.#scheduler;
       const { tenant, keyId } = principal;
-      const users = (await functions.inService(tenant)).filter((version) => revisionOf(version, name) !== undefined);
-      if (users.length > 0) {
-        const names = users.map((version) => `${version.name}@${version.version}`);
+      const servedVersions = await functions.inService(tenant);
+      const usingVersions = servedVersions.filter((version) => revisionOf(version, name) !== undefined);
+      if (usingVersions.length > 0) {
+        const names = usingVersions.map((version) => `${version.name}@${version.version}`);
         throw new GatewayError('conflict', `The secret ${name} is used by ${names.slice(0, 5).join(', ')}.`, {
           hint: 'Deploy these functions without it, or remove them, first.',
         });

@@ -5,9 +5,9 @@ import { StoreError } from '#scheduler/store/errors.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { retryHeaders } from '../app/http/rate-limit.ts';
 
-/** Pause before a retry: an invocation with the key may end soon, at an unknown time. */
+/** The pause that a refusal for a busy concurrency key asks for: an invocation with the key may end soon, at an unknown time. */
 const CONCURRENCY_RETRY_MS = 1000;
-/** Pause before a retry: the shortest delay of a debounced invocation. */
+/** The pause that a refusal for too many debounce keys asks for: the shortest delay of a debounced invocation. */
 const DEBOUNCE_RETRY_MS = 1000;
 
 /** Converts errors of the scheduler to gateway errors. */
@@ -77,6 +77,7 @@ export function translatingFeed<T>(open: OpenFeed<T>, notFoundError: () => Gatew
         try {
           return feed.take();
         } catch (error) {
+          // The feed's code for a subject that the store does not have.
           throw error instanceof StoreError && error.code === 'invalid-argument' ? notFoundError() : translate(error);
         }
       },

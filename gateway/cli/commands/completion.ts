@@ -52,13 +52,15 @@ function firstWords(commands: readonly Command[]): string[] {
 }
 
 function bash(commands: readonly Command[]): string {
-  const groups = new Map<string, string[]>();
+  /** Second words of two-word commands, by first word. */
+  const secondWords = new Map<string, string[]>();
   for (const { name } of commands) {
     const [first = '', second] = name.split(' ');
-    if (second) groups.set(first, [...(groups.get(first) ?? []), second]);
+    if (second) secondWords.set(first, [...(secondWords.get(first) ?? []), second]);
   }
   const flagCases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
-  const secondWordCases = [...groups].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
+  // The script's `$name` is a first word with a space while the second word is being typed.
+  const secondWordCases = [...secondWords].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
   const commandsWith = (argument: string) =>
     commands
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
@@ -75,7 +77,7 @@ _pie() {
     COMPREPLY=($(compgen -W "${firstWords(commands).join(' ')} --help --version" -- "$current"))
     return
   fi
-  case "$name" in ${[...groups.keys()].join('|')})
+  case "$name" in ${[...secondWords.keys()].join('|')})
     if [ "$COMP_CWORD" -eq 2 ]; then name="$name "; else name="$name \${COMP_WORDS[2]}"; fi ;;
   esac
   case "$name" in

@@ -19,7 +19,7 @@ const MAX_ROUNDS = 100;
 /** The default model; it generates stories. */
 const MODEL = 'stories15m';
 const MAX_ROUND_TRIP_MS = 10_000;
-/** Longest wait for the first functions of a platform that starts. */
+/** Longest wait for the functions that a starting platform deploys; then the demo goes on without them. */
 const START_MS = 180_000;
 const POLL_MS = 500;
 

@@ -197,6 +197,7 @@ async function deployAll(
   const progress = terminal.progress(`Deploying ${counted(sources.length, 'function')}`);
   const failures: Failure[] = [];
   const warnings: string[] = [];
+  /** All workers share this iterator: each takes the next source. */
   const sourceQueue = sources.values();
   let doneCount = 0;
   let createdCount = 0;
@@ -241,6 +242,7 @@ async function deployAll(
   return failures[0]?.exitCode ?? EXIT.ok;
 }
 
+/** The failure with the function's name before its message. The spread leaves `cause` out, which is not enumerable. */
 function prefixedFailure(name: string, failure: Failure): Failure {
   return new Failure(`${name}: ${failure.message}`, { ...failure, cause: failure.cause });
 }

@@ -27,6 +27,7 @@ export const dev: Command = {
     const target = args[0] ?? '.';
     const invoke = text(options, 'invoke');
     const input = invoke === undefined ? undefined : readInput(invoke);
+    // Fail on a wrong `source` before a platform starts.
     findFunction(target, undefined);
     try {
       await using platform = await devPlatform(call);
@@ -63,6 +64,7 @@ export const dev: Command = {
               ? undefined
               : invokeOnce(platform.client, name, input, terminal, cycleSignal);
           try {
+            // The next save ends this cycle and its invocation.
             await Promise.race([watch.change(signal), platform.ended]);
           } finally {
             superseded.abort();

@@ -7,9 +7,9 @@ import type { Terminal } from '../terminal.ts';
 
 export interface FollowOptions {
   readonly terminal: Terminal;
-  /** Show the function's log lines too. */
+  /** True to show the function's log lines, too. */
   readonly logs: boolean;
-  /** Puts each message on its own line. */
+  /** True to put each message on a line of its own. */
   readonly lines: boolean;
   /** True when the caller shows log lines elsewhere. */
   readonly logsElsewhere?: boolean;
@@ -23,7 +23,8 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
   let shownLength = 0;
   let atLineStart = true;
   const startedAt = performance.now();
-  let warning = '';
+  /** Text of the last warning. Before a further attempt, it is the platform's notice of the reason. */
+  let lastWarning = '';
   const endLine = async () => {
     if (!atLineStart) await terminal.write('\n');
     atLineStart = true;
@@ -38,7 +39,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         // The output of the earlier attempt stays visible: tell the reader that it no longer counts.
         await endLine();
         shownLength = 0;
-        terminal.remark(`— starts again (attempt ${attempt})${warning === '' ? '' : `: ${warning}`} —`);
+        terminal.remark(`— starts again (attempt ${attempt})${lastWarning === '' ? '' : `: ${lastWarning}`} —`);
         break;
       }
       case 'message': {
@@ -59,7 +60,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         break;
       }
       case 'log':
-        if (event.data.level === 'warn') warning = event.data.message;
+        if (event.data.level === 'warn') lastWarning = event.data.message;
         if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
         break;
       case 'question':

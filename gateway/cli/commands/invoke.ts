@@ -130,7 +130,10 @@ export function parseTime(value: string): number {
   throw new Failure('It must be seconds (90), or a number with a unit: 30s, 5m, 1h.');
 }
 
-/** Cancels the invocation at Ctrl-C, or when the reader of the output leaves; still waits for its end. */
+/**
+ * Awaits `run`. Ctrl-C, or a reader of the output that leaves, cancels the invocation; `run` still waits for its end. SIGTERM cancels the
+ * invocation and ends this process.
+ */
 export async function withCancel(
   client: PieClient,
   id: string,
@@ -162,8 +165,8 @@ export async function withCancel(
 
 /** Lines that may wait to be sent. The command reads no further from standard input while so many wait. */
 const MAX_UNSENT = 256;
-/** Refusals of a message that the gateway has not stored: the function has not taken the earlier ones, or the gateway lacks memory. */
-const REFUSALS: ReadonlySet<string> = new Set(['too-many-requests', 'gateway-busy']);
+/** Codes of messages that were not stored and are sent again: the function has not taken the earlier ones, or the gateway lacks memory. */
+const RETRIED_CODES: ReadonlySet<string> = new Set(['too-many-requests', 'gateway-busy']);
 const MAX_PAUSE_MS = 1000;
 
 /** The client's side of a conversation; sends messages in order. */
@@ -185,7 +188,7 @@ class Talk {
     return this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
   }
 
-  /** Tells the function that no more messages follow. */
+  /** Tells the function that no more messages follow. Returns a function that stops the reading, as `readLines` does; here it does nothing. */
   close(): () => void {
     void this.#queue('The function was not told that no more messages follow', () =>
       this.#client.closeSession(this.#id),
@@ -242,7 +245,7 @@ class Talk {
       try {
         return await send();
       } catch (error) {
-        if (this.#isOver || !(error instanceof PieError) || !REFUSALS.has(error.code)) throw error;
+        if (this.#isOver || !(error instanceof PieError) || !RETRIED_CODES.has(error.code)) throw error;
       }
       await pause(pauseMs);
     }

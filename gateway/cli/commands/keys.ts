@@ -10,6 +10,7 @@ const tenant: Option = { flags: '--tenant <name>', help: 'another tenant than yo
 const id = { name: 'key', help: 'id of the key, such as key_3f9ac41e07b2', required: true } as const;
 
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 
 export const keysList: Command = {
   name: 'keys list',
@@ -143,5 +144,5 @@ function parseScopes(list: string): Scope[] {
 function expiryText(time: string): string {
   const remainingMs = Date.parse(time) - Date.now();
   if (remainingMs <= 0) return `${ago(time)} (expired)`;
-  return remainingMs < 172_800_000 ? `in ${duration(remainingMs)}` : `in ${Math.floor(remainingMs / 86_400_000)} d`;
+  return remainingMs < 2 * DAY_MS ? `in ${duration(remainingMs)}` : `in ${Math.floor(remainingMs / DAY_MS)} d`;
 }

@@ -98,6 +98,7 @@ export const runningText = ({ running }: Pick<MachineState, 'running'>): string 
 /** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
 async function waitUntilEmpty(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
   for (let now: MachineState | undefined = state; ; ) {
+    // A machine that left the list has stopped, so nothing runs there.
     if (now === undefined || now.running === 0) return now ?? { ...state, running: 0 };
     if (!now.drained)
       throw new Failure(`${state.name} is no longer drained.`, {

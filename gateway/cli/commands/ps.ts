@@ -69,7 +69,7 @@ export const ps: Command = {
         await terminal.write('\x1b[H\x1b[2J');
         table(terminal, rows, 'Nothing waits or runs.');
       } else {
-        // An invocation that is gone from the list has ended, or newer ones pushed it out.
+        // Print nothing for an invocation that left the list: it has ended, or newer ones pushed it out.
         const changedRows = rows.filter((row) => shownStatuses.get(row.id) !== row.status).reverse();
         shownStatuses.clear();
         for (const row of rows) shownStatuses.set(row.id, row.status);

@@ -6,7 +6,8 @@ import { bytes, duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
 
 const tenant = { flags: '--tenant <tenant>', help: 'another tenant (operators)' } as const;
-const BAR = 20;
+/** Width of the bar that shows the used part of a limit. */
+const BAR_CELLS = 20;
 
 export const quotaList: Command = {
   name: 'quota list',
@@ -121,6 +122,6 @@ function setBy({ source, override }: QuotaStatus): string {
 }
 
 function bar({ used, limit }: QuotaStatus): string {
-  const filledCells = limit === 0 ? BAR : Math.min(BAR, Math.floor((used / limit) * BAR));
-  return '█'.repeat(filledCells) + '░'.repeat(BAR - filledCells);
+  const filledCells = limit === 0 ? BAR_CELLS : Math.min(BAR_CELLS, Math.floor((used / limit) * BAR_CELLS));
+  return '█'.repeat(filledCells) + '░'.repeat(BAR_CELLS - filledCells);
 }

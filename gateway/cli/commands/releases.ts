@@ -136,7 +136,7 @@ export const rollback: Command = {
       return EXIT.ok;
     }
     await confirm('Roll back?', options.yes === true, signal);
-    // Performs exactly the rollback that was shown, or fails.
+    // With the revision of the plan, the gateway rolls back exactly as shown, or refuses.
     const { revision } = plan.alias;
     const result = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
     terminal.value(result);

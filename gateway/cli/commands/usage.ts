@@ -53,6 +53,7 @@ export const usage: Command = {
 const HEADING = ['FROM', 'FUNCTION', 'INVOCATIONS', 'FAILED', 'TOKENS IN', 'CACHED', 'OUT', 'GPU', 'CPU', 'PAGE-S'];
 
 function cells(row: UsageRow, byHour: boolean): string[] {
+  // A row begins with an hour, day or month: leave out the seconds and, except by hour, the time.
   const at = row.at.replace(/:00(\.000)?Z$/, 'Z');
   return [
     byHour ? at : at.replace('T00:00Z', ''),

@@ -42,8 +42,8 @@ export async function deployOnce(
     signal.throwIfAborted();
     const failure = toFailure(thrown);
     report(failure, terminal);
-    const faulty = failure.diagnostics.filter(({ file }) => file !== '').map(({ file }) => path.resolve(file));
-    return { deployed: null, files: [...files, ...faulty] };
+    const faultyFiles = failure.diagnostics.filter(({ file }) => file !== '').map(({ file }) => path.resolve(file));
+    return { deployed: null, files: [...files, ...faultyFiles] };
   }
 }
 
