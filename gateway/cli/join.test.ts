@@ -68,6 +68,12 @@ describe('joining a platform', () => {
     assert.equal(existsSync(path.join(directory, home)), false, 'a refusal leaves nothing behind');
   };
 
+  it('ends with the reason of its signal while it looks for the address of this machine', async () => {
+    const reason = new Error('Ctrl-C');
+    const request = { url: 'http://127.0.0.1:1', token: await token(), home: path.join(directory, 'left'), environment: {} };
+    await assert.rejects(joinPlatform(request, AbortSignal.abort(reason)), reason);
+  });
+
   it('writes a home with which the machine starts and uses its own Redis user', async () => {
     const joined = await join('east', { token: await token(), name: 'east', role: 'runtime,gpu-host' });
     const home = path.join(directory, 'east');

@@ -75,7 +75,7 @@ export async function joinPlatform(givenRequest: JoinRequest, signal: AbortSigna
       advice: 'Set PIE_HOME to a new folder, or start the machine with `pie up`.',
     });
   const gateway = gatewayUrl(request.url);
-  const address = request.address ?? (await ownAddress(gateway));
+  const address = request.address ?? (await ownAddress(gateway, signal));
   const { name, roles } = settingsOf(request, address);
   const versions = request.versions ?? JOIN_VERSIONS;
   const version = await agreedVersion(gateway, versions, signal);
@@ -156,8 +156,8 @@ function settingsOf(request: JoinRequest, address: string): MachineSettings {
 }
 
 /** The address from which this machine reaches the gateway. */
-async function ownAddress(gateway: URL): Promise<string> {
-  const socket = net.connect(endpointOf(gateway));
+async function ownAddress(gateway: URL, signal: AbortSignal): Promise<string> {
+  const socket = net.connect({ ...endpointOf(gateway), signal });
   try {
     return await new Promise<string>((resolve, reject) => {
       socket.setTimeout(DEADLINE_MS, () => reject(new Error(`no answer within ${DEADLINE_MS} ms`)));
@@ -165,7 +165,7 @@ async function ownAddress(gateway: URL): Promise<string> {
       socket.once('connect', () => resolve((socket.localAddress ?? '').replace(/^::ffff:/, '')));
     });
   } catch (cause) {
-    throw unreachable(gateway.host, cause);
+    throw signal.aborted ? signal.reason : unreachable(gateway.host, cause);
   } finally {
     socket.destroy();
   }

@@ -26,7 +26,7 @@ export class SourceWatch implements Disposable {
     const newFiles = ownFiles.filter((file) => !this.#files.has(file));
     this.#files = new Set(ownFiles);
     this.#acceptsAnyFile = acceptsAnyFile;
-    const folders = new Set(ownFiles.map((file) => path.dirname(file)).slice(0, MAX_FOLDERS));
+    const folders = new Set([...new Set(ownFiles.map((file) => path.dirname(file)))].slice(0, MAX_FOLDERS));
     for (const folder of this.#folders.keys()) if (!folders.has(folder)) this.#forget(folder);
     for (const folder of folders) this.#watchFolder(folder);
     if (newFiles.some((file) => writtenAfter(file, sinceMs))) this.#markChanged();
