@@ -18,7 +18,7 @@ export class Contender implements Preemptible {
   readonly spaces = new Set<PageSpace>();
   /** Number of held calls. A family that is away and has none needs no memory. */
   heldCalls = 0;
-  /** Frames needed by the claim that could not be met. */
+  /** Frames of the largest claim that was held since the family's last step. */
   wanted = 0;
   readonly #device: DeviceSteps;
   #isAway = false;
@@ -46,7 +46,7 @@ export class Contender implements Preemptible {
     return this.#overtook;
   }
 
-  /** True when the family holds pages and may go on by itself. */
+  /** True when the family is not preempted, and a member that holds pages is not idle. */
   get runs(): boolean {
     if (this.#isAway) return false;
     for (const space of this.spaces) if (space.heldPages > 0 && !space.idle) return true;
@@ -78,7 +78,7 @@ export class Contender implements Preemptible {
     if (this.#protectedSteps > 0) this.#protectedSteps--;
   }
 
-  /** Frames that the family needs to go on: its pages that have left the device, without those of members that wait, and those claimed. */
+  /** Frames that the family needs to go on: the wanted ones, and one for each page of its members off the device. Idle members need none. */
   get needed(): number {
     let frames = this.wanted;
     for (const space of this.spaces) {

@@ -26,7 +26,7 @@ export class Copies {
   /** Kept copies by tenant and version, least recently used first. */
   readonly #keptCopies = new Map<string, KeptCopy>();
 
-  /** Time without a call after which a copy that arrives, or is sent, ends. */
+  /** Milliseconds without a call after which a copy that arrives, or is sent, is dropped. */
   readonly idleMs: number;
 
   /** @param maxBytes bytes of all copies; a tenant alone may have half */

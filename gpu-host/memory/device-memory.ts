@@ -18,7 +18,7 @@ import { TransferBuffers } from './transfers.ts';
 export interface PageDevice {
   /** Bytes of one page as `readPage` gives them. */
   readonly pageBytes: number;
-  /** Copies between physical slots, pairwise, all sources read first; keys are rotated by `shifts`. */
+  /** Copies between physical slots, pairwise, all sources read first; each key is rotated by its shift, in positions. */
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
@@ -65,7 +65,7 @@ export interface MemoryOptions {
   readonly timed?: (space: PageSpace, work: () => void) => void;
   /** Called when a space has given pages back, once for all of them: `frames` more frames are available. */
   readonly freed?: (space: PageSpace, frames: number) => void;
-  /** Milliseconds of a clock that never goes back, for leases; by default the process's. */
+  /** Milliseconds of a clock that never goes back, for leases and expected uses of exports; by default the process's. */
   readonly now?: () => number;
 }
 
@@ -85,8 +85,8 @@ const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evict
  * All pages of one model on one device. When frames run out, `Relief` frees some between batches. During a batch, only frames of cached
  * prefixes are freed (`takeSpare`).
  *
- * free + cached + owned = frames, always. A claim of the oldest inferlet succeeds unless it exceeds the inferlet's limit, or the
- * frames that are left beside the pages of snapshots that do not fit into swap.
+ * free + cached + owned = frames, always. A claim of the oldest inferlet is refused only when the inferlet passes a limit, or when pages of
+ * snapshots that find no room in swap take the frames.
  */
 export class DeviceMemory implements SpaceMemory {
   readonly pool: PagePool;
@@ -106,7 +106,7 @@ export class DeviceMemory implements SpaceMemory {
   readonly #spaces = new Set<PageSpace>();
   readonly #families = new Families();
   readonly #contenders = new Contenders();
-  /** Holds one page while it moves between the device and swap. */
+  /** Holds one page on its way from swap to the device. */
   readonly #buffer: Uint8Array;
   #openedSpaces = 0;
   #swapsIn = 0;
@@ -188,10 +188,10 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Frees `frames` frames, and those for copies of written pages. `copies` maps each page to the number of mappings through which it is written.
+   * Makes `frames` frames free, and those for copies of written pages: `copies` gives the number of mappings that write each page.
    * Never swaps out pages of the requester.
-   * @throws CallHeld when the call must wait until older inferlets give pages back; CallFault `limit-exceeded` when they can never fit (ends
-   * no inferlet then), `terminated` when the requester must end.
+   * @throws CallHeld when the call must wait until other inferlets give pages back; CallFault `limit-exceeded` when so many frames can never
+   * be free (ends no inferlet then), `terminated` when the requester must end.
    */
   claim(requester: PageSpace, frames: number, copies: ReadonlyMap<Page, number> = NO_COPIES): void {
     this.relief.claim(requester, { frames, copies });
@@ -250,9 +250,10 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Brings pages back from swap on disk, a buffer at a time: other threads read them, and `between` moves them to the device between two
-   * steps, unless the space has ended. Pages that have come stay on the device until the last one has. A page that the disk does not return is
-   * left for the call that needs it. @throws as `claim`; pages that have come are kept
+   * Brings pages back from swap on disk, a buffer at a time: other threads read them, and `move` takes them to the device. Pages that have
+   * come stay on the device until the last one has. A page that the disk does not return is left for the call that needs it.
+   * @param between runs `move` between two device steps, unless the space has ended
+   * @throws as `claim`; pages that have come are kept
    */
   async bringFromDisk(
     space: PageSpace,
@@ -300,7 +301,7 @@ export class DeviceMemory implements SpaceMemory {
     this.#swapsIn++;
   }
 
-  /** Copies to a page's frame from memory that stays until queued copies have ended. */
+  /** Copies to a page's frame. The device may read `bytes` until queued copies have ended. */
   #write({ frame }: Page, bytes: Uint8Array): void {
     if (this.#device.queueWritePage) this.#device.queueWritePage(frame, bytes);
     else this.#device.writePage(frame, bytes);
@@ -326,7 +327,7 @@ export class DeviceMemory implements SpaceMemory {
     return true;
   }
 
-  /** Moves a page that only unleased snapshots hold to swap. False when it is on the device and stays. */
+  /** Moves a page to swap when only unleased snapshots hold it. False when it is on the device and stays. */
   moveOut(requester: PageSpace, page: Page): boolean {
     if (page.frame < 0) return true;
     return this.snapshots.mayLeave(page) && this.relief.moveOut(requester, page);
@@ -389,7 +390,7 @@ export class DeviceMemory implements SpaceMemory {
     }
   }
 
-  /** Moves a page to swap. The requester pays for the time, because it needs the frame. */
+  /** Copies a page to swap; undefined when swap refuses it. The requester pays for the time, because it needs the frame. */
   #put(requester: PageSpace, page: Page): SwapTicket | undefined {
     let ticket: SwapTicket | undefined;
     this.#runTimed(requester, () => {

@@ -17,9 +17,11 @@ export interface EmbedLimits {
   readonly maxStateBytes: number;
 }
 
-/** The embeds' part of the memory that tenants share. */
+/** The bytes that the embeds of one inferlet take of the memory that tenants share. */
 export interface EmbedBytes {
+  /** Bytes of JavaScript's heap, for the table of embeds. */
   readonly heap: InferletShare;
+  /** Bytes of the values of states and images. */
   readonly values: InferletShare;
 }
 
@@ -66,7 +68,7 @@ export class EmbedSpace {
     for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
   }
 
-  /** Marks the content of these addresses as never computed, because of `cause` in `source`. Ignores addresses that are not held. */
+  /** Marks the content of these addresses as never computed: a call of the queue `source` failed with `cause`. Ignores those not held. */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#embeds.has(address)) this.failures.mark(address, cause, source);
   }
@@ -124,7 +126,7 @@ export class EmbedSpace {
     this.#set(address, { kind: 'image', values, position });
   }
 
-  /** @throws CallFault when these states would pass the limit. */
+  /** @throws CallFault `limit-exceeded` when `bytes` more bytes of states and images would pass a limit */
   checkStateRoom(bytes: number): void {
     if (this.#stateBytes + bytes > this.#limits.maxStateBytes) {
       throw fault(
@@ -135,6 +137,7 @@ export class EmbedSpace {
     if (this.#memoryShares?.values.fits(bytes) === false) throw this.#shareFault();
   }
 
+  /** Copies the content of each source to the destination at the same index; they share the values. @throws CallFault, and copies none then */
   copy(sources: Uint32Array, destinations: Uint32Array): void {
     if (sources.length !== destinations.length) {
       throw fault(

@@ -18,7 +18,7 @@ export interface Page {
   readonly positions: Uint32Array;
   /** Upper bound on the positions of the filled slots. With it the common causal case need not look at every slot. */
   maxPosition: number;
-  /** Identity of the page's keys and values; undefined when they are not a plain prefix. */
+  /** The tokens from which the keys and values were computed; undefined when these are not a plain text from position 0 on. */
   prefix: PagePrefix | undefined;
   /** Location of the keys and values while the page has no frame; undefined when the page is empty. */
   swapped: SwapTicket | undefined;

@@ -8,7 +8,7 @@ import { textKeys } from './text-keys.ts';
 /** An out-page, mapped by `room`, that a page of the tree replaces. */
 export interface Replacement {
   readonly room: Mapping;
-  /** The page to put back; undefined for an empty page. */
+  /** The page to put back, which is kept until then; undefined when a new empty page will do. */
   readonly former: Page | undefined;
   /** True when one page of the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
   readonly reserved: boolean;
@@ -22,10 +22,10 @@ export interface CopiedPart {
 
 /**
  * A call over a plain text from position 0 on, whose pages can be found by their tokens. Its first inputs may come from the prefix tree,
- * and the pages that it fills go there (RadixAttention, SGLang, section 3). Pages of a call that is cut go there as soon as they are computed.
+ * and the pages that it fills go there (RadixAttention, SGLang, section 3), after each part when the call is computed in parts.
  */
 export class PrefixRun {
-  /** Inputs whose keys and values were mapped from the tree. The call computes the remaining inputs, over `context`. */
+  /** Inputs whose keys and values came from the tree, mapped or copied. The call computes the remaining inputs, over `context`. */
   readonly cachedInputs: number;
   /** The pages before the remaining inputs. They replace the call's in-pages. */
   readonly context: ContextPages;
@@ -34,7 +34,7 @@ export class PrefixRun {
   readonly #adapter: string | undefined;
   /** The mappings of the call's out-pages, which follow the text's full pages. */
   readonly #rooms: readonly Mapping[];
-  /** Tokens whose slots are filled or reserved. */
+  /** Tokens of the text, up to the last filled or reserved slot. */
   #textLength: number;
   /** Number of pages offered to the tree. */
   #offeredPages: number;
@@ -42,9 +42,9 @@ export class PrefixRun {
   #replacements: readonly Replacement[];
   /** The page after the replaced ones, when its beginning was copied; undefined after `commit` or `revert`. */
   #copiedPart: CopiedPart | undefined;
-  /** True when the call begins amid a page. */
+  /** True when the call begins inside a page that no page of the tree replaced. */
   readonly #beginsInside: boolean;
-  /** Pages that others may hold although the call can still fail. */
+  /** Pages that `give` put in the tree: others may hold them although the call can still fail. */
   readonly #givenPages = new Set<Page>();
 
   constructor(
@@ -71,7 +71,7 @@ export class PrefixRun {
     this.#adapter = text.adapter;
     this.#rooms = text.rooms;
     this.#textLength = text.length;
-    // A copy is the call's own page, even one of a whole page that left the tree: it is offered, and given, with those that follow.
+    // A copied part lies on the call's own page, even when it fills that page: the page is offered, and given, with those that follow.
     this.#offeredPages = Math.floor((text.length - (text.copied?.tokens ?? 0)) / space.pool.pageSize);
   }
 

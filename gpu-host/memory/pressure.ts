@@ -21,7 +21,7 @@ export interface IdleHolders {
   readonly snapshots: ReadonlyMap<Page, number>;
 }
 
-/** Frames that `need` takes once all of `ended` have let go. A page in the prefix tree alone needs no copy: it can leave the tree. */
+/** Frames that `need` takes once all of `ended` have let go. The prefix tree alone makes no copy necessary: a page can leave it. */
 export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): number {
   let frames = need.frames;
   for (const [page, mappings] of need.copies) {
@@ -33,7 +33,7 @@ export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): nu
   return frames;
 }
 
-/** Room in swap: for `pages` now, and for each swapped-out page that ends with its holders, if `reusable` accepts its ticket. */
+/** Room in swap: `pages` places now, and the place of each swapped-out page whose last holder ends, if `reusable` accepts its ticket. */
 export interface SwapRoom {
   readonly pages: number;
   reusable(ticket: SwapTicket): boolean;

@@ -36,10 +36,12 @@ export interface ReliefStats {
   readonly preempted: number;
 }
 
-/** State of memory in which none of these families could return. */
+/** Families that could not return, and the state of memory then. They are considered again once it has improved. */
 interface Refusal {
   readonly families: ReadonlySet<Contender>;
+  /** Frames that were free or held cached prefixes only. */
   readonly available: number;
+  /** Number of families that kept the oldest of these from pages. */
   readonly inTheWay: number;
 }
 
@@ -71,29 +73,30 @@ export class Relief {
 
   /** As `DeviceMemory.claim`. */
   claim(requester: PageSpace, need: FrameNeed): void {
+    // A family that is away gets frames only when it returns.
     if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
     for (;;) {
       if (this.#fits(need)) return;
       this.#evictCached(need);
       if (this.#fits(need)) return;
-      const isSwapFull = !this.#swapOut(requester, need);
+      const swapRefused = !this.#swapOut(requester, need);
       if (this.#fits(need)) return;
       // Leases end before any inferlet gives way, so that no inferlet waits for memory because of one.
       if (this.#options.snapshots.leases.giveWayOne()) continue;
       // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
-      const room = this.#room(isSwapFull);
+      const room = this.#room(swapRefused);
       if (!this.#preemptNewest(requester, need, room)) this.#endNewest(requester, need, room);
     }
   }
 
-  /** Reports that a family or an inferlet may need less than before. */
+  /** Call after a change that may let a held family return, such as the end of an inferlet. */
   noteChange(): void {
     this.#mayReturn = true;
   }
 
   /**
-   * The preempted family that may go on now: it counts as returned. Undefined when there is none. First come, first served. While older
-   * families keep the first in the queue from its pages, later ones that fit go before it; they have no protection from those that they overtake.
+   * Lets a preempted family with held calls return: first come, first served. Undefined when none fits. While older families that run keep
+   * the first in the queue from its pages, later ones that fit return before it, without protection from those that they overtake.
    */
   next(): Contender | undefined {
     const heldFamilies = this.#oldestFirst();
@@ -146,7 +149,7 @@ export class Relief {
     return this.#isBetter(heldFamilies[0]) || this.#notConsidered(heldFamilies).length > 0;
   }
 
-  /** Preempts all families when none has a call that can run, so that the oldest held one returns. @returns false when no call is held */
+  /** Call when no family has a call that can run: preempts all, so that the oldest held one returns. @returns false when no call is held */
   stalled(): boolean {
     if (!this.holdsCalls) return false;
     for (const family of this.#options.contenders) if (family.runs && !family.isPinned) this.#preempt(family);
@@ -177,7 +180,7 @@ export class Relief {
     const tree = this.#options.prefixes;
     if (!tree) return;
     while (!this.#fits(need)) {
-      // No claim copies leaves that are only cached, so the need stays the same.
+      // A claim copies only pages that its requester holds, and none of those is evicted here: the need stays the same.
       const needed = framesNeeded(need, []);
       for (const page of tree.evictLeaves(isCached)) {
         this.#pool.abandon(page);
@@ -233,10 +236,11 @@ export class Relief {
     return { spaces: spaces.sort((a, b) => (isNewer(a, b) ? -1 : 1)), snapshots: this.#options.snapshots.held };
   }
 
-  /** @param swapRefused true when swap refused a page just now, though it may have room: its disk fails */
+  /** @param swapRefused true when swap has just refused a page: it is full, or its disk fails although it has room */
   #room(swapRefused: boolean): SwapRoom {
     const { memoryPages = 0, diskPages = 0, capacity = 0 } = this.#options.swap?.stats() ?? {};
     const pages = capacity - memoryPages - diskPages;
+    // A failing disk takes no pages, so only places in memory can take others.
     return swapRefused
       ? { pages: 0, reusable: ({ place }) => pages === 0 || place === 'memory' }
       : { pages, reusable: () => true };
@@ -250,7 +254,7 @@ export class Relief {
     return Math.max(0, Math.min(idlePages, owned, pages));
   }
 
-  /** @returns true when swap took every page it was given */
+  /** Moves pages to swap until the need is met. @returns false when swap refused a page, or the host has no swap */
   #swapOut(requester: PageSpace, need: FrameNeed): boolean {
     const { snapshots, swap } = this.#options;
     let hasSwapRoom = swap !== undefined;
@@ -270,14 +274,14 @@ export class Relief {
     yield* swappable(this.#movable([], requester));
   }
 
-  /** Moves a page that no running inferlet needs to swap. False when swap refuses it. */
+  /** Moves to swap a page that no running inferlet needs. False when swap refuses it. */
   moveOut(requester: PageSpace, page: Page): boolean {
     let ticket: SwapTicket | undefined;
     // An empty page has nothing to keep.
     if (page.filled !== 0) {
       const { pages } = this.#room(false);
       ticket = this.#options.put(requester, page);
-      // Room that swap takes pages into again may let a family return.
+      // Swap takes pages again, which may let a family return.
       if (ticket && this.#swapFails) this.#mayReturn = true;
       this.#swapFails = !ticket && pages > 0;
       if (!ticket) return false;
@@ -295,16 +299,19 @@ export class Relief {
 
   /**
    * Preempts the newest families whose pages then find room in swap. Returns false when that is not enough.
-   * @throws CallHeld when only families that returned a short while ago could give enough
+   * @throws CallHeld when only families that are protected, or whose pages are in use, could give enough
    */
   #preemptNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): boolean {
     if (!this.#canPreempt) return false;
     const ownFamily = requester.contender;
     const runningFamilies = this.#runningFamilies(ownFamily);
-    const mayLeave = runningFamilies.filter((other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned));
+    // No older family is preempted; with them, the policy sees if the requester's family is the oldest.
+    const consideredFamilies = runningFamilies.filter(
+      (other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned),
+    );
     const victims = choosePreempted(
       ownFamily,
-      mayLeave,
+      consideredFamilies,
       new PreemptionShortfall(this.#claim(requester, need, [], room)),
     );
     for (const family of victims ?? []) this.#preempt(family);
@@ -349,7 +356,10 @@ export class Relief {
     return new CallHeld('the call waits for memory');
   }
 
-  /** @throws CallHeld when older families are in the way, and CallFault as `DeviceMemory.claim` */
+  /**
+   * Ends the newest inferlets, so that the request fits.
+   * @throws CallHeld when waiting helps instead; CallFault as `DeviceMemory.claim`
+   */
   #endNewest(requester: PageSpace, need: FrameNeed, room: SwapRoom): void {
     const ownFamily = requester.contender;
     const otherSpaces = [...this.#options.spaces].filter((space) => space !== requester && space.heldPages > 0);

@@ -15,7 +15,7 @@ export interface PrefixRequest {
   readonly outPages: Uint32Array;
   /** One position per input. */
   readonly positions: Uint32Array;
-  /** The inputs' known tokens: for a run on the device, only the first is known. */
+  /** The known tokens of the inputs. Of a run of steps, only the first is known: the device picks the others. */
   readonly tokens: Uint32Array;
   /** Number of last inputs that must be computed, because the caller wants their outputs. */
   readonly keep: number;
@@ -25,7 +25,7 @@ export interface PrefixRequest {
   readonly adapter?: string | undefined;
 }
 
-/** The text that a call continues: the pages that hold its start, and those that take the inputs. */
+/** The text that a call continues: its full pages, and the page in which it ends. */
 interface Text {
   /** Full pages after those of the known text, in order. */
   readonly full: readonly Mapping[];
@@ -93,7 +93,7 @@ export interface PrefixPeek {
   readonly cachedInputs: number;
   /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). Made only when asked for. */
   keys(): readonly number[];
-  /** Number of the first of these pages that the call could take instead, once they exist. */
+  /** Number of these pages, counted from the first, that the call could take instead of computing them, once they exist. */
   readonly takes: number;
 }
 
@@ -119,6 +119,7 @@ export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: Pr
   const prefixBefore = nodes.at(-1)?.page.prefix ?? lastPrefix;
   return {
     cachedInputs: Math.max(0, foundTokens - begunTokens) + partTokens,
+    // A call that begins inside a page gives no page to others.
     keys: () => (begunTokens > foundTokens ? [] : textKeys(prefixBefore, sequence.subarray(foundTokens), pageSize)),
     takes: wantedPages - nodes.length,
   };
@@ -260,11 +261,12 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     const room = rooms[replacements.length];
     if (!room) break;
     const isBegun = room.page.filled !== 0;
-    // A page that has tokens stays until `commit`: it counts, and its frame is taken.
+    // A page with tokens is kept until `commit`: it still counts, and its frame is not free.
     if (isBegun && !space.hasRoom) break;
     if (!bringBack(space, page, isBegun ? undefined : room.page)) break;
     let former = isBegun ? room.page : undefined;
-    // Keep enough of every limit that a revert cannot fail.
+    // A limit that counts the found page already counts one page less once the empty page goes. Hold its place, so that a revert cannot fail:
+    // with a blank page when this inferlet holds the found page, and in the tenant's quota when only the tenant does.
     const isHeld = space.held.has(page);
     const reserved = !former && !isHeld && space.tenantHolds(page);
     if (former) space.keep(former);
@@ -280,7 +282,10 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
   return replacements;
 }
 
-/** Swaps a cached page in if it was swapped out, if need be into the frame of the empty page that it replaces. */
+/**
+ * Brings a found page to the device if it was swapped out: to the frame of `donor`, the empty page that it replaces, or to a free one. False
+ * when no frame is free, or when swap lost the page, which then leaves the tree.
+ */
 function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boolean {
   if (page.frame >= 0) return true;
   if (!donor && space.pool.free === 0) return false;
@@ -295,8 +300,9 @@ function bringBack(space: PageSpace, page: Page, donor: Page | undefined): boole
 }
 
 /**
- * True when a text has been computed: pages that the batch being made will write must stay where they are. `knownPage` is the last known page of
- * the text. It was full when it was kept, but a call under way may not have computed it yet. Once it is computed, so are the pages before it.
+ * True when all of a text has been computed. A part that a call under way still has to compute must stay where it is, and is not in the tree.
+ * `knownPage` is the last known page of the text. It was full when it was kept, but may not have been computed yet. Once it is computed, so
+ * are the pages before it.
  */
 function isTextComputed({ full, partial }: Text, knownPage?: Page): boolean {
   if (knownPage && !isComputed(knownPage)) return false;

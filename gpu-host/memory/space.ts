@@ -21,7 +21,7 @@ export interface SpaceOwner {
   readonly tenant: string;
   /** Place in the scheduler's order; smaller is older. Children have their root's. */
   readonly arrival: number;
-  /** Function that runs; named to inferlets of the tenant that give way to this one. */
+  /** Function that the inferlet runs. An inferlet of the same tenant that is ended to make room for this one is told its name. */
   readonly functionName?: string | undefined;
   /** Maximum distinct pages, resident or not. */
   readonly maxPages: number;
@@ -37,7 +37,7 @@ export interface Mapping {
   page: Page;
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
-  /** True while the address is mapped to this object. */
+  /** True until the address is given back; a known text may keep this object longer. */
   isMapped: boolean;
   /** Known text that begins with this page, while no call has taken it. */
   text: KnownText | undefined;
@@ -56,13 +56,13 @@ export interface SpaceMemory {
   /** True when keys can be rotated to other positions. */
   readonly rotates: boolean;
   /**
-   * Frees `frames` frames, and those for copies of written pages. `copies` maps each page to the number of mappings through which it is written.
+   * Makes `frames` frames free, and those for copies of written pages: `copies` gives the number of mappings that write each page.
    * @throws CallFault, or CallHeld when the call has to wait
    */
   claim(requester: PageSpace, frames: number, copies?: ReadonlyMap<Page, number>): void;
-  /** Brings a page back, to a free frame or to that of `donor`, which is about to go. @throws CallFault `internal` when swap lost it */
+  /** Brings a page back, to a free frame or to that of `donor`, a page about to be released. @throws CallFault `internal` when swap lost it */
   swapIn(requester: PageSpace, page: Page, donor?: Page): void;
-  /** Begins to bring the pages that are on disk back. True while pages of the space come from disk. */
+  /** Starts to bring back those of `pages` that are on disk. @returns true while pages of the space come from disk: the call must wait */
   beginFetch(requester: PageSpace, pages: Iterable<Page>): boolean;
   copySlots(requester: PageSpace, sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   /** Reports that `space` has given pages back and `frames` more frames are available. */
@@ -77,8 +77,8 @@ export interface SpaceMemory {
  * that pages may have been swapped in, and that `free` frees what is held.
  *
  * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
- * until others have gone on, or until pages have come from disk. It ends this space when waiting does not help; it then throws CallFault
- * `terminated`, as every method does from then on.
+ * until other inferlets give frames back, or until pages have come from disk. It ends this space when waiting does not help; it then
+ * throws CallFault `terminated`, as every method does from then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
@@ -96,16 +96,16 @@ export class PageSpace {
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True when a fetch left pages on disk: the next call that needs them reads them itself. */
+  /** True when a fetch left pages on disk: the next call that needs them blocks this thread while it reads them. */
   readsItself = false;
   /** The family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
   terminationCause: string | undefined;
   readonly #mappings = new Map<number, Mapping>();
-  /** Addresses per page. Its size counts against the limit. */
-  readonly #addressCounts = new Map<Page, number>();
-  /** Pages without an address, kept while the call that replaced them may still fail. */
+  /** Holds on each page: one per address, and one while `keep` holds it. The number of pages counts against the limit. */
+  readonly #holdCounts = new Map<Page, number>();
+  /** Pages that `keep` holds: a call under way replaced them and may need them again, or their snapshot is still coming from disk. */
   readonly #keptPages = new Set<Page>();
   readonly limits: SpaceLimits;
 
@@ -125,27 +125,27 @@ export class PageSpace {
 
   /** Distinct pages held, resident or not. */
   get heldPages(): number {
-    return this.#addressCounts.size;
+    return this.#holdCounts.size;
   }
 
-  /** Addresses by page. */
+  /** Holds by page: its addresses, and one while `keep` holds it. */
   get held(): ReadonlyMap<Page, number> {
-    return this.#addressCounts;
+    return this.#holdCounts;
   }
 
   /** True when one page more stays within every limit. */
   get hasRoom(): boolean {
-    return this.limits.hasRoom(this.#addressCounts.size);
+    return this.limits.hasRoom(this.#holdCounts.size);
   }
 
   /** True when the tenant holds the page, through this space or anything else. */
   tenantHolds(page: Page): boolean {
-    return this.#addressCounts.has(page) || this.limits.tenantHolders(page) > 0;
+    return this.#holdCounts.has(page) || this.limits.tenantHolders(page) > 0;
   }
 
   /** Stops counting the pages for the family and the tenant. */
   leaveLimits(): void {
-    this.limits.leave(this.#addressCounts);
+    this.limits.leave(this.#holdCounts);
   }
 
   /** True while the inferlet waits on I/O and none of its calls is pending. */
@@ -160,7 +160,7 @@ export class PageSpace {
 
   /**
    * Claims `count` pages at `first`, `first + 1`, …, or takes `spare`, a page of `DeviceMemory.takeSpare`, as the only one.
-   * @throws CallFault `limit-exceeded` past the inferlet's limit or the pool, `terminated`; nothing is claimed then.
+   * @throws CallFault `limit-exceeded`, `invalid-argument` when an address is in use, `terminated`, or CallHeld; allocates nothing then
    */
   allocate(first: number, count: number, spare?: Page): void {
     this.#checkNew(first, count);
@@ -173,7 +173,7 @@ export class PageSpace {
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
   }
 
-  /** Marks the content of these addresses as never computed, because of `cause` in `source`. Ignores addresses that are not held. */
+  /** Marks the content of these addresses as never computed: a call of the queue `source` failed with `cause`. Ignores those not held. */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#mappings.has(address)) this.failures.mark(address, cause, source);
   }
@@ -278,7 +278,7 @@ export class PageSpace {
     const newPages = new Set<Page>();
     let newToTenant = 0;
     for (const { page } of snapshot.pages) {
-      if (this.#addressCounts.has(page) || newPages.has(page)) continue;
+      if (this.#holdCounts.has(page) || newPages.has(page)) continue;
       newPages.add(page);
       if (!this.tenantHolds(page)) newToTenant++;
     }
@@ -359,11 +359,10 @@ export class PageSpace {
 
   /**
    * @param newToTenant pages of `newPages` that the tenant does not hold yet
-   * @throws CallFault `limit-exceeded` when `newPages` distinct pages pass the limit of the inferlet, its family or its tenant, or the size of
-   * the pool
+   * @throws CallFault `limit-exceeded` when `newPages` more pages pass the limit of the inferlet, its family, its tenant or the pool
    */
   checkLimit(newPages: number, newToTenant: number = newPages): void {
-    this.limits.check(this.#addressCounts.size, newPages, newToTenant);
+    this.limits.check(this.#holdCounts.size, newPages, newToTenant);
   }
 
   #giveBack(release: () => void): void {
@@ -382,6 +381,7 @@ export class PageSpace {
   }
 
   #takeText([first]: Uint32Array): KnownText | undefined {
+    // A call does not look up known pages again, so it would miss a failure of one of them.
     const mapping = first === undefined || this.failures.hasAny ? undefined : this.#mappings.get(first);
     const text = mapping?.text;
     if (mapping) mapping.text = undefined;
@@ -392,9 +392,8 @@ export class PageSpace {
     if (this.terminationCause !== undefined) throw fault('terminated', this.terminationCause);
     if (first + count > 0x1_0000_0000) throw fault('invalid-argument', 'page addresses past 2^32');
     if (this.#mappings.size + count > MAX_PAGE_ADDRESSES) throw new CallFault(TOO_MANY_ADDRESSES);
-    for (let i = 0; i < count; i++) {
+    for (let i = 0; i < count; i++)
       if (this.#mappings.has(first + i)) throw fault('invalid-argument', `page address ${first + i} is in use`);
-    }
   }
 
   #lookup(address: number): Mapping {
@@ -433,16 +432,16 @@ export class PageSpace {
   }
 
   #hold(page: Page): void {
-    const countBefore = this.#addressCounts.get(page) ?? 0;
-    this.#addressCounts.set(page, countBefore + 1);
+    const countBefore = this.#holdCounts.get(page) ?? 0;
+    this.#holdCounts.set(page, countBefore + 1);
     if (countBefore === 0) this.limits.hold(page);
   }
 
   #unhold(page: Page): void {
-    const remaining = (this.#addressCounts.get(page) ?? 0) - 1;
-    if (remaining > 0) this.#addressCounts.set(page, remaining);
+    const remaining = (this.#holdCounts.get(page) ?? 0) - 1;
+    if (remaining > 0) this.#holdCounts.set(page, remaining);
     else {
-      this.#addressCounts.delete(page);
+      this.#holdCounts.delete(page);
       this.limits.letGo(page);
     }
     this.pool.release(page);

@@ -113,7 +113,7 @@ export class PrefixTree<P extends object> {
   }
 
   /**
-   * Puts `pages` after `parent`, each with its share of `tokens` (`pages.length × pageSize`). Where the tree has the same tokens, it keeps
+   * Puts `pages` after `parent`, each with its share of `tokens` (`pages.length × pageSize`). When the tree has the same tokens, it keeps
    * its own page. The chain becomes the most recently used. Inserts nothing after a parent that left the tree.
    */
   insert(tenant: string, parent: PrefixNode<P> | undefined, tokens: Uint32Array, pages: readonly P[]): Insertion<P> {

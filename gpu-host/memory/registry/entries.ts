@@ -62,7 +62,7 @@ export class Entries<S extends Snapshot> {
       maker,
       transfer: { memory, bufferBytes: limits.bufferBytes },
       touch: (entry) => this.#touch(entry),
-      checkMemoryRoom: (pages, loading) => this.#checkMemoryRoom(pages, loading),
+      checkMemoryRoom: (pages, loadingPages) => this.#checkMemoryRoom(pages, loadingPages),
       keep: (entry, version, snapshot) => {
         version.snapshot = snapshot;
         this.#inMemory.set(version, entry);
@@ -240,7 +240,7 @@ export class Entries<S extends Snapshot> {
   }
 
   /** Checks that `pages` more, beside those that are loading, fit into memory once every page that is also on disk gives way. */
-  #checkMemoryRoom(pages: number, loading: number): void {
+  #checkMemoryRoom(pages: number, loadingPages: number): void {
     const { maxMemoryPages } = this.#limits;
     if (pages > maxMemoryPages) {
       throw fault(
@@ -248,8 +248,8 @@ export class Entries<S extends Snapshot> {
         `a snapshot of ${pages} pages; exports and files may hold ${maxMemoryPages} in memory`,
       );
     }
-    if (this.#memoryPages + pages + loading <= maxMemoryPages) return;
-    let neededPages = pages + loading;
+    if (this.#memoryPages + pages + loadingPages <= maxMemoryPages) return;
+    let neededPages = pages + loadingPages;
     for (const count of this.#fixedPages(new Set()).values()) neededPages += count;
     if (neededPages <= maxMemoryPages) return;
     throw fault('unavailable', `exports and files may hold ${maxMemoryPages} pages in memory and nothing can give way`);
@@ -396,7 +396,7 @@ export class Entries<S extends Snapshot> {
     return work;
   }
 
-  /** Marks `version` as safely stored and releases the versions before it. */
+  /** Marks `version` as stored as asked, and releases the versions before it. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const previousVersion = entry.settled;
     entry.settled = version;

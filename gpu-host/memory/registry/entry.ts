@@ -42,7 +42,7 @@ export interface Version<S> {
   readonly persistent: boolean;
   /** Null for an export. */
   readonly file: Ownership | null;
-  /** Increases with each version. */
+  /** Increases with each version; 0 for one that was found on disk. */
   readonly order: number;
   /** Undefined while the version is on disk only. */
   snapshot: S | undefined;
@@ -81,8 +81,8 @@ export interface RegistryLimits {
   /** Pages of one snapshot. */
   readonly maxSnapshotPages: number;
   /**
-   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave.
-   * Pages that are also on disk do not count, so room for the next snapshot remains however many the others keep.
+   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave,
+   * so room for the next snapshot remains however many the others keep. Pages that are also on disk count for no tenant: they give way.
    */
   readonly maxMemoryPages: number;
   /** Maximum bytes of all files of the model. */

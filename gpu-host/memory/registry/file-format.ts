@@ -107,7 +107,7 @@ export function fileSize(pages: number, { pageSize, pageBytes }: { pageSize: num
 
 /** The header of a file of `size` bytes, checked against its checksum and against the size. @throws FileDamage */
 export function decodeHeader(read: ByteReader, size: number): FileHeader {
-  return locate(read, size).header;
+  return readLayout(read, size).header;
 }
 
 /** A file whose head is verified. */
@@ -127,7 +127,7 @@ export async function openStored(read: PieceReader, size: number): Promise<Store
     if (offset + length > start.length) throw new FileDamage(`it ends before byte ${offset + length}`);
     return start.subarray(offset, offset + length);
   };
-  const { header, tableOffset, dataOffset } = locate(readStart, size);
+  const { header, tableOffset, dataOffset } = readLayout(readStart, size);
   const bytes = Buffer.alloc(dataOffset - tableOffset + CHECKSUM_BYTES);
   await read(tableOffset - CHECKSUM_BYTES, bytes);
   const end = bytes.length - CHECKSUM_BYTES;
@@ -166,7 +166,7 @@ interface Layout {
   readonly dataOffset: number;
 }
 
-function locate(read: ByteReader, size: number): Layout {
+function readLayout(read: ByteReader, size: number): Layout {
   if (size < PREAMBLE_BYTES) throw new FileDamage(`it has ${size} bytes, fewer than any snapshot`);
   const preamble = read(0, PREAMBLE_BYTES);
   if (!preamble.subarray(0, MAGIC.length).equals(MAGIC)) throw new FileDamage('it does not begin like a snapshot');
@@ -222,7 +222,7 @@ function sha256(...parts: readonly Uint8Array[]): Buffer {
 /** Bytes whose checksum is computed before other tasks of the event loop get a turn. */
 const TURN_BYTES = 1024 * 1024;
 
-/** SHA-256 of each `partBytes` bytes. Yields to the event loop in between. */
+/** SHA-256 of each `partBytes` bytes. Yields to the event loop after each `TURN_BYTES`. */
 async function digests(data: Uint8Array, partBytes: number): Promise<Buffer[]> {
   const checksums: Buffer[] = [];
   let remainingBytes = TURN_BYTES;
@@ -243,7 +243,7 @@ async function digests(data: Uint8Array, partBytes: number): Promise<Buffer[]> {
   return checksums;
 }
 
-/** SHA-256. Yields to the event loop in between. */
+/** SHA-256 of all bytes. Yields as `digests` does. */
 async function digest(bytes: Uint8Array): Promise<Buffer> {
   const [checksum] = await digests(bytes, bytes.length);
   return checksum as Buffer;

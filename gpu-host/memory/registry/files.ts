@@ -60,7 +60,7 @@ export class SnapshotFiles {
     }
   }
 
-  /** Calls `body` with a reader of the file and its size. @throws FileDamage when the file ends early; file system errors */
+  /** As `read`, but does not block the thread. */
   async readPieces<T>(
     tenant: string,
     fileName: string,
@@ -174,7 +174,7 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Runs before this process writes any file: one with its own id is left from an earlier process with that id. */
+/** Called before this process writes any file: a file that names this process's id is left from an earlier process. */
 function isAbandoned(name: string): boolean {
   const pid = Number(TEMPORARY.exec(name)?.[1]);
   return pid === process.pid || (Number.isInteger(pid) && !isAlive(pid));

@@ -51,7 +51,7 @@ const MAX_OWNER_LENGTH = 256;
 
 /**
  * A tenant may name as many pages as the device has, most of them on disk. In memory all names together hold at most half of the device, so
- * that the oldest inferlet finds room whatever was exported; one tenant alone holds at most a quarter.
+ * that the oldest inferlet finds room whatever was exported; one tenant alone holds at most a quarter, besides pages that are also on disk.
  */
 function defaultLimits(pageCount: number): RegistryLimits {
   return {
@@ -153,7 +153,7 @@ export class PageRegistry<S extends Snapshot> {
     return versionName(this.#find(tenant, 'export', name));
   }
 
-  /** The version of the content that `openFile` gives for reading. @throws CallFault as it does */
+  /** The version of the content that `openFile` gives for reading. @throws CallFault as `openFile` */
   fileVersion(caller: Caller, name: string): string {
     return versionName(this.#findOpenable(caller, name, false));
   }

@@ -38,8 +38,8 @@ interface ImportResult<T> {
 const MAX_CONCURRENT_OWNERS = 4;
 
 /**
- * Brings entries back from disk, one at a time for each owner: the next requester may want the same file. The tenants that wait take turns,
- * since all of them may want entries of `system`.
+ * Brings entries back from disk, one at a time for each owner (the tenant that the entries belong to): the next requester may want the same
+ * file. The requesters' tenants take turns, since all of them may want entries of `system`.
  */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
@@ -59,7 +59,7 @@ export class Restores<S extends Snapshot> {
     const waiter: Waiter = {
       tenant: requester.tenant,
       resource: find().tenant,
-      // Inferlets come and go faster than restores: those that have ended must not pile up.
+      // Inferlets come and go faster than restores: those that have ended must not pile up in the queue.
       whenEnded: (leave) => requester.whenEnded(() => leave(endedFault())),
     };
     return this.#queues.run(waiter, async () => {

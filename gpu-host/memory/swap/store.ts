@@ -4,7 +4,7 @@ import { openUnnamedFile, type SlotFile } from './file.ts';
 
 /** One page that is swapped out. Valid until `drop`. */
 export interface SwapTicket {
-  /** Where the page is now: the store may move it to disk. */
+  /** Location of the page now: the store may move it to disk. */
   readonly place: 'memory' | 'disk';
 }
 
@@ -18,7 +18,7 @@ export interface SwapOptions {
   readonly pageBytes: number;
   /** Maximum bytes kept in host memory. The store allocates ordinary memory as needed, and reuses it for later pages. */
   readonly memoryBytes: number;
-  /** Maximum bytes kept on disk; 0 for none. The file is one page longer. */
+  /** Maximum bytes kept on disk; 0 for none. The file has one place more, for a page on its way there. */
   readonly diskBytes: number;
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
@@ -76,7 +76,7 @@ export class SwapStore {
   #openFile: (directory: string, pageBytes: number) => SlotFile;
   readonly #allocate: SwapOptions['allocate'];
   readonly #settle: () => void;
-  /** One buffer per page slot used so far. */
+  /** One buffer per page slot allocated so far. */
   #memory: Uint8Array[] = [];
   /** One page on its way to the disk. */
   #transitBuffer: Uint8Array | undefined;
@@ -125,7 +125,7 @@ export class SwapStore {
   }
 
   /**
-   * Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. Where
+   * Like `put`, but `read` writes the page straight into its slot in memory. Rethrows errors of `read` and stores nothing then. When
    * `stays` is true, `read` may leave the copy to the device: the store touches the memory only after `settle`.
    */
   putFrom(read: (into: Uint8Array, stays: boolean) => void): SwapTicket | undefined {
@@ -136,7 +136,10 @@ export class SwapStore {
     return this.#putDisk(this.#transitBuffer);
   }
 
-  /** The stored page itself, when it is in memory, for the device's copies: valid until it is dropped. */
+  /**
+   * The memory of a stored page, for copies that the device makes or queues in this turn of the event loop: in a later one, the page may be on
+   * disk. Undefined for a page on disk.
+   */
   pageInMemory(ticket: SwapTicket): Uint8Array | undefined {
     const { place, slot } = this.#liveTicketOf(ticket);
     return place === 'memory' ? this.#memory[slot] : undefined;
@@ -227,7 +230,7 @@ export class SwapStore {
     return ticket;
   }
 
-  /** Allocates the next slots. `SlotNumbers` hands unused slots out in order. @returns false when `allocate` gave none of them */
+  /** Allocates the slots that `SlotNumbers` hands out next: unused ones go in order. @returns false when `allocate` gave none of them */
   #addMemory(): boolean {
     const { pageBytes } = this;
     const remainingSlots = this.#memorySlots.count - this.#memory.length;

@@ -40,6 +40,7 @@ export class World {
   readonly setting: Setting;
   readonly actors: (Actor | undefined)[] = new Array(ACTORS).fill(undefined);
   readonly exports = new Map<number, Export>();
+  /** Totals. `taken`: inputs that came from the prefix tree; `known`: pages of known texts that calls found. */
   readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0, pins: 0, leasesEnded: 0 };
   /** The clock of leases. */
   nowMs = 1;
@@ -107,10 +108,14 @@ export class World {
     return actor;
   }
 
-  /** Runs an action that may be refused for lack of memory. @returns true when it succeeded */
-  attempt(actor: Actor, more: number, action: () => void): boolean {
+  /**
+   * Runs an action that may be refused for lack of memory.
+   * @param morePages maximum pages that it adds to those of the inferlet
+   * @returns true when it succeeded
+   */
+  attempt(actor: Actor, morePages: number, action: () => void): boolean {
     this.#requester = actor.space;
-    const mayNotFit = this.#mayNotFit(actor.space, more);
+    const mayNotFit = this.#mayNotFit(actor.space, morePages);
     try {
       action();
       return true;
@@ -203,16 +208,17 @@ export class World {
     queueMicrotask(() => this.kit.memory.closeSpace(space));
   }
 
-  #mayNotFit(space: PageSpace, more: number): boolean {
+  /** True when the request may pass a limit, or need frames of exported pages for which swap may have no room. */
+  #mayNotFit(space: PageSpace, morePages: number): boolean {
     const { pages, maxPages, swapMemoryPages, tenantPages } = this.setting;
     const { held } = this.kit.memory.snapshots;
     const hasAmpleSwap = swapMemoryPages >= 1000;
-    let pinned = 0;
-    for (const page of hasAmpleSwap ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) pinned++;
-    if (space.heldPages + more > Math.min(maxPages, pages - pinned)) return true;
-    // Writes to pages shared with the tenant's other inferlets and exports make copies besides.
+    let exportedPages = 0;
+    for (const page of hasAmpleSwap ? [] : held.keys()) if (page.frame >= 0 && !space.held.has(page)) exportedPages++;
+    if (space.heldPages + morePages > Math.min(maxPages, pages - exportedPages)) return true;
+    // A write to a page that the tenant's other inferlets or exports share makes a copy, so each held page may count again.
     const tenantHeld = this.#heldBy(space.owner.tenant).size + MAX_RESERVED_PAGES;
-    return tenantPages !== null && tenantHeld + more + space.heldPages > tenantPages;
+    return tenantPages !== null && tenantHeld + morePages + space.heldPages > tenantPages;
   }
 
   #single(actor: Actor, operation: Exclude<Operation, LeaseOperation | { kind: 'batch' | 'unexport' | 'end' }>): void {
@@ -327,7 +333,7 @@ export class World {
     if (operation.fate === 'killed' && firstPrepared && this.actors.includes(firstPrepared.actor)) {
       this.#end(this.actors.indexOf(firstPrepared.actor));
     }
-    // Drop the sequences of inferlets that were ended meanwhile.
+    // Drop the writes of inferlets that were ended meanwhile.
     const remainingWrites = prepared.filter(({ actor }) => this.actors.includes(actor));
     if (operation.fate === 'failed') {
       for (const { write } of remainingWrites.reverse()) write.revert();
