@@ -3,7 +3,7 @@ import type { BatchQueue } from './queue.ts';
 /** A queue is late after twice its usual response time and this much more: it has probably turned to something else. */
 const SLACK_MS = 0.5;
 
-/** Queues that were answered and have nothing pending, each usually back within `maxMs`. */
+/** Queues that were answered and have nothing pending. Each is usually *back* within `maxMs`: by then its inferlet sends the next call. */
 export class AwaitedQueues {
   #maxMs: number;
   #queues = new Set<BatchQueue>();
@@ -25,12 +25,16 @@ export class AwaitedQueues {
   /** Call when a call of the queue arrives. */
   came(queue: BatchQueue, nowMs: number): void {
     if (queue.answeredMs === undefined) return;
+    // The bound lets a few quick calls make up for one long pause.
     queue.responseMs = learnResponse(queue.responseMs, Math.min(nowMs - queue.answeredMs, this.#maxMs * 4));
     queue.answeredMs = undefined;
     this.#queues.delete(queue);
   }
 
-  /** The number of these queues that are usually back within `ms` and not late yet, and the milliseconds until all of them are late. */
+  /**
+   * The number of these queues that are usually back within `ms` and not late yet, and the milliseconds until all of them are late. A queue that
+   * was never back yet counts as one that takes `ms`.
+   */
   within(ms: number, nowMs: number): { readonly count: number; readonly leftMs: number } {
     let count = 0;
     let lastMs = 0;
@@ -51,13 +55,14 @@ export class AwaitedQueues {
   expire(ms: number, nowMs: number): void {
     for (const queue of this.#queues) {
       if (nowMs - (queue.answeredMs ?? 0) < ms) continue;
+      // Half the way to this time is more than `maxMs` already, so the queue counts as slow.
       queue.responseMs = learnResponse(queue.responseMs, this.#maxMs * 2);
       this.#queues.delete(queue);
     }
   }
 }
 
-/** Updates a queue's usual response time by half of the difference to the latest one, so that a few slow answers drop the queue. */
+/** Updates a queue's usual response time by half of the difference to the latest one, so that a few slow ones end the waits for it. */
 export function learnResponse(usualMs: number | undefined, latestMs: number): number {
   return usualMs === undefined ? latestMs : usualMs + (latestMs - usualMs) / 2;
 }

@@ -6,7 +6,10 @@ export interface Grant {
   readonly call: BatchCall;
   /** Inputs in this batch, from the call's next one on. */
   readonly tokens: number;
-  /** Earlier calls of this batch whose keys and values the call needs: when one fails, this call must fail too. Absent without any. */
+  /**
+   * Earlier calls of this batch whose keys and values the call needs: when one fails, this call must fail too. A call that it needs only through
+   * one of these may be missing. Absent without any.
+   */
   readonly after?: readonly BatchCall[];
 }
 
@@ -18,7 +21,10 @@ export interface Batch {
   readonly projections: readonly BatchCall[];
   /** Images to encode in one step. */
   readonly encodings: readonly BatchCall[];
-  /** For each forward: the ready calls that the batch leaves out because this forward computes their next pages. */
+  /**
+   * The ready calls that the batch leaves out because a forward computes their next pages, by that forward. It goes with this batch itself, or
+   * found no room.
+   */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }
 
@@ -40,7 +46,7 @@ export type Decision =
 export const IDLE: Decision = { kind: 'idle' };
 export const NOTHING: Batch = { forwards: [], projections: [], encodings: [], awaitedBy: NOT_AWAITED };
 
-/** Inputs of a batch's step; infinite for images, which have hundreds each. */
+/** Inputs of a batch's step, by which the engine knows a quick step. Infinite for images: a step that encodes any never counts as quick. */
 export function batchInputs({ forwards, projections, encodings }: Batch): number {
   if (encodings.length > 0) return Number.POSITIVE_INFINITY;
   return forwards.reduce((sum, { tokens }) => sum + tokens, projections.length);

@@ -56,8 +56,9 @@ export class Batcher {
   /** Projections of the forward batch under construction. */
   #riders: BatchRoom | undefined;
   readonly #departure: Departure;
-  /** Time of the first call of `next` that found the device free and calls ready; undefined while that does not hold. */
+  /** Time since which `next` has found the device free and calls ready; undefined otherwise. */
   #waitingSinceMs: number | undefined;
+  /** Time at which the step on the device began. */
   #startedMs = 0;
   #queues = new Set<BatchQueue>();
   /** Queues whose priority changed since the last batch. */
@@ -113,7 +114,7 @@ export class Batcher {
 
   /**
    * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from the node to the workflow's end.
-   * Earlier calls keep their depth, because calls that wait for them may have lent them no urgency.
+   * Earlier calls keep theirs. Calls that wait for such a call may have lent it no urgency: if it yielded now, it would delay them.
    */
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
@@ -140,7 +141,7 @@ export class Batcher {
     return dropped;
   }
 
-  /** Takes a new call of `queue`. */
+  /** Adds a new call to its queue. */
   push(call: BatchCall, nowMs: number): void {
     const { queue } = call;
     call.arrival = ++this.#arrivals;
@@ -155,8 +156,8 @@ export class Batcher {
   }
 
   /**
-   * A call that needs no step and can be executed now: an `idle` one only between two batches, since it may touch memory, an instant one at any
-   * time. With `mayGo`, only an instant call that it accepts. The call's dependents wait until it is finished.
+   * Takes a call that needs no step and can be executed now: an `idle` one only between two batches, since it may touch memory, an instant one at
+   * any time. With `mayGo`, only an instant call that `mayGo` accepts. The call's dependents wait until it is finished.
    */
   takeInstant(mayGo?: (tenant: string, call: BatchCall) => boolean): BatchCall | undefined {
     const mayIdle = this.#deviceBatch === undefined && !mayGo;
@@ -178,7 +179,7 @@ export class Batcher {
     this.#waitingSinceMs ??= nowMs;
     const calls = { forwards: this.#forwards, projections: this.#projections, encodings: this.#encodings };
     const waitMs = this.#departure.waitMs(calls, this.#waitingSinceMs, nowMs);
-    // The clock and its rounding are coarser than a microsecond.
+    // A wait of less than a microsecond comes from rounding.
     if (waitMs > 0.001) return { kind: 'wait', ms: waitMs };
     const batch = this.#policy.kind === 'eager' ? this.#takeEarliest() : this.#takeUrgent(nowMs);
     this.#deviceBatch = batch;
@@ -188,12 +189,12 @@ export class Batcher {
     return { kind: 'batch', batch };
   }
 
-  /** True while a queue that was just answered is likely to be back within `WATCH_MS`: then the engine watches the sockets. */
+  /** True in the first `WATCH_MS` after a step while an answered queue is likely to be back soon: then the engine watches the sockets. */
   expects(nowMs: number): boolean {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /** True when no other call can go and the policy waits for none. With `own`: when at most `own` other calls can go, whatever the policy does. */
+  /** True when no call but those on the device can go, and the policy awaits none. With `own`: even if up to `own` are ready, or it waits. */
   isAlone(nowMs: number, own?: number): boolean {
     if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     return own !== undefined || !this.#departure.gathers(nowMs);
@@ -206,7 +207,7 @@ export class Batcher {
     this.#computing.add(call.queue.tenant);
   }
 
-  /** Call when one of several steps of the batch on the device is done and the next one has begun. The device was idle for `idleMs` before. */
+  /** Call when one of several steps of the batch on the device is done, and after `idleMs` of an idle device the next one has begun. */
   stepped(nowMs: number, idleMs = 0): void {
     this.#latency.noteStep(nowMs - idleMs - this.#startedMs);
     this.#startedMs = nowMs;
@@ -255,7 +256,7 @@ export class Batcher {
     else this.#makeReady(call);
   }
 
-  /** Pauses a run that waits for its consumer. */
+  /** Makes a call wait for `resume`: a run for its consumer, or a call for its inferlet's pages. */
   pause(call: BatchCall): void {
     if (call.state === 'ready') this.#withdraw(call);
     if (call.state !== 'done') call.state = 'paused';

@@ -48,7 +48,7 @@ export abstract class BatchCall {
   blockers = 0;
   /** Later calls that may go only when this one is done. */
   dependents: BatchCall[] | undefined;
-  /** State of calls with soft conflicts and of inferlets that use priorities; undefined for other calls. */
+  /** Set on calls with soft conflicts, and in spaces whose queues use priorities or depths (`Scoreboard.isRanked`); undefined on other calls. */
   links: CallLinks | undefined;
 
   constructor(kind: CallKind, queue: BatchQueue) {
@@ -65,8 +65,8 @@ export abstract class BatchCall {
   }
 
   /**
-   * True when the call may be cut at any input. The batcher asks only when the call does not fit, and only after every call that this one waits
-   * for is done: it never cuts a call that joins the batch of a call that it follows.
+   * True when the call may be cut at any input. The batcher asks only once every call that this one waits for is done, so the call's inputs are
+   * known. It never cuts a call that joins the batch of a call that it follows.
    */
   abstract chunkable(): boolean;
 

@@ -23,6 +23,7 @@ export class Departure {
   readonly #rate = new ArrivalRate();
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
+  /** Time at which the last call came from a queue that had been answered. */
   #lastCameMs = Number.NEGATIVE_INFINITY;
 
   /** @throws RangeError when a bound of the policy is not a positive number */
@@ -59,14 +60,17 @@ export class Departure {
     return this.#awaited.size > 0 && nowMs - this.#lastEndMs < ms;
   }
 
-  /** True when the next batch should wait for calls that are not there yet. */
+  /** True when the policy may let the next batch wait for calls that are not there yet. */
   gathers(nowMs: number): boolean {
     const { kind } = this.#policy;
     return (kind !== 'adaptive' && kind !== 'eager') || this.#awaited.within(this.#longestMs, nowMs).count > 0;
   }
 
-  /** Milliseconds that the policy wants to wait for more calls. */
-  waitMs(calls: WaitingCalls, sinceMs: number, nowMs: number): number {
+  /**
+   * Milliseconds that the policy wants to wait for more calls.
+   * @param waitingSinceMs time since which the device has been free and calls ready
+   */
+  waitMs(calls: WaitingCalls, waitingSinceMs: number, nowMs: number): number {
     const policy = this.#policy;
     const { forwards, projections, encodings } = calls;
     const waiting = forwards.length + projections.length + encodings.length;
@@ -79,7 +83,7 @@ export class Departure {
       case 'k-only':
         return isFull ? 0 : kOnlyWaitMs(policy, waiting, longestWaitMs(calls, nowMs));
       case 't-only':
-        return tOnlyWaitMs(policy, sinceMs, nowMs);
+        return tOnlyWaitMs(policy, waitingSinceMs, nowMs);
       case 'rate':
         if (isFull) return 0;
         return rateWaitMs(policy, {
@@ -99,19 +103,19 @@ export class Departure {
 
   #graceMs({ forwards, projections, encodings }: WaitingCalls, nowMs: number): number {
     if (this.#awaited.size === 0) return 0;
-    const sinceMs = nowMs - this.#lastEndMs;
+    const sinceEndMs = nowMs - this.#lastEndMs;
     const longestMs = this.#longestMs;
-    if (sinceMs >= longestMs) this.#awaited.expire(longestMs, nowMs);
+    if (sinceEndMs >= longestMs) this.#awaited.expire(longestMs, nowMs);
     const { count: awaited, leftMs } = this.#awaited.within(longestMs, nowMs);
     if (awaited === 0) return 0;
     const ready = forwards.length + projections.length + encodings.length;
-    // A ready call counts too when its queue takes longer than the longest wait to send the next one. If the batch left at once, such queues and
-    // the awaited ones would miss each other's steps for ever.
+    // A ready call whose queue is back only after the longest wait loses a step, too. If it left now, the awaited calls would get the next step, and
+    // its queue would be too late for that one. The two groups would then miss each other's steps for ever.
     const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
-    // The last awaited call was worth the wait for it; the next one is judged anew.
+    // The grace begins anew with each call from an answered queue: the wait for the next one must pay by itself.
     const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);
     const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
-    return Math.max(0, Math.min(longestMs - sinceMs, graceLeftMs, leftMs));
+    return Math.max(0, Math.min(longestMs - sinceEndMs, graceLeftMs, leftMs));
   }
 }
 

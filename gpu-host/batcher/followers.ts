@@ -2,8 +2,9 @@ import type { BatchCall } from './call.ts';
 import { linksOf } from './links.ts';
 
 /**
- * Lets followers into the batch under construction, which contains all of `call`. Forwards that wait for `call` softly, and projections,
- * may join that batch before `call` is done. `onAdmitted` receives each follower that now waits for no call.
+ * Unblocks the followers of `call`: forwards that wait for it softly, and projections that wait for it. The batch under construction takes all
+ * remaining inputs of `call`, so its followers may join that batch before `call` is done. `onAdmitted` receives each one that now waits for no
+ * other call.
  */
 export function admitFollowers(call: BatchCall, onAdmitted: (later: BatchCall) => void): void {
   if (call.dependents) {
@@ -22,7 +23,10 @@ export function admitFollowers(call: BatchCall, onAdmitted: (later: BatchCall) =
   }
 }
 
-/** Blocks the followers again once the batch is made: `call` is not done, so those that found no room wait until its end. */
+/**
+ * Blocks all followers of `call` again once the batch is made, because `call` is not done. Those that found no room wait until its end. Those in
+ * the batch get the blocker, too, since the end of `call` takes one from every follower.
+ */
 export function dismissFollowers(call: BatchCall): void {
   if (call.dependents) for (const later of call.dependents) if (later.kind === 'project') later.blockers++;
   if (call.links?.softDependents) {

@@ -18,7 +18,7 @@ export interface PagesAhead {
   readonly begun: boolean;
 }
 
-/** The ready calls, apart from those that wait for pages. */
+/** The ready calls: those that the next batch may take, and those that it leaves out because they wait for pages. */
 export interface Candidates {
   /** In the order in which the next batch considers them. */
   readonly going: BatchCall[];
@@ -29,8 +29,8 @@ export interface Candidates {
 }
 
 /**
- * Leaves out of the next batch each long call when a call ahead of it computes at least half of what it could compute itself. The call takes
- * these pages when they are there (SGLang's scheduler puts requests that share a new prefix last, for the same reason).
+ * Leaves a long call out of the next batch when the calls considered before it compute at least half of the inputs that it could compute in that
+ * batch itself. It takes their pages once these are there (SGLang's scheduler puts requests that share a new prefix last, for the same reason).
  *
  * A call waits only for one that is considered before it for the same batch. So it never waits for a call that waits for it, or for one that
  * cannot go, and with each batch that it misses the pages that it needs come nearer. When the other call fails or is dropped, the most
@@ -54,14 +54,13 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
   let tokens = 0;
   const choose = (call: BatchCall): void => {
     going.push(call);
-    if (chosen.has(call)) return;
     chosen.add(call);
     tokens += call.tokens;
     claims.add(call);
   };
   for (const call of ready) {
     if (chosen.has(call)) continue;
-    // Calls behind a full batch stay behind it.
+    // The calls before this one fill the batch: it will not go in any case.
     if (tokens >= limits.maxTokens || !isLong(call)) {
       going.push(call);
       continue;
@@ -82,11 +81,11 @@ export function postponeWaiters(ready: BatchCall[], variant: string | undefined,
 
 export const NOT_AWAITED: ReadonlyMap<BatchCall, readonly BatchCall[]> = new Map();
 
-/** The pages that the chosen calls, and those that were cut, compute next. */
+/** The pages that the chosen calls compute next, and those that calls cut by earlier batches do. */
 class PageClaims {
   readonly #scopes = new Map<string, Map<number, BatchCall>>();
 
-  /** Pages that another call has claimed remain that call's. */
+  /** Claims the call's pages, except those that another call has claimed before. */
   add(call: BatchCall): void {
     const { pagesAhead } = call;
     if (!pagesAhead) return;
@@ -105,11 +104,11 @@ class PageClaims {
     const claimed = pagesAhead && this.#scopes.get(pagesAhead.scope);
     if (!claimed) return undefined;
     const { keys, takes, pageTokens } = pagesAhead;
-    let shared = 0;
-    while (shared < takes && shared < keys.length && claimed.has(keys[shared] as number)) shared++;
-    // A long text has keys for its first pages only, so the pages behind them are unknown.
-    const known = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
-    if (shared * pageTokens * 2 < known) return undefined;
+    let sharedPages = 0;
+    while (sharedPages < takes && sharedPages < keys.length && claimed.has(keys[sharedPages] as number)) sharedPages++;
+    // A long text has keys for its first pages only. Inputs more than a page past them do not count: nothing tells if others compute these.
+    const countedInputs = Math.min(call.tokens, maxTokens, (keys.length + 1) * pageTokens);
+    if (sharedPages * pageTokens * 2 < countedInputs) return undefined;
     return claimed.get(keys[0] as number);
   }
 }

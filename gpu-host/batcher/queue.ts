@@ -5,7 +5,7 @@ import type { LatencyTargets } from './targets.ts';
 /** Array capacity that an empty queue keeps, in calls. */
 const KEPT_ROOM = 64;
 
-/** The order of one inferlet's queue: calls leave from the front. */
+/** The calls of one queue of an inferlet, in order. A call *leaves* from the front when a batch takes its last input, or it goes without a step. */
 export class BatchQueue {
   readonly scoreboard: Scoreboard;
   /** `priority` is clamped to ±`maxPriority`. */
@@ -16,7 +16,7 @@ export class BatchQueue {
   /** Rank of the queue's query (a root inferlet with its children) among its tenant's queries: the smaller, the earlier. */
   readonly query: number;
   priority = 0;
-  /** Depth of the calls to come. */
+  /** Depth that the calls pushed from now on get; undefined outside workflows. */
   depth: number | undefined;
   /** Calls that left the queue and are not done. */
   outstanding = 0;
@@ -26,7 +26,7 @@ export class BatchQueue {
   answeredMs: number | undefined;
   /** Usual time until the queue's next call, milliseconds; undefined until seen once. */
   responseMs: number | undefined;
-  /** Calls at #head to #tail have not left. The list keeps its capacity, since most queues alternate between none and one. */
+  /** Calls at #head to #tail have not left. The list keeps its capacity: most queues alternate between no call and one. */
   #calls: (BatchCall | undefined)[] = [];
   #head = 0;
   #tail = 0;
@@ -65,7 +65,10 @@ export class BatchQueue {
     }
   }
 
-  /** Removes and returns every call that has not left, in order, and those that were held, except calls on the device. */
+  /**
+   * Removes and returns the held calls and then, in order, every call that has not left. Calls on the device remain, because they will be
+   * finished.
+   */
   clear(): BatchCall[] {
     const removedHeld = [...this.heldCalls].filter(({ state }) => state !== 'running');
     for (const call of removedHeld) this.heldCalls.delete(call);

@@ -1,16 +1,17 @@
 import { type Access, type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
 
-/** Last call that changed one resource, and the readers since. Most resources have only one of them, so lists are made on demand. */
+/** Last call that changed one resource, and the readers since. Most resources have only one of the two, so the list is made on demand. */
 interface Entry {
   writer: BatchCall | undefined;
   /** True when the writer only fills empty slots. */
   fills: boolean;
   readers: BatchCall[] | undefined;
-  /** Length at which finished readers are removed; then twice the remaining length, so that the cost per call stays constant. */
+  /** Number of readers at which the finished ones are removed; then twice the remaining number, so that the cost per call stays constant. */
   prunedAt: number;
 }
 
+/** Least number of an entry's readers, and of entries, at which those of finished calls are removed. */
 const PRUNE_READERS = 16;
 const PRUNE_ENTRIES = 4096;
 
@@ -18,13 +19,13 @@ const PRUNE_ENTRIES = 4096;
  * Order of arrival between calls of one address space that touch the same resources, unless both only read.
  *
  * A later call waits until the earlier one is done. The wait is *soft* between two forwards when neither continues, at least one fills a
- * page's empty slots, and neither writes in another way. Both may then be in one batch, the earlier first, since keys and values
- * precede attention in every layer.
+ * page's empty slots, and neither writes in another way. Both may then be in one batch, the earlier first, since every layer writes the keys
+ * and values of the whole batch before its attention reads them.
  *
  * A lone call costs nothing here: keys are registered only once a second call comes while the first is not done.
  */
 export class Scoreboard {
-  /** True once queues of the space differ in priority: calls then lend their urgency to those that they wait for. */
+  /** True once a queue of the space has used a priority or a depth. Calls that come later lend their urgency to those that they wait for. */
   isRanked = false;
   #entries = new Map<number, Entry>();
   #soleCall: BatchCall | undefined;
@@ -86,7 +87,7 @@ export class Scoreboard {
     call.visitKeys((key, access) => {
       const entry = this.#entries.get(key);
       if (!entry) this.#entries.set(key, newEntry(call, access));
-      // A call that changes and reads the same resource counts as a change.
+      // A call that changes a resource and then reads it is the resource's writer only.
       else if (entry.writer !== call) this.#order(entry, call, access, sharesBatch && access !== 'write');
     });
     if (this.#entries.size > this.#prunedAt) this.#prune();
@@ -114,7 +115,7 @@ export class Scoreboard {
     entry.prunedAt = PRUNE_READERS;
   }
 
-  // A call adds all its waits in one go, so an earlier wait of the same pair of calls is the last in its list.
+  // A call adds all its waits in one go, so a wait of `later` for `earlier` that exists already is the last one in a list of `earlier`.
 
   /** Makes `later` wait until `earlier` is done, unless it is done already or is the same call. */
   #block(earlier: BatchCall, later: BatchCall): void {
@@ -127,7 +128,7 @@ export class Scoreboard {
     else earlier.dependents = [later];
   }
 
-  /** Makes `later` wait until `earlier` is done or precedes it in a batch. It `needs` what `earlier` fills, or only follows its reads. */
+  /** Makes `later` wait until `earlier` is done or precedes it in a batch. For `needs` see `SoftEdge`. */
   #blockSoftly(earlier: BatchCall, later: BatchCall, needs: boolean): void {
     if (earlier === later || isReleased(earlier)) return;
     if (earlier.dependents?.at(-1) === later) return;

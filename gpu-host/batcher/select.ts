@@ -2,7 +2,7 @@ import type { BatchCall } from './call.ts';
 
 /** Bounds of one batch, and how long a call waits until it has gained one level of priority. */
 export interface BatchLimits {
-  /** Maximum sequences; also maximum distributions. */
+  /** Maximum forwards, each of them one sequence of the step; also maximum projections, or images. */
   readonly maxCalls: number;
   /** Maximum inputs over all sequences; only a call that cannot be cut exceeds it, and then alone. */
   readonly maxTokens: number;
@@ -14,7 +14,7 @@ export interface BatchLimits {
 
 export const DEFAULT_LIMITS: BatchLimits = { maxCalls: 128, maxTokens: 512, maxScores: 65_536, agingMs: 250 };
 
-/** Maximum inputs of a decode, unless four of these exceed a batch. A decode is never cut; long calls leave room for it. */
+/** Maximum inputs of a short call, such as a decode, unless four of these exceed a batch. A short call is never cut, and goes before long ones. */
 const SHORT_TOKENS = 16;
 
 /** Maximum inputs of a call that counts as short. */
@@ -46,8 +46,8 @@ interface Choice {
  * always among them. Passes each call to `take` at once. `take` may append calls to `ready` that become ready by this (the next ones of the
  * same queue, and those that follow the call in the batch). They are considered last.
  *
- * Short calls go first. While a long one waits, they leave it a quarter of the tokens, so that prefill goes on beside decode, and decode
- * keeps its pace. Long calls are cut to the remaining tokens.
+ * Short calls go first. While a long one waits, they leave it a place and a quarter of the tokens, so that prefill goes on beside
+ * decode, and decode keeps its pace. Long calls are cut to the remaining tokens.
  *
  * Calls of `pressing` go before all others. They leave the others one place, a quarter of the tokens for short calls, and a quarter for long
  * calls, which get no more than that.
@@ -85,6 +85,7 @@ export function selectForwards(
     maxCalls: Math.max(1, maxCalls - Math.min(1, otherCount)),
     maxTokens: Math.max(1, maxTokens - reservedTokens),
   };
+  // The reserve for long pressing calls leaves at least one input to short ones.
   select(
     pressingCalls,
     { ...baseChoice, limits: pressingLimits, reserve: Math.min(quarter, pressingLimits.maxTokens - 1) },
@@ -128,6 +129,7 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
   const longs: BatchCall[] = [];
   let nextLong = 0;
   let longRoom = choice.longTokens;
+  // In turns: all short calls that are ready by now, then one long call. Each may make further calls ready.
   for (let index = 0; ; ) {
     for (; index < ready.length; index++) {
       const call = ready[index] as BatchCall;
@@ -154,7 +156,7 @@ function select(ready: readonly BatchCall[], choice: Choice, take: Taker): void 
   }
 }
 
-/** A call that follows others of the same batch is not cut: the slots of its keys are known only when the keys of those have been placed. */
+/** A call that follows others of the same batch is not cut: its keys get their slots only after the keys of the followed calls. */
 function mayCut(call: BatchCall): boolean {
   return !call.links?.follows && call.chunkable();
 }

@@ -7,17 +7,17 @@ export interface LatencyTargets {
   /** For calls that encode an image, and for calls of several inputs, which may compute a prompt. */
   readonly firstTokenMs: number;
   /**
-   * For calls of one input, for each later step of a run, and for calls that only make distributions. A short call of several inputs may also
-   * verify guesses of one text, so the smaller of both targets holds for it.
+   * For calls of one input, for each step of a run, and for calls that only project states. A short call of several inputs may also verify
+   * guessed tokens, so the smaller of both targets holds for it.
    */
   readonly perTokenMs: number;
 }
 
-/** Batches in a row that may pass over the most urgent ordinary call. */
+/** Maximum batches in a row that pass over the most urgent ordinary call. */
 export const MAX_PASSED_OVER = 3;
 /** Factor by which the estimate of a slow step falls with each faster step. */
 const FORGET = 0.9;
-/** The same factor for steps with pressing calls, which are short because ordinary prefills were cut: they show little about full steps. */
+/** The same factor after a step with pressing calls. Ordinary prefills were cut short for it, so it shows little about full steps. */
 const FORGET_CUT = 0.995;
 
 /** Time at which the call's step should have ended; infinite for a call without targets. */
@@ -48,20 +48,23 @@ function isPressing(call: BatchCall, nowMs: number, slowStepMs: number | undefin
 }
 
 /**
- * Lets calls that would miss their latency targets go before others, in the next batch, the earliest due first. Ordinary calls go along, the
- * most urgent first: the batch keeps a place for them, a quarter of its inputs for short calls and a quarter for long ones. Ordinary long calls
- * get no more than that, so that the step stays short (chunked prefill, Agrawal et al., OSDI '24, section 4.2).
+ * Lets *pressing* calls, which would miss their latency targets otherwise, go before all others in the next batch, the earliest due first. The
+ * others are *ordinary*, with targets or without. They go along, the most urgent first: the batch keeps a place for them, a quarter of its inputs
+ * for short calls and a quarter for long ones. Ordinary long calls get no more than that, so that the step stays short (chunked prefill, Agrawal
+ * et al., OSDI '24, section 4.2).
  *
  * Ordinary calls do not starve. A batch with pressing calls that has no room for the most urgent ordinary call (another kind, another
- * variant, a prefill that cannot be cut) passes it over; after `MAX_PASSED_OVER` of these in a row comes a batch in which calls with
- * targets count as ordinary. Calls with targets thus lengthen the bound on the wait of others, in batches, at most `MAX_PASSED_OVER + 1` times.
+ * variant, a prefill that cannot be cut) passes it over; after `MAX_PASSED_OVER` of these in a row comes a batch in which all calls count as
+ * ordinary. Calls with targets thus multiply the bound on the wait of others, counted in batches, by at most `MAX_PASSED_OVER + 1`.
  */
 export class LatencyTurns {
   readonly #limits: BatchLimits;
   readonly #pressing = new Set<BatchCall>();
+  /** Estimated duration of a slow step; undefined before the first step. */
   #slowStepMs: number | undefined;
-  /** The most urgent ordinary call of the batch under construction. */
-  #head: BatchCall | undefined;
+  /** The most urgent ordinary call that is ready; undefined when none is pressing. */
+  #firstOrdinary: BatchCall | undefined;
+  /** Batches in a row that have passed over that call. */
   #passedOver = 0;
 
   constructor(limits: BatchLimits) {
@@ -76,15 +79,16 @@ export class LatencyTurns {
   /** Call when a batch is about to be chosen from `lists`, each in order of urgency. Moves the pressing calls to their fronts. */
   begin(lists: readonly BatchCall[][], nowMs: number): void {
     this.#pressing.clear();
-    this.#head = undefined;
+    this.#firstOrdinary = undefined;
     if (this.#passedOver >= MAX_PASSED_OVER) return;
     for (const list of lists)
       for (const call of list) if (isPressing(call, nowMs, this.#slowStepMs, this.#limits)) this.#pressing.add(call);
     if (this.#pressing.size === 0) return;
     for (const list of lists) {
       this.#putFirst(list);
-      const head = list.find((call) => !this.#pressing.has(call));
-      if (head && !(this.#head && isMoreUrgent(this.#head, head, this.#limits.agingMs))) this.#head = head;
+      const first = list.find((call) => !this.#pressing.has(call));
+      const other = this.#firstOrdinary;
+      if (first && !(other && isMoreUrgent(other, first, this.#limits.agingMs))) this.#firstOrdinary = first;
     }
   }
 
@@ -96,15 +100,15 @@ export class LatencyTurns {
     return aheadMs === 0 ? undefined : aheadMs > 0;
   }
 
-  /** Adds the calls whose pages a pressing call awaits to the pressing ones. */
+  /** Counts a call as pressing, too, when a pressing call awaits its pages. */
   lend(awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>): void {
     for (const [call, waiters] of awaitedBy)
       if (waiters.some((waiter) => this.#pressing.has(waiter))) this.#pressing.add(call);
   }
 
-  /** Call when the batch is made. */
+  /** Call when the batch is made. A call that it took is `ready` no longer. */
   noteBatch(): void {
-    const isPassed = this.#pressing.size > 0 && this.#head?.state === 'ready';
+    const isPassed = this.#pressing.size > 0 && this.#firstOrdinary?.state === 'ready';
     this.#passedOver = isPassed ? this.#passedOver + 1 : 0;
   }
 

@@ -16,13 +16,13 @@ function urgencyYielding(call: BatchCall, yieldMs: number, agingMs: number): num
   return lentMs !== undefined && lentMs < ownMs ? lentMs : ownMs;
 }
 
-/** True when `call` is more urgent than `other`; among equals, when it arrived first. */
+/** True when `call` is more urgent than `other`; among equals, when it has the earlier turn. */
 export function isMoreUrgent(call: BatchCall, other: BatchCall, agingMs: number): boolean {
   const difference = urgency(call, agingMs) - urgency(other, agingMs);
   return difference < 0 || (difference === 0 && call.turn < other.turn);
 }
 
-/** Sorts the most urgent first; among equals the first to arrive. */
+/** Sorts the most urgent first; among equals the earliest turn. */
 export function sortByUrgency(calls: BatchCall[], agingMs: number): void {
   if (!isInOrder(calls, agingMs)) calls.sort((a, b) => urgency(a, agingMs) - urgency(b, agingMs) || a.turn - b.turn);
 }
@@ -38,9 +38,10 @@ function isInOrder(calls: readonly BatchCall[], agingMs: number): boolean {
 
 /**
  * Lends the urgency of `call` to every call that it waits for, directly or not: to those that touch the same resources, to those ahead of
- * them in their queues, and so on. Stops at calls that are as urgent however much they yield: they have lent their urgency before. So a call is
- * visited at most once for each level of priority. A call that may yield lends the urgency that it has after yielding: the calls that it waits
- * for may yield as much.
+ * them in their queues, and so on. A call that may yield lends the urgency that it keeps after it has yielded the most.
+ *
+ * The walk stops at a call that is at least as urgent already, however much that one yields: it has passed its urgency on before. Later calls of the
+ * same priority are less urgent, so the walks raise a call about once for each level of priority.
  */
 export function lendUrgency(call: BatchCall, agingMs: number): void {
   const urgencyMs = urgencyYielding(call, mostYieldMs(call, agingMs), agingMs);
@@ -57,7 +58,7 @@ export function lendUrgency(call: BatchCall, agingMs: number): void {
   }
 }
 
-/** Updates lent urgency after the priority of `call`'s queue changed: what `call` lends, and what its dependents lend to it. */
+/** Lends urgency anew after the priority of `call`'s queue changed: that of `call`, and that of its dependents to it. Nothing lent is taken back. */
 export function relendUrgency(call: BatchCall, agingMs: number): void {
   lendUrgency(call, agingMs);
   for (const later of call.dependents ?? []) lendUrgency(later, agingMs);

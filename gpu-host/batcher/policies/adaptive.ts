@@ -1,6 +1,6 @@
 /** Bounds of the wait of an idle device for just answered queues. The wait keeps two groups of clients from taking turns in half-full batches. */
 export interface GracePolicy {
-  /** Maximum wait in milliseconds: 10 by default, in which 30 inferlets of one thread ask for their next step. */
+  /** Maximum wait in milliseconds: 10 by default, in which 30 inferlets that share a thread all ask for their next step. */
   readonly maxMs: number;
   /**
    * Maximum wait as a share of the last step's duration: 1 by default. Then a wait in vain costs what going at once may cost, and no policy

@@ -3,6 +3,6 @@
  * `sinceMs`. A tick while the device computes passes unused.
  */
 export function tOnlyWaitMs(policy: { readonly intervalMs: number }, sinceMs: number, nowMs: number): number {
-  const strikeMs = (Math.floor(sinceMs / policy.intervalMs) + 1) * policy.intervalMs;
-  return Math.max(0, strikeMs - nowMs);
+  const nextTickMs = (Math.floor(sinceMs / policy.intervalMs) + 1) * policy.intervalMs;
+  return Math.max(0, nextTickMs - nowMs);
 }

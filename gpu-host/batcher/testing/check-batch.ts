@@ -19,7 +19,7 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
   assert.equal(new Set([...forwards, ...projections]).size, forwards.length + projections.length, 'a call twice');
   checkLimits(batch, limits);
   assert.ok(new Set(forwards.map(({ variant }) => variant)).size <= 1, 'calls of different variants in one batch');
-  /** Calls that leave with this batch whole, with their index. */
+  /** The calls so far whose last inputs go with this batch, with their place in it. */
   const whole = new Map<WorldCall, number>();
   for (const [place, grant] of batch.forwards.entries()) {
     const call = grant.call as WorldCall;
@@ -40,6 +40,7 @@ export function checkBatch(batch: Batch, limits: BatchLimits): void {
 
 /** Checks the turns of the model and its adapters, batch by batch. */
 export class TurnChecker {
+  /** Null before the first batch; undefined for the model alone. */
   #previousVariant: string | undefined | null = null;
   /** For each variant with a ready call that was passed over: the variants that went instead. */
   readonly #passed = new Map<string | undefined, (string | undefined)[]>();
@@ -118,7 +119,7 @@ function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): voi
   }
 }
 
-/** Calls of one queue leave in order: those ahead have left, or leave with this batch, forwards before it. */
+/** Calls of one queue leave in order: those ahead of a call have left, or leave with this batch, and those of its kind before it. */
 function checkQueueOrder(
   forwards: readonly WorldCall[],
   projections: readonly WorldCall[],

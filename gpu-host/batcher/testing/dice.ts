@@ -6,7 +6,7 @@ export class Dice {
     this.#state = seed | 0;
   }
 
-  /** A number from 0 to `sides` - 1. */
+  /** A whole number from 0 to `sides` - 1. */
   roll(sides: number): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);

@@ -83,10 +83,10 @@ export function floodOperations(length: number): fc.Arbitrary<FloodOperation[]> 
   return fc.array(operation, { maxLength: length, size: 'max' });
 }
 
-/** Forward batches in which each variant with ready calls has one: one for each adapter, and one for the model before each. */
+/** Number of forward batches among which every variant with ready calls has one: one for each adapter, and one for the model before each of those. */
 const TURNS = 2 * ADAPTERS.length;
 
-/** Number of batches of a call, when each has room for a `quarter` of a batch's inputs. */
+/** Number of batches that take parts of the call, when each has room for `quarter` of its inputs. */
 function parts(call: BatchCall, quarter: number): number {
   return call.chunkable() ? Math.ceil(call.tokens / quarter) : 1;
 }
@@ -120,6 +120,7 @@ export class Flood {
   readonly #batcher: Batcher;
   readonly #limits: BatchLimits;
   readonly #flood: { readonly queue: BatchQueue; readonly shape: SimShape & Client; sent: number }[];
+  /** Factor of the fourth step: among so many batches, one serves the most urgent ordinary call. */
   readonly #passes: number;
   readonly #victimQueues: BatchQueue[][];
   #victims: Victim[] = [];
@@ -134,7 +135,7 @@ export class Flood {
     this.#limits = setup.limits;
     this.#batcher = new Batcher({ limits: setup.limits });
     this.#passes = setup.flood.some(({ targets }) => targets) ? MAX_PASSED_OVER + 1 : 1;
-    // The clients come earlier than one inferlet and later than the other, and all are of one tenant.
+    // All are of one tenant. By the order of queries, the flooding clients stand between the two inferlets.
     this.#flood = setup.flood.map((made) => ({
       queue: this.#openQueue(new Scoreboard(), MAX_PRIORITY, 1, made.targets),
       shape: made,
@@ -177,6 +178,7 @@ export class Flood {
 
   #send(client: { readonly queue: BatchQueue; readonly shape: SimShape & Client; sent: number }): void {
     const { depths = [] } = client.shape;
+    // Undefined without depths.
     const depth = depths[client.sent++ % depths.length];
     if (depth !== undefined) this.#batcher.setDepth(client.queue, depth);
     this.#push(client.queue, client.shape);

@@ -6,22 +6,23 @@ import type { SimShape } from './sim-call.ts';
 export const SPACES = 3;
 export const QUEUES_PER_SPACE = 3;
 
-/** Operations of a schedule. `dice` decides the world's random choices: orders, failures, pauses. */
+/** Operations of a schedule. `dice` is the seed of the world's random choices: orders, failures, pauses. */
 export type Operation =
   | { readonly type: 'push'; readonly space: number; readonly queue: number; readonly shape: SimShape }
   /** Time passes, the batch on the device ends, and the next one leaves. */
   | { readonly type: 'step'; readonly ms: number; readonly dice: number }
   | { readonly type: 'priority'; readonly space: number; readonly queue: number; readonly priority: number }
   | { readonly type: 'close'; readonly space: number; readonly queue: number; readonly maxPriority: number }
-  /** A paused run may go on, or a call's missing need arrives. */
+  /** A paused run may go on, or something that a call still lacks arrives. */
   | { readonly type: 'consume'; readonly dice: number };
 
 const dice = fc.nat({ max: 0x7fffffff });
 const space = fc.nat({ max: SPACES - 1 });
 const queue = fc.nat({ max: QUEUES_PER_SPACE - 1 });
+// Keys up to 5 are pages, those from 6 to 8 embeds.
 const pages = fc.uniqueArray(fc.nat({ max: 5 }), { maxLength: 2 });
 const embeds = fc.uniqueArray(fc.integer({ min: 6, max: 8 }), { maxLength: 1 });
-/** States, and now and then a page, which the call then changes like calls other than forwards. */
+/** Keys that a forward writes: embeds for its states, and now and then a page, as if it did more than fill the page's empty slots. */
 const outputs = fc.oneof(
   { weight: 3, arbitrary: embeds },
   { weight: 1, arbitrary: fc.uniqueArray(fc.nat({ max: 8 }), { maxLength: 2 }) },

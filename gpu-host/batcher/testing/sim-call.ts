@@ -25,6 +25,7 @@ export type Conflict = 'none' | 'soft' | 'hard';
 export class SimCall extends BatchCall {
   readonly shape: SimShape;
   readonly name: string;
+  /** Inputs still to compute, or steps of a run. */
   left: number;
   /** True while something that the call needs is still to come. */
   late: boolean;

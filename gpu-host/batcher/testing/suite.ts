@@ -8,7 +8,8 @@ import { World } from './world.ts';
 
 /** Number of random operations to check a property against. */
 const OPERATIONS = process.env.PIE_TEST_ALL ? 100_000 : 30_000;
-const LENGTH = 500;
+/** Maximum operations of one schedule. */
+const MAX_LENGTH = 500;
 
 /** Plays random schedules, {@link OPERATIONS} or more over all seeds, in a `World` that checks every rule. */
 export function checkSchedules(
@@ -22,10 +23,10 @@ export function checkSchedules(
   let softJoins = 0;
   let projections = 0;
   for (const seed of seeds) {
-    // Schedules have half of `LENGTH` on average; the factor 1.5 is a margin.
-    const numRuns = Math.ceil((OPERATIONS / seeds.length / (LENGTH / 2)) * 1.5);
+    // Schedules have half of `MAX_LENGTH` on average; the factor 1.5 is a margin.
+    const numRuns = Math.ceil((OPERATIONS / seeds.length / (MAX_LENGTH / 2)) * 1.5);
     fc.assert(
-      fc.property(schedules(LENGTH), policies, limits, (schedule, policy, bounds) => {
+      fc.property(schedules(MAX_LENGTH), policies, limits, (schedule, policy, bounds) => {
         const world = new World(policy, bounds);
         for (const operation of schedule) world.apply(operation);
         world.drain();

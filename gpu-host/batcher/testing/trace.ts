@@ -20,8 +20,8 @@ export class Trace {
   }
 
   /**
-   * Queue `a.1` is queue 1 of inferlet a, the only one of a tenant of this name; `t/a.1` is one of tenant t, whose inferlets are queries in
-   * the order of their names. The first mention sets its options.
+   * The queue of this name; its first mention opens it with these options. `a.1` is queue 1 of inferlet a, the only inferlet of a tenant a. `t/a.1`
+   * is queue 1 of inferlet a of tenant t; the inferlets of one tenant are queries of their own, which rank by the first letter of their names.
    */
   queue(name: string, maxPriority?: number, targets?: LatencyTargets): BatchQueue {
     const inferlet = name.split('.')[0] as string;
@@ -41,12 +41,12 @@ export class Trace {
     return call;
   }
 
-  /** A forward of one input over nothing. */
+  /** A forward of one input that touches no page or embed. */
   decode(queue: string, name = queue): SimCall {
     return this.push(queue, { kind: 'forward' }, name);
   }
 
-  /** The next batch, as names with the inputs of cut and long calls. */
+  /** Starts the next batch. `names` are those of its calls; behind a forward of several inputs stands the number that goes with the batch. */
   start(): { batch: Batch; names: string[] } {
     const decision = this.batcher.next(this.nowMs);
     if (decision.kind !== 'batch') throw new Error(`no batch: ${decision.kind}`);
@@ -61,6 +61,7 @@ export class Trace {
     };
   }
 
+  /** Ends the batch after `tookMs` of virtual time. */
   end(batch: Batch, tookMs = 1): void {
     this.nowMs += tookMs;
     for (const grant of batch.forwards) {
@@ -87,7 +88,7 @@ export class Trace {
     return namesByStep;
   }
 
-  /** The wait that the batcher wants; 0 when a batch would leave (and has left). */
+  /** The milliseconds that the batcher wants to wait; 0 when a batch leaves instead, which this runs to its end. */
   waitMs(): number {
     const decision = this.batcher.next(this.nowMs);
     if (decision.kind === 'idle') throw new Error('nothing is ready');
@@ -96,6 +97,7 @@ export class Trace {
     return 0;
   }
 
+  /** Executes the calls that need no step, and returns their names. */
   instants(): string[] {
     const names: string[] = [];
     for (let call = this.batcher.takeInstant(); call; call = this.batcher.takeInstant()) {

@@ -111,12 +111,12 @@ export interface PromptsSetup {
   readonly generations: number;
   readonly prompt: number;
   readonly tokens: number;
-  /** Time between two prompts: those of all queries come in turns, as their guests make them. */
+  /** Time between two prompts, milliseconds. The queries take turns with their prompts, as their guests make them. */
   readonly apartMs: number;
   readonly deep: boolean;
 }
 
-/** Plays queries of one tenant that have many long prompts each. @returns the time at which each query ends */
+/** Plays queries of one tenant that have many long prompts each. @returns the time at which each query ends, milliseconds */
 export function endsOfPrompts({ queries, generations, prompt, tokens, apartMs, deep }: PromptsSetup): number[] {
   const batcher = new Batcher({
     limits: { maxCalls: 256, maxTokens: 512, agingMs: 250 },
@@ -166,7 +166,7 @@ function noteComputed(batcher: Batcher, grant: Grant, nowMs: number): SimCall | 
   return call;
 }
 
-/** From 2 to 10 generations; each but the first needs none, the one before, or all before. */
+/** From 2 to 10 generations. Each after the first needs none, only the previous one, or all previous ones. */
 function randomWorkflow(dice: Dice): Generation[] {
   const generations = Array.from({ length: 2 + dice.roll(9) }, (_, i): Generation => {
     const needs = [[], [i - 1], Array.from({ length: i }, (_, k) => k)][i === 0 ? 0 : dice.roll(3)] ?? [];

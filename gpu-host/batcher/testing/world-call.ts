@@ -1,3 +1,4 @@
+import { isDeviceCall } from '../call.ts';
 import type { BatchQueue } from '../queue.ts';
 import { type Conflict, SimCall, type SimShape } from './sim-call.ts';
 
@@ -34,13 +35,9 @@ export class WorldCall extends SimCall {
     return this.#released;
   }
 
-  get onDevice(): boolean {
-    return this.kind === 'forward' || this.kind === 'project' || this.kind === 'encode';
-  }
-
-  /** True when the device must not be kept from this call: everything before it is out of the way. */
+  /** True when this call can go to the device: nothing before it is in its way, so the device must not stay idle. */
   get ready(): boolean {
-    if (!this.onDevice || this.finished || this.dropped || this.held || this.late || this.gone) return false;
+    if (!isDeviceCall(this) || this.finished || this.dropped || this.held || this.late || this.gone) return false;
     if (this.started) return true;
     return (
       this.ahead.every((other) => other.gone || other.dropped) &&

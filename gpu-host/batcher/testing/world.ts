@@ -22,14 +22,15 @@ export class World {
   nowMs = 0;
   batches = 0;
   #batch: Batch | undefined;
-  /** Unfinished calls. */
+  /** By space, the calls that were not released when the last call came. */
   #open: WorldCall[][] = [];
-  /** Calls that wait to be resumed. */
+  /** Runs that wait for their consumer, and calls that lack something that they need. */
   #held: WorldCall[] = [];
   #encodedBefore = false;
   #turns = new TurnChecker();
-  /** Instant calls that end later. */
+  /** Instant calls that have begun, and end at some later step. */
   #slow: WorldCall[] = [];
+  /** End of the last batch. */
   #endMs = Number.NEGATIVE_INFINITY;
   /** Time since which the batcher has wanted to wait. */
   #waitingSinceMs: number | undefined;
@@ -57,7 +58,7 @@ export class World {
       case 'priority': {
         const queue = this.queues[operation.space]![operation.queue]!;
         this.batcher.setPriority(queue, operation.priority);
-        assert.ok(Math.abs(queue.priority) <= queue.maxPriority, 'the clamp');
+        assert.ok(Math.abs(queue.priority) <= queue.maxPriority, 'a priority beyond its bound');
         break;
       }
       case 'close':
