@@ -108,7 +108,7 @@ export class Batcher {
     const clamped = Math.max(-queue.maxPriority, Math.min(queue.maxPriority, priority));
     if (clamped === queue.priority) return;
     queue.priority = clamped;
-    queue.scoreboard.isRanked = true;
+    queue.scoreboard.rank(this.#queues);
     if (this.#queues.has(queue)) this.#repricedQueues.add(queue);
   }
 
@@ -119,7 +119,7 @@ export class Batcher {
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
     queue.depth = depth;
-    queue.scoreboard.isRanked = true;
+    queue.scoreboard.rank(this.#queues);
     this.#deepQueues.add(queue);
   }
 

@@ -1,5 +1,6 @@
 import { type Access, type BatchCall, isReleased } from './call.ts';
 import { linksOf } from './links.ts';
+import type { BatchQueue } from './queue.ts';
 
 /** Last call that changed one resource, and the readers since. Most resources have only one of the two, so the list is made on demand. */
 interface Entry {
@@ -25,7 +26,7 @@ const PRUNE_ENTRIES = 4096;
  * A lone call costs nothing here: keys are registered only once a second call comes while the first is not done.
  */
 export class Scoreboard {
-  /** True once a queue of the space has used a priority or a depth. Calls that come later lend their urgency to those that they wait for. */
+  /** True once a queue of the space has used a priority or a depth. Calls then lend their urgency to those that they wait for. */
   isRanked = false;
   #entries = new Map<number, Entry>();
   #soleCall: BatchCall | undefined;
@@ -35,6 +36,19 @@ export class Scoreboard {
   /** Number of unfinished calls, and of calls finished or dropped before a call that they waited for. */
   get size(): number {
     return this.#size;
+  }
+
+  /** Sets `isRanked`, and notes for what the calls of the space already wait. @param queues the queues of this space, and any others */
+  rank(queues: Iterable<BatchQueue>): void {
+    if (this.isRanked) return;
+    this.isRanked = true;
+    for (const queue of queues) {
+      if (queue.scoreboard !== this) continue;
+      queue.each((earlier) => {
+        for (const later of earlier.dependents ?? []) noteWait(later, earlier);
+        for (const { later } of earlier.links?.softDependents ?? []) noteWait(later, earlier);
+      });
+    }
   }
 
   add(call: BatchCall): void {
@@ -145,10 +159,7 @@ export class Scoreboard {
 
   #addBlocker(earlier: BatchCall, later: BatchCall): void {
     later.blockers++;
-    if (!this.isRanked) return;
-    const links = linksOf(later);
-    links.waitsFor ??= [];
-    links.waitsFor.push(earlier);
+    if (this.isRanked) noteWait(later, earlier);
   }
 
   #prune(): void {
@@ -159,6 +170,12 @@ export class Scoreboard {
     }
     this.#prunedAt = Math.max(PRUNE_ENTRIES, this.#entries.size * 2);
   }
+}
+
+function noteWait(later: BatchCall, earlier: BatchCall): void {
+  const links = linksOf(later);
+  links.waitsFor ??= [];
+  links.waitsFor.push(earlier);
 }
 
 /** Removes one blocker of `later`. After the last, `later` is freed, or joins `endedCalls` when it is done. */

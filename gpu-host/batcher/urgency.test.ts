@@ -65,6 +65,18 @@ test('a change of priority on either side counts, also when the later call could
   }
 });
 
+test('the first priority of an address space counts for the calls that wait already', () => {
+  for (const access of [{ writes: [1] }, { fills: [1] }]) {
+    const trace = single();
+    setPriority(trace, 'b', 3);
+    trace.push('a.1', { kind: 'forward', ...access }, 'blocker');
+    trace.decode('b');
+    trace.push('a.2', { kind: 'forward', reads: [1] }, 'waits');
+    setPriority(trace, 'a.2', 5);
+    assert.deepEqual(trace.steps().flat(), ['blocker', 'waits', 'b'], `${Object.keys(access)}`);
+  }
+});
+
 test('a call whose own priority exceeds the lent one has its own', () => {
   const trace = single();
   setPriority(trace, 'a.2', 2);
