@@ -16,7 +16,7 @@ const unexport =
   ({ device, queue }: Side): Promise<Outcome<undefined>> =>
     device.ask(queue, { op: 'unexport', name });
 
-/** Sends a call that controls where the pages of an export are kept to the GPU host that has them. */
+/** Makes a call about the residency of an export at the GPU host that has its pages. */
 const control = (inferlet: Inferlet, queue: DeviceQueue, operation: ExportControl): Promise<Outcome<Residency>> => {
   const { name } = operation;
   const refused = refuseName(name);

@@ -13,8 +13,8 @@ export interface RunningChild {
   /** Resolves when the child has its terminal event. Never rejects. */
   readonly ended: Promise<unknown>;
   /**
-   * Resolves with the child's ending, once it has ended. A long result is read from the store, unless `refusal` returns an error for its
-   * bytes when the read's turn comes. @throws StoreError
+   * Resolves with the child's ending, once it has ended. A long result is read from the store when the tenant's queue has room, unless `refusal` then
+   * returns an error for its bytes. @throws StoreError
    */
   ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>>;
   /** Puts a message into the child's inbox. */
@@ -87,10 +87,10 @@ export class ChildHandle {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    // Ignore an error: closing the inbox fails only when the child has ended.
     this.#enqueue(async () => {
       const child = await this.#child;
       if (child.tag === 'ok') await child.val.closeInbox();
-      // Ignore the error: the call fails only when the child has ended.
     }).catch(() => undefined);
   }
 

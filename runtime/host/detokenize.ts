@@ -2,6 +2,7 @@ import type { Tokenizer, TokenStream } from '#gpu-host/models/tokenizer.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { SpecialTokenIds } from '#wit/generated/host.ts';
 
+/** Maximum tokens of one call. */
 const MAX_TOKENS = 131_072;
 
 /** The part of a tokenizer that turns tokens into text. */
@@ -14,18 +15,18 @@ export type Decoding = Pick<Tokenizer, 'decode' | 'stream' | 'special' | 'vocabu
  * @param decodingOf returns the tables of a model, if the caller was granted the model
  */
 export function detokenizing<Context>(decodingOf: (context: Context, model: string) => Outcome<Decoding>) {
-  const using = <T>(context: Context, model: string, call: (decoding: Decoding) => Outcome<T>): Outcome<T> => {
+  const withDecoding = <T>(context: Context, model: string, call: (decoding: Decoding) => Outcome<T>): Outcome<T> => {
     const decoding = decodingOf(context, model);
     return decoding.tag === 'err' ? decoding : attempt(() => call(decoding.val));
   };
   return {
     detokenize: (context: Context, model: string, tokens: Uint32Array, special: boolean): Outcome<string> =>
-      using(context, model, (decoding) =>
+      withDecoding(context, model, (decoding) =>
         tokens.length > MAX_TOKENS ? tooMany(tokens.length) : ok(decoding.decode(tokens.slice(), { special })),
       ),
 
     'special-tokens': (context: Context, model: string): Outcome<SpecialTokenIds> =>
-      using(context, model, ({ special }) =>
+      withDecoding(context, model, ({ special }) =>
         ok({
           bos: special.bos ?? undefined,
           eos: Uint32Array.from(special.eos),
@@ -35,10 +36,10 @@ export function detokenizing<Context>(decodingOf: (context: Context, model: stri
       ),
 
     vocabulary: (context: Context, model: string): Outcome<readonly Uint8Array[]> =>
-      using(context, model, (decoding) => ok(vocabularyOf(decoding))),
+      withDecoding(context, model, (decoding) => ok(vocabularyOf(decoding))),
 
     '[constructor]detokenizer': (context: Context, model: string) =>
-      new StreamingDetokenizer(using(context, model, (decoding) => ok(decoding.stream()))),
+      new StreamingDetokenizer(withDecoding(context, model, (decoding) => ok(decoding.stream()))),
     '[method]detokenizer.push': (_context: Context, self: StreamingDetokenizer, tokens: Uint32Array) =>
       self.push(tokens),
     '[method]detokenizer.finish': (_context: Context, self: StreamingDetokenizer): string => self.finish(),

@@ -3,8 +3,9 @@ import type { EncoderInfo, EncoderKind, Scores, Vectors } from '#wit/generated/h
 import type { GrantedEncoder, Inferlet } from './inferlet.ts';
 import { DROPPED } from './sleepers.ts';
 
-/** Limits of one call, beyond those of the GPU host. A worker takes a few hundred milliseconds for this many characters. */
+/** Limits of one call, beyond those of the GPU host. The query of a rerank counts with each text. */
 const MAX_TEXTS = 256;
+/** A worker takes a few hundred milliseconds for this many. */
 const MAX_CHARACTERS = 262_144;
 const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
 
@@ -71,6 +72,7 @@ async function encode(
   if (overLimit) return err(overLimit);
   const device = inferlet.device(connection);
   const values = device.encode(summary.name, inputs, signal);
+  // A host of an earlier release does not report computed tokens: count them all.
   if (device.reportsEncoded) void inferlet.tokens.encoding(tokens, values);
   else inferlet.count(tokens, 0);
   const outcome = await values;

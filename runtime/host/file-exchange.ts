@@ -126,7 +126,7 @@ export class FileTransfers {
     return fetched;
   }
 
-  /** Reads a file once the tenant's queue has room: its size is not known before. */
+  /** Reads a file once the tenant's queue has room for the largest one: the size is not known before. */
   #read(files: InvocationFiles, name: string): ReturnType<InvocationFiles['get']> {
     const { services, description } = this.#inferlet;
     return services.storeQueues.during(description.tenant, MAX_FILE_BYTES, () => files.get(name));

@@ -13,31 +13,32 @@ import { MAX_MESSAGE_BYTES } from './session-state.ts';
 import { TextPipe } from './text-pipe.ts';
 import type { CallTokens } from './tokens.ts';
 
-/** A pipe's time on the thread is charged in portions of at least this size. */
+/** A pipe's time on the runtime's thread is charged in portions of at least this size. */
 const CHARGED_MS = 0.25;
 /** Refuses a call of a run while an earlier one is unanswered. */
 export const RUN_BUSY = handlerError('invalid-argument', 'the last next or pipe of this run has not been answered yet');
 
-/** Each token of a run counts twice: as an output, and as the input of the next step. */
-const TOKENS_OF_ONE = 2;
+/** Each token of a run is counted twice: as an output, and as the input of the next step. */
+const COUNTS_PER_TOKEN = 2;
 
 /** The host's side of a `run` resource. */
 export class RunResource {
   #handle: RunHandle | null;
+  /** The answer of `next` and `pipe` when the run has no handle. */
   #refusal: Outcome<RunChunk> | null;
   readonly #inferlet: Inferlet;
   readonly #queue: DeviceQueue;
   readonly #step: Step | undefined;
   /**
-   * The rest of the run, when a quota has room only for a part of it; null when the device decodes all of it. Its lists count as carried by
-   * a call under way.
+   * The request for the tokens still to come, when a quota has room only for a part of the run; null when the device decodes all of it. While it
+   * is set, `inferlet.outgoing` counts the bytes of its lists, as it counts a call under way.
    */
   #restOfRun: WireRunRequest | null = null;
   /** Bytes counted for the lists of `#restOfRun`. Tokens that the run has added to them since are not counted. */
   #restBytes = 0;
-  /** Number of calls on the queue when the device began the run. */
+  /** The queue's count of calls after the device began the run, or its latest part. */
   #callsAtStart = 0;
-  /** True when this class counts the run's tokens. */
+  /** False when the run's source is a handle, which counts its tokens itself. */
   readonly #countsTokens: boolean;
   #stopped = false;
   #dropped = false;
@@ -53,7 +54,7 @@ export class RunResource {
     this.#queue = queue;
     queue.retain();
     this.#countsTokens = !('next' in source);
-    const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens(TOKENS_OF_ONE) : null;
+    const refused: HandlerError | null = this.#countsTokens ? inferlet.refuseTokens(COUNTS_PER_TOKEN) : null;
     this.#refusal = refused ? err(refused) : queue.device ? null : queue.refusal();
     this.#step = this.#refusal || !this.#countsTokens ? undefined : inferlet.hooks.steps?.begin(queue, 1, true);
     this.#handle = this.#refusal || 'next' in source ? null : this.#begin(source);
@@ -98,9 +99,9 @@ export class RunResource {
     }
   }
 
-  /** @param decodedBefore number of tokens decoded before the pipe: the run charges them even when a stop string comes before them */
+  /** @param decodedBefore number of tokens decoded before the pipe: they are charged even when a stop string comes before them */
   async #pipeAll(pipe: TextPipe, decodedBefore: number): Promise<Outcome<Piped>> {
-    const piped = (finished?: FinishReason): Outcome<Piped> => {
+    const endWith = (finished?: FinishReason): Outcome<Piped> => {
       const { sent: text, held, stop } = pipe;
       return ok({ tokens: Uint32Array.from(pipe.tokens), text, held, stop, finished });
     };
@@ -112,7 +113,7 @@ export class RunResource {
       this.#discard();
       this.#handle = null;
       this.#refusal = err(error);
-      return piped();
+      return endWith();
     };
     for (;;) {
       const outcome = (await this.#handle?.next()) ?? (this.#refusal as Outcome<RunChunk>);
@@ -131,16 +132,16 @@ export class RunResource {
       this.#chargePipe(performance.now() - startMs);
       const unsent = pushed.tag === 'err' ? pushed.val : await sending;
       if (!unsent) pipe.sent += text;
-      const count = pipe.tokens.length - tokensBefore;
+      const takenCount = pipe.tokens.length - tokensBefore;
       if (pipe.stop !== undefined) {
-        this.#count(Math.max(count, decodedBefore - tokensBefore));
+        this.#count(Math.max(takenCount, decodedBefore - tokensBefore));
         this.#end();
         this.stop();
-        return unsent ? failWith(unsent) : piped();
+        return unsent ? failWith(unsent) : endWith();
       }
       const chunk = this.#countChunk(outcome.val);
       if (unsent) return failWith(unsent);
-      if (chunk.finished !== undefined) return piped(chunk.finished);
+      if (chunk.finished !== undefined) return endWith(chunk.finished);
     }
   }
 
@@ -176,7 +177,7 @@ export class RunResource {
     return null;
   }
 
-  /** Charges the inferlet for the thread's time. Small amounts are charged together; 0 charges what is pending. */
+  /** Charges the inferlet for time on the runtime's thread. Collects small amounts; `ms` 0 charges what is collected. */
   #chargePipe(ms: number): void {
     this.#unchargedMs += ms;
     if (this.#unchargedMs === 0 || (ms > 0 && this.#unchargedMs < CHARGED_MS)) return;
@@ -190,6 +191,7 @@ export class RunResource {
     this.#count(tokens.length);
     const restOfRun = this.#restOfRun;
     if (restOfRun && finished === 'max-tokens') return this.#atCap(restOfRun, tokens);
+    // The limits of the invocation or of its family may be reached by now.
     if (this.#inferlet.refuseTokens(0)) this.stop();
     if (finished !== undefined) this.#end();
     else if (restOfRun) this.#restOfRun = restAfter(restOfRun, tokens);
@@ -211,7 +213,7 @@ export class RunResource {
   #begin(request: WireRunRequest): RunHandle | null {
     const { device, id } = this.#queue;
     if (!device) return null;
-    const quotaTokens = Math.floor(this.#inferlet.tokens.quotaLeft / TOKENS_OF_ONE);
+    const quotaTokens = Math.floor(this.#inferlet.tokens.quotaLeft / COUNTS_PER_TOKEN);
     const isCapped = request.maxTokens > quotaTokens;
     const refused = isCapped ? this.#keep(request) : null;
     if (refused) {
@@ -225,7 +227,7 @@ export class RunResource {
     return handle;
   }
 
-  /** Handles a run that the quota capped, and its last tokens: continues it if the quota has room by now. */
+  /** Takes the last tokens of a part that the quota capped. Begins the next part if the quota has room by now; else the next call gets the error. */
   #atCap(request: WireRunRequest, tokens: Uint32Array): RunChunk {
     const restOfRun = restAfter(request, tokens);
     this.#restOfRun = restOfRun;
@@ -236,7 +238,7 @@ export class RunResource {
     const { device, id } = this.#queue;
     // Do not continue behind later calls on the queue: the run would see their effects.
     const inTurn = device?.callsOn(id) === this.#callsAtStart;
-    const refused = inTurn ? this.#inferlet.refuseTokens(TOKENS_OF_ONE) : this.#refuseLate();
+    const refused = inTurn ? this.#inferlet.refuseTokens(COUNTS_PER_TOKEN) : this.#refuseOutOfTurn();
     this.#handle = refused ? null : this.#begin(restOfRun);
     if (refused) {
       this.#refusal = err(refused);
@@ -264,13 +266,14 @@ export class RunResource {
     this.#restOfRun = null;
   }
 
-  /** Ends the record of the run's step, and forgets the rest: the run gives no more tokens. */
+  /** Ends the run's step in the trace, and forgets the rest: the run gives no more tokens. */
   #end(): void {
     this.#step?.end();
     this.#forget();
   }
 
-  #refuseLate(): HandlerError {
+  /** The error of a run that the quota ended: calls made since on its queue keep it from going on. */
+  #refuseOutOfTurn(): HandlerError {
     this.#inferlet.hooks.quotaReached();
     const text =
       'quota tokens: there was room for a part of the run, and other calls have been made on its queue since';

@@ -109,12 +109,13 @@ export class InferletMatcher implements Droppable {
     const copiedRequest = ownRequest(request);
     queue.retain();
     try {
+      // `verify` has one row for the input before the guesses, and one for each guess: a mask after each of them.
       const guesses = copiedRequest.tokens.subarray(copiedRequest.tokens.length - copiedRequest.rows + 1);
       const masks = await this.#ask((matcher) => (guesses.length > 0 ? matcher.masks(guesses) : matcher.mask()));
       if (masks.tag === 'err') return masks;
       const offered = queue.offering(adapter === undefined ? 'fused' : 'adapter');
       if (offered.tag === 'err') return offered;
-      // During the wait for the masks, other calls have counted their tokens.
+      // Ask again: during the wait for the masks, other calls have counted their tokens.
       const lateRefusal = this.#inferlet.refuseTokens(minChargedTokens(tokens));
       if (lateRefusal) return err(lateRefusal);
       const step = this.#inferlet.hooks.steps?.begin(
@@ -193,6 +194,7 @@ export const grammar = {
     new RunResource(inferlet, queue, new GrammarRun(inferlet, queue, matcher, request)),
 };
 
+/** Maximum rows of output of one `verify`. */
 const MAX_ROWS = 64;
 const ONE_ROW = handlerError('invalid-argument', 'a step with a grammar has one row of output; `verify` takes more');
 

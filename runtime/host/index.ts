@@ -20,7 +20,7 @@ const MAX_CALL_MS = 60_000;
 const VALUE_BYTES = 8;
 const NO_VECTOR = new Float32Array(0);
 
-/** Implements `wit/index.wit`. The index host checks names, ids and values; here are the bounds on what a call may carry. */
+/** Implements `wit/index.wit`. Bounds the content of a call; the index host checks names, ids and values. */
 export const index = {
   create: (inferlet: Inferlet, name: string, dimensions: number, metric: Metric): Promise<Outcome<IndexInfo>> =>
     call(inferlet, 'write', name.length, async (client, options) =>
@@ -114,6 +114,12 @@ export const index = {
     }),
 };
 
+/**
+ * Makes a call of the index host. It fails after `MAX_CALL_MS`, at the invocation's deadline, and when the inferlet is stopped.
+ *
+ * @param bytes bytes that the call carries
+ * @param fault error in the arguments, returned when the grant is not missing
+ */
 function call<T>(
   inferlet: Inferlet,
   needs: 'read' | 'write',

@@ -6,13 +6,14 @@ import { StoreQueues } from './store-queues.ts';
 export interface IndexesOptions {
   /** Socket of the machine's index host; null without one. */
   readonly socket: string | null;
+  /** Redis's records of the tenants' index bytes, and of the machine that has the indexes. */
   readonly sums: Pick<IndexBytes, 'room' | 'note' | 'owner'>;
   /** This machine among those that share a Redis; null when it is alone. */
   readonly machine: string | null;
 }
 
-/** When more connections than this are open, those of tenants without calls are closed. */
-const MAX_IDLE = 64;
+/** While more connections than this are open, the least recently used ones without calls are closed. */
+const KEPT_CONNECTIONS = 64;
 /** Longest time to read a tenant's bytes from the index host. */
 const SETTLE_MS = 10_000;
 
@@ -24,12 +25,14 @@ interface Connection {
 
 /** The runtime's connections to the index host, one for each tenant, so that no tenant's call waits behind those of another. */
 export class Indexes {
+  /** Redis's records of the tenants' index bytes. */
   readonly sums: Pick<IndexBytes, 'room' | 'note'>;
   readonly #options: IndexesOptions;
   readonly #connections = new Map<string, Connection>();
   readonly #queues = new StoreQueues();
   /** Tenants whose bytes are being read, and whether a write that failed meanwhile makes another reading necessary. */
   readonly #settling = new Map<string, { again: boolean }>();
+  /** Name of the machine that has the indexes; null before the first call, and on a machine that is alone. */
   #owner: string | null = null;
 
   constructor(options: IndexesOptions) {
@@ -85,7 +88,10 @@ export class Indexes {
     this.#connections.clear();
   }
 
-  /** Indexes are files of one machine. A runtime of another machine must not make indexes of the same names there. */
+  /**
+   * The index host's socket, if this machine has the indexes. Indexes are files of one machine: a runtime of another machine must not make indexes
+   * of the same names on its own. @throws IndexError
+   */
   async #socket(): Promise<string> {
     const { socket, machine, sums } = this.#options;
     if (socket === null) throw new IndexError('unsupported', 'this runtime has no index host');
@@ -97,7 +103,7 @@ export class Indexes {
 
   #closeIdle(): void {
     for (const [tenant, { client, calls }] of this.#connections) {
-      if (this.#connections.size <= MAX_IDLE) return;
+      if (this.#connections.size <= KEPT_CONNECTIONS) return;
       if (calls > 0) continue;
       this.#connections.delete(tenant);
       client.close();

@@ -80,7 +80,7 @@ export interface InferletDescription {
   readonly deadline: Deadline;
   /** The platform's clock, milliseconds since the Unix epoch; `Date.now` by default. */
   readonly clock?: () => number;
-  /** Place in the queue of the invocation: the newest inferlet loses its memory first. */
+  /** Age of the invocation: a newer one has a larger number. When a GPU host must take memory back, the newest inferlet loses it first. */
   readonly arrival: number;
   readonly limits: Partial<InvocationLimits> & {
     readonly pages: number;
@@ -100,7 +100,7 @@ export interface InferletDescription {
   readonly tenantPages?: TenantLimit;
   /** True for an invocation of a client, which may wait for a person. */
   readonly mayAsk?: boolean;
-  /** The end of the last wait for a person. */
+  /** For the attempt after a question to a person: the state that the asking attempt left, and the answer. */
   readonly resumption?: Resumption;
   /** Secrets and plain variables of the function's version, by name, in order. */
   readonly variables?: ReadonlyMap<string, string>;
@@ -163,17 +163,17 @@ export class Inferlet {
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
   readonly otherHosts = new OtherHosts(() => this.#hostOptions());
-  /** Saves whose owner is being recorded in the store. A save that the store refuses is undone on the inferlet's own queue. */
+  /** Saves whose owner is being recorded in the store. `release` waits for them: if the store refuses one, it is undone on its queue. */
   readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
-  /** Hosts whose device was opened only for a place in the queue and has not been used yet. */
+  /** Hosts whose device only `takePlaces` has used so far. */
   readonly #placesOnly = new Set<GpuHostConnection>();
   #hasPlaces = false;
   /** The tenant limit that was last sent to the GPU hosts. */
   #tenantPages: TenantLimit | undefined;
   readonly #pagesPeak = new Map<string, number>();
-  /** The question that the inferlet asks when `run` returns a result. */
+  /** The question to a person, asked once `run` has returned a result. */
   askedQuestion: AskedQuestion | null = null;
   /** Counts the inferlet's tokens, and holds its limits. */
   readonly tokens: Tokens;
@@ -241,12 +241,15 @@ export class Inferlet {
     return this.tokens.cached;
   }
 
-  /** Time at which the first output token was requested, milliseconds of `performance.now`; 0 for never. */
+  /**
+   * Time of the first output token, milliseconds of `performance.now`; 0 for never. The token of a step counts when the step is requested, that
+   * of a run on the device when `next` or a pipe takes it.
+   */
   get firstTokenAt(): number {
     return this.#firstTokenAt;
   }
 
-  /** Time at which the last output token was requested, by the same clock; 0 for never. */
+  /** Time of the last output token, counted in the same way; 0 for never. */
   get lastTokenAt(): number {
     return this.#lastTokenAt;
   }
@@ -259,7 +262,7 @@ export class Inferlet {
   /** The inferlet's side of one GPU host, opened with the first queue. */
   device(connection: GpuHostConnection): DeviceClient {
     const openDevice = this.#devices.get(connection);
-    // Reopen a lost device that was opened only for a place in the queue: the inferlet lost nothing with it.
+    // Reopen a lost device that only `takePlaces` has used: the inferlet lost nothing with it.
     if (openDevice && !(this.#placesOnly.delete(connection) && openDevice.lost !== undefined)) return openDevice;
     const { limits, latency, traceparent } = this.description;
     const opened = connection.openInferlet({
@@ -284,7 +287,7 @@ export class Inferlet {
     return { id, epoch, tenant, functionName, arrival, maxPages: limits.pages, ...(tenantPages && { tenantPages }) };
   }
 
-  /** Sends a changed tenant limit to the GPU hosts. Repeats it every 10 s: another runtime may have sent them an older value. */
+  /** Sends the tenant's limit to the GPU hosts: a changed one at once, the same one every 10 s, since another runtime may have sent an older one. */
   limitTenant(limit: TenantLimit): void {
     const previous = this.#tenantPages;
     if (previous && previous.pages === limit.pages && limit.readAt - previous.readAt < LIMIT_RESEND_MS) return;
@@ -293,8 +296,8 @@ export class Inferlet {
   }
 
   /**
-   * Takes a place in the age order at the GPU host of every granted model. The inferlet's children, which have the same `arrival`, come later
-   * and are thus newer there: the newest inferlet loses its memory first. Opening a queue takes the place.
+   * Takes a place in the age order at the GPU host of every granted model, by opening a queue there. The inferlet must do so before its
+   * children, which have the same `arrival`: of equals, a host considers the later one newer, and the newest loses its memory first.
    */
   takePlaces(): void {
     if (this.#hasPlaces) return;
@@ -325,7 +328,7 @@ export class Inferlet {
 
   /** Counts input and output tokens of a model or an encoder. */
   count(inputTokens: number, outputTokens: number): void {
-    if (outputTokens > 0) this.#tokensAsked();
+    if (outputTokens > 0) this.#noteOutputTime();
     this.tokens.count(inputTokens, outputTokens);
   }
 
@@ -335,7 +338,7 @@ export class Inferlet {
     result: Promise<Outcome<T>>,
     cachedOf?: (answer: T) => number,
   ): Promise<Outcome<T>> {
-    if (tokens.outputs > 0) this.#tokensAsked();
+    if (tokens.outputs > 0) this.#noteOutputTime();
     return this.tokens.during(tokens, result, cachedOf);
   }
 
@@ -363,7 +366,7 @@ export class Inferlet {
     return Object.fromEntries(pageCounts);
   }
 
-  #tokensAsked(): void {
+  #noteOutputTime(): void {
     this.#lastTokenAt = performance.now();
     if (this.#firstTokenAt === 0) this.#firstTokenAt = this.#lastTokenAt;
   }
@@ -372,7 +375,7 @@ export class Inferlet {
     if (heldPages > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, heldPages);
   }
 
-  /** Asks the inferlet to stop: its waits (`sleep`, `receive`, a response, a message) complete with the reason. `Stopping` kills it. */
+  /** Asks the inferlet to stop: its waits (`sleep`, `receive`, a response, a message) complete with the reason. `Stopping` kills it if it goes on. */
   stop(reason: HandlerError): void {
     if (this.#stopReason) return;
     this.#stopReason = reason;

@@ -14,7 +14,8 @@ const EMPTY: Content = { pages: new Uint32Array(0), tokens: 0, nextPosition: 0 }
 
 /**
  * The host's side of a `file` resource: pages of the inferlet, whose slots fill in order without gaps, and perhaps the lock of a name.
- * Calls are issued on the file's queue at once, except that they wait while the file opens; a call that waits counts as under way.
+ * The file issues its calls on its queue at once; `merge` first waits for the other file's queue if that is another one. Asynchronous calls
+ * wait while the file opens, and count among the inferlet's calls under way (`outgoing`); a waiting `fork` counts only as a file.
  */
 export class KvFile implements Droppable {
   readonly #inferlet: Inferlet;
@@ -26,30 +27,33 @@ export class KvFile implements Droppable {
   #pages: Uint32Array = EMPTY.pages;
   #tokens = 0;
   #nextPosition = 0;
-  /** Number of leading pages that a failed call must not free: those of the content, of successful calls, and of `reserve`. */
+  /** Number of leading pages that `#trim` must not free: those of the first content, of successful calls, and of `reserve`. */
   #keptPageCount = 0;
   /** Number of issued calls that append tokens and have not ended. */
   #appendingCount = 0;
-  /** The name whose lock the file holds, and the GPU host that keeps the lock. `elsewhere` is that host if it is not the queue's host. */
+  /** The lock that the file holds: its name, and the GPU host `at` which it is kept. `elsewhere` is that host unless the queue runs on it. */
   #lock: { readonly name: string; readonly at: Side; readonly elsewhere: OtherSide | undefined } | null = null;
-  /** True when the inferlet no longer wants the lock, which the file may not have yet. */
+  /** True after `unlock`: a file that is still opening then gives the lock back as soon as it gets it. */
   #isUnlockRequested = false;
   #dropped = false;
 
-  /** @param make returns a promise only when the file cannot open at once: a GPU host must answer, or another file must open first */
+  /**
+   * @param make returns a promise only when the file cannot open at once: a GPU host must answer, or another file must open first
+   * @param lockName name whose lock the file holds once it is open; null for none
+   */
   private constructor(
     inferlet: Inferlet,
     queue: DeviceQueue,
     make: () => Outcome<Content> | Promise<Outcome<Content>>,
-    lock: string | null,
+    lockName: string | null,
   ) {
     this.#inferlet = inferlet;
     this.queue = queue;
     queue.retain();
     const refused = inferlet.files.take(this);
     const content = refused ? err(refused) : make();
-    if (content instanceof Promise) this.#opening = content.then((outcome) => this.#open(outcome, lock));
-    else this.#opening = Promise.resolve(this.#open(content, lock));
+    if (content instanceof Promise) this.#opening = content.then((outcome) => this.#open(outcome, lockName));
+    else this.#opening = Promise.resolve(this.#open(content, lockName));
   }
 
   /** `[constructor]file`. */
@@ -91,6 +95,7 @@ export class KvFile implements Droppable {
     return pages;
   }
 
+  /** Like `reserve`, for a call of the file itself: if the call fails, `#trim` frees the added pages. */
   #reserve(tokens: number): Outcome<Uint32Array> {
     const refusal = this.#refusal();
     if (refusal) return err(refusal);
@@ -111,6 +116,7 @@ export class KvFile implements Droppable {
 
   /** Computes and appends tokens. Lists may be views of the guest's memory. */
   pred(tokens: Uint32Array, positions: Uint32Array, topK: number): Promise<Outcome<readonly Distribution[]>> {
+    // Each token counts twice: as an input, and as an output for its distribution.
     const refused = this.#inferlet.refuseTokens(2 * tokens.length);
     if (refused) return Promise.resolve(err(refused));
     if (positions.length !== tokens.length) {
@@ -140,32 +146,33 @@ export class KvFile implements Droppable {
   extract(indices: Uint32Array, firstPosition: number | undefined): KvFile {
     // Refuse before copying: the list may be as long as the guest's memory.
     const { outgoing } = this.#inferlet;
+    // An open file sends the list at once. One that is still opening sends it later, and needs a copy.
     const bytes = this.#opened ? 0 : indices.byteLength;
     const refused = this.#refuseCount(indices.length) ?? (bytes > 0 ? outgoing.refusal(bytes) : null);
     if (refused) return this.#derive(() => err(refused));
-    const copiedIndices = bytes > 0 ? indices.slice() : indices;
+    const usedIndices = bytes > 0 ? indices.slice() : indices;
     if (bytes > 0) {
       outgoing.begin(bytes);
       void this.#opening.then(() => outgoing.end(bytes));
     }
     return this.#derive((device) => {
-      for (const index of copiedIndices) {
+      for (const index of usedIndices) {
         if (index < this.#tokens) continue;
         return err(handlerError('invalid-argument', `the file has ${this.#tokens} tokens, and none at ${index}`));
       }
-      const pages = this.#allocate(Math.ceil(copiedIndices.length / this.#pageSize));
+      const pages = this.#allocate(Math.ceil(usedIndices.length / this.#pageSize));
       if (pages.tag === 'err') return pages;
-      const positions = firstPosition === undefined ? KEEP : range(firstPosition, copiedIndices.length);
+      const positions = firstPosition === undefined ? KEEP : range(firstPosition, usedIndices.length);
       const call = {
         op: 'copy-tokens',
         sources: this.#pages,
-        indices: copiedIndices,
+        indices: usedIndices,
         destinations: pages.val,
         positions,
       } as const;
       device.send(this.queue.id, call);
-      const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + copiedIndices.length;
-      const content: Content = { pages: pages.val, tokens: copiedIndices.length, nextPosition };
+      const nextPosition = firstPosition === undefined ? this.#nextPosition : firstPosition + usedIndices.length;
+      const content: Content = { pages: pages.val, tokens: usedIndices.length, nextPosition };
       // The copy may fail on the device, so wait for its outcome.
       return this.queue.settle().then((outcome) => {
         if (outcome.tag === 'ok') return ok(content);
@@ -265,7 +272,7 @@ export class KvFile implements Droppable {
     this.queue.release();
   }
 
-  #open(opened: Outcome<Content | Brought>, lock: string | null): Outcome<undefined> {
+  #open(opened: Outcome<Content | Brought>, lockName: string | null): Outcome<undefined> {
     if (opened.tag === 'ok') {
       this.#pages = opened.val.pages;
       this.#tokens = opened.val.tokens;
@@ -274,7 +281,7 @@ export class KvFile implements Droppable {
       const { device, id } = this.queue;
       const elsewhere = 'owner' in opened.val ? opened.val.owner : undefined;
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
-      this.#lock = lock !== null && at ? { name: lock, at, elsewhere } : null;
+      this.#lock = lockName !== null && at ? { name: lockName, at, elsewhere } : null;
       if (this.#isUnlockRequested) this.unlock();
       this.#observe();
     }
@@ -335,7 +342,7 @@ export class KvFile implements Droppable {
   /** Counts the tokens of an issued call, so that the next call writes after them; subtracts them when the call fails. */
   async #append<T>(tokens: number, nextPosition: number, issued: Promise<Outcome<T>>): Promise<Outcome<T>> {
     const positionBefore = this.#nextPosition;
-    const { length } = this.#pages;
+    const pageCount = this.#pages.length;
     this.filled(tokens, nextPosition);
     const positionAfter = this.#nextPosition;
     this.#appendingCount++;
@@ -343,9 +350,10 @@ export class KvFile implements Droppable {
     this.#appendingCount--;
     if (outcome.tag === 'err') {
       this.#tokens = Math.max(0, this.#tokens - tokens);
+      // A later call may have moved the position on.
       if (this.#nextPosition === positionAfter) this.#nextPosition = positionBefore;
     } else {
-      this.#keptPageCount = Math.max(this.#keptPageCount, length);
+      this.#keptPageCount = Math.max(this.#keptPageCount, pageCount);
     }
     if (this.#appendingCount === 0) this.#trim();
     return outcome;
@@ -385,17 +393,19 @@ export class KvFile implements Droppable {
     if (device) this.#inferlet.observePages(name, device.heldPages);
   }
 
+  /** Tokens per page; 1 on a queue without a model, where every call fails. */
   get #pageSize(): number {
     return this.queue.model?.summary.pageSize ?? 1;
   }
 
+  /** The error of a file that is not open, or null. */
   #refusal(): HandlerError | null {
     if (!this.#opened) return OPENING;
     return this.#opened.tag === 'err' ? this.#opened.val : null;
   }
 }
 
-/** The `positions` argument of `copyTokens` that keeps the tokens' positions. */
+/** The `positions` argument of `copy-tokens` that keeps the tokens' positions. */
 const KEEP = new Uint32Array(0);
 const OPENING = handlerError('unavailable', 'the file is not open yet: await ready first');
 

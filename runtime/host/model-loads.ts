@@ -51,6 +51,7 @@ export class ModelLoads {
     return { models: all.flatMap(({ models }) => models), encoders: all.flatMap(({ encoders }) => encoders) };
   }
 
+  /** Reads the counters of all hosts, and forgets hosts that were removed. */
   async refresh(): Promise<void> {
     const { list } = this.#hosts;
     for (const removedSource of [...this.#loads.keys()].filter((source) => !list.includes(source)))
@@ -63,6 +64,7 @@ export class ModelLoads {
     const readAt = this.#clock();
     try {
       const stats = await source.stats({ modelsOnly: true });
+      // The host's process has changed during the reading: the counters may not be those of `hostId`.
       if (hostId === undefined || source.hostId !== hostId) return;
       const previous = this.#lastStats.get(source);
       this.#lastStats.set(source, { hostId, stats });
@@ -142,7 +144,7 @@ function rounded({ tokens, sequences }: StepTimes): StepTimes {
   return { tokens: points(tokens), sequences: points(sequences) };
 }
 
-/** Reads how much a counter has grown since the earlier reading. */
+/** Returns a function that tells how much a counter of `now` has grown since the earlier reading. */
 function changeOf<S extends { readonly name: string }>(now: S, before: readonly S[] = []) {
   const earlier = before.find(({ name }) => name === now.name);
   return (of: (stats: S) => number): number => Math.max(0, of(now) - (earlier ? of(earlier) : 0));

@@ -40,13 +40,13 @@ export class Models {
     this.#onError = onError;
   }
 
-  /** Summaries of all models; of models with the same name, the one on the first connected host. */
+  /** Summaries of all models; of models with the same name, the one on the first open host: one that is connected and not drained. */
   list(): readonly ModelSummary[] {
     return [...this.#offers().values()].map(({ summary }) => summary);
   }
 
   /**
-   * The models that a runtime publishes, with their hosts. Of a host that is away or drained, only models that no open host has.
+   * The models that a runtime publishes, with their hosts. Leaves out a model of a host that is away or drained when an open host has it, too.
    */
   offered(): readonly RuntimeModel[] {
     const hosts = this.#hosts.list;
@@ -132,7 +132,10 @@ export class Models {
     return best;
   }
 
-  /** Rank of a host for an invocation that was placed at a time; of equal ranks, the first host in order wins. */
+  /**
+   * Rank of a host for an invocation that was placed at a time: 3 for one that was open then and is connected since, 2 for one that is open now, 1
+   * for a drained one, 0 for one that is away. Of equal ranks, the first host in order wins.
+   */
   #rank(connection: GpuHostConnection, placedAtMs: number): number {
     const { connected, connectedSinceMs: connectedAt, name } = connection;
     const drain = this.#draining.steadyOf(name);

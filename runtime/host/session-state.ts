@@ -17,6 +17,7 @@ export interface EventSink {
 
 /** Source of the client's messages. Delivery begins with `attach`, at the first `receive`; the returned function ends it. */
 export interface MessageSource {
+  /** `message` resolves when the message counts as handled; the source then sends the next one. `closed` means that none follows. */
   attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
 }
 
@@ -35,8 +36,8 @@ export class Session {
   readonly #receivers: ((outcome: Outcome<Message>) => void)[] = [];
   /** The next message, for which no `receive` waits yet. */
   #offered: Message | null = null;
-  /** Tells the source that the inferlet has read the latest message, received or still in `#offered`; null while there is none. */
-  #read: (() => void) | null = null;
+  /** Resolves the source's `message` call: the inferlet has read the latest message. Null when no message is unread. */
+  #confirmRead: (() => void) | null = null;
   #detach: (() => void) | null = null;
   #closed: HandlerError | null = null;
   #droppedLogs = 0;
@@ -115,9 +116,9 @@ export class Session {
 
   /** Call when the inferlet has read the message of the last `receive`: the source keeps an unread message for another attempt. */
   read(): void {
-    const read = this.#read;
-    this.#read = null;
-    read?.();
+    const confirmRead = this.#confirmRead;
+    this.#confirmRead = null;
+    confirmRead?.();
   }
 
   /** Ends the session on the inferlet's side; pending `receive` calls get the reason. */
@@ -125,7 +126,7 @@ export class Session {
     this.#detach?.();
     this.#detach = null;
     this.#offered = null;
-    // After the detachment, the source counts no message as handled.
+    // Ends the source's wait. After the detachment, the source does not count the message as handled.
     this.read();
     this.#close(reason);
   }
@@ -139,7 +140,7 @@ export class Session {
     if (this.#closed) return Promise.resolve();
     // The source sends no next message before this resolves, so messages queue in the store and not here.
     return new Promise((resolve) => {
-      this.#read = resolve;
+      this.#confirmRead = resolve;
       const receiver = this.#receivers.shift();
       if (receiver) receiver(ok(message));
       else this.#offered = message;

@@ -64,7 +64,12 @@ export const store = {
 
 const NOTHING = new Uint8Array();
 
-/** `value` may be a view of the guest's memory. */
+/**
+ * Writes a value, which may be a view of the guest's memory.
+ *
+ * @param fault error in the other arguments
+ * @param answer gets the new version; undefined when the key does not have the expected version
+ */
 function write<T>(
   inferlet: Inferlet,
   key: string,
@@ -81,7 +86,7 @@ function write<T>(
       by: attemptOf(inferlet),
     });
     if (outcome.kind === 'full') {
-      return limit(
+      return limitExceeded(
         `the tenant's store has ${outcome.keys} keys and ${outcome.bytes} bytes, and no room for this one; delete what is not needed`,
       );
     }
@@ -144,4 +149,4 @@ function checkListing(prefix: string, after: string | undefined, limit: number):
   );
 }
 
-const limit = (text: string): Outcome<never> => err(handlerError('limit-exceeded', text));
+const limitExceeded = (text: string): Outcome<never> => err(handlerError('limit-exceeded', text));

@@ -5,17 +5,17 @@ import { StopScanner } from '../../functions/sdk/src/stop.ts';
 import { attempt, noTokenizer, notGranted } from './detokenize.ts';
 import type { DeviceQueue } from './queue.ts';
 
-/** Maximum tokens before a run: more than any single character takes. */
+/** Maximum tokens of `before`. It needs only those of an incomplete character, and no character takes so many. */
 const MAX_BEFORE = 64;
 const MAX_STOPS = 64;
 const MAX_STOP_BYTES = 1024;
 const MAX_FRAME_BYTES = 8192;
 
-/** Turns a run's tokens into text as they come, up to a stop string: the path from the device to the client, past the sleeping guest. */
+/** Turns a run's tokens into the messages of its text as they come, up to a stop string, without waking the guest. */
 export class TextPipe {
   /** Tokens so far, up to the one that completed a stop string. */
   readonly tokens: number[] = [];
-  /** Text sent so far. */
+  /** Text sent so far; the sender adds to it. */
   sent = '';
   /** The stop string that was found. */
   stop: string | undefined;

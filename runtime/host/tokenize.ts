@@ -4,7 +4,7 @@ import type { TextModel } from '../texts/service.ts';
 import { detokenizing, noTokenizer, notGranted } from './detokenize.ts';
 import type { GrantedModel, Inferlet } from './inferlet.ts';
 
-/** A worker's answer suspends the guest. */
+/** An answer at once, or that of a worker, for which the guest is suspended. */
 type Answer<T> = Outcome<T> | Promise<Outcome<T>>;
 
 /** A text of this length takes a worker a few tens of milliseconds. */

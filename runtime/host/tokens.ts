@@ -39,10 +39,12 @@ export interface CallTokens {
 }
 
 /**
- * Counts the tokens of one inferlet. Inputs count when a call is made; cacheable inputs and outputs count with the answer. Against the
- * limits, all tokens count from the call on, so that concurrent calls stay within them; tokens that are surely charged count against the
- * quota in the same way. Cacheable inputs that no cache had may exceed the quota: they are counted, and the invocation ends. Inputs of encoders
- * count when a GPU host reports them as computed; while their call is under way, all of them count against limits and quota.
+ * Counts the tokens of one inferlet, in three ways:
+ * - Usage (`input`, `output`, `cached`): inputs count when a call is made, outputs and cacheable inputs when it is answered.
+ * - Limits of the invocation and of its family: all tokens of a call count from its start, so that concurrent calls stay within them.
+ * - Quota: as the limits, but cacheable inputs count with the answer. If no cache had them, they may exceed the quota; then the invocation ends.
+ *
+ * Inputs of encoders count as used when a GPU host reports them as computed. While their call is under way, limits and quota count all of them.
  */
 export class Tokens {
   readonly #options: TokensOptions;
@@ -57,7 +59,7 @@ export class Tokens {
   /** Inputs that counted when they were embedded, and that no `forward` has computed yet. */
   #embeddedInputs = 0;
   readonly #encoders = new EncoderTokens();
-  /** Maximum tokens that may be charged to the quota; null for no bound. */
+  /** Maximum of `#charged`, since the inferlet's start; null for no bound. */
   #quota: number | null = null;
   #quotaEndsAt: number | null = null;
 
@@ -153,6 +155,7 @@ export class Tokens {
   /** Counts inputs that a GPU host has computed for calls of its encoders. */
   encoded(inputs: number): void {
     this.#changeEncoders((encoders) => encoders.compute(inputs));
+    // Leave out tokens of calls under way: the host may never compute them.
     if (this.#quotaRoom + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
@@ -197,6 +200,7 @@ export class Tokens {
     return this.#quota === null ? Number.POSITIVE_INFINITY : this.#quota - this.#charged;
   }
 
+  /** Tokens that the quota counts. */
   get #charged(): number {
     return this.input + this.#encoders.reserved - this.#cached + this.#output + this.#expectedOutputs;
   }

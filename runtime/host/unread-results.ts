@@ -39,7 +39,7 @@ export class UnreadResult {
     this.#onRelease(isRead);
   }
 
-  /** Wraps the promise of the result, so that its future frees the place. */
+  /** Releases the result once the guest has read the promise's value or has dropped its future. Returns the same promise. */
   of<T>(promise: Promise<T>): Promise<T> {
     return withRelease(promise, (isRead) => this.release(isRead));
   }

@@ -8,7 +8,7 @@ import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
 import { type Layers, LimitPassed, machineLayers, type ProgramCode, runConfined } from '../sandboxes/index.ts';
 
-/** Results of examining an artifact once, by instantiating it. */
+/** Results of examining an artifact: its plan, and the times of launches. */
 export interface Examination {
   readonly plan: Plan;
   readonly starts: MeasuredStarts;
@@ -28,9 +28,10 @@ const CPU_MS = 30_000;
 const TIMEOUT_MS = 240_000;
 /** Bound on what the child prints: it writes no files. */
 const MAX_FILES = { megabytes: 64, names: 0 };
-/** Resident memory of the child itself, and number of instances that live at once, one of them for planning. */
+/** Resident memory of the child without large instances, in MiB. */
 const MEMORY_MB = 512;
-const INSTANCES = 3;
+/** Number of instances of a large program that live at once: one for the plan, two for the measured launches. */
+const LARGE_INSTANCES = 3;
 const PAGES_PER_MEGABYTE = 16;
 const MAIN = fileURLToPath(new URL('examine-main.ts', import.meta.url));
 /** Files of the child's code. */
@@ -38,7 +39,7 @@ const CODE = ['../pool', '../lowering', '../build/wasm', '../../wit', '../../pac
   fileURLToPath(new URL(path, import.meta.url)),
 );
 
-/** Loads the code of an examination and ends. */
+/** A program that only loads the code of an examination, to fill its code cache. */
 export const LOADING: ProgramCode = { program: { main: MAIN, args: [], read: CODE } };
 
 /** Names of the kept results in an artifact's folder. */
@@ -73,7 +74,7 @@ export async function examineArtifact(artifact: Artifact, layers?: Layers): Prom
   return { plan, starts };
 }
 
-/** Reads the plan that is kept beside an artifact; null when there is none of this version. */
+/** Reads the plan that is kept beside an artifact; null when there is none of this version of the format. */
 export async function keptPlan(artifact: Artifact): Promise<Plan | null> {
   return asPlan(await readKept(artifact, PLAN_FILE));
 }
@@ -89,7 +90,7 @@ export async function keptStarts(artifact: Artifact): Promise<MeasuredStarts | n
 async function inChild(artifact: Artifact, layers: Layers): Promise<Examination> {
   const { directory, meta } = artifact;
   const program = { main: MAIN, args: [directory], read: [...CODE, directory] };
-  const memoryMb = MEMORY_MB + Math.ceil((INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
+  const memoryMb = MEMORY_MB + Math.ceil((LARGE_INSTANCES * meta.options.memoryPages) / PAGES_PER_MEGABYTE);
   const isAnswer = (line: string) => parse(line) !== null;
   const limits = { timeoutMs: TIMEOUT_MS, cpuMs: CPU_MS, memoryMb, files: MAX_FILES, isAnswer };
   const result = await runConfined(layers, program, limits).catch((cause: unknown) => {

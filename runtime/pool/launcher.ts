@@ -28,7 +28,7 @@ interface Loaded {
 
 /** Bound on programs in memory; the least recently launched one goes first. */
 const MAX_PROGRAMS = 512;
-/** Bound on functions whose manifest is kept. Versions are immutable, so an entry never becomes stale. */
+/** Bound on function versions in memory. Versions are immutable, so an entry never becomes stale. */
 const MAX_FUNCTIONS = 4096;
 const PAGES_PER_MEGABYTE = 16;
 
@@ -73,7 +73,10 @@ export class FunctionLauncher implements Launcher {
     };
   }
 
-  /** Prepares an instance in a sandbox of the tenant, shared or of its own; retries once if a shared one has died. @throws LaunchError */
+  /**
+   * Prepares an instance in a sandbox of the tenant: one that its invocations share, or with `alone` one for this run. Tries a second time if
+   * a shared sandbox has died. @throws LaunchError
+   */
   async #prepare(request: LaunchRequest, program: StoredProgram): Promise<Prepared> {
     const { fleet } = this.#options;
     const { tenant, invocation, alone = false, beside } = request;
@@ -112,6 +115,7 @@ export class FunctionLauncher implements Launcher {
     if (!outcome.ok) return outcome;
     try {
       await this.#load(outcome.artifact.meta.component.hash, memoryMb);
+      // The plan may be kept while the start times are not.
       const starts = (await keptStarts(outcome.artifact)) ?? (await this.#examine(outcome.artifact)).starts;
       return { ...outcome, starts };
     } catch (error) {
@@ -196,7 +200,7 @@ const unsupported = (reason: UnplannableError) => ({
   hint: 'Build it as one component with one core module that exports `run`, as `pie build` does, instead of composing several.',
 });
 
-/** Converts the error of loading a program into a failed launch. */
+/** Throws `LaunchError` for a component that a plan cannot describe, and any other error as it is. */
 function notLaunchable(cause: unknown): never {
   if (!(cause instanceof UnplannableError)) throw cause;
   const { message, hint } = unsupported(cause);

@@ -37,6 +37,7 @@ interface Entry {
   /** State of a new instance; null when it cannot be restored, undefined before the first instance. */
   snapshot: Snapshot | null | undefined;
   usedAtMs: number;
+  /** Estimated resident memory of a ready instance; the overhead alone before the first instance. */
   instanceBytes: number;
   /** Linear memory of a new instance. */
   memoryBytes: number;
@@ -54,7 +55,7 @@ const TOUCHED = 0.25;
 const TOUCHED_BY_RUNS = 1;
 /** Bound on a program's instances that ran and are not restored yet. */
 const MAX_USED = 64;
-/** The pool expects an instance back within this time plus twice the length of the program's longest recent run, up to a bound. */
+/** The pool expects an instance back within `LENT_MS` plus twice the program's longest recent run, but within `LONGEST_LENT_MS`. */
 const LENT_MS = 500;
 const LONGEST_LENT_MS = 10_000;
 /** Interval at which the pool reviews its targets even without a launch. */
@@ -137,7 +138,7 @@ export class InstancePool {
     this.#entries.delete(key);
   }
 
-  /** Returns an instance of an admitted program: a ready one, else a new one. Throws when making it fails. */
+  /** Returns an instance of an admitted program: a ready one, else a used one that it restores, else a new one. Throws when making it fails. */
   take(key: string): { readonly execution: Execution; readonly instantiateMs: number; readonly ready: boolean } {
     const entry = this.#entryOf(key);
     const now = performance.now();
@@ -166,6 +167,7 @@ export class InstancePool {
       const now = performance.now();
       entry.returnMs.add(now - lending.takenAtMs, now);
     }
+    // Another program's instance, a busy one and one whose memory has grown cannot be restored.
     const isAsLarge = execution.state.memoryBytes === entry?.memoryBytes;
     if (
       !entry?.snapshot ||
@@ -206,7 +208,7 @@ export class InstancePool {
     return execution;
   }
 
-  /** Restores an instance that ran to its initial state; undefined when there is none. */
+  /** Returns a used instance, restored to its initial state; undefined when none is left that can be restored. */
   #restore(entry: Entry): Execution | undefined {
     const options = { slices: this.#options.slices, cpuLimitMs: INSTANTIATE_CPU_MS };
     for (let execution = entry.used.pop(); execution; execution = entry.used.pop()) {
@@ -221,7 +223,7 @@ export class InstancePool {
     this.#refill = setImmediate(() => this.#fillOnce());
   }
 
-  /** Makes one instance, or drops excess ones. */
+  /** Drops excess instances and adds at most one, to the program that has the fewest ready. Continues in a later turn while one is short. */
   #fillOnce(): void {
     this.#refill = null;
     if (this.#closed) return;
@@ -237,7 +239,7 @@ export class InstancePool {
       this.#policy,
     );
     let shortEntry: Entry | null = null;
-    let isAnyBelowTarget = false;
+    let isAnyWaiting = false;
     for (const entry of this.#entries.values()) {
       const target = targets.get(entry.key) ?? 0;
       if (entry.ready.length > target) entry.ready.length = target;
@@ -247,12 +249,13 @@ export class InstancePool {
       const minimum = this.#minima.get(entry.key) ?? 0;
       const expectedReturns = entry.ready.length < minimum ? 0 : countExpected(entry, now);
       const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expectedReturns < target);
-      if (!isShort) isAnyBelowTarget = true;
+      // One that is not short waits for lent instances, or after a failure for its next launch.
+      if (!isShort) isAnyWaiting = true;
       else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }
     clearTimeout(this.#recheckTimer);
     if (!shortEntry) {
-      if (isAnyBelowTarget) this.#recheckTimer = setTimeout(() => this.#schedule(), LENT_MS).unref();
+      if (isAnyWaiting) this.#recheckTimer = setTimeout(() => this.#schedule(), LENT_MS).unref();
       return;
     }
     try {
@@ -269,7 +272,7 @@ export class InstancePool {
   }
 }
 
-/** Number of instances that are expected back soon, so that the pool does not make others meanwhile. */
+/** Number of lent instances that are expected back soon and can be restored. Forgets those that were lent for too long. */
 function countExpected({ snapshot, lent: lentInstances, returnMs }: Entry, now: number): number {
   const expectedMs = Math.min(LONGEST_LENT_MS, LENT_MS + 2 * returnMs.at(now));
   let count = 0;

@@ -24,18 +24,21 @@ const MAX_PREPARED = 64;
 /** Number of functions that the service handles before the event loop gets a turn. */
 const TAKEN_AT_ONCE = 256;
 
-/** Needs of a served version. Small, because a runtime keeps those of all functions of the platform. */
+/** The program that a served version needs. Small, because a runtime keeps the demands of all functions of the platform. */
 interface Demand {
   readonly tenant: string;
   readonly componentHash: string;
+  /** Key of the program, see `programKey`. */
   readonly key: string;
   readonly memoryMb: number;
+  /** Number of ready instances that the manifest asks for. */
   readonly min: number;
 }
 
 /**
- * Keeps instances ready in the sandboxes of their tenants, for versions that an alias serves and whose manifests ask for them. Drops them
- * when the version leaves service. Listens to changes, and reads everything at its start and whenever it may have missed a change.
+ * Keeps instances ready for the versions that an alias serves, as many as their manifests ask for, in sandboxes of the version's tenant. Drops them
+ * when the version leaves service. Also reads the programs of other served versions before their first launch. Listens to changes, and reads all
+ * functions at its start and whenever it may have missed a change.
  */
 export class Service {
   readonly #options: ServiceOptions;
@@ -43,15 +46,15 @@ export class Service {
   readonly #demands = new Map<string, readonly Demand[]>();
   /** Number of served versions of each program, and the ready instances that they ask for together, by tenant and key. */
   readonly #served = new Map<string, { readonly versions: number; readonly min: number }>();
-  /** Programs that were read, by tenant and key. */
-  readonly #read = new Map<string, StoredProgram>();
+  /** Programs that were read, of served versions, by tenant and key. */
+  readonly #programs = new Map<string, StoredProgram>();
   /** Functions to read again; `#isAllChanged` stands for every function. */
   readonly #changed = new Set<string>();
   #isAllChanged = false;
   readonly #reading = retrying(
     () => this.#work(),
     (error) => {
-      // The change that could not be read is still to be handled.
+      // The failed work has taken its changes off the list: read every function again.
       if (StoreError.from(error).code === 'store-unavailable') this.#isAllChanged = true;
       this.#reportError(error);
     },
@@ -63,7 +66,7 @@ export class Service {
     this.#options = options;
   }
 
-  /** Starts; resolves when it listens to changes, while the first reading still runs. */
+  /** Resolves when the service listens to changes, while the first reading still runs. */
   async start(): Promise<void> {
     this.#stop = await this.#options.scheduler.releases.onChange((changed) => this.#note(changed));
     this.#note(null);
@@ -81,6 +84,7 @@ export class Service {
     this.#stop?.();
   }
 
+  /** @param change the function that has changed; null when any may have */
   #note(change: { tenant: string; name: string } | null): void {
     if (change === null) this.#isAllChanged = true;
     else this.#changed.add(memberOf(change.tenant, change.name));
@@ -103,6 +107,7 @@ export class Service {
     }
   }
 
+  /** Replaces the demands of all functions. */
   async #takeAll(deployed: AsyncIterable<DeployedFunction>): Promise<void> {
     const demands = new Map<string, readonly Demand[]>();
     for await (const found of deployed) demands.set(memberOf(found.tenant, found.name), this.#demandsOf(found));
@@ -116,6 +121,7 @@ export class Service {
     }
   }
 
+  /** Replaces the demands of a function: reads its programs, and tells the fleet the new numbers of ready instances. */
   async #take(member: string, demands: readonly Demand[]): Promise<void> {
     const previousDemands = this.#demands.get(member) ?? [];
     if (demands.length === 0) this.#demands.delete(member);
@@ -124,11 +130,11 @@ export class Service {
     for (const demand of demands) this.#count(demand, 1);
     for (const demand of demands) await this.#readAhead(demand);
     for (const { tenant, key } of [...previousDemands, ...demands]) {
-      const program = this.#read.get(`${tenant}/${key}`);
+      const program = this.#programs.get(`${tenant}/${key}`);
       if (!program || this.#closed) continue;
       const served = this.#served.get(`${tenant}/${key}`);
       this.#options.fleet.keep(tenant, program, served?.min ?? 0);
-      if (!served) this.#read.delete(`${tenant}/${key}`);
+      if (!served) this.#programs.delete(`${tenant}/${key}`);
     }
   }
 
@@ -143,10 +149,10 @@ export class Service {
 
   async #readAhead({ tenant, componentHash, key, memoryMb, min }: Demand): Promise<void> {
     const name = `${tenant}/${key}`;
-    if (this.#closed || this.#read.has(name) || (min === 0 && this.#read.size >= MAX_PREPARED)) return;
+    if (this.#closed || this.#programs.has(name) || (min === 0 && this.#programs.size >= MAX_PREPARED)) return;
     // A program that cannot be read fails at its first invocation with the reason; the other programs continue.
     await this.#options.launcher.read({ tenant, componentHash }, memoryMb).then(
-      (program) => this.#read.set(name, program),
+      (program) => this.#programs.set(name, program),
       (error) => this.#reportError(error),
     );
   }

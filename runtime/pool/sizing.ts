@@ -1,10 +1,4 @@
-/**
- * Decides how many ready instances each function keeps. Pure.
- *
- * A function gets as many as its largest recent burst of launches, never less than its manifest's minimum, and one while it is in use.
- * When the memory budget is short, minima come first, one instance of each function in turn, so that no tenant can crowd out another's;
- * then one instance each, then the rest by the size of the bursts.
- */
+/** The demand for ready instances of one program, which several function versions may share. */
 export interface PoolDemand {
   readonly key: string;
   /** Sum of `pool.min` over the manifests of all versions with this program. */
@@ -29,7 +23,13 @@ export const DEFAULT_SIZING: Omit<SizingPolicy, 'budgetBytes'> = {
   maxPerFunction: 1024,
 };
 
-/** Target numbers of ready instances, by key. */
+/**
+ * Decides how many ready instances each program keeps: target numbers by key.
+ *
+ * A program gets as many as its largest recent burst of launches, at least its minimum, and at least one until it has had no launch for
+ * `idleAfterMs`; an idle program gets its minimum. When the budget is short, minima come first, one instance of each program in turn, so that
+ * no tenant can crowd out another's; then one instance each, then the rest, the largest bursts first.
+ */
 export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy): Map<string, number> {
   const targets = new Map<string, number>();
   let remainingBytes = policy.budgetBytes;
@@ -55,13 +55,14 @@ function grantMinima(
 ): void {
   const asking = demands.map((demand) => ({ demand, min: Math.min(demand.min, maxPerFunction) }));
   const wantedBytes = asking.reduce((sum, { demand, min }) => sum + min * demand.instanceBytes, 0);
+  // If the budget is short, each round gives every program one instance more, up to its minimum.
   const rounds = wantedBytes <= budgetBytes ? 1 : Math.max(...asking.map(({ min }) => min));
   for (let round = 1; round <= rounds; round++) {
     for (const { demand, min } of asking) grant(demand, wantedBytes <= budgetBytes ? min : Math.min(min, round));
   }
 }
 
-/** Largest recent value. A value that does not come again is forgotten within minutes. */
+/** Largest recent value. It decays exponentially, so that a value that does not come again is forgotten within minutes. */
 export class RecentPeak {
   readonly #timeConstantMs: number;
   #peak = 0;

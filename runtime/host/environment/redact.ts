@@ -11,28 +11,32 @@ export const redactNothing: Redact = (text) => text;
 
 /** Shorter values are not removed: any text has them by chance. */
 const MIN_LENGTH = 4;
-/** Each of the first `MAX_LINES` lines with at least this length of a multi-line value (a private key) is removed on its own, too. */
+/** Of a multi-line value (a private key), each of the first `MAX_LINES` lines of at least this length is removed on its own, too. */
 const MIN_LINE_LENGTH = 8;
 const MAX_LINES = 64;
 /** Values of at least this length are found in their encodings, too. */
 const MIN_ENCODED_LENGTH = 6;
 
-/** A longer form is found in pieces of this length, so that the time for a text does not depend on the lengths of values. */
+/**
+ * A form is a value or one of its lines, verbatim or encoded. Longer forms are found in pieces of this length, so that the time for a text does not
+ * depend on the lengths of values.
+ */
 const PIECE = 64;
 
+/** A form without white space, or a part of it. */
 interface Piece {
   readonly name: string;
   readonly text: string;
-  /** True for a piece that follows another one of its value. */
+  /** True for a piece that follows another one of its form. */
   readonly continues: boolean;
-  /** True for the last piece of a value. */
+  /** True for the last piece of a form. */
   readonly ends: boolean;
 }
 
 /**
  * Removes the secrets of inferlets that talk to each other: each inferlet's secrets from the texts of all. White space between the characters
  * of a value does not hide it: `console.log` puts spaces between its arguments, and a formatter may break lines. Values are found verbatim and as
- * JSON strings. Whole values are also found in JSON within JSON, in URLs and forms, and in base64 at any offset of the encoded data.
+ * JSON strings. Whole values are also found in JSON within JSON, in URLs and HTML forms, and in base64 at any offset of the encoded data.
  *
  * The time for a text is linear in its length, whatever the values are (Rabin and Karp, 1987): guests choose both.
  */
@@ -65,6 +69,7 @@ export class Redactor {
   #addForm(name: string, form: string): void {
     this.#addPiece({ name, text: form.slice(0, PIECE), continues: false, ends: form.length <= PIECE });
     for (let at = PIECE; at < form.length; at += PIECE) {
+      // The last piece overlaps the one before it, so that it has the full length, too.
       const from = Math.min(at, form.length - PIECE);
       this.#addPiece({ name, text: form.slice(from, from + PIECE), continues: true, ends: at + PIECE >= form.length });
     }
@@ -135,15 +140,16 @@ function findAll(
   found: FoundPieces,
 ): void {
   if (text.length < length) return;
-  let highest = 1;
-  for (let i = 1; i < length; i++) highest = Math.imul(highest, BASE);
+  // Factor of a range's first character in its hash.
+  let firstFactor = 1;
+  for (let i = 1; i < length; i++) firstFactor = Math.imul(firstFactor, BASE);
   let hash = hashOf(text.slice(0, length));
   for (let from = 0; ; from++) {
     const sameHash = found.endAt(from) < from + length ? pieces.get(hash) : undefined;
     const piece = sameHash?.find((each) => text.startsWith(each.text, from));
     if (piece) found.add(piece, from, from + length);
     if (from + length >= text.length) return;
-    const hashWithoutFirst = (hash - Math.imul(wordAt(text, from), highest)) | 0;
+    const hashWithoutFirst = (hash - Math.imul(wordAt(text, from), firstFactor)) | 0;
     hash = (Math.imul(hashWithoutFirst, BASE) + wordAt(text, from + length)) | 0;
   }
 }
@@ -162,7 +168,7 @@ function formsOf(value: string): string[] {
 
 const inJson = (text: string): string => JSON.stringify(text).slice(1, -1);
 
-/** The text as `encodeURIComponent` writes it, and as a form does. */
+/** The text as `encodeURIComponent` writes it, and as an HTML form sends it. */
 const inAddresses = (text: string): string[] => [
   encodeURIComponent(text),
   new URLSearchParams([['', text]]).toString().slice(1),
@@ -229,19 +235,20 @@ class FoundPieces {
   }
 }
 
-/** Replaces the found ranges; overlapping ranges, and the pieces of one value, become one, named after the first. */
+/** Replaces the found ranges; overlapping ranges, and the pieces of one form, become one, named after the first. */
 function replaceFound(text: string, places: Uint32Array, found: FoundPieces): string {
   const parts: string[] = [];
-  let at = 0;
-  let covered = 0;
+  // `textFrom` counts characters of `text`, `coveredTo` those of the squeezed text.
+  let textFrom = 0;
+  let coveredTo = 0;
   for (let from = 0; from < found.length; from++) {
     const piece = found.pieceAt(from);
     if (!piece) continue;
-    const isNew = from > covered || (from === covered && !piece.continues) || parts.length === 0;
-    if (isNew) parts.push(text.slice(at, places[from]), `[${piece.name}]`);
-    covered = Math.max(covered, found.endAt(from));
-    at = (places[covered - 1] ?? 0) + 1;
+    const isNew = from > coveredTo || (from === coveredTo && !piece.continues) || parts.length === 0;
+    if (isNew) parts.push(text.slice(textFrom, places[from]), `[${piece.name}]`);
+    coveredTo = Math.max(coveredTo, found.endAt(from));
+    textFrom = (places[coveredTo - 1] ?? 0) + 1;
   }
-  parts.push(text.slice(at));
+  parts.push(text.slice(textFrom));
   return parts.join('');
 }

@@ -13,9 +13,10 @@ import { decoded, EncodedTooLong } from './decode.ts';
 import { type Hop, parseRequest, redirected } from './request.ts';
 
 const DEFAULT_TIMEOUT_MS = 30_000;
-const MAX_BODY_BYTES = 32 * 2 ** 20;
-/** Bound on the bytes that a decoder of a body takes. Real encoders add far less than this to bytes that they cannot compress. */
-const MAX_ENCODED_BYTES = 2 * MAX_BODY_BYTES;
+/** Bound on the decoded body of a response. */
+const MAX_RESPONSE_BYTES = 32 * 2 ** 20;
+/** Bound on the bytes that the decoder of a body takes: real encoders add far less to bytes that they cannot compress. */
+const MAX_ENCODED_BYTES = 2 * MAX_RESPONSE_BYTES;
 const MAX_PIECE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64 * 1024;
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -35,8 +36,9 @@ export class Exchange implements Droppable {
   readonly #pieces: SourceReader<Uint8Array | undefined>;
   /** The reason that no more of the body comes; `complete` after the whole body. */
   #endReason: HandlerError | 'complete' | null = null;
+  /** True once the client counts the exchange among its tenant's. */
   #isCounted = false;
-  /** Bytes of the request's body, counted until it is sent; -1 when none are counted. */
+  /** Bytes of the request's body, which `outgoing` counts until the body is sent; -1 when it counts none. */
   #countedBytes = -1;
 
   /** Lists of `request` may be views of the guest's memory. */
@@ -116,7 +118,7 @@ export class Exchange implements Droppable {
 
   #accept(hop: Hop, request: ClientRequest, response: IncomingMessage): ResponseHead {
     const { statusCode: status = 0, rawHeaders } = response;
-    // A server may answer before it has read the whole body.
+    // A server may answer before it has read the whole body of the request.
     if (request.writableFinished) this.#stopCounting();
     else request.once('finish', () => this.#stopCounting());
     const bodiless = hop.method === 'HEAD' || status === 204 || status === 304;
@@ -147,7 +149,7 @@ export class Exchange implements Droppable {
     } catch (error) {
       return this.#fail(failureOf(error, new URL(head.val.url)));
     }
-    if (this.#bodyBytes > MAX_BODY_BYTES) return this.#fail(TOO_LONG);
+    if (this.#bodyBytes > MAX_RESPONSE_BYTES) return this.#fail(TOO_LONG);
     const piece = this.#unreadPiece.subarray(0, MAX_PIECE_BYTES);
     this.#unreadPiece = this.#unreadPiece.subarray(piece.length);
     return ok(piece);
@@ -182,6 +184,7 @@ async function respondTo(client: HttpClient, tenant: string, { url, method, head
   return respond({ url, addresses, method, headers: sentHeaders, body, maxHeadBytes: MAX_HEAD_BYTES }, signal);
 }
 
+/** Methods that give a body a meaning: a request without one states the length 0 (RFC 9110, section 8.6). */
 const BODY_METHODS: readonly string[] = ['POST', 'PUT', 'PATCH'];
 
 function headersOf(raw: readonly string[]): Header[] {
@@ -209,4 +212,4 @@ const EMPTY = Buffer.alloc(0);
 const END: Outcome<undefined> = ok(undefined);
 const DROPPED = handlerError('closed', 'the exchange was dropped');
 const BUSY = handlerError('unavailable', 'too many requests of all inferlets are under way; try again');
-const TOO_LONG = handlerError('limit-exceeded', `the body has more than ${MAX_BODY_BYTES} bytes`);
+const TOO_LONG = handlerError('limit-exceeded', `the body has more than ${MAX_RESPONSE_BYTES} bytes`);

@@ -18,6 +18,7 @@ export interface HeaderDefaults {
   readonly traceparent: string | undefined;
 }
 
+/** Bound on the body of a request. */
 const MAX_BODY_BYTES = 4 * 2 ** 20;
 const MAX_URL_CHARACTERS = 16_384;
 const MAX_HEADERS = 256;
@@ -61,8 +62,8 @@ export function parseRequest(request: Request, grants: Grants, defaults: HeaderD
 }
 
 /**
- * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch): 303, and 301 or 302 of a POST, become a GET without
- * body; credentials go only to the original origin. Null when the status is not a redirect.
+ * The request that a redirect asks for, by the Fetch standard (HTTP-redirect fetch): a 303, except of HEAD, and a 301 or 302 of a POST lead to
+ * a GET without body; credentials go only to the original origin. Null when the response is no redirect or names no location.
  */
 export function redirected(
   hop: Hop,
