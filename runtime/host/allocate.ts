@@ -32,7 +32,7 @@ export const allocate = {
     const { device } = queue;
     if (!device) return queue.refusal();
     const outcome = device.allocatePages(queue.id, count);
-    inferlet.observePages(queue.name, device.heldPages);
+    inferlet.observePages(queue);
     return outcome;
   },
 
@@ -49,7 +49,7 @@ export const allocate = {
     const { device } = queue;
     if (!device) return queue.refusal();
     const outcome = device.sharePages(queue.id, pages);
-    inferlet.observePages(queue.name, device.heldPages);
+    inferlet.observePages(queue);
     return outcome;
   },
 
@@ -58,7 +58,7 @@ export const allocate = {
     if (refused) return err(refused);
     const used = { inferlet, queue, kind: 'export', name } as const;
     const outcome = await bring(used, false, (side) => side.device.importPages(side.queue, name));
-    if (queue.device) inferlet.observePages(queue.name, queue.device.heldPages);
+    inferlet.observePages(queue);
     return outcome;
   },
 

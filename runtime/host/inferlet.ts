@@ -29,6 +29,7 @@ import type { InvocationServices } from './invocation-services.ts';
 import { messageBytes } from './message-bytes.ts';
 import { OtherHosts } from './names/other-hosts.ts';
 import { Outgoing } from './outgoing.ts';
+import type { DeviceQueue } from './queue.ts';
 import type { Services } from './services.ts';
 import type { Session } from './session-state.ts';
 import { Sleepers } from './sleepers.ts';
@@ -371,8 +372,10 @@ export class Inferlet {
     if (this.#firstTokenAt === 0) this.#firstTokenAt = this.#lastTokenAt;
   }
 
-  observePages(model: string, heldPages: number): void {
-    if (heldPages > (this.#pagesPeak.get(model) ?? 0)) this.#pagesPeak.set(model, heldPages);
+  /** Notes the pages that the inferlet holds on the queue's model, for `pagesPeak`. */
+  observePages({ name, device }: DeviceQueue): void {
+    const heldPages = device?.heldPagesOf(name) ?? 0;
+    if (heldPages > (this.#pagesPeak.get(name) ?? 0)) this.#pagesPeak.set(name, heldPages);
   }
 
   /** Asks the inferlet to stop: its waits (`sleep`, `receive`, a response, a message) complete with the reason. `Stopping` kills it if it goes on. */

@@ -7,9 +7,11 @@ import { TestInferlet } from '../testing/inferlet.ts';
 import { value } from '../testing/outcome.ts';
 import { KvFile } from './kv-file.ts';
 import { SharedNames } from './names/shared-names.ts';
+import { DeviceQueue } from './queue.ts';
 
 const PAGE_SIZE = 16;
 const PAGES = 4;
+const OTHER_MODEL = 'other-tiny';
 
 async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   const settled = await outcome;
@@ -25,7 +27,7 @@ describe('a file', () => {
   let guest: TestInferlet;
 
   before(async () => {
-    host = await TestGpuHost.start();
+    host = await TestGpuHost.start({ otherModel: OTHER_MODEL });
     connection = await GpuHostConnection.connect(host.address);
     guest = new TestInferlet(connection, { pages: PAGES });
   });
@@ -79,6 +81,29 @@ describe('a file', () => {
       assert.deepEqual([inferlet.outgoing.bytes, inferlet.outgoing.calls], [0, 0], name);
       file.drop();
     }
+    await inferlet.release();
+  });
+
+  it('counts its pages towards the peak of its own model only', async () => {
+    const { inferlet, queue } = new TestInferlet(connection);
+    for (const each of [queue, new DeviceQueue(inferlet, OTHER_MODEL)]) {
+      const file = KvFile.open(inferlet, each, undefined, false);
+      assert.equal(await failure(file.pred(range(20), range(20), 1)), 'ok');
+    }
+    assert.deepEqual(Object.fromEntries(inferlet.pagesPeak), { tiny: 2, [OTHER_MODEL]: 2 });
+    await inferlet.release();
+  });
+
+  it('refuses the calls that waited while it opened once the first of them has used up the tokens', async () => {
+    const saved = await openFilled();
+    assert.equal(await failure(saved.save('waits', false, 'private')), 'ok');
+    saved.drop();
+    // A call of 4 tokens counts 8: 4 inputs and 4 outputs.
+    const { inferlet, queue } = new TestInferlet(connection, { tokens: 7 });
+    const file = KvFile.open(inferlet, queue, 'waits', false);
+    const calls = [20, 24, 28].map((first) => failure(file.pred(range(4), range(first + 4).subarray(first), 1)));
+    assert.deepEqual(await Promise.all(calls), ['ok', 'limit-exceeded', 'limit-exceeded']);
+    assert.equal(await failure(guest.call('kv-files', 'remove', guest.queue, 'waits')), 'ok');
     await inferlet.release();
   });
 

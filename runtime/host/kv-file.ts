@@ -128,7 +128,11 @@ export class KvFile implements Droppable {
     if (this.#opened) return this.#pred(tokens, positions, topK);
     return this.#inferlet.outgoing.during(tokens.byteLength + positions.byteLength, () => {
       const [ownTokens, ownPositions] = [tokens.slice(), positions.slice()];
-      return this.#whenOpen(() => this.#pred(ownTokens, ownPositions, topK));
+      return this.#whenOpen(() => {
+        // Ask again: calls that waited for the file, too, have counted their tokens since.
+        const lateRefusal = this.#inferlet.refuseTokens(2 * ownTokens.length);
+        return lateRefusal ? err(lateRefusal) : this.#pred(ownTokens, ownPositions, topK);
+      });
     });
   }
 
@@ -136,7 +140,7 @@ export class KvFile implements Droppable {
     return this.#derive((device) => {
       if (this.#pages.length === 0) return ok(EMPTY);
       const shared = device.sharePages(this.queue.id, this.#pages);
-      this.#observe();
+      this.#inferlet.observePages(this.queue);
       if (shared.tag === 'err') return shared;
       return ok({ pages: shared.val, tokens: this.#tokens, nextPosition: this.#nextPosition });
     });
@@ -283,7 +287,7 @@ export class KvFile implements Droppable {
       const at = elsewhere ?? (device ? { device, queue: id } : undefined);
       this.#lock = lockName !== null && at ? { name: lockName, at, elsewhere } : null;
       if (this.#isUnlockRequested) this.unlock();
-      this.#observe();
+      this.#inferlet.observePages(this.queue);
     }
     this.#opened = opened.tag === 'ok' ? ok(undefined) : opened;
     return this.#opened;
@@ -384,13 +388,8 @@ export class KvFile implements Droppable {
     if (!device) return this.queue.refusal();
     if (count === 0) return ok(EMPTY.pages);
     const outcome = device.allocatePages(id, count);
-    this.#observe();
+    this.#inferlet.observePages(this.queue);
     return outcome;
-  }
-
-  #observe(): void {
-    const { device, name } = this.queue;
-    if (device) this.#inferlet.observePages(name, device.heldPages);
   }
 
   /** Tokens per page; 1 on a queue without a model, where every call fails. */

@@ -23,6 +23,8 @@ export interface TestGpuHostOptions {
   readonly seed?: number;
   /** Directory of a model to serve in place of the random one. */
   readonly model?: string;
+  /** Serves the model under this second name, too. */
+  readonly otherModel?: string;
   /** Further settings of the model in the host's configuration. */
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Gives the random model a random adapter of this name. */
@@ -70,9 +72,8 @@ export class TestGpuHost {
       address: join(directory, 'gpu.sock'),
       kvDirectory: join(directory, 'kv'),
       encoders,
-      models: [
-        {
-          ...{ name: TEST_MODEL, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },
+      models: [TEST_MODEL, ...(options.otherModel === undefined ? [] : [options.otherModel])].map((name) => ({
+          ...{ name, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },
           ...{
             pages: options.pages ?? PAGES,
             pageSize: PAGE_SIZE,
@@ -82,8 +83,7 @@ export class TestGpuHost {
             adapters,
           },
           ...options.settings,
-        },
-      ],
+        })),
     };
     await write(directory, config);
     return new TestGpuHost(directory, config, await spawnHost(directory));

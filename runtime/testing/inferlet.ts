@@ -43,18 +43,14 @@ export class TestInferlet {
     const { id = 'test', tenant = 'default', functionName = 'tester', pages = 128, tokens = 100_000 } = options;
     const summary = connection?.models.find(({ name }) => name === TEST_MODEL);
     if (connection && !summary) throw new Error(`the GPU host does not serve ${TEST_MODEL}`);
-    const granted: [string, GrantedModel][] =
-      connection && summary
-        ? [
-            [
-              TEST_MODEL,
-              {
-                ...{ summary, connection, tokenizer: null, metadata: null, vision: null, grammars: NO_GRAMMARS },
-                ...options.model,
-              },
-            ],
-          ]
-        : [];
+    const granted = (connection?.models ?? []).map((each): [string, GrantedModel] => [
+      each.name,
+      {
+        ...{ summary: each, connection: connection as GpuHostConnection },
+        ...{ tokenizer: null, metadata: null, vision: null, grammars: NO_GRAMMARS },
+        ...(each === summary && options.model),
+      },
+    ]);
     const encoders = (connection?.encoders ?? []).filter(({ name }) => options.encoders?.includes(name));
     const session = new Session(
       options.sink ?? { pendingBytes: 0, add: () => undefined, flushed: () => Promise.resolve(true) },
