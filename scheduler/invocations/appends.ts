@@ -28,8 +28,8 @@ const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 export const SHOWN_AHEAD = 512;
 /** Maximum events of one script call. */
 export const MAX_EVENTS = 1000;
-/** Bytes of events of one script call, unless one write alone has more. All other Redis calls wait for the script. */
-const MAX_BYTES = 128 << 10;
+/** Characters of events of one script call, unless one write alone has more. All other Redis calls wait for the script. */
+const MAX_LENGTH = 128 << 10;
 /** Maximum writes of one script call. */
 const MAX_WRITES = 128;
 
@@ -42,8 +42,8 @@ export class Appends {
   readonly #retention: Retention;
   readonly #calls = new TurnCalls<AttemptWrite, Metered<AppendOutcome>>({
     size: ({ events }) => {
-      const bytes = events.reduce((sum, { data }) => sum + data.length, 0);
-      return Math.max(1 / MAX_WRITES, events.length / MAX_EVENTS, bytes / MAX_BYTES);
+      const length = events.reduce((sum, { data }) => sum + data.length, 0);
+      return Math.max(1 / MAX_WRITES, events.length / MAX_EVENTS, length / MAX_LENGTH);
     },
     call: (writes) => this.#call(writes),
   });

@@ -13,7 +13,7 @@ import type { CreateOutcome } from './types.ts';
 const CREATE = loadScript(new URL('./scripts/create.lua', import.meta.url));
 
 /** Maximum submissions of one tenant that are on their way to Redis at once: about a millisecond of Redis. */
-const MOST_CREATED_AT_ONCE = 8;
+const MAX_OF_TENANT = 8;
 /** Maximum submissions of one script call, of all tenants: about a millisecond of Redis. */
 const MAX_CREATES = 8;
 /** Characters of the jobs of one script call, unless one job alone has more. */
@@ -31,7 +31,7 @@ interface NewRecord {
 export class Creates {
   readonly #store: Store;
   readonly #retention: Retention;
-  readonly #concurrency = new TenantConcurrency(MOST_CREATED_AT_ONCE);
+  readonly #concurrency = new TenantConcurrency(MAX_OF_TENANT);
   readonly #calls = new TurnCalls<NewRecord, CreateOutcome>({
     size: ({ job }) => Math.max(1 / MAX_CREATES, job.length / MAX_LENGTH),
     call: (records) => this.#call(records),
@@ -46,7 +46,8 @@ export class Creates {
   create(submission: Submission): Promise<CreateOutcome> {
     const until = performance.now() + this.#store.deadlineMs;
     const record = { submission, job: jobText(submission), until };
-    // The calls before this one end within their own deadlines. A call with no time left fails, and Redis stores nothing for it.
+    // The wait for earlier calls of the tenant counts against the deadline. A call whose turn comes after its deadline fails, and the store sends
+    // nothing for it.
     return this.#concurrency.run(submission.tenant, () =>
       this.#store.call(() => this.#calls.run(record), until - performance.now()),
     );
@@ -69,6 +70,7 @@ export class Creates {
       idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
       ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
     ]);
+    // The latest deadline of the call's submissions: `create` ends each of them at its own.
     const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
     const replies = tuple(
       await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...createKeys], args, leftMs),
@@ -85,9 +87,9 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
   const [created, value, ...rest] = tuple(reply);
   switch (created) {
     case 1: {
-      const [until, ...counted] = rest;
-      const delay = Number(until) === 0 ? {} : { notBefore: Number(until) };
-      return { created: true, arrival: Number(value), ...delay, quotas: parseUses(counted, now) };
+      const [debouncedUntil, ...counted] = rest;
+      const debounced = Number(debouncedUntil) === 0 ? {} : { notBefore: Number(debouncedUntil) };
+      return { created: true, arrival: Number(value), ...debounced, quotas: parseUses(counted, now) };
     }
     case 0:
       return { created: false, id: String(value), quotas: parseUses(rest, now) };

@@ -18,7 +18,7 @@ import {
   type Position,
 } from './types.ts';
 
-/** Entries of one read. */
+/** Events after which one read ends; the last entry of a read may hold some more. */
 const READ_COUNT = 512;
 /** Bytes of a follower's read, unless one event alone has more. A stalled reader keeps them in memory. */
 const READ_BYTES = 64 * 1024;
@@ -95,24 +95,25 @@ export class EventLog {
     after: Position,
     { readCount = READ_COUNT, before, ...waiting }: FollowOptions = {},
   ): OpenFeed<InvocationEvent> {
-    const sources = {
+    const logSources = {
       live: this.#live,
       read: (position: Position, isOver: () => boolean) => this.#readThroughOutage(id, position, readCount, isOver),
     };
     return (ready) => {
       const isBeginning = after.seq === 0 && after.epoch === null;
+      // Listens on the channel of this process; null unless this process submitted the invocation and no other follower has claimed it.
       const listenToOwn = isBeginning ? this.#submitter.claim(id) : null;
       const listen = async (listener: ChannelListener) =>
         listenToOwn ? listenToOwn(listener) : this.#channels.listen(this.#store.keys.live(id), listener);
       const closed = listenToOwn ? () => this.#submitter.forget(id) : undefined;
-      const source = {
-        ...sources,
+      const sources = {
+        ...logSources,
         listen,
         isOwn: listenToOwn !== null,
         closed,
         before: listenToOwn ? undefined : before,
       };
-      return new Follower(id, after, source, ready, waiting);
+      return new Follower(id, after, sources, ready, waiting);
     };
   }
 

@@ -36,6 +36,7 @@ export class FollowCursor {
   #waiting: InvocationEvent[] = [];
   /** Characters of data in `#waiting`. */
   #waitingLength = 0;
+  /** Times that live events were dropped or may have been missed. */
   #interruptions = 0;
   /** Number up to which the log has events, or is about to have them. */
   #knownSeq = 0;
@@ -85,7 +86,10 @@ export class FollowCursor {
     if (this.lastSeq < this.#knownSeq && !this.#hasNext) this.isBehind = true;
   }
 
-  /** True when the cursor has not handed out all announced events. After a complete read, the log does not have the rest yet. */
+  /**
+   * True when the cursor has not handed out all events that it knows of (`noteKnown`). If a complete read was just replayed, the log does not
+   * have the others yet.
+   */
   get awaitsAnnounced(): boolean {
     return this.isBehind && this.lastSeq < this.#knownSeq;
   }
@@ -112,10 +116,12 @@ export class FollowCursor {
     while (!this.isDone && !this.isBehind) {
       const next = this.#waiting[takenCount];
       if (next === undefined) {
+        // All waiting events are handed out. The log may have more.
         this.noteKnown(this.#knownSeq);
         break;
       }
       if (next.seq > this.lastSeq + 1) {
+        // Events before this one did not arrive live: `noteKnown` makes the cursor fall behind, so that the caller reads them.
         this.#forget(takenCount);
         takenCount = 0;
         this.noteKnown(next.seq - 1);
@@ -140,15 +146,18 @@ export class FollowCursor {
   }
 
   /**
-   * Ends a sequence whose log ended at a number that the reader already has: the store lost events that were handed out, and the process
-   * that ended the invocation did not know them. The reader still gets a terminal event, under the number that it expects. A reader that
-   * started at the number of the terminal event has seen that event, and gets nothing. A reader that started at a larger number may have
-   * seen the terminal event under a number made here, or an event that the store lost. It gets the terminal event again: better twice than
-   * never.
+   * Hands out the terminal event of an ended invocation whose log has no event after the reader's place. There are two cases:
+   *
+   * - The events before the terminal one are no longer kept. It keeps its number, which is larger than the reader's.
+   * - The store lost events that were handed out, and the process that ended the invocation did not know them. The reader already has an
+   *   event of the terminal event's number, and gets the terminal event under the next number.
+   *
+   * A reader that started at the number of the terminal event has seen that event, and gets nothing. A reader that started at a larger
+   * number may have seen the terminal event under a number made here, or an event that the store lost. It gets the terminal event again:
+   * better twice than never.
    */
   ended(terminal: InvocationEvent): InvocationEvent[] {
     if (terminal.seq === this.lastSeq && this.lastSeq === this.#afterSeq) return [];
-    // A terminal event with a larger number keeps it: the events in between are gone.
     return [this.#handOut({ ...terminal, seq: Math.max(terminal.seq, this.lastSeq + 1) })];
   }
 

@@ -15,7 +15,7 @@ const EARLY_READ_MS = { first: 20, max: 250 };
 
 /** Bounds on the events that a follower holds for its reader. */
 export interface FollowBounds extends WaitingBounds {
-  /** Entries of one read; 512 by default. */
+  /** Events after which one read ends; 512 by default. */
   readonly readCount?: number;
 }
 
@@ -41,6 +41,7 @@ export interface FollowerSources {
   readonly isOwn: boolean;
   /** Called when the follower closes, perhaps before it listens. */
   readonly closed?: (() => void) | undefined;
+  /** See `FollowOptions`. */
   readonly before: (() => Promise<void>) | undefined;
   /** Reads the log, and waits out a short absence of Redis. @throws StoreError */
   readonly read: (after: Position, isOver: () => boolean) => Promise<FollowerRead>;
@@ -50,7 +51,7 @@ export interface FollowerSources {
  * The events of one invocation for one reader: stored events, then live ones, in order, without duplicate, and with gaps only where the
  * log has them. Ends after the terminal event. Live events of one turn of the event loop arrive together. Reads the log only for a reader
  * that has taken all earlier events: while the reader takes nothing, the follower holds the live events that its bounds allow, and nothing
- * of the log. A read may have one event of several megabytes.
+ * of the log. A read returns at least one event, and that one may have several megabytes.
  */
 export class Follower implements Feed<InvocationEvent> {
   readonly #sources: FollowerSources;
@@ -60,7 +61,7 @@ export class Follower implements Feed<InvocationEvent> {
   readonly #onChange = () => {
     this.#turnImmediate ??= setImmediate(() => this.#endTurn());
   };
-  /** `beginning` until it listens: a log read before that could miss an event that is written between the two. */
+  /** `beginning` until the follower listens: a read of the log before that could miss an event that is written between read and listening. */
   #state: 'new' | 'beginning' | 'following' | 'ended' = 'new';
   #failure: { readonly error: unknown } | null = null;
   /** Events that were read and that the reader has not taken. */
@@ -72,6 +73,7 @@ export class Follower implements Feed<InvocationEvent> {
   /** Ends a pause before the next read, or reads an idle log. */
   #timer: NodeJS.Timeout | undefined;
   #timerMs = 0;
+  /** True while the timer delays the next read of a log that lacks announced events. */
   #isPaused = false;
   #earlyMs = EARLY_READ_MS.first;
   #unreachedMs = UNREACHED_READ_MS.first;
@@ -157,7 +159,7 @@ export class Follower implements Feed<InvocationEvent> {
     if (this.#readEvents.length > 0 || this.#cursor.hasWaiting || this.#state === 'ended') this.#onReady();
   }
 
-  /** Reads the log when only it can supply the next events and the reader waits for them; else waits. */
+  /** Reads the log when only it can supply the next events and the reader waits for them. Starts the timer of the next idle read when none wait. */
   #proceed(): void {
     if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#readEvents.length > 0) return;
     if (this.#cursor.isBehind) {
@@ -191,6 +193,7 @@ export class Follower implements Feed<InvocationEvent> {
     this.#earlyMs = isNew ? EARLY_READ_MS.first : Math.min(2 * this.#earlyMs, EARLY_READ_MS.max);
     this.#unreachedMs = isNew ? UNREACHED_READ_MS.first : Math.min(2 * this.#unreachedMs, UNREACHED_READ_MS.max);
     if (!this.#cursor.awaitsAnnounced || !read.complete) return;
+    // Events that were announced are about to be written: read again soon, but not at once.
     this.#isPaused = true;
     this.#startTimer(this.#earlyMs);
   }
@@ -203,6 +206,7 @@ export class Follower implements Feed<InvocationEvent> {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       if (this.#cursor.hasWaiting) return;
+      // An idle read: the live tail may have lost events, and `interrupted` makes `#proceed` read the log.
       if (!this.#isPaused) this.#cursor.interrupted();
       this.#isPaused = false;
       this.#proceed();

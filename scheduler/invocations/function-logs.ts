@@ -43,7 +43,10 @@ const IDLE_READ_MS = 5000;
 /** Logs per interval. Hundreds of readers that each read all logs of a tenant with many functions would keep Redis busy. */
 const IDLE_READ_LOGS = 16;
 
-/** Logs of functions, over all their invocations: about the last 2,000 lines, for a week. */
+/**
+ * Logs of functions. The log of a function has lines of all its invocations: by default about the last 2,000 lines that are no older than a
+ * week.
+ */
 export class FunctionLogs {
   readonly #store: Store;
   readonly #channels: Channels;

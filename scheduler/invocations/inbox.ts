@@ -51,14 +51,18 @@ const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
   [-4]: 'full',
 };
 
+/** Maximum messages that one call takes. */
 const TAKE_COUNT = 64;
 /** Length of the random token before each message. Sequence numbers would repeat if Redis lost some. */
 const TOKEN_BYTES = 16;
 /** Handled messages to remember, in case Redis loses the record that they were taken; more than an inbox can hold. */
 const MAX_REMEMBERED = 2 * MAX_INBOX_MESSAGES;
+/** Token that releases no message. */
 const NONE_HANDLED = Buffer.alloc(0);
+/** Interval at which an idle handler looks for messages, since a wake-up may be lost. */
 const IDLE_TAKE_MS = 5000;
 const RETRY_MS = 200;
+/** Kind of a text message: the byte between its token and its content. Other messages have `b`. */
 const TEXT = 't'.charCodeAt(0);
 
 /** Messages from a client to its inferlet: bounded, in order, and kept until handled, across reconnections of either side. */
@@ -79,13 +83,14 @@ export class Inbox {
    */
   async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {
     const payload = encode(message);
+    // The first byte is the kind of the message and does not count.
     if (payload.length - 1 > MAX_MESSAGE_BYTES) return 'too-large';
     const { keys } = this.#store;
     const token = randomBytes(TOKEN_BYTES);
-    const call = idempotencyKey === undefined ? token.toString('hex') : callOf(id, idempotencyKey, payload);
+    const callName = idempotencyKey === undefined ? token.toString('hex') : callNameOf(id, idempotencyKey, payload);
     const reply = await this.#store.script(
       SCRIPTS.push,
-      [keys.invocation(id), keys.inbox(id), keys.reply(call)],
+      [keys.invocation(id), keys.inbox(id), keys.reply(callName)],
       [
         ...[keys.inboxChannel(id), Buffer.concat([token, payload]), MAX_INBOX_MESSAGES, MAX_INBOX_BYTES],
         this.#store.clock(),
@@ -179,18 +184,19 @@ export class Inbox {
   }
 }
 
-function remember(names: Set<string>, name: string): void {
-  names.delete(name);
-  names.add(name);
-  if (names.size <= MAX_REMEMBERED) return;
-  for (const oldest of names) {
-    names.delete(oldest);
+/** Remembers a token, and forgets the least recently handled one past `MAX_REMEMBERED`. */
+function remember(tokens: Set<string>, token: string): void {
+  tokens.delete(token);
+  tokens.add(token);
+  if (tokens.size <= MAX_REMEMBERED) return;
+  for (const oldest of tokens) {
+    tokens.delete(oldest);
     return;
   }
 }
 
-/** The name that calls with one key and message share. */
-function callOf(id: string, idempotencyKey: string, payload: Buffer): string {
+/** The name that calls with the same key and message share, so that the second gets the reply to the first. */
+function callNameOf(id: string, idempotencyKey: string, payload: Buffer): string {
   return createHash('sha256')
     .update(JSON.stringify([id, idempotencyKey]))
     .update(payload)

@@ -69,10 +69,12 @@ export class Invocations {
   }
 
   /**
-   * Stores a queued invocation, puts it into its tenant's queue and admits it when there is room, all in one step. Idempotent by id. The
-   * submissions of one turn of the event loop share script calls.
+   * Stores a queued invocation, puts it into its tenant's queue and admits it when there is room, all in one step. An invocation with a
+   * debounce key enters the queue later, see `releaseDebounced`. Idempotent by id. The submissions of one turn of the event loop share script
+   * calls.
    *
-   * @throws QuotaExceeded when a quota of the tenant or the function has no room, StoreError `idempotency-key-reused`.
+   * @throws QuotaExceeded when a quota of the tenant or the function has no room; StoreError `idempotency-key-reused`,
+   *   `concurrency-key-busy`, `debounce-keys-full`, `not-deployed`, `above-memory`, `quarantined` or `stale-resolution`.
    */
   async create(record: Submission): Promise<CreateOutcome> {
     return this.#creates.create(record);
@@ -123,7 +125,7 @@ export class Invocations {
     return [...(await this.list(tenant, { function: name, limit })).invocations];
   }
 
-  /** A page of a tenant's invocations, newest first: all that have not ended, and the ended ones that are still kept. */
+  /** A page of a tenant's invocations, newest first: all that have not ended, and the ended ones that are still listed, see `Retention`. */
   async list(tenant: string, query: ListQuery): Promise<ListPage> {
     const { ids, cursor: next } = await listedIds(this.#store, tenant, query);
     const records = await Promise.all(ids.map((listed) => this.get(listed)));
@@ -135,11 +137,13 @@ export class Invocations {
   }
 
   /**
-   * Begins an attempt; from now on only its epoch may write. An invocation that is not restartable begins once. After a `StoreError` make
-   * the call again with the same token, since the first call may have taken effect. The begins of one turn of the event loop share script
-   * calls.
+   * Begins an attempt; from now on only its epoch may write. An invocation that is not restartable begins once, and once more after each
+   * question to a person. After a `StoreError` make the call again with the same token, since the first call may have taken effect. The
+   * begins of one turn of the event loop share script calls.
    *
-   * @param fetchToken of the runtime's fetch (`InvocationJob.fetchToken`); without it, any fetch of that runtime counts.
+   * @param token names the call, so that a repeated call begins no second attempt.
+   * @param fetchToken names the fetch by which the runtime took the job (`InvocationJob.fetchToken`); without it, any fetch of that runtime
+   *   counts.
    * @param showsOwnEvents true when the attempt shows its events to followers itself, up to `SHOWN_AHEAD` of them before they are written.
    */
   async beginAttempt(
@@ -187,13 +191,16 @@ export class Invocations {
     throw unexpected('begin-child', reply);
   }
 
-  /** Children that have not ended, with the runtime of each by id. */
+  /** Ids of the children that have not ended, each with the id of its runtime. */
   async children(): Promise<ReadonlyMap<string, string>> {
     const runtimes = await this.#store.call((redis) => redis.hgetall(this.#store.keys.children));
     return new Map(Object.entries(runtimes));
   }
 
-  /** Ends a child whose runtime is dead and returns true; a child whose parent's attempt still runs is left alone. */
+  /**
+   * Ends a child whose runtime is dead and returns true. Returns false and leaves the child alone while its parent's attempt runs: a runtime
+   * that was slow rather than dead may have registered again.
+   */
   async loseChild(id: string, runtimeId: string): Promise<boolean> {
     const { keys } = this.#store;
     const [parent, parentEpoch] = await this.#store.call((redis) =>
@@ -212,7 +219,8 @@ export class Invocations {
    * Appends events, the first of them numbered `firstSeq`. Idempotent by number: after a `StoreError` make the same call again.
    * Pass terminal events to `finish` instead.
    *
-   * @param usage of the attempt, cumulative, at the time the last of these events was queued; the same step counts it.
+   * @param usage cumulative usage of the attempt, at least up to the last of these events; the script call that writes this event counts the
+   *   usage.
    * @throws SequenceGap when Redis has lost earlier events or the caller skipped numbers; QuotaExceeded when the tenant may keep no more
    *   bytes in Redis.
    */
@@ -254,13 +262,14 @@ export class Invocations {
 
   /** Counts the cumulative usage of an attempt that has no event to append. Idempotent like `append`. */
   async report(id: string, epoch: number, usage: Usage): Promise<Metered<AppendOutcome>> {
+    // Without events, `showsOwnEvents` has no effect.
     return this.#appends.write({ id, epoch, firstSeq: 0, events: [], usage, showsOwnEvents: true });
   }
 
   /**
    * Ends an invocation with its terminal event, numbered `seq`. The status follows from the event: `succeeded` for a result, `cancelled`
-   * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that does not fit
-   * into the family's bytes: end the invocation with an error then, which is always accepted.
+   * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that exceeds the byte
+   * limit of the root's family (`NewChild.root`): end the invocation with an error then, which is always accepted.
    *
    * The ends of one turn of the event loop share script calls. The same call removes the invocation's BullMQ job from the attempt's runtime.
    *
@@ -269,7 +278,7 @@ export class Invocations {
    * @param events the attempt's last events, from number `after + 1` on; written in the same step. When they are refused, the outcome is
    *   `unwritten`; `write` then tells the reason.
    * @param lastShownSeq number of the last event that the attempt has shown; followers get the later ones with the terminal event.
-   * @throws SequenceGap and QuotaExceeded like `append`; an error is subject to no quota.
+   * @throws SequenceGap and QuotaExceeded like `append`; a terminal `error` is subject to no quota.
    */
   async finish(
     id: string,
@@ -297,8 +306,9 @@ export class Invocations {
    * Gives up a running attempt that was ended to make room. The invocation waits again at its original place in its tenant's queue and
    * starts anew in the next epoch. Event `seq` of its log states the cause. Idempotent per epoch; only `requeued` changes any state.
    *
-   * @param pages maximum pages that the attempt held or asked for, by model; admission starts the next attempt when at least as many fit.
-   * @param forMemory true when the attempt ended for lack of memory; the next attempt starts when a GPU host has that many pages.
+   * @param pages maximum pages that the attempt held or asked for, by model; admission expects the next attempt to hold at least as many.
+   * @param forMemory true when the attempt ended for lack of memory on a GPU host: the next one also waits until a GPU host has reported
+   *   that many free pages.
    * @throws SequenceGap like `append`.
    */
   async requeue(

@@ -25,7 +25,7 @@ export class ShownEvents {
     this.#onChange = onChange;
   }
 
-  /** Number of changes of the invocation's runtime. A read of the log that began at a smaller number is outdated. */
+  /** Number of changes of the invocation's runtime. The runtime in a read of the log that began at a smaller number is outdated. */
   get runtimeChanges(): number {
     return this.#runtimeChanges;
   }
@@ -61,8 +61,9 @@ export class ShownEvents {
         this.#onChange();
       },
     };
-    // The runtime is certain to push only this follower's first attempt, and only if a message announced that attempt. It may have stopped
-    // pushing when this follower left the first attempt, so the source asks for the events of a later one.
+    // A runtime that announces an attempt pushes its events, unasked, to the process that submitted the invocation. That is certain only for
+    // this follower's first attempt: leaving that attempt may have stopped the pushing. For a later attempt, or one of which only a read of the
+    // log told, the source asks for the events.
     const isPushed = this.#isOwn && isAnnounced && this.#runtimeChanges === 1;
     this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }

@@ -11,7 +11,10 @@ const FIRST_MEMORY_MB = 8;
 export interface Submission
   extends NewInvocation,
     Pick<InvocationJob, 'input' | 'limits' | 'traceparent' | 'submitter'> {
-  /** Expected KV pages, by model, or on the first model, at most `limits.pages`; learned from past runs of the version when absent. */
+  /**
+   * Expected KV pages: by model, or a number for the first model; above `limits.pages`, that limit counts. When absent, admission learns
+   * them from past runs of the version.
+   */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
   readonly expectedMemoryMb?: number;
@@ -38,7 +41,7 @@ export function jobText(submission: Submission): string {
   return JSON.stringify(job);
 }
 
-/** Fields and values of the record of a new invocation, besides its progress. */
+/** Fields of the record of a new invocation, each followed by its value, except those that `create.lua` and the attempts set. */
 export function recordFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, restartable, affinity, concurrency, schedule, submitter } = submission;
   const { debounce } = submission;

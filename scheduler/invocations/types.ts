@@ -38,7 +38,10 @@ export type FailureCode = (typeof FAILURE_CODES)[number];
 export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'question', 'result', 'error'] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
-/** One event, numbered from 1. Numbers are skipped only before a `gap`, and before the terminal event of a log that took no more events. */
+/**
+ * One event, numbered from 1. Numbers are skipped only before a `gap`, and before a terminal event when followers were shown earlier events
+ * that the log then refused.
+ */
 export interface InvocationEvent {
   readonly seq: number;
   /** Epoch of the attempt that the event belongs to; 0 for an event of an older Pie, which stored none. */
@@ -52,8 +55,9 @@ export interface InvocationEvent {
 export type NewEvent = Omit<InvocationEvent, 'seq' | 'epoch'>;
 
 /**
- * A reader's place: it has the events up to number `seq`, as they were in attempt `epoch`. A Redis that loses writes may lose events that
- * the reader has and give their numbers to a later attempt; the epoch tells the two apart. It is null for a reader that knows only a number.
+ * A reader's place: the reader has the events up to number `seq`, as they were in attempt `epoch`. A Redis that loses writes may lose events
+ * that the reader has and give their numbers to a later attempt; `epoch` tells the two attempts apart. It is null for a reader that knows only a
+ * number.
  */
 export interface Position {
   readonly epoch: number | null;
@@ -79,7 +83,7 @@ export interface InvocationLimits {
   readonly pages: number;
   /** Tokens that the invocation may embed and sample. */
   readonly tokens: number;
-  /** The GPU host clamps the priorities of the invocation's queues to ±this; without it, to its default. */
+  /** The GPU host clamps the priorities of the invocation's command queues to ±this; without it, to ± the host's default. */
   readonly maxPriority?: number;
 }
 
@@ -103,7 +107,7 @@ export interface NewInvocation {
   readonly submittedAt: number;
   /** Time allowed from submission to the end, including waiting. */
   readonly deadlineMs: number;
-  /** True when another attempt may run after one is lost. */
+  /** True when another attempt may begin after one is lost or ended to make room. */
   readonly restartable: boolean;
   /** A second request with the same key (in the tenant) gets the first one's invocation. */
   readonly idempotencyKey?: string;
@@ -140,7 +144,7 @@ export interface NewChild
   readonly parent: string;
   /** Epoch of the parent's running attempt; the store refuses a child of an older attempt. */
   readonly parentEpoch: number;
-  /** The topmost ancestor: the invocation that was admitted. */
+  /** The topmost ancestor: the invocation that was admitted. A root and all its descendants are a family, which shares some limits. */
   readonly root: string;
   /** Arrival number of the root. */
   readonly arrival: number;
@@ -148,7 +152,7 @@ export interface NewChild
   readonly runtimeId: string;
 }
 
-/** The record of an invocation. */
+/** The record of an invocation. Times are milliseconds since the Unix epoch. */
 export interface Invocation
   extends Omit<
     NewInvocation,
@@ -177,7 +181,7 @@ export interface Invocation
   readonly startedAt: number | null;
   readonly endedAt: number | null;
   readonly cancelReason: string | null;
-  /** End of the debounce delay, milliseconds since the Unix epoch; null when the invocation does not wait for one. */
+  /** End of the debounce delay; null when the invocation does not wait for one. */
   readonly notBefore: number | null;
   /** The later invocation with the same debounce key that took its place; null when none did. */
   readonly successor: string | null;
@@ -224,17 +228,21 @@ export interface ListQuery {
   /** Empty or absent for all. */
   readonly statuses?: readonly InvocationStatus[] | undefined;
   readonly limit: number;
-  /** Cursor of the page before. */
+  /** `ListPage.cursor` of the preceding page; absent for the first page. */
   readonly cursor?: string | undefined;
 }
 
 export interface ListPage {
   /** May hold fewer than `limit` while `cursor` is set, since one call looks at a bounded number. */
   readonly invocations: readonly Invocation[];
+  /** Null when no page follows. */
   readonly cursor: string | null;
 }
 
-/** `quotas`: the quotas that limit this request, with the request counted. */
+/**
+ * `quotas`: the counted quotas that limit this request, and their use, which includes the request except when it found an earlier invocation by
+ * its idempotency key.
+ */
 export type CreateOutcome =
   | {
       readonly created: true;
@@ -248,7 +256,7 @@ export type CreateOutcome =
 
 /** Amounts that the quotas leave to an attempt when it begins; null for no limit. */
 export interface AttemptLimits {
-  /** Tokens left in the tightest window of the token quotas. */
+  /** The fewest tokens left in any window of the token quotas. */
   readonly tokensLeft: number | null;
   /** End of that window, milliseconds since the epoch. */
   readonly tokensUntil: number | null;

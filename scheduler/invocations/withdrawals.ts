@@ -6,7 +6,10 @@ import type { Submission } from './submission.ts';
 
 /** Pause before another cancel of the same invocation. */
 const PAUSE_MS = 1000;
-/** Maximum invocations that are being withdrawn, and maximum single-use keys of withdrawn ones that are remembered. */
+/**
+ * Maximum invocations that are being withdrawn, and maximum remembered single-use keys: idempotency keys that an edge gateway makes for one
+ * request.
+ */
 const MAX_WITHDRAWN = 4096;
 /** Time for which a withdrawn invocation's key is remembered: an edge gateway waits 60 s for an answer, then repeats its request for 5 s. */
 const SPENT_MS = 90_000;
@@ -42,9 +45,10 @@ export class Withdrawals {
   }
 
   /**
-   * Submits an invocation for a request without an idempotency key, or with a single-use one: after an error, no request may find it. When
-   * Redis does not answer, cancels it in the background: now, and again until Redis has answered. Repeats of the request, with its key, share
-   * the submission while it is under way, and its error for `SPENT_MS`: in Redis, the key leads to the cancelled invocation.
+   * Submits an invocation for a request without an idempotency key, or with a single-use one: the client of such a request cannot find the
+   * invocation after an error. When Redis does not answer, cancels the invocation in the background: now, and again until Redis has answered.
+   * An edge gateway may repeat a request with its single-use key. The repeats share the submission while it is under way, and its error for
+   * `SPENT_MS`: in Redis, the key would lead them to the cancelled invocation.
    */
   async submit(submission: Submission): Promise<Submitted> {
     const { tenant, idempotencyKey, fingerprint } = submission;
@@ -72,7 +76,8 @@ export class Withdrawals {
   }
 
   #withdraw(id: string): void {
-    // Redis may still get only the submissions that were on their way when the outage began. Later ones wait for the connection.
+    // Past this bound, nothing is cancelled. After a loss of the connection, nothing needs it: the submissions that were sent fail first, and the
+    // store does not send the later ones.
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
     void this.#untilCertain(id)
@@ -89,8 +94,8 @@ export class Withdrawals {
     const { signal } = this.#stopped;
     let unknownCount = 0;
     while (!signal.aborted) {
-      const outcome = await this.#attempt(id);
-      // A restarted Redis lacks the submission script, so the store submits again: the first cancel may overtake the submission.
+      const outcome = await this.#tryCancel(id);
+      // A restarted Redis lacks the submission script, so the store submits again: the first cancel may overtake that submission.
       if (outcome === 'unknown') unknownCount += 1;
       if (outcome !== null && (outcome !== 'unknown' || unknownCount === 2)) return;
       await sleep(PAUSE_MS, undefined, { ref: false, signal }).catch(() => undefined);
@@ -98,7 +103,7 @@ export class Withdrawals {
   }
 
   /** Null when Redis did not answer. */
-  async #attempt(id: string): Promise<CancelOutcome | null> {
+  async #tryCancel(id: string): Promise<CancelOutcome | null> {
     try {
       return await this.#cancel(id, REASON);
     } catch (error) {
@@ -108,6 +113,7 @@ export class Withdrawals {
   }
 }
 
+/** True when Redis may store the submission although it failed. A Redis without free memory (`full`) has refused to store it. */
 function mayBeStored(error: unknown): boolean {
   return isUnanswered(error) && !error.full;
 }

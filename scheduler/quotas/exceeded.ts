@@ -35,9 +35,9 @@ export interface Metered<Outcome> {
   readonly outcome: Outcome;
   /** The exceeded quota, with whose failure code the invocation must end; null for none. */
   readonly exceeded: ExceededQuota | null;
-  /** Tokens left in the fullest window of the token quotas; null without a token quota. */
+  /** The fewest tokens left in any window of the token quotas; null without a token quota. */
   readonly tokensLeft: number | null;
-  /** End of the fullest token window, milliseconds since the epoch. From then on its whole limit is available again. */
+  /** End of that window, milliseconds since the epoch. From then on the window's whole limit is available again. */
   readonly tokensUntil: number | null;
   /** The tenant's present limit; null when the call was not metered. */
   readonly kvPages: PageLimit | null;
@@ -47,8 +47,9 @@ export interface Metered<Outcome> {
 const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
   'storage-bytes': "the tenant's stored values, files, indexes and components. Delete what is not needed.",
   'redis-bytes':
-    "the tenant's waiting inputs, events, logs, messages, stored values, files and components. Let what runs end, delete stored values and versions " +
-    'that are not needed, or wait until events and files of ended invocations are forgotten.',
+    "the tenant's waiting inputs, events, logs, messages, stored values, files and components. " +
+    'Let what runs end, delete stored values and versions that are not needed, ' +
+    'or wait until events and files of ended invocations are forgotten.',
   'disk-bytes': "the compiled versions of the tenant's functions. Remove versions that are not needed.",
 };
 
@@ -61,9 +62,15 @@ const HELD_RETRY_MS = 1000;
 /** A quota has no room; nothing was stored. */
 export class QuotaExceeded extends StoreError {
   readonly use: QuotaUse;
-  /** Time after which this quota admits the same request; null when waiting does not help. */
+  /**
+   * Time after which this quota may admit the same request: the end of a counted quota's window, a guess for a held quota. Null when waiting
+   * does not help.
+   */
   readonly retryAfterMs: number | null;
-  /** Every counted quota that binds, this one included. */
+  /**
+   * Every counted quota that limits the refused request, this one included if it is counted. Empty unless the request was a submission of an
+   * invocation.
+   */
   readonly counted: readonly QuotaUse[];
 
   constructor(use: QuotaUse, now: number, counted: readonly QuotaUse[] = []) {

@@ -20,7 +20,7 @@ interface CountedAmount extends QuotaDescription {
 
 /**
  * Amounts counted in windows. Each has a quota per minute, per day and per month. `tokens` are sampled tokens, and embedded ones that no cache
- * had. `include/limits.lua` repeats the names, and `include/counters.lua` computes the same use.
+ * had. `scripts/include/limits.lua` repeats the names, and `../usage/scripts/include/counters.lua` computes the same use.
  */
 const COUNTED = {
   requests: { code: 'quota-requests', label: 'Requests', unit: 'count', use: ({ requests }) => requests },
@@ -44,9 +44,10 @@ export const ENDING_QUOTA_CODES = Object.values(COUNTED)
   .filter(endsRunning);
 
 /**
- * Held amounts. `latency-invocations` are open invocations with granted latency targets; without this quota, no targets are granted.
- * `storage-bytes` are stored values, files, vector indexes and components. `redis-bytes` are the same without the indexes, and with inputs,
- * events, messages and logs.
+ * Held amounts. An invocation is open until it ends. `concurrent-invocations` of a tenant are those that run; of a function, its open ones.
+ * `latency-invocations` are open invocations with granted latency targets; without this quota, no targets are granted. `storage-bytes` are
+ * stored values, files, vector indexes and components. `redis-bytes` are the same without the indexes, and with inputs, events, messages, logs
+ * and the records of invocations.
  */
 const HELD_AMOUNTS = {
   'concurrent-invocations': { code: 'quota-concurrency', label: 'Running at once', unit: 'count' },

@@ -133,7 +133,7 @@ export class Quotas {
   }
 
   /**
-   * Sets a permanent limit or an override, or removes both. A permanent limit ends an override.
+   * Sets a permanent limit, which removes an override; or sets an override; or removes both.
    *
    * @throws StoreError `invalid-argument` for a fault that `changeFault` finds.
    */
@@ -146,6 +146,7 @@ export class Quotas {
       [this.#settingsKey(tenant), this.#notesKey(tenant)],
       [
         settingField(quota, fn),
+        // Permanent limit, override, end of the override.
         ...(until === null ? [limit ?? '', '', ''] : ['', limit ?? '', until]),
         JSON.stringify(note),
         MAX_SETTINGS,
@@ -165,7 +166,10 @@ export class Quotas {
     return correctedCount === -1 ? null : Number(correctedCount);
   }
 
-  /** Corrects the accounts of all tenants of a platform that has just been restored. */
+  /**
+   * Corrects the accounts of all tenants of a platform that has just been restored: repairs until a scan of all tenants (a `round`) has ended.
+   * One scan is enough, because a restored account has no holders, of which a scan may skip some.
+   */
   async repairRestored(): Promise<void> {
     const readRound = async () =>
       Number(await this.#store.call((redis) => redis.hget(this.#store.keys.accountRepairs, 'round')));

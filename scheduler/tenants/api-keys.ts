@@ -15,8 +15,9 @@ const SCRIPTS = {
   touch: loadScript(new URL('./scripts/touch-key.lua', import.meta.url)),
 };
 
-/** Time for which a gateway caches a valid key. A key removed elsewhere works at most this much longer. */
+/** Time for which a gateway caches a valid key. A key removed on another gateway works at most this much longer on this one. */
 const CACHED_MS = 1500;
+/** Maximum cached keys; the next one clears the cache. */
 const MAX_CACHED = 10_000;
 const MINUTE_MS = 60_000;
 
@@ -89,12 +90,12 @@ export class ApiKeys {
       return { kind: 'valid', holder: cached.holder };
     }
     // Concurrent requests with one key share one query.
-    let asked = this.#pendingQueries.get(sha256);
-    if (asked === undefined) {
-      asked = this.#ask(sha256).finally(() => this.#pendingQueries.delete(sha256));
-      this.#pendingQueries.set(sha256, asked);
+    let query = this.#pendingQueries.get(sha256);
+    if (query === undefined) {
+      query = this.#ask(sha256).finally(() => this.#pendingQueries.delete(sha256));
+      this.#pendingQueries.set(sha256, query);
     }
-    return asked;
+    return query;
   }
 
   /** Keys of a tenant, oldest first, including recently expired ones. */
@@ -148,11 +149,14 @@ export class ApiKeys {
     return { kind: 'created', apiKey, key };
   }
 
-  /** Creates a key with the same name, scopes and expiry; the old key works for `graceMs` longer. `unknown`: the old key has ended. */
+  /**
+   * Creates a key with the same name, scopes and expiry; the old key works for `graceMs` longer, at most until its own expiry. `unknown`:
+   * the old key does not exist, or has expired.
+   */
   async rotate(tenant: string, id: string, graceMs: number, actor?: string): Promise<CreateKeyOutcome> {
     const { keys } = this.#store;
     const oldSha256 = await this.#hashOf(tenant, id);
-    // Read before the script runs: no later failure may withhold the new key.
+    // The outcome needs this record. A read after the script could fail, and the caller would never get the new key, which is returned only here.
     const record = oldSha256 === null ? null : await this.#record(oldSha256);
     if (oldSha256 === null || record === null) return { kind: 'unknown' };
     const apiKey = newApiKey();

@@ -61,6 +61,7 @@ export function actArguments(
   { keys, clock }: Store,
   act: NewAct | null,
 ): { keys: string[]; fields: (string | number)[] } {
+  // These keys only fill the script's places.
   if (act === null) return { keys: Array(4).fill(keys.audit()), fields: [] };
   const { actor, tenant, action, target, details = {} } = act;
   const streams = [
@@ -68,6 +69,7 @@ export function actArguments(
     [keys.audit(), keys.guardedAudit()],
   ];
   return {
+    // Of each pair, the stream that takes the act comes first.
     keys: streams.flatMap((pair) => (GUARDED.test(action) ? pair.reverse() : pair)),
     fields: [
       ...[KEPT, KEPT_OF_ALL],

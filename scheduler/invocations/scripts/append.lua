@@ -26,6 +26,7 @@
 --- @include "../../quotas/scripts/include/exceeded.lua"
 
 local now = tonumber(ARGV[1])
+-- Numbers of: arguments before those of the first record; arguments of a record before its events.
 local HEAD, HEAD_OF_WRITE = 7, 5
 local bounds = { now = now, events = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]), lines = ARGV[4], linesMs = ARGV[5],
   familyBytes = tonumber(ARGV[6]), ahead = tonumber(ARGV[7]) }

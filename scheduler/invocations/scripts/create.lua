@@ -13,13 +13,19 @@
   ARGV[4] number of ended invocations of a tenant that are listed
   ARGV[5] age since submission from which ended invocations without a record leave the lists, ms
   ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
-  ARGV[9...] for each invocation: id; submitted at, ms; deadline, ms after submission; hash of function and body, which distinguishes
-    requests with the same idempotency key, or '' without a key; number of the following fields and values; number of the texts of the
-    basis, 0 without one; further fields and values of the record, including `prefix` (prefix of every key), `debounceKey`, `debounceField`,
-    `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua) and `latency` (JSON text: the function's latency targets, or `false` for
-    none; without it, those of the tenant's record apply. The granted targets become part of the record and the job); the basis: text on which
-    the choice of the version is based, its reference, and the keys of the functions that were searched, the found one last (see
-    ../../functions/scripts/include/serving.lua); the job as JSON text, without its arrival
+  ARGV[9...] for each invocation:
+    - id
+    - submitted at, ms
+    - deadline, ms after submission
+    - hash of function and body, which distinguishes requests with the same idempotency key, or '' without a key
+    - number of the further fields and values
+    - number of the texts of the basis, 0 without a basis
+    - further fields of the record, each followed by its value. Among them: `prefix` (prefix of every key); `debounceKey`, `debounceField`,
+      `debounceDelayMs` and `debounceMaxMs` (see include/debounce.lua); and `latency`, JSON text: the function's latency targets, or `false`
+      for none. Without `latency`, the targets of the tenant's record apply. Granted targets become part of the record and the job
+    - the basis, from which the version was chosen: a text, the reference, and the keys of the functions that were searched, the found one
+      last (see ../../functions/scripts/include/serving.lua)
+    - the job as JSON text, without its arrival
 
   Returns for each invocation
           {1, arrival, end, quotas}; `arrival` is its place in the order of all invocations, `end` the time when its debounce ends, or 0.
@@ -52,9 +58,10 @@
 --- @include "./include/platform-failure.lua"
 --- @include "./include/debounce.lua"
 
+-- Numbers of: arguments before those of the first invocation; fixed arguments of an invocation; keys of an invocation.
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 8, 6, 5
--- An invocation with latency targets gets an arrival that is smaller by this number, for its tenant's queue and for memory on the GPU host. It
--- can thus overtake only invocations among the last 10,000 arrivals.
+-- An invocation with latency targets gets an arrival that is smaller by this number. It thus comes before invocations among the last 10,000
+-- arrivals, but no earlier ones, in its tenant's queue and when it competes for memory on the GPU host.
 local PLACES_AHEAD = 10000
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -72,7 +79,7 @@ local function enterQueues()
   entering = {}
 end
 
--- True when the reference still leads to the same function by the same basis; the texts of the basis are ARGV[first...last].
+-- True when the reference still leads to the same function and versions; the texts of the basis are ARGV[first...last].
 local function isCurrent(first, last)
   local functions = {unpack(ARGV, first + 2, last)}
   local i, basis = findServing(functions, ARGV[first + 1])
@@ -88,11 +95,11 @@ local function latencyOf(given, now)
   return wanted and wanted ~= '' and wanted or nil
 end
 
--- Maximum open invocations of a concurrency key whose records a refusal looks for.
-local LOST_AT_ONCE = 16
+-- Maximum open invocations of a full concurrency key that one call checks for lost records.
+local CHECKED_AT_ONCE = 16
 
--- True when the open invocations with a concurrency key leave room for one more. Each refusal removes some invocations whose records Redis
--- has lost from the count. `replaced` is an invocation that ends when the new one is stored, or nil.
+-- True when the open invocations with a concurrency key leave room for one more. When they do not, first removes some whose records Redis has
+-- lost: their ends will never remove them. `replaced` is an invocation that ends when the new one is stored, or nil.
 local function hasConcurrency(key, limit, prefix, replaced)
   if replaced and redis.call('SISMEMBER', key, replaced) == 1 then
     limit = limit + 1
@@ -100,7 +107,7 @@ local function hasConcurrency(key, limit, prefix, replaced)
   if redis.call('SCARD', key) < limit then
     return true
   end
-  for _, id in ipairs(redis.call('SRANDMEMBER', key, LOST_AT_ONCE)) do
+  for _, id in ipairs(redis.call('SRANDMEMBER', key, CHECKED_AT_ONCE)) do
     if redis.call('EXISTS', prefix .. ':invocation:' .. id) == 0 then
       redis.call('SREM', key, id)
     end
@@ -108,7 +115,7 @@ local function hasConcurrency(key, limit, prefix, replaced)
   return redis.call('SCARD', key) < limit
 end
 
--- Fields that the record does not keep as they are given.
+-- Given fields that are not copied to the record: `create` adds `latency` only when granted, and `notBefore` in place of the debounce times.
 local NOT_KEPT = {latency = true, debounceDelayMs = true, debounceMaxMs = true}
 
 -- Ends a debounced invocation because a later one takes its place.
@@ -123,9 +130,9 @@ local function replace(prefix, id, successor)
   platformFailure(a, epoch, seq, 'superseded', message, cjson.encode({ code = 'superseded', message = message, successor = successor }))
 end
 
--- Stores one invocation; `place` is the index of its first key, `at` that of its first argument.
+-- Stores one invocation; `place` is the index of its first key, `at` that of its first argument. `given` holds the further fields by name.
 local function create(place, at)
-  local record, listing, idempotency, waiting, job = unpack(KEYS, place, place + KEYS_OF_ONE - 1)
+  local record, listing, idempotency, queue, job = unpack(KEYS, place, place + KEYS_OF_ONE - 1)
   local id, submittedAt, deadlineMs, fingerprint = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
   local first, last = at + HEAD_OF_ONE, at + HEAD_OF_ONE + ARGV[at + 4] - 1
   local lastOfBasis = last + ARGV[at + 5]
@@ -136,15 +143,15 @@ local function create(place, at)
   end
   local account, fn = given.account, given['function']
 
-  local known, waitsUntil = unpack(redis.call('HMGET', record, 'arrival', 'notBefore'))
-  if known then
-    return {1, tonumber(known), tonumber(waitsUntil or 0), unpack(quotaStates(countedUse(account, fn, now)))}
+  local knownArrival, waitsUntil = unpack(redis.call('HMGET', record, 'arrival', 'notBefore'))
+  if knownArrival then
+    return {1, tonumber(knownArrival), tonumber(waitsUntil or 0), unpack(quotaStates(countedUse(account, fn, now)))}
   end
   if idempotency ~= record then
     local earlier = redis.call('GET', idempotency)
     if earlier then
-      local earlierId, its = string.match(earlier, '^(%S+) (.*)$')
-      if its ~= fingerprint then
+      local earlierId, earlierFingerprint = string.match(earlier, '^(%S+) (.*)$')
+      if earlierFingerprint ~= fingerprint then
         return {-2, earlierId}
       end
       return {0, earlierId, unpack(quotaStates(countedUse(account, fn, now)))}
@@ -173,17 +180,18 @@ local function create(place, at)
   if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix, replaced) then
     return {-10, tonumber(given.concurrencyLimit)}
   end
-  -- Invocations stored before may leave the queue at once, and then do not count against this limit.
+  -- Admission may take the invocations that this script has stored out of the queue at once; they then do not count against this limit.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end
-  local waitingCount = countWaiting(waiting, given.prefix .. ':debounces:' .. given.tenant, given.prefix .. ':questions:' .. given.tenant)
+  local waitingCount = countWaiting(queue, given.prefix .. ':debounces:' .. given.tenant, given.prefix .. ':questions:' .. given.tenant)
   local refusing, limits = admitRequest(account, fn, now, waitingCount, RECORD_BYTES + #data, replaced and 1 or 0)
   if refusing then
     local states = quotaStates(limits)
     return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
   end
-  -- The first write must be one that a Redis at its memory limit refuses.
+  -- A Redis at its memory limit refuses only a script's first write (../../store/scripts/even-when-full.lua). This one takes memory, so that such
+  -- a Redis stores nothing.
   local arrival = redis.call('INCR', arrivals)
   if replaced then
     replace(given.prefix, replaced, id)

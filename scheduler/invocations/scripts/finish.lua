@@ -10,15 +10,24 @@
   ARGV[6] maximum bytes of all events of the root's family; an error is always accepted
   ARGV[7] retention of learned peaks, ms
   ARGV[8, 9] approximate number of events that a log keeps, and maximum bytes of event data that an invocation may log in all
-  ARGV[10...] for each record: id; live channel; inbox channel; epoch of the attempt; number of the terminal event, larger than that of any
-    event that a reader was shown; event: result | error; data; status: succeeded | failed | cancelled; failure code, or ''; failure
-    message, or ''; usage as JSON text, or ''; usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or '';
-    number of the log's last event, as the attempt knows it; the peak of the run, pairs of model and number in a JSON list, or '';
-    number of the last event that followers were shown; number of last events, then a pair of event and data for each. Followers get the
-    last events that they were not shown together with the terminal event
+  ARGV[10...] for each record:
+    - id; live channel; inbox channel
+    - epoch of the attempt
+    - number of the terminal event, larger than that of any event that a reader was shown
+    - event: result | error
+    - data
+    - status: succeeded | failed | cancelled
+    - failure code, or ''; failure message, or ''
+    - usage as JSON text, or ''
+    - usage of the attempt as it is counted (../../usage/scripts/include/metering.lua), or ''
+    - number of the log's last event, as the attempt knows it
+    - the peak of the run, pairs of model and number in a JSON list, or ''
+    - number of the last event that followers were shown
+    - number of the last events, which the log lacks
+    - event and data of each of these. Followers get those that they were not shown together with the terminal event
 
   Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
-          -2 the family has no room for this result; -6 the last events are refused: `append` tells why. Nothing was stored in both cases.
+          -2 the family has no room for this result; -6 the last events are refused, `append` tells why: both store nothing.
           {-3, number of the log's last event} when that differs from the attempt's.
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis; an error is always accepted.
           {-5, text of the error}.
@@ -29,25 +38,27 @@
 --- @include "./include/append-events.lua"
 --- @include "../../admission/scripts/include/learn-peaks.lua"
 
+-- Numbers of: arguments before those of the first record; arguments of a record before its last events.
 local HEAD, HEAD_OF_END = 9, 16
 local now, familyMost = ARGV[1], tonumber(ARGV[6])
 local bounds = { now = tonumber(now), events = tonumber(ARGV[8]), bytes = tonumber(ARGV[9]), lines = ARGV[4],
   linesMs = string.match(ARGV[5], '^%d+'), familyBytes = familyMost, ahead = 0 }
 
--- Peaks of the ended runs, in lists by the key of their version.
+-- Peaks of the ended runs, in lists by the key under which admission learns the peaks of their version.
 local peaks = {}
 
 local function notePeaks(key, text)
-  local run, held = {}, cjson.decode(text)
-  for i = 1, #held, 2 do
-    run[held[i]] = held[i + 1]
+  local run, pairsOfPeak = {}, cjson.decode(text)
+  for i = 1, #pairsOfPeak, 2 do
+    run[pairsOfPeak[i]] = pairsOfPeak[i + 1]
   end
   peaks[key] = peaks[key] or {}
   table.insert(peaks[key], run)
 end
 
+-- Ends one invocation; `a` as for endInvocation, `at` the index of the record's first argument.
 local function finish(a, record, at)
-  local usage, after, held, shown, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14]), tonumber(ARGV[at + 15])
+  local usage, after, peak, shown, count = ARGV[at + 11], ARGV[at + 12], ARGV[at + 13], tonumber(ARGV[at + 14]), tonumber(ARGV[at + 15])
   if not record.status then
     return 0
   end
@@ -99,8 +110,8 @@ local function finish(a, record, at)
   for i = 1, #changed, 2 do
     record[changed[i]] = changed[i + 1]
   end
-  if held ~= '' and record.learnedKey then
-    notePeaks(record.learnedKey, held)
+  if peak ~= '' and record.learnedKey then
+    notePeaks(record.learnedKey, peak)
   end
   a.holder = record.runtimeId
   endInvocation(a, record)

@@ -1,6 +1,6 @@
 --[[
-  Returns the entries of an event log after a reader's position, oldest first, up to bounds on events and bytes, but at least one. Event sizes
-  vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events that the reader has.
+  Returns the entries of an event log after a reader's position, oldest first, up to bounds on events and bytes, but at least one entry. Event
+  sizes vary a thousandfold, and a reader holds the entries in memory. The first entry may begin with events that the reader has.
 
   A Redis that loses writes may give numbers that the reader has to events of a later epoch. The entries then begin with the first event
   of a later epoch.
@@ -17,24 +17,26 @@
           which the store lost events that the reader has, or ''; epoch of the record; XRANGE entries...}.
 ]]
 local after, most, mostBytes = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local status, runtime, shown, newest, last = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown', 'epoch', 'seq'))
+local status, runtime, shown, newestEpoch, lastSeq = unpack(redis.call('HMGET', KEYS[2], 'status', 'runtimeId', 'shown', 'epoch', 'seq'))
 
 -- The first entry that ends with this number or a later one.
 local function entryFrom(number)
   return redis.call('XRANGE', KEYS[1], string.format('%.0f-0', number), '+', 'COUNT', 1)[1]
 end
 
+-- True when the entry's epoch is later than the reader's.
 local function isLater(entry)
   return tonumber(string.match(entry[1], '%-(%d+)$')) > tonumber(ARGV[2])
 end
 
--- True when the reader's number belongs to a later epoch, or when the log ends before it although a later epoch exists.
+-- True when the reader's number belongs to a later epoch, or when the log ends before it although a later epoch exists. An entry of n events
+-- has four fields for each, and its id names the last: it holds the numbers greater than that one less n.
 local function isReused()
   local entry = entryFrom(after)
   if entry then
     return isLater(entry) and tonumber(string.match(entry[1], '^%d+')) - #entry[2] / 4 < after
   end
-  return last and tonumber(newest) > tonumber(ARGV[2]) and tonumber(last) < after
+  return lastSeq and tonumber(newestEpoch) > tonumber(ARGV[2]) and tonumber(lastSeq) < after
 end
 
 -- Number of the last event before those of later epochs.
@@ -57,7 +59,7 @@ if ARGV[2] ~= '' and after > 0 and isReused() then
   after = lastBeforeLater()
   lost = string.format('%.0f', after)
 end
-local reply = { 0, status or '', status == 'running' and shown and runtime or '', lost, newest or '' }
+local reply = { 0, status or '', status == 'running' and shown and runtime or '', lost, newestEpoch or '' }
 local head, count, bytes, from = #reply, 0, 0, string.format('%.0f-0', after + 1)
 while count < most do
   local entry = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 1)[1]

@@ -1,10 +1,12 @@
 --[[
-  Compares the accounts of some tenants with the values stored in Redis. The script that writes a value also updates its account, so a
-  difference dates from before there were accounts or from a restore, which brings back no account of bytes in Redis, or is a fault of the platform. The repair:
-    - drops a holder whose invocation or log is gone, and an invocation with latency targets that has ended or is gone;
-    - lists a holder that ends by itself and is not listed for it;
-    - sets a sum that does not equal its parts.
-  Each call checks a part of the tenants, and of a tenant with many holders a part of these.
+  Compares the accounts of some tenants (include/account.lua) with the values stored in Redis. The script that writes a value also updates its
+  account. A difference therefore dates from before there were accounts, or from a restore, which brings back no account of bytes in Redis;
+  or it is a fault of the platform. The repair:
+    - drops a holder whose invocation has ended or is gone, or whose log is gone, and drops such an invocation from those with latency targets;
+    - lists a holder that ends by itself and is missing from `redis-ends`, as due now;
+    - sets a sum that does not equal the bytes of its parts.
+  Each call checks some of the tenants. Of a tenant with many holders it looks up a part of these, another part in each scan of all tenants; only
+  the holders' own numbers are all read.
 
   KEYS[1] `at` time of the last repair, `cursor` position in the scan of tenants, `passed` tenants from there on that are done, `round`
           number of scans that have ended (hash)
@@ -19,9 +21,9 @@
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/storage.lua"
 
--- Tenants that one call checks; holders read after which it begins no further tenant; holders per tenant whose invocation or log it looks up.
--- With the default retention, a busy tenant has 10,000 holders, one for each minute of the next week: reading them costs little, but a command
--- for each would block Redis for many ms.
+-- Tenants that one call checks; holders read after which it begins no further tenant; approximate number of holders of a tenant whose invocation,
+-- log or end it looks up. With the default retention, a busy tenant has 10,000 holders, one for each minute of the next week: reading
+-- them costs little, but a command for each would block Redis for many ms.
 local TENANTS_LOOKED_AT, HOLDERS_READ, HOLDERS_LOOKED_AT = 8, 20000, 250
 
 local prefix, now = ARGV[1], tonumber(ARGV[2])
@@ -31,7 +33,7 @@ if at <= now and now - at < tonumber(ARGV[3]) then
   return -1
 end
 
--- True when the holder's invocation or log still exists.
+-- True unless the holder's invocation has ended or is gone, or its log is gone. Of other kinds of holder always true.
 local function isHeld(tenant, kind, name)
   if kind == 'i' then
     local status = redis.call('HGET', prefix .. ':invocation:' .. name, 'status')

@@ -10,9 +10,10 @@
 -- Maximum bytes of a log entry, unless one event alone has more; readers take whole entries.
 local ENTRY_BYTES = 16384
 
--- Free bytes by account, read once.
+-- Free bytes by account, read once, so without the changes that this script has gathered and not yet made.
 local roomOf = {}
 
+-- Like `bytesRefusal`, with the gathered changes.
 local function refusalOf(account, bytes, now)
   local earlier = gatheredSum(accountKey(account), 'bytes')
   if roomOf[account] == nil then

@@ -19,8 +19,8 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
   'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
--- Invocations that this script has ended and that admission has not let go yet: lists of {tenant, id, holder}, by prefix of every key.
-local letGo = {}
+-- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, holder}, by prefix of every key.
+local endedByPrefix = {}
 
 -- The fields of a record by name.
 local function readRecord(key)
@@ -45,7 +45,7 @@ local function writeFinalRecord(key, record)
   redis.call('HSET', key, unpack(fields))
 end
 
--- Counts bytes that expire in Redis at `at`.
+-- Counts bytes of content that Redis drops at `at` (ms since the epoch), in the holder of that minute (see account.lua).
 local function holdUntilLater(account, bytes, at)
   local step = math.ceil(at / LIFETIME_STEP_MS)
   local holder = '@' .. string.format('%.0f', step)
@@ -72,8 +72,9 @@ local function keepInput(a, record)
   return #job
 end
 
--- Sets the expiry of the account's bytes for the record with its failure's message, the events, the kept input and the outcome. Releases the
--- bytes of the job, the unread messages and the question.
+-- Removes the invocation's holder from the account, and counts what stays until it expires: the record with its failure's message, the events,
+-- the kept input and the outcome. The job, the inbox and the question go now. The holder's bytes less theirs and the record's are those of
+-- the events.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
@@ -82,9 +83,9 @@ local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   end
   gather('HDEL', accountKey(account), holder)
   addLater(accountKey(account), 'bytes', -held)
-  local others = tonumber(record.inputBytes or 0) + tonumber(record.inboxBytes or 0) + tonumber(record.questionBytes or 0)
-  local events = held - RECORD_BYTES - others + EVENT_BYTES + #a.data
-  holdUntilLater(account, events + keptInputBytes, a.now + a.eventsMs)
+  local released = tonumber(record.inputBytes or 0) + tonumber(record.inboxBytes or 0) + tonumber(record.questionBytes or 0)
+  local eventBytes = held - RECORD_BYTES - released + EVENT_BYTES + #a.data
+  holdUntilLater(account, eventBytes + keptInputBytes, a.now + a.eventsMs)
   holdUntilLater(account, RECORD_BYTES + #a.message, a.now + a.recordMs)
   if outcomeBytes > 0 then
     holdUntilLater(account, outcomeBytes, a.now + a.resultsMs)
@@ -139,8 +140,8 @@ local function endInvocation(a, record)
   end
   -- A child (without `prefix`) was never admitted.
   if record.prefix then
-    letGo[record.prefix] = letGo[record.prefix] or {}
-    table.insert(letGo[record.prefix], { record.tenant, a.id, a.holder })
+    endedByPrefix[record.prefix] = endedByPrefix[record.prefix] or {}
+    table.insert(endedByPrefix[record.prefix], { record.tenant, a.id, a.holder })
   end
   -- Remove the child and the cancel from their runtime's lists, and let the files expire; the record holds the keys.
   if record.childrenKey then
@@ -175,12 +176,12 @@ end
 local function settleEnds(now)
   countEnds(tonumber(now))
   runGathered()
-  for prefix, ended in pairs(letGo) do
+  for prefix, ended in pairs(endedByPrefix) do
     changeAdmission(prefix, now, function(a)
       for _, one in ipairs(ended) do
         leaveAdmission(a, unpack(one))
       end
     end)
   end
-  letGo = {}
+  endedByPrefix = {}
 end

@@ -25,33 +25,33 @@ local function usedUp(limits)
   return found
 end
 
--- The quota of open invocations or bytes that has no room, or nil. A function's `concurrent-invocations` covers its running and waiting
--- invocations. The tenant's invocations beyond its concurrency limit (without one: those in the queue) count against `waiting-invocations`; a
--- concurrency limit of 0 refuses. `bytes` is what the invocation takes in Redis, `replaced` the number of open invocations of the function
--- that it replaces.
+-- The quota of open invocations or bytes that has no room, or nil. An invocation is open from its submission to its end. A function's
+-- `concurrent-invocations` bounds its open ones. A tenant's `concurrent-invocations` refuses only when it is 0; the tenant's open invocations
+-- beyond it (without that limit, `waitingCount` of them) count against `waiting-invocations`. `bytes` is what the invocation takes in Redis,
+-- `replaced` the number of open invocations of the function that it replaces.
 local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   local full = bytesRefusal(account, bytes, now)
   if full then
     return {quota = full[1], fn = '', limit = full[2], used = full[3]}
   end
-  local open, openOne = unpack(redis.call('HMGET', account .. ':open', '*', fn))
-  open, openOne, waitingCount = tonumber(open or 0) - replaced, tonumber(openOne or 0) - replaced, waitingCount - replaced
-  local one = quotaLimit(account, 'concurrent-invocations', fn, now)
-  if one and openOne >= one then
-    return {quota = 'concurrent-invocations', fn = fn, limit = one, used = openOne}
+  local open, openOfFunction = unpack(redis.call('HMGET', account .. ':open', '*', fn))
+  open, openOfFunction, waitingCount = tonumber(open or 0) - replaced, tonumber(openOfFunction or 0) - replaced, waitingCount - replaced
+  local functionLimit = quotaLimit(account, 'concurrent-invocations', fn, now)
+  if functionLimit and openOfFunction >= functionLimit then
+    return {quota = 'concurrent-invocations', fn = fn, limit = functionLimit, used = openOfFunction}
   end
-  local running = quotaLimit(account, 'concurrent-invocations', '', now)
+  local runningLimit = quotaLimit(account, 'concurrent-invocations', '', now)
   -- The invocation would wait forever.
-  if running == 0 then
+  if runningLimit == 0 then
     return {quota = 'concurrent-invocations', fn = '', limit = 0, used = open}
   end
-  local waiting = quotaLimit(account, 'waiting-invocations', '', now)
-  if not waiting then
+  local waitingLimit = quotaLimit(account, 'waiting-invocations', '', now)
+  if not waitingLimit then
     return nil
   end
-  local used = running and math.max(0, open - running) or waitingCount
-  if (running and open >= running + waiting) or (not running and waitingCount >= waiting) then
-    return {quota = 'waiting-invocations', fn = '', limit = waiting, used = used}
+  local used = runningLimit and math.max(0, open - runningLimit) or waitingCount
+  if (runningLimit and open >= runningLimit + waitingLimit) or (not runningLimit and waitingCount >= waitingLimit) then
+    return {quota = 'waiting-invocations', fn = '', limit = waitingLimit, used = used}
   end
   return nil
 end
@@ -59,9 +59,9 @@ end
 -- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: one
 -- more would always be first in line for the next free place, and the tenant's other invocations would starve.
 local function grantsLatency(account, now)
-  local most = quotaLimit(account, 'latency-invocations', '', now) or 0
-  local running = quotaLimit(account, 'concurrent-invocations', '', now) or most
-  return redis.call('SCARD', account .. ':latency') < math.min(most, running)
+  local latencyLimit = quotaLimit(account, 'latency-invocations', '', now) or 0
+  local runningLimit = quotaLimit(account, 'concurrent-invocations', '', now) or latencyLimit
+  return redis.call('SCARD', account .. ':latency') < math.min(latencyLimit, runningLimit)
 end
 
 local function quotaText(number)

@@ -63,7 +63,8 @@ local function uncountVersion(counts, version)
   return bytes
 end
 
--- `bytes` are those of the component and of the record.
+-- Counts a version once. `bytes` are those of its component and record together, `record` those of the record alone, `onDisk` those of the
+-- compiled component.
 local function countComponent(account, version, bytes, record, onDisk)
   countVersion(account .. ':disk', version, onDisk)
   countVersion(account .. ':records', version, record)
