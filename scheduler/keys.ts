@@ -165,7 +165,7 @@ export interface Keys {
   apiKeys(tenant: string): string;
   /** Stream: administrative acts on one tenant; without `tenant`, those of the whole platform. */
   audit(tenant?: string): string;
-  /** Stream: acts on tenants, keys, quotas, webhook secrets and GPU hosts, bounded separately. */
+  /** Stream: acts on tenants, keys, quotas, webhook secrets, machines and GPU hosts, bounded separately. */
   guardedAudit(tenant?: string): string;
   /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
   secrets(tenant: string): string;
@@ -180,7 +180,7 @@ export interface Keys {
    * `:usage:…` counters (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;
-  /** Hash: time of the last repair of accounts, and the cursor at which the next one starts. */
+  /** Hash: time of the last repair of accounts, and the place in the scan of tenants at which the next one starts (`repair-accounts.lua`). */
   readonly accountRepairs: string;
   /**
    * Hash: `bytes` of a tenant's vector indexes, the run of the index host that counted them (`life`), the number of the sum in that run

@@ -6,6 +6,7 @@ import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { ApiKeys, type CreateKeyOutcome } from './api-keys.ts';
 import { AuditLog } from './audit.ts';
+import { hashKey } from './key-text.ts';
 import { EXPIRED_KEPT_MS, MAX_KEYS } from './rules.ts';
 import { SCOPES } from './scopes.ts';
 import { Tenants } from './tenants.ts';
@@ -189,6 +190,10 @@ describe('tenants and their keys', () => {
     assert.equal((await keys.rotate('acts', key.id, 0, 'key_2')).kind, 'unknown');
     assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'removed');
     assert.equal(await keys.remove('acts', next.key.id, { actor: 'key_3' }), 'unknown');
+    const forgotten = assertCreated(await keys.create('acts', { name: 'b', scopes: ['invoke'] }));
+    const store = newStore();
+    await store.call((redis) => redis.del(store.keys.apiKey(hashKey(forgotten.apiKey))));
+    assert.equal(await keys.remove('acts', forgotten.key.id, { actor: 'key_3' }), 'unknown', 'its record has ended');
     const expiresAt = new Date(now + MINUTE).toISOString();
     assert.deepEqual(await acts(), [
       ['key_3', 'key.remove', next.key.id, { name: 'a' }],

@@ -42,10 +42,16 @@ end
 if redis.call('HEXISTS', KEYS[1], ARGV[4]) == 0 then
   return 0
 end
+-- The record of a key ends some time after the key has expired. The key is then no longer listed either.
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  redis.call('HDEL', KEYS[1], ARGV[4])
+  return 0
+end
 if ARGV[5] ~= '' and is_last() then
   return -1
 end
 redis.call('HDEL', KEYS[1], ARGV[4])
 redis.call('SET', KEYS[3], '1', 'PX', ARGV[6])
 record_act(4, { unpack(ARGV, 7) })
-return redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2])
+return 1
