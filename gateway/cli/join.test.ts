@@ -70,7 +70,12 @@ describe('joining a platform', () => {
 
   it('ends with the reason of its signal while it looks for the address of this machine', async () => {
     const reason = new Error('Ctrl-C');
-    const request = { url: 'http://127.0.0.1:1', token: await token(), home: path.join(directory, 'left'), environment: {} };
+    const request = {
+      url: 'http://127.0.0.1:1',
+      token: await token(),
+      home: path.join(directory, 'left'),
+      environment: {},
+    };
     await assert.rejects(joinPlatform(request, AbortSignal.abort(reason)), reason);
   });
 

@@ -72,6 +72,7 @@ export interface NodeControlPlaneOptions {
   readonly modelAliases?: ReadonlyMap<string, string>;
   /** Names of the functions that the platform deploys as it starts: it is not ready before these are deployed. */
   /** Names of the functions that the platform deploys as it starts: `health` reports ready only once these are deployed. */
+  readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
   readonly reach?: Reach;
   /** Settings and keys for machines that join; without them no machine can join. */

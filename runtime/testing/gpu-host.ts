@@ -56,7 +56,7 @@ export class TestGpuHost {
     const model = options.model ?? join(directory, 'model');
     const { config: shape } =
       options.model === undefined ? await randomModel(model, {}, options.seed ?? 7) : { config: undefined };
-    const adapters = [];
+    const adapters: object[] = [];
     if (shape && options.adapter !== undefined) {
       await randomAdapter(join(directory, 'adapter'), shape, 8);
       adapters.push({ name: options.adapter, source: `file:${join(directory, 'adapter')}` });
@@ -73,17 +73,17 @@ export class TestGpuHost {
       kvDirectory: join(directory, 'kv'),
       encoders,
       models: [TEST_MODEL, ...(options.otherModel === undefined ? [] : [options.otherModel])].map((name) => ({
-          ...{ name, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },
-          ...{
-            pages: options.pages ?? PAGES,
-            pageSize: PAGE_SIZE,
-            maxBatchTokens: 512,
-            maxBatchSequences: 64,
-            threads: 0,
-            adapters,
-          },
-          ...options.settings,
-        })),
+        ...{ name, source: `file:${model}`, backend: 'reference', bits: 32, headBits: 32 },
+        ...{
+          pages: options.pages ?? PAGES,
+          pageSize: PAGE_SIZE,
+          maxBatchTokens: 512,
+          maxBatchSequences: 64,
+          threads: 0,
+          adapters,
+        },
+        ...options.settings,
+      })),
     };
     await write(directory, config);
     return new TestGpuHost(directory, config, await spawnHost(directory));

@@ -89,11 +89,11 @@ describe('Secrets.release keeps the secret values of a version that may still ru
   /**
    * Runs `Secrets.release`, and makes the change right before call `at` of the store. Returns false when the release ended without such a call.
    */
-  async function releaseWith(at: number, { make, alias = null, isOfRemoved }: Change): Promise<boolean> {
+  async function releaseWith(at: number, { make, alias, isOfRemoved }: Change): Promise<boolean> {
     const set = (value: string) => scheduler.secrets.set(TENANT, 'TOKEN', value, 'key_1') as Promise<Secret>;
     const { revision } = await set('first');
     const name = `f${content}`;
-    const first = await deploy(name, { TOKEN: revision }, alias);
+    const first = await deploy(name, { TOKEN: revision }, alias ?? null);
     await deploy(name, undefined, 'live');
     await scheduler.submit(
       submission({ tenant: TENANT, function: name, version: first.version, functionOwner: TENANT }),
