@@ -47,7 +47,11 @@ async function main(): Promise<void> {
   const { retention } = config;
   const machine = config.machine.name;
   const scheduler = openScheduler({
-    ...{ connect: () => connectRedis(config), masterKeys, retention, machine, onError },
+    connect: () => connectRedis(config),
+    masterKeys,
+    retention,
+    machine,
+    onError,
     links: openLinkSecurity(config),
   });
   await agreeOnMasterKey(scheduler, masterKeys, machine);
@@ -62,7 +66,8 @@ async function main(): Promise<void> {
   });
   await scheduler.quotas.setDefaults({
     ...(await defaultShares(scheduler.store, config.home)),
-    ...{ ...config.quotas, 'waiting-invocations': config.admission.maxWaiting },
+    ...config.quotas,
+    'waiting-invocations': config.admission.maxWaiting,
   });
   const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME });
   const { meter } = telemetry;
@@ -72,8 +77,13 @@ async function main(): Promise<void> {
   const streams = new OpenStreams(config.gateway, 'streams');
   watchRequests(meter, bodies, streams);
   const server = await serve(control, {
-    ...{ host: config.host, port: config.port, version: platformVersion(), log },
-    ...{ limits: config.gateway, bodies, streams },
+    host: config.host,
+    port: config.port,
+    version: platformVersion(),
+    log,
+    limits: config.gateway,
+    bodies,
+    streams,
     sessionSecret: await sessionSecret(masterKeys),
     observer: observeRequests(telemetry),
     metrics: platformMetrics({ scheduler, process: NAME, collect, public: config.telemetry.metricsPublic }),
@@ -90,7 +100,9 @@ async function main(): Promise<void> {
   const stopUsers = await scheduler.redisUsers.follow(onError);
   void resealSecrets(scheduler, onError);
   const webhooks = scheduler.createWebhooks({
-    ...{ reach, payload: webhookPayload(scheduler), version: platformVersion() },
+    reach,
+    payload: webhookPayload(scheduler),
+    version: platformVersion(),
     onAttempt: countWebhooks(meter),
   });
   webhooks.start();

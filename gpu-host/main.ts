@@ -61,7 +61,9 @@ async function main(): Promise<void> {
     detail: {
       models: models.map(({ name, backend }) => ({
         name,
-        ...{ backend: backend.name, precision: backend.precision, device: backend.device.name },
+        backend: backend.name,
+        precision: backend.precision,
+        device: backend.device.name,
       })),
       ...(encoders.length > 0 && { encoders: encoders.map(({ name }) => name) }),
       loadMs: Math.round(performance.now() - startedMs),

@@ -120,7 +120,11 @@ class IdleBackend implements Backend {
   readonly checksSlots = true;
   readonly ahead = true;
   readonly #output: SequenceOutput = {
-    ...{ kind: 'top', topK: 1, tokens: NONE, logProbabilities: new Float32Array(), drawn: Uint32Array.of(7) },
+    kind: 'top',
+    topK: 1,
+    tokens: NONE,
+    logProbabilities: new Float32Array(),
+    drawn: Uint32Array.of(7),
   };
 
   readonly #stepMs: number;

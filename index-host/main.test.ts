@@ -21,7 +21,8 @@ const KILLS = process.env.PIE_TEST_ALL ? 40 : 4;
 
 async function start(home: string): Promise<ChildProcess> {
   const child = spawn(process.execPath, ['index-host/main.ts'], {
-    ...{ cwd: ROOT, stdio: ['ignore', 'pipe', 'inherit'] },
+    cwd: ROOT,
+    stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, PIE_HOME: home },
   });
   for await (const line of readline.createInterface({ input: child.stdout! })) {

@@ -27,7 +27,8 @@ async function startHost(folder: string, limits: Partial<Limits> = {}) {
   await host.listen(socket);
   const clients: IndexClient[] = [];
   return {
-    ...{ errors, socket },
+    errors,
+    socket,
     client(tenant: string): IndexClient {
       const client = new IndexClient(socket, tenant);
       clients.push(client);

@@ -329,7 +329,8 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     index: indexSettings(file.index, home, runDirectory),
     storage: storageSettings(file.storage, home),
     admission: {
-      ...{ overcommit: file.admission.overcommit, reserve: file.admission.reserve },
+      overcommit: file.admission.overcommit,
+      reserve: file.admission.reserve,
       maxWaiting: file.admission.max_waiting,
     },
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),

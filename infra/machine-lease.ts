@@ -47,7 +47,11 @@ export async function claimMachine(
   const { name, roles } = config.machine;
   // Made before the connection: when making the certificate fails, an open connection would keep this process alive.
   const machine = {
-    ...{ name, roles, host: os.hostname(), pid: process.pid, version: versionOf(config) },
+    name,
+    roles,
+    host: os.hostname(),
+    pid: process.pid,
+    version: versionOf(config),
     certificate: (await ensureCertificate(config.home, name, Date.now())).fingerprint,
     gpuHosts: config.gpuHosts.map(({ name: host, address }) => ({ name: host, address })),
   };

@@ -138,8 +138,14 @@ export function snapshotRedis(
 ): { readonly spec: ChildSpec; readonly redis: RedisSettings } {
   const redis: RedisSettings = { kind: 'private', socket, maxMemoryMb: 0 };
   const settings = {
-    ...{ port: '0', unixsocket: socket, unixsocketperm: '700' },
-    ...{ dir: directory, dbfilename: 'snapshot.rdb', appendonly: 'no', save: '', daemonize: 'no' },
+    port: '0',
+    unixsocket: socket,
+    unixsocketperm: '700',
+    dir: directory,
+    dbfilename: 'snapshot.rdb',
+    appendonly: 'no',
+    save: '',
+    daemonize: 'no',
   };
   return { spec: redisServer(settings, { redis }, SNAPSHOT_READY_TIMEOUT_MS), redis };
 }

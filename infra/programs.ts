@@ -19,8 +19,11 @@ export async function runProgram(
     env: {
       ...process.env,
       // The program works on this platform, even when the operator's shell points `pie` at another one.
-      ...{ PIE_URL: undefined, PIE_API_KEY: undefined },
-      ...{ PIE_HOME: config.home, PIE_PORT: String(config.port), PIE_HOST: config.host },
+      PIE_URL: undefined,
+      PIE_API_KEY: undefined,
+      PIE_HOME: config.home,
+      PIE_PORT: String(config.port),
+      PIE_HOST: config.host,
     },
   });
   if (options.background === true && child.pid !== undefined) yieldTime(child.pid);

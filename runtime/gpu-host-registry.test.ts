@@ -31,7 +31,10 @@ test('a runtime keeps its connections while the registry is away or empty, and l
   const lease = await claim();
   t.after(() => lease.abandon());
   const registry = new GpuHostRegistry(scheduler.machines, {
-    ...{ machine: { name: 'west' }, gpuHosts: [], models: [], encoders: [] },
+    machine: { name: 'west' },
+    gpuHosts: [],
+    models: [],
+    encoders: [],
   });
   const hosts = new GpuHostConnections(await registry.hosts(), { keptMs: MACHINE_LEASE_MS });
   await hosts.ready();

@@ -50,7 +50,11 @@ export class GpuHostRegistry {
     return [
       ...hosts,
       ...otherHosts.map(({ name, address, alive, machine: owner }) => ({
-        ...{ name, address, alive, directories, security: securityOf(owner) },
+        name,
+        address,
+        alive,
+        directories,
+        security: securityOf(owner),
       })),
     ];
   }

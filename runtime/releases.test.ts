@@ -51,9 +51,16 @@ describe('under running streams,', () => {
     assert.ok(found, `there is no ${name}`);
     const id = randomUUID();
     await platform.scheduler.submit({
-      ...{ id, tenant: 'default', function: name, version: found.version, functionOwner: ownerOf(found) },
-      ...{ submittedAt: Date.now(), deadlineMs: DEADLINE_MS, restartable: false },
-      ...{ input: JSON.stringify({ ticks, everyMs: 40 }), limits: resolveLimits(found.manifest) },
+      id,
+      tenant: 'default',
+      function: name,
+      version: found.version,
+      functionOwner: ownerOf(found),
+      submittedAt: Date.now(),
+      deadlineMs: DEADLINE_MS,
+      restartable: false,
+      input: JSON.stringify({ ticks, everyMs: 40 }),
+      limits: resolveLimits(found.manifest),
     });
     return { id, version: found.version };
   }
@@ -84,7 +91,8 @@ describe('under running streams,', () => {
     await platform.deploy(component, { name: 'served', pool: { min: 3 }, limits: { memoryMb: 32 } });
     await untilReady(3);
     const outcome = await platform.scheduler.deployments.deploy({
-      ...{ tenant: 'other', component },
+      tenant: 'other',
+      component,
       manifest: { name: 'served', pool: { min: 2 }, limits: { memoryMb: 48 } },
     });
     assert.ok(outcome.ok);

@@ -149,9 +149,13 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   if (options.liveAt) await live?.listen(options.liveAt.address, options.liveAt.security);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
   const lease = await scheduler.runtimes.acquire({
-    ...{ name: options.name, contract: CONTRACT, slots: options.concurrency, pid: process.pid },
+    name: options.name,
+    contract: CONTRACT,
+    slots: options.concurrency,
+    pid: process.pid,
     ...(options.machine !== undefined && { machine: options.machine }),
-    ...{ overcommit: options.overcommit ?? 1, reserve: options.reserve ?? DEFAULT_RESERVE },
+    overcommit: options.overcommit ?? 1,
+    reserve: options.reserve ?? DEFAULT_RESERVE,
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
     ...(options.spread && { spread: options.spread }),
     isolation: {
@@ -213,7 +217,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onError,
   });
   const launcher = new FunctionLauncher({
-    ...{ fleet, store: artifactsDirectory, layers },
+    fleet,
+    store: artifactsDirectory,
+    layers,
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
@@ -368,7 +374,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
 
 /** The description of a GPU host that has not connected yet. */
 const notYetThere = ({ name }: GpuHostAddress): HostSource => ({
-  ...{ name, connected: false, connectedAt: undefined, lostAt: undefined, hostId: undefined, models: [] },
+  name,
+  connected: false,
+  connectedAt: undefined,
+  lostAt: undefined,
+  hostId: undefined,
+  models: [],
 });
 
 /** Handles a build request of the gateway. */

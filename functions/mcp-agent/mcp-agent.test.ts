@@ -61,7 +61,9 @@ describe('mcp-agent', () => {
     ];
     const script = ['move', 'plant', 'add'].map((tool, i) => JSON.stringify({ tool, arguments: arguments_[i] }));
     const { output } = await callFunction('mcp-agent', {
-      ...{ url: server.url, task: 'Go.', script: [...script, '{"answer": "Done."}'] },
+      url: server.url,
+      task: 'Go.',
+      script: [...script, '{"answer": "Done."}'],
     });
     assert.equal(output.answer, 'Done.');
     assert.deepEqual(

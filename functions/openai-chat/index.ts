@@ -51,7 +51,9 @@ export const run = serve(async (input: Input, invocation) => {
   const head = stamp('chatcmpl-', invocation, model);
   const includeUsage = stream_options?.include_usage === true;
   const chunkOf = (choices: readonly object[], usage: object | null = null) => ({
-    ...{ ...head, object: 'chat.completion.chunk', choices },
+    ...head,
+    object: 'chat.completion.chunk',
+    choices,
     ...(includeUsage && { usage }),
   });
   const texts = logprobs ? new TokenTexts(model) : undefined;

@@ -52,7 +52,9 @@ describe('openai-chat', () => {
       [usage?.prompt_tokens, usage?.completion_tokens],
     );
     const next = await client.chat.completions.create({
-      ...{ model: CHAT, temperature: 0, max_tokens: 4 },
+      model: CHAT,
+      temperature: 0,
+      max_tokens: 4,
       messages: [...QUESTION, message, { role: 'user', content: [{ type: 'text', text: 'And of Spain?' }] }],
     });
     assert.equal(next.choices[0]?.finish_reason, 'length');
@@ -64,8 +66,13 @@ describe('openai-chat', () => {
   it('reports log-probabilities and bytes of its tokens', async () => {
     const client = await openAiClient();
     const { choices } = await client.chat.completions.create({
-      ...{ model: CHAT, messages: [{ role: 'user', content: '你好' }], temperature: 0, max_tokens: 12, n: 2 },
-      ...{ logprobs: true, top_logprobs: 3 },
+      model: CHAT,
+      messages: [{ role: 'user', content: '你好' }],
+      temperature: 0,
+      max_tokens: 12,
+      n: 2,
+      logprobs: true,
+      top_logprobs: 3,
     });
     const [first, second] = choices;
     const tokens = first?.logprobs?.content ?? [];
@@ -90,7 +97,8 @@ describe('openai-chat', () => {
     const client = await openAiClient();
     const request = { model: CHAT, messages: QUESTION, tools: [weather, clock], temperature: 0 };
     const one = await client.chat.completions.create({
-      ...{ ...request, tool_choice: { type: 'function', function: { name: 'get_time' } } },
+      ...request,
+      tool_choice: { type: 'function', function: { name: 'get_time' } },
     });
     assert.equal(one.choices[0]?.finish_reason, 'tool_calls');
     assert.equal(one.choices[0]?.message.content, null);
@@ -153,7 +161,10 @@ describe('openai-chat', () => {
     assert.ok(after.choices[0]?.message.content);
     const silent = await client.chat.completions.create({ ...request, tool_choice: 'none', max_tokens: 24 });
     const asked = await client.chat.completions.create({
-      ...{ model: CHAT, messages: QUESTION, temperature: 0, max_tokens: 24 },
+      model: CHAT,
+      messages: QUESTION,
+      temperature: 0,
+      max_tokens: 24,
     });
     assert.equal(silent.choices[0]?.message.content, asked.choices[0]?.message.content);
   });
@@ -169,7 +180,13 @@ describe('openai-chat', () => {
     const response_format = { type: 'json_schema' as const, json_schema: { name: 'report', schema } };
     const ask = async (script: readonly string[], more: object = {}) => {
       const request = {
-        ...{ model: CHAT, messages: QUESTION, tools: [weather], response_format, temperature: 0, script, ...more },
+        model: CHAT,
+        messages: QUESTION,
+        tools: [weather],
+        response_format,
+        temperature: 0,
+        script,
+        ...more,
       };
       const whole = await client.chat.completions.create({ ...request, stream: false });
       const [{ message, finish_reason } = assert.fail()] = whole.choices;
@@ -240,9 +257,20 @@ describe('openai-chat', () => {
   it('accepts the usual parameters of OpenAI clients', async () => {
     const client = await openAiClient();
     const { choices } = await client.chat.completions.create({
-      ...{ model: CHAT, messages: QUESTION, temperature: 0, max_tokens: 1, service_tier: 'auto', store: false },
-      ...{ prompt_cache_key: 'a', safety_identifier: 'b', user: 'c', metadata: { d: 'e' }, modalities: ['text'] },
-      ...{ reasoning_effort: 'low', verbosity: 'low', parallel_tool_calls: true },
+      model: CHAT,
+      messages: QUESTION,
+      temperature: 0,
+      max_tokens: 1,
+      service_tier: 'auto',
+      store: false,
+      prompt_cache_key: 'a',
+      safety_identifier: 'b',
+      user: 'c',
+      metadata: { d: 'e' },
+      modalities: ['text'],
+      reasoning_effort: 'low',
+      verbosity: 'low',
+      parallel_tool_calls: true,
     });
     assert.equal(choices.length, 1);
   });
@@ -252,18 +280,28 @@ describe('openai-chat', () => {
     const Person = z.object({ name: z.string().max(20), age: z.int().min(0).max(120), pet: z.enum(['cat', 'dog']) });
     const messages = [{ role: 'user' as const, content: 'Tell me of a person, as JSON.' }];
     const parsed = await client.chat.completions.parse({
-      ...{ model: CHAT, messages, seed: 3, response_format: zodResponseFormat(Person, 'person') },
+      model: CHAT,
+      messages,
+      seed: 3,
+      response_format: zodResponseFormat(Person, 'person'),
     });
     assert.ok(Person.safeParse(parsed.choices[0]?.message.parsed).success);
     const any = await client.chat.completions.create({
-      ...{ model: CHAT, messages, temperature: 0, max_tokens: 200, response_format: { type: 'json_object' } },
+      model: CHAT,
+      messages,
+      temperature: 0,
+      max_tokens: 200,
+      response_format: { type: 'json_object' },
       script: ['{"a": [1, true]}'],
     } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     assert.deepEqual(JSON.parse(any.choices[0]?.message.content ?? ''), { a: [1, true] });
     const { schema = {} } = zodResponseFormat(Person, 'person').json_schema;
     const compact = { name: 'person', schema: { ...schema, 'x-guidance': { whitespace_flexible: false } } };
     const written = await client.chat.completions.create({
-      ...{ model: CHAT, messages, seed: 3, response_format: { type: 'json_schema', json_schema: compact } },
+      model: CHAT,
+      messages,
+      seed: 3,
+      response_format: { type: 'json_schema', json_schema: compact },
     });
     const text = written.choices[0]?.message.content ?? '';
     assert.equal(text, JSON.stringify(Person.parse(JSON.parse(text))));
@@ -275,7 +313,10 @@ describe('openai-chat', () => {
       const said = { role: 'assistant' as const, content };
       const messages = [...QUESTION, said, { role: 'user' as const, content: 'And of Spain?' }];
       const { choices, usage } = await client.chat.completions.create({
-        ...{ model: CHAT, messages, temperature: 0, max_tokens: 8 },
+        model: CHAT,
+        messages,
+        temperature: 0,
+        max_tokens: 8,
       });
       return [choices[0]?.message.content, usage?.prompt_tokens];
     };
@@ -287,7 +328,11 @@ describe('openai-chat', () => {
     const inferlets = async () => (await countersOf(CHAT)).inferlets;
     await until('the device is idle', async () => (await inferlets()) === 0);
     const stream = await client.chat.completions.create({
-      ...{ model: CHAT, messages: QUESTION, stream: true, max_tokens: 2000, logit_bias: { 2: -100 } },
+      model: CHAT,
+      messages: QUESTION,
+      stream: true,
+      max_tokens: 2000,
+      logit_bias: { 2: -100 },
     });
     for await (const { choices } of stream) if (choices[0]?.delta.content) break;
     await until('the inferlet has ended', async () => (await inferlets()) === 0);

@@ -8,6 +8,9 @@ import { NOT_TOKENS, openAiClient } from '../openai-shared/testing.ts';
 
 const PROMPT = 'Once upon a time';
 
+/** Members of a request that OpenAI's API does not have. */
+const own = (members: object): object => members;
+
 describe('openai-completions', () => {
   it('gives the text of text-completion at temperature 0, in one piece and as a stream', async () => {
     const client = await openAiClient();
@@ -67,7 +70,11 @@ describe('openai-completions', () => {
       logprobs: 0,
     });
     const given = await client.completions.create({
-      ...{ model: STORIES, prompt: PROMPT + (said.choices[0]?.text ?? ''), echo: true, logprobs: 0, max_tokens: 0 },
+      model: STORIES,
+      prompt: PROMPT + (said.choices[0]?.text ?? ''),
+      echo: true,
+      logprobs: 0,
+      max_tokens: 0,
     });
     const told = said.choices[0]?.logprobs?.token_logprobs ?? [];
     assert.equal(given.choices[0]?.text, PROMPT + said.choices[0]?.text);
@@ -76,20 +83,27 @@ describe('openai-completions', () => {
     for (const [i, logprob] of told.entries()) assert.ok(Math.abs(logprob - (again[i] ?? 0)) < 1e-3);
     // Forced words are scored like sampled ones.
     const forced = await client.completions.create({
-      ...{
-        model: STORIES,
-        prompt: PROMPT,
-        temperature: 0,
-        max_tokens: 6,
-        logprobs: 0,
-        script: [said.choices[0]?.text],
-      },
+      model: STORIES,
+      prompt: PROMPT,
+      temperature: 0,
+      max_tokens: 6,
+      logprobs: 0,
+      ...own({ script: [said.choices[0]?.text] }),
     });
     const improbable = await client.completions.create({
-      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 6, logprobs: 0, script: [' xylophone quantum'] },
+      model: STORIES,
+      prompt: PROMPT,
+      temperature: 0,
+      max_tokens: 6,
+      logprobs: 0,
+      ...own({ script: [' xylophone quantum'] }),
     });
     const echoed = await client.completions.create({
-      ...{ model: STORIES, prompt: `${PROMPT} xylophone quantum`, echo: true, logprobs: 0, max_tokens: 0 },
+      model: STORIES,
+      prompt: `${PROMPT} xylophone quantum`,
+      echo: true,
+      logprobs: 0,
+      max_tokens: 0,
     });
     // The last log-probability is that of the end-of-text token.
     const alike = improbable.choices[0]?.logprobs?.token_logprobs?.slice(0, -1) ?? [];
@@ -105,7 +119,11 @@ describe('openai-completions', () => {
     const client = await openAiClient();
     const prompt = Array.from({ length: 200 }, (_, i) => 35 + ((7 * i) % 90));
     const { choices } = await client.completions.create({
-      ...{ model: SMALL, prompt, echo: true, logprobs: 20, max_tokens: 0 },
+      model: SMALL,
+      prompt,
+      echo: true,
+      logprobs: 20,
+      max_tokens: 0,
     });
     const { tokens = [], token_logprobs: own = [], top_logprobs: top = [] } = choices[0]?.logprobs ?? {};
     // Several tokens have the text of a part of a character.
@@ -148,7 +166,7 @@ describe('openai-completions', () => {
     const endOfText = 2;
     const ends = { model: STORIES, prompt, temperature: 0, logprobs: 1, logit_bias: { [endOfText]: 100 } };
     const ask = async (more: object) => {
-      const { choices } = await client.completions.create({ ...ends, ...more, ...{ return_token_ids: true } });
+      const { choices } = await client.completions.create({ ...ends, ...more, ...own({ return_token_ids: true }) });
       return choices[0] as OpenAI.CompletionChoice & { readonly token_ids: readonly number[] };
     };
     const given = await ask({ prompt: [...prompt, endOfText], echo: true, max_tokens: 0 });
@@ -228,12 +246,21 @@ describe('openai-completions', () => {
     // A token outside the 256 most probable, which only a bias can make a candidate.
     const rare = 22567;
     const { choices } = await client.completions.create({
-      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, logit_bias: { [rare]: 100 }, logprobs: 0 },
+      model: STORIES,
+      prompt: PROMPT,
+      temperature: 0,
+      max_tokens: 3,
+      logit_bias: { [rare]: 100 },
+      logprobs: 0,
     });
     assert.equal(new Set(choices[0]?.logprobs?.tokens).size, 1);
     assert.notEqual(choices[0]?.text, plain.slice(0, choices[0]?.text.length));
     const { choices: banned } = await client.completions.create({
-      ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 1, logit_bias: { 29892: -100 } },
+      model: STORIES,
+      prompt: PROMPT,
+      temperature: 0,
+      max_tokens: 1,
+      logit_bias: { 29892: -100 },
     });
     assert.ok(plain.startsWith(','));
     assert.notEqual(banned[0]?.text, ',');
@@ -281,7 +308,11 @@ describe('openai-completions', () => {
     const endOfText = 2;
     const ask = async (more: object) => {
       const { choices } = await client.completions.create({
-        ...{ model: STORIES, prompt: PROMPT, temperature: 0, max_tokens: 3, ...more },
+        model: STORIES,
+        prompt: PROMPT,
+        temperature: 0,
+        max_tokens: 3,
+        ...more,
       });
       return choices[0] as unknown as { token_ids?: number[]; finish_reason: string };
     };

@@ -40,14 +40,20 @@ describe('openai-responses', () => {
   it('gives the answers of the chat API, in one piece and as events', async () => {
     const client = await openAiClient();
     const chat = await client.chat.completions.create({
-      ...{ model: CHAT, temperature: 0, max_tokens: 24 },
+      model: CHAT,
+      temperature: 0,
+      max_tokens: 24,
       messages: [
         { role: 'system', content: 'Be brief.' },
         { role: 'user', content: QUESTION },
       ],
     });
     const request = {
-      ...{ model: CHAT, instructions: 'Be brief.', input: QUESTION, top_p: 0, max_output_tokens: 24 },
+      model: CHAT,
+      instructions: 'Be brief.',
+      input: QUESTION,
+      top_p: 0,
+      max_output_tokens: 24,
       metadata: { run: 'test' },
     };
     const whole = await client.responses.create(request);
@@ -99,10 +105,20 @@ describe('openai-responses', () => {
     assert.equal(call.name, 'get_time');
     assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
     const answered = await client.responses.create({
-      ...{ model: CHAT, tools: [clock], tool_choice: 'none', temperature: 0, max_output_tokens: 8 },
+      model: CHAT,
+      tools: [clock],
+      tool_choice: 'none',
+      temperature: 0,
+      max_output_tokens: 8,
       // Usual parameters of OpenAI clients.
-      ...{ store: false, service_tier: 'auto', prompt_cache_key: 'a', safety_identifier: 'b', truncation: 'disabled' },
-      ...{ text: { verbosity: 'low' }, reasoning: { effort: 'low' }, include: ['reasoning.encrypted_content'] },
+      store: false,
+      service_tier: 'auto',
+      prompt_cache_key: 'a',
+      safety_identifier: 'b',
+      truncation: 'disabled',
+      text: { verbosity: 'low' },
+      reasoning: { effort: 'low' },
+      include: ['reasoning.encrypted_content'],
       input: [
         { type: 'reasoning', id: 'rs_1', summary: [] },
         { role: 'user', content: [{ type: 'input_text', text: QUESTION }] },
@@ -181,7 +197,10 @@ describe('openai-responses', () => {
     const ask = async (said: OpenAI.Responses.ResponseInputItem) => {
       const input = [{ role: 'user' as const, content: QUESTION }, said, { role: 'user' as const, content: 'Why?' }];
       const { output_text, usage } = await client.responses.create({
-        ...{ model: CHAT, input, temperature: 0, max_output_tokens: 8 },
+        model: CHAT,
+        input,
+        temperature: 0,
+        max_output_tokens: 8,
       });
       return [output_text, usage?.input_tokens];
     };
@@ -199,8 +218,12 @@ describe('openai-responses', () => {
       additionalProperties: false,
     };
     const { output_text, output } = await client.responses.create({
-      ...{ model: CHAT, input: QUESTION, temperature: 0, text: { format: { type: 'json_schema', name: 'a', schema } } },
-      ...{ include: ['message.output_text.logprobs'], top_logprobs: 2 },
+      model: CHAT,
+      input: QUESTION,
+      temperature: 0,
+      text: { format: { type: 'json_schema', name: 'a', schema } },
+      include: ['message.output_text.logprobs'],
+      top_logprobs: 2,
     });
     assert.equal(typeof JSON.parse(output_text).yes, 'boolean');
     const [message] = output;

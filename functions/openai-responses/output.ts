@@ -126,13 +126,20 @@ const openingOf = (id: string, index: number): object[] => [
   },
   {
     type: 'response.content_part.added',
-    ...{ item_id: id, output_index: index, content_index: 0, part: textPart('', []) },
+    item_id: id,
+    output_index: index,
+    content_index: 0,
+    part: textPart('', []),
   },
 ];
 
 const deltaOf = (id: string, index: number, delta: string, logprobs: readonly object[]): object => ({
   type: 'response.output_text.delta',
-  ...{ item_id: id, output_index: index, content_index: 0, delta, logprobs },
+  item_id: id,
+  output_index: index,
+  content_index: 0,
+  delta,
+  logprobs,
 });
 
 const textPart = (text: string, logprobs: readonly object[]) => ({

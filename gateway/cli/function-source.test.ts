@@ -65,7 +65,11 @@ describe('exampleInput', () => {
       },
     };
     assert.deepEqual(exampleInput({ name: 'f', input }), {
-      ...{ text: '…', count: 3, mode: 'fast', all: true, size: 1 },
+      text: '…',
+      count: 3,
+      mode: 'fast',
+      all: true,
+      size: 1,
     });
   });
 

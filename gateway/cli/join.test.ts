@@ -40,7 +40,9 @@ describe('joining a platform', () => {
       },
     };
     const joining = {
-      ...{ redis, masterKeys, settings },
+      redis,
+      masterKeys,
+      settings,
       get versions() {
         return versions;
       },

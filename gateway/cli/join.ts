@@ -252,7 +252,9 @@ async function refusalOf({ url, ca }: RedisAccess): Promise<{ readonly why: stri
   const redis = new Redis({
     ...options,
     ...(ca !== undefined && { tls: { ca } }),
-    ...{ connectTimeout: DEADLINE_MS, commandTimeout: DEADLINE_MS, maxRetriesPerRequest: 0 },
+    connectTimeout: DEADLINE_MS,
+    commandTimeout: DEADLINE_MS,
+    maxRetriesPerRequest: 0,
   });
   let why = '';
   redis.on('error', (error: Error) => {

@@ -247,18 +247,38 @@ describe('operator commands:', () => {
     const hosted = { name: 'tiny', backend: 'cuda', precision: 'bf16', pageSize: 16, pageCount: 64 };
     const memory = { takenBytes: 3 * 2 ** 30, totalBytes: 4 * 2 ** 30 };
     platform.lease.reportLoad(() => ({
-      ...{ running: 2, gpuHosts: { 'gpu-host-3': 2 } },
+      running: 2,
+      gpuHosts: { 'gpu-host-3': 2 },
       models: [
         {
-          ...{ model: 'tiny', hostId: 'a', pages: 64, freePages: 50, cachedPages: 4, idlePages: 0, readAt: Date.now() },
-          ...{ batchSize: 2.5, utilisation: 0.42, hitRate: 0, tokensPerSecond: 1, waitingCalls: 0, terminations: 0 },
+          model: 'tiny',
+          hostId: 'a',
+          pages: 64,
+          freePages: 50,
+          cachedPages: 4,
+          idlePages: 0,
+          readAt: Date.now(),
+          batchSize: 2.5,
+          utilisation: 0.42,
+          hitRate: 0,
+          tokensPerSecond: 1,
+          waitingCalls: 0,
+          terminations: 0,
         },
       ],
       encoders: [
         {
-          ...{ encoder: 'minilm', kind: 'embedding', hostId: 'a', device: { name: 'CPU' }, batchSize: 8 },
-          ...{ utilisation: 0.3, textsPerSecond: 90, tokensPerSecond: 900, waitingCalls: 1 },
-          ...{ maxBatchTokens: 250, latency: [{ tokens: 128, msPerToken: 0.1 }] },
+          encoder: 'minilm',
+          kind: 'embedding',
+          hostId: 'a',
+          device: { name: 'CPU' },
+          batchSize: 8,
+          utilisation: 0.3,
+          textsPerSecond: 90,
+          tokensPerSecond: 900,
+          waitingCalls: 1,
+          maxBatchTokens: 250,
+          latency: [{ tokens: 128, msPerToken: 0.1 }],
         },
       ],
     }));
@@ -268,7 +288,9 @@ describe('operator commands:', () => {
       limits: { memory: 'rlimit', demotion: 'autogroup', notice: 'No cgroups.' },
       gpuHosts: [
         {
-          ...{ name: 'gpu-host-1', connected: true, hostId: 'a' },
+          name: 'gpu-host-1',
+          connected: true,
+          hostId: 'a',
           models: [{ ...hosted, device: { name: 'A card', index: 0, memory } }],
         },
         { name: 'gpu-host-2', connected: false, models: [] },

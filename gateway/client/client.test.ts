@@ -107,7 +107,8 @@ describe('PieClient', () => {
     const { id } = await client.submit('echo', { prompt: 'a' });
     let tries = 0;
     const wired = new PieClient({
-      ...{ url: platform.url, apiKey: platform.apiKey },
+      url: platform.url,
+      apiKey: platform.apiKey,
       fetch: (url, init) => fetch(tries++ === 0 ? 'http://127.0.0.1:9' : url, init),
     });
     await wired.closeSession(id);
@@ -426,7 +427,8 @@ describe('PieClient', () => {
     const queries: URLSearchParams[] = [];
     try {
       const follower = new PieClient({
-        ...{ url: proxy.url, apiKey: platform.apiKey },
+        url: proxy.url,
+        apiKey: platform.apiKey,
         fetch: (url, init) => {
           queries.push(new URL(url).searchParams);
           return fetch(url, init);

@@ -95,7 +95,8 @@ export async function invokeAsync(
 
 /** Headers of a debounced invocation. */
 export const debounceHeaders = ({ key, delayMs, maxMs }: NonNullable<InvokeOptions['debounce']>) => ({
-  ...{ 'debounce-key': key, 'debounce-delay': `${Math.round(delayMs)}ms` },
+  'debounce-key': key,
+  'debounce-delay': `${Math.round(delayMs)}ms`,
   ...(maxMs === undefined ? {} : { 'debounce-max': `${Math.round(maxMs)}ms` }),
 });
 

@@ -6,7 +6,8 @@ import { PieClient } from './client.ts';
 
 test('following a log ends with an error when a line is not JSON', async () => {
   const client = new PieClient({
-    ...{ url: 'http://127.0.0.1:9', apiKey: 'x' },
+    url: 'http://127.0.0.1:9',
+    apiKey: 'x',
     fetch: async () =>
       new Response('event: log\ndata: {"cut\n\n', { headers: { 'content-type': 'text/event-stream' } }),
   });
@@ -35,7 +36,8 @@ describe('following a log', () => {
       const seen: string[] = [];
       try {
         const follower = new PieClient({
-          ...{ url: proxy.url, apiKey: platform.apiKey },
+          url: proxy.url,
+          apiKey: platform.apiKey,
           fetch: async (url, init) => {
             const response = await fetch(url, init);
             if (proxy.cuts() > 0) return response;

@@ -54,7 +54,8 @@ export async function* followLogs(
     nextQuery = {
       ...filters,
       ...(after !== undefined && { after }),
-      ...{ since: isoTime(Math.max(openedMs, sinceMs ?? 0)), limit: MAX_LOG_LINES },
+      since: isoTime(Math.max(openedMs, sinceMs ?? 0)),
+      limit: MAX_LOG_LINES,
     };
     for (const entry of await http.retrying(() => readLogs(http, name, pastQuery), query.signal)) {
       nextQuery = queryAfter(entry);

@@ -12,7 +12,8 @@ test('sends a message once although the first answer is lost', async (t) => {
   const { id } = await client.submit('echo', { prompt: 'a' });
   let lostAnswers = 0;
   const wired = new PieClient({
-    ...{ url: platform.url, apiKey: platform.apiKey },
+    url: platform.url,
+    apiKey: platform.apiKey,
     fetch: async (url, init) => {
       const answer = await fetch(url, init);
       if (lostAnswers > 0) return answer;

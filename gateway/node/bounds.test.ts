@@ -43,7 +43,11 @@ describe('with bounds for each key,', () => {
   function begin(key = platform.apiKey, more: Record<string, string> = {}) {
     const { hostname, port } = new URL(platform.url);
     const request = http.request({
-      ...{ hostname, port, method: 'POST', path: PATH, agent: false },
+      hostname,
+      port,
+      method: 'POST',
+      path: PATH,
+      agent: false,
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', prefer: 'respond-async', ...more },
     });
     request.on('error', () => undefined);

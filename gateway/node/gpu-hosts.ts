@@ -15,13 +15,20 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
   for (const host of reportedHosts) if (!connectedNames.has(host.name)) hosts.set(host.name, host);
   const sortedHosts = [...hosts.values()].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
   return sortedHosts.map(({ name, connected, models }) => ({
-    ...{ name, connected },
+    name,
+    connected,
     drained: reportedHosts.every((host) => host.name !== name || isDrained(host)),
     running: aliveRuntimes.reduce((sum, { load }) => sum + runningOn(name, load), 0),
     models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
-      ...{ model, backend, precision, kv: kv ?? null },
-      ...{ device: device.name, deviceIndex: device.index ?? null, memory: device.memory ?? null },
-      ...{ pages: pageCount, pageSize },
+      model,
+      backend,
+      precision,
+      kv: kv ?? null,
+      device: device.name,
+      deviceIndex: device.index ?? null,
+      memory: device.memory ?? null,
+      pages: pageCount,
+      pageSize,
     })),
   }));
 }

@@ -9,11 +9,19 @@ import { functionsCheck, GPU_HOST_GRACE_MS, runningChecks } from './health.ts';
 const NOW = 1_000_000;
 const there = (name: string): RuntimeGpuHost => ({ name, connected: true, connectedAt: 1, models: [] });
 const away = (name: string, forMs?: number): RuntimeGpuHost => ({
-  ...{ name, connected: false, models: [] },
+  name,
+  connected: false,
+  models: [],
   ...(forMs !== undefined && { connectedAt: 1, lostAt: NOW - forMs }),
 });
 const runtime = (gpuHosts: readonly RuntimeGpuHost[], more: Partial<RuntimeInfo> = {}): RuntimeInfo => ({
-  ...{ id: 'r', name: 'r', startedAt: 0, slots: 8, alive: true, load: { running: 0 }, gpuHosts },
+  id: 'r',
+  name: 'r',
+  startedAt: 0,
+  slots: 8,
+  alive: true,
+  load: { running: 0 },
+  gpuHosts,
   ...more,
 });
 const checkLines = (...runtimes: RuntimeInfo[]): string[] =>
@@ -56,7 +64,9 @@ test('the platform is not ready while its start has functions to deploy', () => 
   assert.deepEqual(functionsCheck([]), { name: 'functions', ok: true });
   assert.equal(functionsCheck(['story']).detail, 'story not deployed yet');
   assert.deepEqual(functionsCheck(['story', 'chat', 'echo']), {
-    ...{ name: 'functions', ok: false, detail: 'story and 2 more not deployed yet' },
+    name: 'functions',
+    ok: false,
+    detail: 'story and 2 more not deployed yet',
   });
 });
 

@@ -43,7 +43,8 @@ describe('machines that join', () => {
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
         ...(version !== UNSTATED_VERSION && { version }),
-        ...{ token: id, sealed: sealJoin(key, { direction: 'request', version }, request) },
+        token: id,
+        sealed: sealJoin(key, { direction: 'request', version }, request),
       }),
     });
     return (await response.json()) as { sealed?: string; code?: string; detail?: string };
@@ -150,7 +151,9 @@ describe('machines that join', () => {
     // The machine speaks version 2, and a third party made it use version 1.
     const old = sealJoin(once.key, { direction: 'request', version: UNSTATED_VERSION }, machine('v3'), 2);
     const lowered = await fetch(`${platform.url}/join`, {
-      ...{ method: 'POST', headers, body: JSON.stringify({ token: once.id, sealed: old }) },
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ token: once.id, sealed: old }),
     });
     assert.match(((await lowered.json()) as { detail: string }).detail, /Both sides speak a newer version/);
     assert.deepEqual(await users(), before);

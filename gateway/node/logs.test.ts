@@ -29,7 +29,10 @@ describe('logs of invocations filtered by status', () => {
     // Lines of forgotten invocations, with a line of a known invocation in their middle.
     const key = store.keys.logs('default', 'f');
     const line = (invocation: string, message: string) => ({
-      ...{ i: invocation, s: '1', t: String(Date.now()), e: 'log' },
+      i: invocation,
+      s: '1',
+      t: String(Date.now()),
+      e: 'log',
       d: JSON.stringify({ level: 'info', message }),
     });
     await store.call(async (redis) => {
@@ -101,7 +104,11 @@ describe('logs of invocations filtered by status', () => {
     const { store, logs } = platform.scheduler;
     const names = ['a', 'b', 'c', 'd', 'e', 'g', 'h'];
     const entry = (message: string) => ({
-      ...{ i: 'gone', s: '1', t: '1', e: 'log', d: JSON.stringify({ level: 'info', message }) },
+      i: 'gone',
+      s: '1',
+      t: '1',
+      e: 'log',
+      d: JSON.stringify({ level: 'info', message }),
     });
     await store.call(async (redis) => {
       for (const [i, name] of names.entries()) {
@@ -124,7 +131,11 @@ describe('logs of invocations filtered by status', () => {
     const names = Array.from({ length: functions }, (_, i) => `many-${i}`);
     let cursorReads = 0;
     const line = (name: string, i: number) => ({
-      ...{ function: name, invocation: 'gone', seq: 1, at: 1, event: 'log' as const },
+      function: name,
+      invocation: 'gone',
+      seq: 1,
+      at: 1,
+      event: 'log' as const,
       data: JSON.stringify({ level: 'info', message: 'm' }),
       get cursor() {
         cursorReads += 1;

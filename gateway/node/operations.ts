@@ -90,7 +90,10 @@ export class NodeOperations implements Operations {
           ...joinedMachines.filter(({ name }) => !registeredNames.has(name)).map(absentMachine),
         ],
         runtimes: allRuntimes.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
-          ...{ name, machine, alive, slots },
+          name,
+          machine,
+          alive,
+          slots,
           isolation: isolation?.layers ?? null,
           isolationNotice: isolation?.notice ?? null,
           limits: limits ? { ...limits, notice: limits.notice ?? null } : null,
@@ -233,7 +236,12 @@ function machineOf(
   );
   const servedHosts = gpuHostsOf(runtimes).filter((each) => ownHostNames.has(each.name));
   return {
-    ...{ name, roles, alive, host, version, startedAt: new Date(startedAt).toISOString() },
+    name,
+    roles,
+    alive,
+    host,
+    version,
+    startedAt: new Date(startedAt).toISOString(),
     joinedAt: timeOf(joinedAt),
     drained: drainedNames.has(machineEntry(name)),
     // An invocation may count in both sums: the larger is a lower bound, and is 0 only when nothing runs there.
@@ -276,7 +284,12 @@ function loadsOf(runtimes: readonly RuntimeInfo[]): Pick<PlatformLoad, 'models' 
         efficientTokens,
         stepTimes,
       }) => ({
-        ...{ model, gpuHost: names.get(hostId) ?? null, pages, freePages, cachedPages, utilisation },
+        model,
+        gpuHost: names.get(hostId) ?? null,
+        pages,
+        freePages,
+        cachedPages,
+        utilisation,
         batchSize: batchSize > 0 ? batchSize : null,
         hitRate: tokensPerSecond > 0 ? hitRate : null,
         efficientTokens: efficientTokens ?? null,

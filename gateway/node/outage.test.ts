@@ -203,7 +203,9 @@ describe('a submission without a key that Redis does not answer in time', () => 
   async function submitToStoppedRedis(more: Partial<InvokeRequest> = {}): Promise<void> {
     const call = {
       principal: (await platform.control.authenticate(platform.apiKey))!,
-      ...{ requestId: 'r', traceparent: '', signal: AbortSignal.timeout(WAIT_MS) },
+      requestId: 'r',
+      traceparent: '',
+      signal: AbortSignal.timeout(WAIT_MS),
     };
     const request = { function: { name: 'echo' }, check: () => undefined, input: '{"prompt":"a"}' };
     const first = await platform.control.invoke(call, request);

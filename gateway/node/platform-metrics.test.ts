@@ -7,7 +7,10 @@ import { TestRedis } from '#scheduler/testing/redis.ts';
 import { platformMetrics, withOthers } from './platform-metrics.ts';
 
 const family = (value: number): MetricFamily => ({
-  ...{ name: 'pie.tokens', unit: '{token}', description: 'Tokens.', kind: 'counter' },
+  name: 'pie.tokens',
+  unit: '{token}',
+  description: 'Tokens.',
+  kind: 'counter',
   points: [{ labels: { type: 'input' }, value }],
 });
 

@@ -36,8 +36,11 @@ export function platformMetrics({ scheduler, process, collect, ...options }: Pla
   const page = async (): Promise<string> => {
     const [own, rest] = await Promise.all([collect(), readOthers()]);
     const redisUp: MetricFamily = {
-      ...{ name: 'pie.redis.up', unit: '{redis}', description: '1 while Redis answers this gateway, else 0.' },
-      ...{ kind: 'gauge', points: [{ labels: {}, value: rest === null ? 0 : 1 }] },
+      name: 'pie.redis.up',
+      unit: '{redis}',
+      description: '1 while Redis answers this gateway, else 0.',
+      kind: 'gauge',
+      points: [{ labels: {}, value: rest === null ? 0 : 1 }],
     };
     return prometheusText([{ process, families: [...own, redisUp] }, ...(rest ?? [])]);
   };

@@ -41,7 +41,11 @@ export function toVersionAliases(version: string, aliases: readonly NamedAlias[]
 
 export function toAlias({ alias, shares, revision, at, by, message, tag, restores }: NamedAlias): Alias {
   return {
-    ...{ alias, shares, revision, changedAt: new Date(at).toISOString(), changedBy: by },
+    alias,
+    shares,
+    revision,
+    changedAt: new Date(at).toISOString(),
+    changedBy: by,
     ...(message === undefined ? {} : { message }),
     ...(tag && { tag }),
     ...(restores === undefined ? {} : { restores }),

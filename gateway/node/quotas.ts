@@ -121,7 +121,10 @@ function toChange(change: QuotaChange, now: number): LimitChange {
 /** Converts a quota to the API's form. */
 function toStatus({ quota, function: fn, limit, used, resetsAt, source, override }: QuotaState): QuotaStatus {
   return {
-    ...{ quota, function: fn, limit, used },
+    quota,
+    function: fn,
+    limit,
+    used,
     resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),
     source,
     ...(override !== null && {

@@ -29,7 +29,10 @@ export function scheduledRuns(
         function: { name: fn, ...(reference !== '' && { version: reference }) },
         check: (version) => inputs.check(version, jsonValue(input)),
         // A repeated firing gets the invocation of the first one, even while that runs.
-        ...{ input, idempotencyKey, join: true, schedule: name },
+        input,
+        idempotencyKey,
+        join: true,
+        schedule: name,
       });
       if (invoked === null) throw new GatewayError('unknown-function', `There is no ${fn}@${reference || 'live'}.`);
       return { invocation: invoked.id };

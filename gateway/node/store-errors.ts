@@ -50,7 +50,10 @@ function quotaError(error: QuotaExceeded): GatewayError {
   const { quota, function: fn, limit, used, resetsAt } = error.use;
   return new GatewayError(quotaErrorCode(quota), error.message, {
     members: {
-      ...{ quota, function: fn, limit, used },
+      quota,
+      function: fn,
+      limit,
+      used,
       resetsAt: resetsAt === null ? null : new Date(resetsAt).toISOString(),
     },
     headers: retryHeaders(error.retryAfterMs),

@@ -78,7 +78,9 @@ export class TestPlatform {
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
     const scheduler = openScheduler({
-      ...{ connect: redis.connect, leaseMs: LEASE_MS, masterKeys },
+      connect: redis.connect,
+      leaseMs: LEASE_MS,
+      masterKeys,
       ...(options.deadlineMs !== undefined && { deadlineMs: options.deadlineMs }),
     });
     await scheduler.tenants.ensure('default');

@@ -28,7 +28,9 @@ eachBackend('steps ahead', (subject) => {
     if (sequence === 0) return { kind: 'top', rows: 1, topK: 1, tokensOnly: true };
     if (sequence === 2) return { ...wholeVocabulary(subject.model.config), states: position % 2 === 0 };
     return {
-      ...{ kind: 'top', rows: 1, topK: 20 },
+      kind: 'top',
+      rows: 1,
+      topK: 20,
       draws: [{ temperature: Math.fround(1.3), topP: Math.fround(0.95), minP: 0, seed: 7, position }],
     };
   };

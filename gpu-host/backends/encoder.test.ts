@@ -29,8 +29,14 @@ const GOLDEN = read('encoder-golden.json') as Record<string, readonly { tokens: 
 
 /** A window that is shorter than most texts, and layers of both kinds. */
 const MODERN = {
-  ...{ model_type: 'modernbert', num_hidden_layers: 4, local_attention: 8, norm_eps: 1e-5 },
-  ...{ bos_token_id: 2, cls_token_id: 2, eos_token_id: 3, sep_token_id: 3 },
+  model_type: 'modernbert',
+  num_hidden_layers: 4,
+  local_attention: 8,
+  norm_eps: 1e-5,
+  bos_token_id: 2,
+  cls_token_id: 2,
+  eos_token_id: 3,
+  sep_token_id: 3,
 };
 
 /** Options of each model that encoder-cases.json lacks: names of weights, and settings that are not the default. */

@@ -30,7 +30,8 @@ const PROMPTS = 5;
 const gptq = (bits: 4 | 8, groupSize: number, symmetric: boolean): Scheme =>
   gptqScheme({ bits, groupSize, symmetric, type: 'F16', format: 'gptq' }, (plain) => ({
     ...SCHEMES['gptq, groups of 32'].quantization(plain),
-    ...{ bits, group_size: groupSize },
+    bits,
+    group_size: groupSize,
   }));
 
 /** A scheme for each representation that a conversion writes. A model's blocks have one size: the reference rounds inputs in blocks of one size. */

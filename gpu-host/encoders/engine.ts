@@ -180,10 +180,14 @@ export class EncoderEngine {
   get stats(): EncoderStats {
     const { name, device, encoder } = this.model;
     return {
-      ...{ name, kind: encoder.config.head.kind, device, ...this.#counts },
+      name,
+      kind: encoder.config.head.kind,
+      device,
+      ...this.#counts,
       waitingCalls: [...this.#inferlets.values()].reduce((sum, { calls }) => sum + calls.size, 0),
       deviceBusyMs: (this.#time.spentNs - this.#spentNsAtReset) / 1e6,
-      ...{ maxBatchTokens: this.#profile.maxTokens, latency: this.#profile.curve },
+      maxBatchTokens: this.#profile.maxTokens,
+      latency: this.#profile.curve,
     };
   }
 

@@ -8,7 +8,10 @@ interface Call extends Waiting {
 }
 
 const call = (number: number, tenant: string, ...lengths: number[]): Call => ({
-  ...{ number, tenant, lengths: Uint32Array.from(lengths), taken: 0 },
+  number,
+  tenant,
+  lengths: Uint32Array.from(lengths),
+  taken: 0,
 });
 
 test('every text is taken once, in order, and no batch is larger than it may be', () => {

@@ -319,7 +319,8 @@ test('an adapter stays while it is held, and a later request waits behind others
   const { adapters, reads, released } = await gatedAdapters(made, made.adapters.get('pirate')!.bytes);
   const arrived: string[] = [];
   const want = (name: string, who: string) => ({
-    ...{ name, space: spaceOf(who) },
+    name,
+    space: spaceOf(who),
     arrived: () => arrived.push(who),
     failed: (why: unknown) => assert.fail(String(why)),
   });

@@ -22,8 +22,13 @@ function step({ inferlet, queue, pages, text }: Holder, from: number): Promise<S
   const made = inferlet.ask(queue, {
     op: 'step',
     request: {
-      ...{ tokens: text.subarray(from), positions: range(from, text.length), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: text.subarray(from),
+      positions: range(from, text.length),
+      mask: undefined,
+      inPages: pages,
+      outPages: pages,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
   return made.then(must);

@@ -179,7 +179,8 @@ export class CopyCall extends CarryCall {
       const { layout } = records;
       let extent = NO_EXTENT;
       const source: PageSource = {
-        ...{ pages: records.pages, pageBytes: layout.pageBytes },
+        pages: records.pages,
+        pageBytes: layout.pageBytes,
         pageAt: (index) => {
           const page = records.pageAt(index);
           extent = this.#checked(withPage(extent, page, layout), version);

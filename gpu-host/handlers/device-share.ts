@@ -75,7 +75,13 @@ export class DeviceShare {
     /** Signs of the other models at the end of this one's last step. A guest between two steps may want the device again in a moment. */
     const signsAtEnd = new Map<Participant, number>();
     const participant: Participant = {
-      ...{ tenants, ended, waits: false, endMs: 0, weight: 0, signs: 0, signsSeen: new Map() },
+      tenants,
+      ended,
+      waits: false,
+      endMs: 0,
+      weight: 0,
+      signs: 0,
+      signsSeen: new Map(),
       slowestMs: undefined,
     };
     this.#participants.add(participant);

@@ -32,7 +32,12 @@ async function sampledTokens(inferlet: DeviceClient, queue: number): Promise<num
     const seeded = { ...sampler, seed: 1000 + i };
     const pages = must(inferlet.allocatePages(queue, 4));
     const run = inferlet.run(queue, {
-      ...{ token: 5 + i, position: 0, pages, maxTokens: 24, sampler: seeded, stopTokens: NONE },
+      token: 5 + i,
+      position: 0,
+      pages,
+      maxTokens: 24,
+      sampler: seeded,
+      stopTokens: NONE,
     });
     const tokens: number[] = [];
     for (let ended = false; !ended; ) {

@@ -47,7 +47,10 @@ class Oracle {
       {
         inputs: { kind: 'embeds', embeds },
         positions: range(0, rows.length),
-        ...{ context: NONE, mask: 'causal', writes: NONE, output: { kind: 'top', rows: 1, topK: TOP_K } },
+        context: NONE,
+        mask: 'causal',
+        writes: NONE,
+        output: { kind: 'top', rows: 1, topK: TOP_K },
       },
     ]);
     return output?.kind === 'top' ? [...output.logProbabilities] : [];
@@ -115,8 +118,13 @@ class Writer {
       await this.inferlet.ask(this.queue, {
         op: 'step',
         request: {
-          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(this.#length), mask: undefined, rows: 1 },
-          ...{ inPages: this.pages, outPages: NONE, output: { tag: 'distributions', val: TOP_K } },
+          tokens: Uint32Array.of(token),
+          positions: Uint32Array.of(this.#length),
+          mask: undefined,
+          rows: 1,
+          inPages: this.pages,
+          outPages: NONE,
+          output: { tag: 'distributions', val: TOP_K },
         },
       }),
     );

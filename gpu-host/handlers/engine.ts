@@ -166,7 +166,9 @@ export class ModelEngine {
       context,
       names: namedPages(
         {
-          ...{ registry, memory, copies: bytes.copies },
+          registry,
+          memory,
+          copies: bytes.copies,
           maker: model.kv && { fingerprint: model.kv.fingerprint, pageSize, pageBytes },
         },
         this.#gaps,

@@ -78,7 +78,12 @@ async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promis
   assert.ok(statsOf(host).swappedOutPages >= 8, 'the pages are on disk');
   other.inferlet.freePages(other.queue, others.subarray(2));
   return {
-    ...{ host, reads, away, other, pages, others },
+    host,
+    reads,
+    away,
+    other,
+    pages,
+    others,
     async [Symbol.asyncDispose]() {
       // The host waits for its reads when it stops.
       reads.release();

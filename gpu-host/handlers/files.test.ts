@@ -88,8 +88,8 @@ onOneBackend('kv-files', (handler) => {
   handler('rights go by function, names by tenant', async (b) => {
     const own = b.pages(1);
     void b.fill(own, [1, 2]);
-    must(await b.ask({ op: 'file-save', name: 'p', pages: own, ...{ ...SHARED, rights: 'private' } }));
-    must(await b.ask({ op: 'file-save', name: 'r', pages: own, ...{ ...SHARED, rights: 'readable' } }));
+    must(await b.ask({ op: 'file-save', name: 'p', pages: own, ...SHARED, rights: 'private' }));
+    must(await b.ask({ op: 'file-save', name: 'r', pages: own, ...SHARED, rights: 'readable' }));
     const beside = neighbour(b, 'beside');
     const stranger = neighbour(b, 'stranger', 'another tenant');
     const open = (who: typeof beside, name: string, write: boolean) =>

@@ -136,8 +136,14 @@ class Life {
     return this.#inferlet.ask(this.#queue, {
       op: 'step',
       request: {
-        ...{ tokens: Uint32Array.from(tokens.slice(from)), positions: range(from, tokens.length), inPages: pages },
-        ...{ outPages, mask: undefined, rows: 1, output: { tag: 'sample', val: this.#sampler }, ...changes },
+        tokens: Uint32Array.from(tokens.slice(from)),
+        positions: range(from, tokens.length),
+        inPages: pages,
+        outPages,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: this.#sampler },
+        ...changes,
       },
     });
   }

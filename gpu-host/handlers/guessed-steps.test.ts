@@ -332,8 +332,12 @@ test('two queues that fill the same page take no guess of each other', async () 
         inferlet.ask(queue, {
           op: 'step',
           request: {
-            ...{ tokens: Uint32Array.of(tokens[at]!), positions: Uint32Array.of(at * 40 + i) },
-            ...{ inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+            tokens: Uint32Array.of(tokens[at]!),
+            positions: Uint32Array.of(at * 40 + i),
+            inPages: pages,
+            outPages: pages,
+            mask: undefined,
+            rows: 1,
             output: { tag: 'sample', val: GREEDY },
           },
         }),

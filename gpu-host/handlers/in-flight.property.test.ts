@@ -95,8 +95,13 @@ function stepByTokens(
   return inferlet.ask(queue, {
     op: 'step',
     request: {
-      ...{ tokens: Uint32Array.from(inputs), positions: range(position, position + inputs.length), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: Uint32Array.from(inputs),
+      positions: range(position, position + inputs.length),
+      mask: undefined,
+      inPages: pages,
+      outPages: pages,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
 }
@@ -126,7 +131,10 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
   const dice = new Dice(seed + 99);
   let previousStep: Promise<unknown> = Promise.resolve();
   await using host = await startTestHost({
-    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: plot.pageCount, shape: { contextLength: 128 } },
+    seed: 3,
+    pageSize: PAGE_SIZE,
+    pageCount: plot.pageCount,
+    shape: { contextLength: 128 },
     model: { prefixCache, maxBatchTokens: plot.maxBatchTokens },
     wrap: (inner) =>
       wrapBackend(inner, {

@@ -10,7 +10,11 @@ import { Penalties } from './penalties.ts';
 import { pick } from './sampler.ts';
 
 const UNCHANGED: LogitChanges = {
-  ...{ frequency: 0, presence: 0, biasTokens: NONE, biasValues: new Float32Array(), chosen: NONE },
+  frequency: 0,
+  presence: 0,
+  biasTokens: NONE,
+  biasValues: new Float32Array(),
+  chosen: NONE,
 };
 const SAMPLED: Sampler = { temperature: 0.9, topK: 12, topP: 0.95, minP: 0.01, seed: 7 };
 const STEPS = 12;

@@ -189,8 +189,13 @@ class Life {
     const step = await this.#inferlet.ask(queue, {
       op: 'step',
       request: {
-        ...{ tokens: Uint32Array.from(tokens), positions: range(position, position + tokens.length), mask: undefined },
-        ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+        tokens: Uint32Array.from(tokens),
+        positions: range(position, position + tokens.length),
+        mask: undefined,
+        inPages: pages,
+        outPages: pages,
+        rows: 1,
+        output: { tag: 'sample', val: this.#sampler },
       },
     });
     this.#noteTokens(take(step).tokens);
@@ -198,8 +203,12 @@ class Life {
 
   async #run(maxTokens: number): Promise<void> {
     const run = this.#inferlet.run(this.#queue, {
-      ...{ token: this.#last, position: this.#position, pages: this.#pagesFor(maxTokens), maxTokens },
-      ...{ sampler: this.#sampler, stopTokens: NONE },
+      token: this.#last,
+      position: this.#position,
+      pages: this.#pagesFor(maxTokens),
+      maxTokens,
+      sampler: this.#sampler,
+      stopTokens: NONE,
     });
     this.#position += maxTokens;
     for (let finished: string | undefined; !finished; ) {
@@ -244,8 +253,13 @@ class Life {
         const step = await inferlet.ask(other, {
           op: 'step',
           request: {
-            ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position + i), mask: undefined },
-            ...{ inPages: branch, outPages: branch, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+            tokens: Uint32Array.of(token),
+            positions: Uint32Array.of(position + i),
+            mask: undefined,
+            inPages: branch,
+            outPages: branch,
+            rows: 1,
+            output: { tag: 'sample', val: this.#sampler },
           },
         });
         token = take(step).tokens[0]!;
@@ -280,8 +294,13 @@ class Life {
       inferlet.ask(queue, {
         op: 'step',
         request: {
-          ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(copiedCount + at), mask: undefined },
-          ...{ inPages: copy, outPages: copy, rows: 1, output: { tag: 'sample', val: this.#sampler } },
+          tokens: Uint32Array.of(token),
+          positions: Uint32Array.of(copiedCount + at),
+          mask: undefined,
+          inPages: copy,
+          outPages: copy,
+          rows: 1,
+          output: { tag: 'sample', val: this.#sampler },
         },
       });
     for (const outcome of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#noteTokens(take(outcome).tokens);
@@ -360,7 +379,11 @@ function hostFor(plot: Plot | undefined): Promise<TestHost> {
   const swapPages = { plenty: 4000, half: pageCount, 'failing disk': pageCount }[swap];
   return startTestHost({
     ...(plot?.ahead && { wrap: workAhead }),
-    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount, shape: { contextLength: CONTEXT }, kv: true },
+    seed: 3,
+    pageSize: PAGE_SIZE,
+    pageCount,
+    shape: { contextLength: CONTEXT },
+    kv: true,
     model: {
       prefixCache,
       maxBatchTokens,

@@ -14,8 +14,13 @@ async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: r
   const step = await inferlet.ask(queue, {
     op: 'step',
     request: {
-      ...{ tokens: Uint32Array.from(tokens), positions: range(0, tokens.length), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: Uint32Array.from(tokens),
+      positions: range(0, tokens.length),
+      mask: undefined,
+      inPages: pages,
+      outPages: pages,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
   return must(step).tokens[0]!;
@@ -29,7 +34,12 @@ test('a run of the newest inferlet leaves for an older one and continues with th
   const [older, newer] = [guest(connection, 1), guest(connection, 2)];
   const pages = must(newer.inferlet.allocatePages(newer.queue, 10));
   const run = newer.inferlet.run(newer.queue, {
-    ...{ token: 1, position: 0, pages, maxTokens: 80, sampler: GREEDY, stopTokens: NONE },
+    token: 1,
+    position: 0,
+    pages,
+    maxTokens: 80,
+    sampler: GREEDY,
+    stopTokens: NONE,
   });
   const made = [...must(await run.next()).tokens];
   const own = must(older.inferlet.allocatePages(older.queue, 14));
@@ -68,8 +78,13 @@ test('a host reports the start and the end of a hold, also when the held or the 
         const step = await older.inferlet.ask(older.queue, {
           op: 'step',
           request: {
-            ...{ tokens: range(1, 60), positions: range(90, 149), mask: undefined },
-            ...{ inPages: own, outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+            tokens: range(1, 60),
+            positions: range(90, 149),
+            mask: undefined,
+            inPages: own,
+            outPages: NONE,
+            rows: 1,
+            output: { tag: 'sample', val: GREEDY },
           },
         });
         if (step.tag === 'err') return;
@@ -120,8 +135,13 @@ test('the loss of a host ends its holds', async () => {
     by.inferlet.ask(by.queue, {
       op: 'step',
       request: {
-        ...{ tokens: Uint32Array.of(4), positions: Uint32Array.of(position), mask: undefined },
-        ...{ inPages: at, outPages: at, rows: 1, output: { tag: 'sample', val: GREEDY } },
+        tokens: Uint32Array.of(4),
+        positions: Uint32Array.of(position),
+        mask: undefined,
+        inPages: at,
+        outPages: at,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
       },
     });
   const answers = [step(newer, pages, 3), step(older, own, 3)];
@@ -150,15 +170,25 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   const text = range(1, 90);
   const run = older.inferlet.run(older.queue, {
-    ...{ token: 1, position: 0, pages: own, maxTokens: 90, sampler: GREEDY, stopTokens: NONE },
+    token: 1,
+    position: 0,
+    pages: own,
+    maxTokens: 90,
+    sampler: GREEDY,
+    stopTokens: NONE,
   });
   const [first, last] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
     return inferlet.ask(queue, {
       op: 'step',
       request: {
-        ...{ tokens: text.slice(0, 60), positions: range(0, 60), mask: undefined },
-        ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+        tokens: text.slice(0, 60),
+        positions: range(0, 60),
+        mask: undefined,
+        inPages: pages,
+        outPages: pages,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
       },
     });
   });
@@ -243,8 +273,13 @@ test('a held inferlet goes on when the older ones neither call nor wait, and the
   const again = await older.inferlet.ask(older.queue, {
     op: 'step',
     request: {
-      ...{ tokens: Uint32Array.of(5), positions: Uint32Array.of(79), mask: undefined },
-      ...{ inPages: own, outPages: own, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: Uint32Array.of(5),
+      positions: Uint32Array.of(79),
+      mask: undefined,
+      inPages: own,
+      outPages: own,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
   await Promise.all([older.inferlet.close(), newer.inferlet.close()]);

@@ -254,7 +254,12 @@ test('when the device refuses a batch, only the invalid call and its dependents 
     inferlet.ask(queue, {
       op: 'step',
       request: {
-        ...{ tokens: ids(token), positions: ids(position), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+        tokens: ids(token),
+        positions: ids(position),
+        inPages: pages,
+        outPages: pages,
+        mask: undefined,
+        rows: 1,
         output: { tag: 'distributions', val: 5 },
       },
     });

@@ -166,7 +166,12 @@ describe('residency under pressure', () => {
       inferlet.ask(queue, {
         op: 'step',
         request: {
-          ...{ tokens: ids(1), positions: range(0, 1), inPages: pages, outPages: pages, mask: undefined, rows: 1 },
+          tokens: ids(1),
+          positions: range(0, 1),
+          inPages: pages,
+          outPages: pages,
+          mask: undefined,
+          rows: 1,
           output: { tag: 'distributions', val: 1 },
         },
       });

@@ -148,7 +148,10 @@ function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>,
   const tier = counts.diskPages > 0 ? 'disk' : counts.memoryPages > 0 ? 'memory' : 'device';
   const { leftMs = 0, ended } = lease?.status ?? {};
   return {
-    ...{ tier, ...counts, bytes: pages * pageBytes, leaseMs: Math.ceil(leftMs) },
+    tier,
+    ...counts,
+    bytes: pages * pageBytes,
+    leaseMs: Math.ceil(leftMs),
     ...(ended && { leaseEnded: ended }),
   };
 }

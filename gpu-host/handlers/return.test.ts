@@ -23,7 +23,9 @@ function slowHost(stepMs: number, pageCount = PAGES): Promise<TestHost> {
     return inner.forward(batch);
   };
   return startTestHost({
-    ...{ pageCount, shape: { contextLength: 512 }, model: { swapMemoryBytes: 1 << 20, prefixCache: false } },
+    pageCount,
+    shape: { contextLength: 512 },
+    model: { swapMemoryBytes: 1 << 20, prefixCache: false },
     wrap: (inner) => wrapBackend(inner, { forward: (batch) => slow(inner, batch) }),
   });
 }
@@ -32,8 +34,13 @@ async function step({ inferlet, queue }: Guest, pages: Uint32Array, from: number
   const made = await inferlet.ask(queue, {
     op: 'step',
     request: {
-      ...{ tokens: range(from + 1, to + 1), positions: range(from, to), mask: undefined },
-      ...{ inPages: pages, outPages: pages, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: range(from + 1, to + 1),
+      positions: range(from, to),
+      mask: undefined,
+      inPages: pages,
+      outPages: pages,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
   must(made);
@@ -110,8 +117,13 @@ test('a family that returned and makes no steps loses its protection, too', asyn
     const made = await older.inferlet.ask(older.queue, {
       op: 'step',
       request: {
-        ...{ tokens: range(1, 2), positions: range(8, 9), mask: undefined },
-        ...{ inPages: own.slice(0, 4), outPages: NONE, rows: 1, output: { tag: 'sample', val: GREEDY } },
+        tokens: range(1, 2),
+        positions: range(8, 9),
+        mask: undefined,
+        inPages: own.slice(0, 4),
+        outPages: NONE,
+        rows: 1,
+        output: { tag: 'sample', val: GREEDY },
       },
     });
     must(made);

@@ -123,8 +123,14 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
     inferlet.ask(queue, {
       op: 'step',
       request: {
-        ...{ tokens: Uint32Array.from(tokens), positions: range(first, first + tokens.length), inPages: pages },
-        ...{ outPages: out, mask: undefined, rows: 1, output: { tag: 'sample', val: sampler }, ...output },
+        tokens: Uint32Array.from(tokens),
+        positions: range(first, first + tokens.length),
+        inPages: pages,
+        outPages: out,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'sample', val: sampler },
+        ...output,
       },
     });
   must(await step(prompt, 0, pages, { rows: 0, output: { tag: 'none' } }));
@@ -152,7 +158,12 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
     return { tokens: text.slice(prompt.length), finished: 'steps' };
   }
   const telling = await readRun(inferlet, queue, story, {
-    ...{ token, position: prompt.length, pages, maxTokens, sampler, stopTokens: Uint32Array.from(story.stopTokens) },
+    token,
+    position: prompt.length,
+    pages,
+    maxTokens,
+    sampler,
+    stopTokens: Uint32Array.from(story.stopTokens),
   });
   if (telling.finished === 'closed') return telling;
   await turns(delays[2]!);
@@ -178,8 +189,12 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
     queue,
     { ...story, stopAfter: NEVER, closeAfter: NEVER },
     {
-      ...{ token: text.at(-1)!, position: text.length - 1, pages, maxTokens: 6 },
-      ...{ sampler: { ...sampler, temperature: 0 }, stopTokens: NONE },
+      token: text.at(-1)!,
+      position: text.length - 1,
+      pages,
+      maxTokens: 6,
+      sampler: { ...sampler, temperature: 0 },
+      stopTokens: NONE,
     },
   );
   assert.deepEqual(more.tokens, await oracle.greedy(text, 6), 'the run that goes on in these pages');
@@ -212,7 +227,10 @@ interface Outcomes {
 
 async function play(plot: Plot, ahead: boolean, seed: number): Promise<Outcomes> {
   await using host = await startTestHost({
-    ...{ seed: 3, pageSize: PAGE_SIZE, pageCount: 256, shape: { contextLength: 400, heads: 2, kvHeads: 1, layers: 2 } },
+    seed: 3,
+    pageSize: PAGE_SIZE,
+    pageCount: 256,
+    shape: { contextLength: 400, heads: 2, kvHeads: 1, layers: 2 },
     wrap: (inner) => device(inner, plot, ahead, seed),
   });
   const oracle = await Oracle.of(host.model);
@@ -255,7 +273,11 @@ async function checkAtRest(
   const queue = inferlet.createQueue('tiny');
   const pages = must(inferlet.allocatePages(queue, 2));
   const run = inferlet.run(queue, {
-    ...{ token: 5, position: 0, pages, maxTokens: 5, stopTokens: NONE },
+    token: 5,
+    position: 0,
+    pages,
+    maxTokens: 5,
+    stopTokens: NONE,
     sampler: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 },
   });
   const tokens: number[] = [];

@@ -55,8 +55,13 @@ test('the next step is handed over before the current one has ended, and a call 
   const answer = other.ask(other.createQueue('tiny'), {
     op: 'step',
     request: {
-      ...{ tokens: Uint32Array.from(PROMPT), positions: range(0, PROMPT.length), inPages: NONE, outPages: NONE },
-      ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY } },
+      tokens: Uint32Array.from(PROMPT),
+      positions: range(0, PROMPT.length),
+      inPages: NONE,
+      outPages: NONE,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'sample', val: GREEDY },
     },
   });
   await connection.stats();

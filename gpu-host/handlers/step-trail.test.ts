@@ -8,8 +8,14 @@ const PAGES = Uint32Array.of(1, 2);
 
 function stepAt(position: number, token: number, changes: Partial<StepRequest> = {}): StepRequest {
   return {
-    ...{ tokens: Uint32Array.of(token), positions: Uint32Array.of(position), inPages: PAGES, outPages: PAGES },
-    ...{ mask: undefined, rows: 1, output: { tag: 'sample', val: GREEDY }, ...changes },
+    tokens: Uint32Array.of(token),
+    positions: Uint32Array.of(position),
+    inPages: PAGES,
+    outPages: PAGES,
+    mask: undefined,
+    rows: 1,
+    output: { tag: 'sample', val: GREEDY },
+    ...changes,
   };
 }
 

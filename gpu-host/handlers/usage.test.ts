@@ -46,7 +46,9 @@ test('usage is reported while an inferlet runs, when it is ended for others, and
   waiting.setWaiting(true);
   const ended: { cause: string; gpuUs: number }[] = [];
   const newest = connection.openInferlet({
-    ...{ id: 'newest', maxPages: 16, arrival: 3 },
+    id: 'newest',
+    maxPages: 16,
+    arrival: 3,
     onTerminated: ({ cause }) => ended.push({ cause, gpuUs: newest.usage.gpuUs }),
   });
   const newestQueue = newest.createQueue('tiny');

@@ -12,8 +12,16 @@ const SCHEDULE_LENGTH = 500;
 const BATCH = 8;
 
 const totals = {
-  ...{ operations: 0, refused: 0, ended: 0, taken: 0, known: 0, pins: 0, leasesEnded: 0 },
-  ...{ swapsIn: 0, swapsOut: 0, evictions: 0 },
+  operations: 0,
+  refused: 0,
+  ended: 0,
+  taken: 0,
+  known: 0,
+  pins: 0,
+  leasesEnded: 0,
+  swapsIn: 0,
+  swapsOut: 0,
+  evictions: 0,
 };
 
 function run(setting: Setting, schedule: readonly Operation[]): World {

@@ -96,7 +96,10 @@ export class Leases {
     this.drop(snapshot);
     const lease = new Lease(this.#options.now() + leaseMs, this.#options.now);
     this.#holdings.set(snapshot, {
-      ...{ snapshot, lease, tenant, pages: pages.length },
+      snapshot,
+      lease,
+      tenant,
+      pages: pages.length,
       get leftMs() {
         return lease.leftMs;
       },

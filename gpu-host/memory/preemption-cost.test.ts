@@ -19,7 +19,12 @@ function crowd({ swapPages = 100_000, terminate }: { swapPages?: number; termina
   const { pageBytes } = device;
   const swap = new SwapStore({ pageBytes, memoryBytes: swapPages * pageBytes, diskBytes: 0, directory: tmpdir() });
   const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
+    pageSize: 8,
+    pageCount: PAGES,
+    device,
+    swap,
+    prefixCache: false,
+    rotates: true,
     terminate,
     preempt: () => undefined,
   });
@@ -86,7 +91,12 @@ test('pages that a step uses stay on the device when their family is preempted',
   const device = new ArrayDevice(8, 16);
   const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
   const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: 16, device, swap, prefixCache: false, rotates: true },
+    pageSize: 8,
+    pageCount: 16,
+    device,
+    swap,
+    prefixCache: false,
+    rotates: true,
     terminate: () => assert.fail('swap has room'),
     preempt: () => undefined,
   });
@@ -135,8 +145,13 @@ test('an incremental gain equals that of all holders at once', () => {
 /** Spaces that share some of their pages; half of the pages are filled. */
 function openSharingSpaces(random: (below: number) => number): { memory: DeviceMemory; spaces: PageSpace[] } {
   const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: 200, device: new ArrayDevice(8, 200), swap: undefined },
-    ...{ prefixCache: false, rotates: true, terminate: () => assert.fail() },
+    pageSize: 8,
+    pageCount: 200,
+    device: new ArrayDevice(8, 200),
+    swap: undefined,
+    prefixCache: false,
+    rotates: true,
+    terminate: () => assert.fail(),
   });
   const spaces = Array.from({ length: 12 }, (_, i) => {
     return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: 200 });

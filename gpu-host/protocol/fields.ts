@@ -193,14 +193,30 @@ const allowed: Field<Uint32Array | undefined> = {
 };
 
 export const stepRequest: Field<StepRequest> = record({
-  ...{ tokens: list, positions: list, inPages: contextPages, outPages: pagesOfContext, mask },
-  ...{ rows: u32, output, allowed, adapter: optionalText },
+  tokens: list,
+  positions: list,
+  inPages: contextPages,
+  outPages: pagesOfContext,
+  mask,
+  rows: u32,
+  output,
+  allowed,
+  adapter: optionalText,
 });
 export const runRequest: Field<RunRequest> = record({
-  ...{ token: u32, position: u32, pages: addresses, maxTokens: u32, sampler, stopTokens: list },
+  token: u32,
+  position: u32,
+  pages: addresses,
+  maxTokens: u32,
+  sampler,
+  stopTokens: list,
 });
 export const logitChanges: Field<LogitChanges> = record({
-  ...{ frequency: f32, presence: f32, biasTokens: list, biasValues: floats, chosen: list },
+  frequency: f32,
+  presence: f32,
+  biasTokens: list,
+  biasValues: floats,
+  chosen: list,
 });
 
 /** One of a list of cases, sent as its index. */

@@ -66,7 +66,10 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [
     fields.logitChanges,
     record({
-      ...{ frequency: f32, presence: f32, biasTokens: list, chosen: list },
+      frequency: f32,
+      presence: f32,
+      biasTokens: list,
+      chosen: list,
       biasValues: fc.float32Array({ maxLength: 40, size: 'max' }),
     }),
   ],

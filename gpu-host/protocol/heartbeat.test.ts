@@ -96,7 +96,9 @@ async function connectOverCable({ silentMs = 60_000, heartbeat = QUICK } = {}) {
     reconnectMs: { first: 1, longest: 1 },
   });
   return {
-    ...{ host, cable, connection },
+    host,
+    cable,
+    connection,
     async [Symbol.asyncDispose]() {
       connection.close();
       await cable[Symbol.asyncDispose]();

@@ -34,8 +34,17 @@ test('metrics of a host name the device of each model, and how much memory of a 
 test('the metrics of a host include its encoders', async () => {
   await using host = await startTestHost();
   const encoder: EncoderStats = {
-    ...{ name: 'minilm', kind: 'embedding', device: { name: 'CPU' }, waitingCalls: 3, batches: 4, texts: 50 },
-    ...{ tokens: 600, failedCalls: 2, deviceBusyMs: 7000, maxBatchTokens: 128, latency: [] },
+    name: 'minilm',
+    kind: 'embedding',
+    device: { name: 'CPU' },
+    waitingCalls: 3,
+    batches: 4,
+    texts: 50,
+    tokens: 600,
+    failedCalls: 2,
+    deviceBusyMs: 7000,
+    maxBatchTokens: 128,
+    latency: [],
   };
   const families = hostFamilies({ ...host.host.stats(), encoders: [encoder] }, 'gpu-host-1');
   const found = families.flatMap(({ name, points }) =>

@@ -12,27 +12,29 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
   const encoderCounter = numberFamily('counter', encoders);
   return [
     {
-      ...{
-        name: 'pie.gpu.connections',
-        unit: '{connection}',
-        description:
-          'Connections of runtimes: each runtime has one, and another for each tenant whose inferlets it runs.',
-      },
-      ...{ kind: 'gauge', points: [{ labels: {}, value: connections }] },
+      name: 'pie.gpu.connections',
+      unit: '{connection}',
+      description:
+        'Connections of runtimes: each runtime has one, and another for each tenant whose inferlets it runs.',
+      kind: 'gauge',
+      points: [{ labels: {}, value: connections }],
     },
     {
-      ...{ name: 'pie.gpu.host.model.info', unit: '{model}', description: 'Backend and device of a model; always 1.' },
-      ...{
-        kind: 'gauge',
-        points: [...models.map(modelLabels), ...encoders.map(encoderLabels)].map((labels) => ({
-          labels: { host, ...labels },
-          value: 1,
-        })),
-      },
+      name: 'pie.gpu.host.model.info',
+      unit: '{model}',
+      description: 'Backend and device of a model; always 1.',
+      kind: 'gauge',
+      points: [...models.map(modelLabels), ...encoders.map(encoderLabels)].map((labels) => ({
+        labels: { host, ...labels },
+        value: 1,
+      })),
     },
     {
-      ...{ name: 'pie.device.memory', unit: 'By', description: 'Device memory that the model takes, and the total.' },
-      ...{ kind: 'gauge', points: models.flatMap(memoryPoints) },
+      name: 'pie.device.memory',
+      unit: 'By',
+      description: 'Device memory that the model takes, and the total.',
+      kind: 'gauge',
+      points: models.flatMap(memoryPoints),
     },
     histogram('pie.batch.size', '{sequence}', 'Sequences of a batch.', models, batchSizePoint),
     histogram('pie.batch.wait', 's', 'Time that a call waited for its batch.', models, batchWaitPoint),
@@ -152,7 +154,9 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
 /** Labels that stay the same for the life of the host process. */
 function modelLabels({ name, backend, precision, kv, device }: ModelStats): Labels {
   return {
-    ...{ model: name, backend, precision },
+    model: name,
+    backend,
+    precision,
     ...(kv !== undefined && { kv }),
     ...deviceLabels(device),
   };

@@ -63,8 +63,20 @@ export class Issuer implements LinkMember {
       const { epoch = 0, tenantPages = UNKNOWN_LIMIT, functionName = '', traceparent = '' } = options;
       this.#put(link, 0, 0, {
         op: 'open-inferlet',
-        ...{ name, epoch, tenant, maxPages, maxPriority, arrival, family, familyEpoch, familyPages },
-        ...{ tenantPages, functionName, traceparent, firstTokenMs, perTokenMs },
+        name,
+        epoch,
+        tenant,
+        maxPages,
+        maxPriority,
+        arrival,
+        family,
+        familyEpoch,
+        familyPages,
+        tenantPages,
+        functionName,
+        traceparent,
+        firstTokenMs,
+        perTokenMs,
       });
       link.scheduleFlush();
     } else {

@@ -115,7 +115,11 @@ export const OPERATIONS = {
   'copy-slots': row(
     11,
     {
-      ...{ source: u32, sourceOffset: u32, destination: u32, destinationOffset: u32, count: u32 },
+      source: u32,
+      sourceOffset: u32,
+      destination: u32,
+      destinationOffset: u32,
+      count: u32,
       /** Added to each copied slot's position. */
       shift: i32,
     },
@@ -222,9 +226,17 @@ export type OperationName = keyof typeof OPERATIONS;
 
 /** The protocol's version that brought an operation, for those that came after the oldest version. */
 const BROUGHT_BY: { readonly [Name in OperationName]?: number } = {
-  ...{ 'encode-stop': 13, 'stop-queue': 13 },
-  ...{ 'name-version': 14, 'send-begin': 14, 'send-piece': 14, 'send-end': 14 },
-  ...{ 'copy-begin': 14, 'copy-piece': 14, 'copy-end': 14, 'copy-drop': 14, 'copy-map': 14 },
+  'encode-stop': 13,
+  'stop-queue': 13,
+  'name-version': 14,
+  'send-begin': 14,
+  'send-piece': 14,
+  'send-end': 14,
+  'copy-begin': 14,
+  'copy-piece': 14,
+  'copy-end': 14,
+  'copy-drop': 14,
+  'copy-map': 14,
   'start-run': 15,
 };
 

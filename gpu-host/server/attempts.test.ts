@@ -12,7 +12,12 @@ function open(connection: GpuHostConnection, epoch: number, id = ROOT) {
   sharedPages.epoch = epoch;
   const told: string[] = [];
   const inferlet = connection.openInferlet({
-    ...{ id, epoch: id === ROOT ? epoch : 1, arrival: 1, maxPages: 8, sharedPages, functionName: 'f' },
+    id,
+    epoch: id === ROOT ? epoch : 1,
+    arrival: 1,
+    maxPages: 8,
+    sharedPages,
+    functionName: 'f',
     onTerminated: ({ cause }) => told.push(cause),
   });
   return { inferlet, queue: inferlet.createQueue('tiny'), told };
@@ -30,7 +35,9 @@ async function save({ inferlet, queue }: Opened, pages: Uint32Array) {
       op: 'file-save',
       name: 'notes',
       pages,
-      ...{ persistent: false, rights, functionName: 'f' },
+      persistent: false,
+      rights,
+      functionName: 'f',
     }),
   );
 }

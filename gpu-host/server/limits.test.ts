@@ -96,9 +96,20 @@ test('a message about an unknown run ends no connection', async () => {
     encodeCall(link.writer, link.pageLists, { inferlet: 1, queue, id }, operation);
   put(0, 0, {
     op: 'open-inferlet',
-    ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, firstTokenMs: 0, perTokenMs: 0, arrival: 1 },
-    ...{ family: '', familyEpoch: 0, familyPages: 0 },
-    ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
+    name: 'x',
+    epoch: 0,
+    tenant: 't',
+    maxPages: 4,
+    maxPriority: 10,
+    firstTokenMs: 0,
+    perTokenMs: 0,
+    arrival: 1,
+    family: '',
+    familyEpoch: 0,
+    familyPages: 0,
+    tenantPages: { pages: null, readAt: 0 },
+    functionName: '',
+    traceparent: '',
   });
   put(1, 0, { op: 'create-queue', model: 0 });
   put(1, 77, { op: 'run-stop' });

@@ -33,15 +33,31 @@ function put(writer: FrameWriter, queue: number, id: number, operation: Operatio
 function openInferlet(writer: FrameWriter): void {
   put(writer, 0, 0, {
     op: 'open-inferlet',
-    ...{ name: 'x', epoch: 0, tenant: 't', maxPages: 4, maxPriority: 10, firstTokenMs: 0, perTokenMs: 0, arrival: 1 },
-    ...{ family: '', familyEpoch: 0, familyPages: 0 },
-    ...{ tenantPages: { pages: null, readAt: 0 }, functionName: '', traceparent: '' },
+    name: 'x',
+    epoch: 0,
+    tenant: 't',
+    maxPages: 4,
+    maxPriority: 10,
+    firstTokenMs: 0,
+    perTokenMs: 0,
+    arrival: 1,
+    family: '',
+    familyEpoch: 0,
+    familyPages: 0,
+    tenantPages: { pages: null, readAt: 0 },
+    functionName: '',
+    traceparent: '',
   });
 }
 
 /** A run from token 1 onwards. */
 const runOn = (pages: Uint32Array, maxTokens = 90) => ({
-  ...{ token: 1, position: 0, pages, maxTokens, sampler: GREEDY, stopTokens: NONE },
+  token: 1,
+  position: 0,
+  pages,
+  maxTokens,
+  sampler: GREEDY,
+  stopTokens: NONE,
 });
 
 /** Pages that no inferlet holds. */

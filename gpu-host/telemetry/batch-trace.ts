@@ -36,7 +36,8 @@ export class BatchTracer {
   constructor(tracer: Tracer, model: string, { name, index }: Pick<Device, 'name' | 'index'>) {
     this.#tracer = tracer;
     this.#attributes = {
-      ...{ 'gen_ai.request.model': model, 'pie.device': name },
+      'gen_ai.request.model': model,
+      'pie.device': name,
       ...(index !== undefined && { 'pie.device.index': index }),
     };
   }

@@ -25,8 +25,12 @@ export class Stepper {
       await this.inferlet.ask(queue, {
         op: 'step',
         request: {
-          ...{ tokens: Uint32Array.from(this.text.slice(from)), positions: range(from, this.text.length) },
-          ...{ outPages: this.outPages(from), inPages: this.pages, mask: undefined, rows: 1 },
+          tokens: Uint32Array.from(this.text.slice(from)),
+          positions: range(from, this.text.length),
+          outPages: this.outPages(from),
+          inPages: this.pages,
+          mask: undefined,
+          rows: 1,
           output: { tag: 'sample', val: sampler },
         },
       }),

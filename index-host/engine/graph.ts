@@ -39,13 +39,13 @@ export class Graph {
     this.#dimensions = dimensions;
     this.#metric = metric;
     this.#index = new Index({
-      ...{
-        dimensions,
-        metric: KINDS[metric],
-        multi: false,
-        quantization: VALUE_BYTES[metric] === 1 ? ScalarKind.I8 : ScalarKind.F16,
-      },
-      ...{ connectivity: CONNECTIVITY, expansion_add: WIDTH_ADD, expansion_search: WIDTH_SEARCH },
+      dimensions,
+      metric: KINDS[metric],
+      multi: false,
+      quantization: VALUE_BYTES[metric] === 1 ? ScalarKind.I8 : ScalarKind.F16,
+      connectivity: CONNECTIVITY,
+      expansion_add: WIDTH_ADD,
+      expansion_search: WIDTH_SEARCH,
     });
   }
 

@@ -438,7 +438,9 @@ const bytesOf = (vector: Float32Array): Uint8Array =>
 
 function rowOf({ key, id, metadata, vector }: Record<string, unknown>): Row {
   return {
-    ...{ key: Number(key), id: String(id), metadata: JSON.parse(String(metadata)) as Metadata },
+    key: Number(key),
+    id: String(id),
+    metadata: JSON.parse(String(metadata)) as Metadata,
     vector: floatsOf(vector as Uint8Array),
   };
 }

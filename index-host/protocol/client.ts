@@ -52,7 +52,8 @@ export class IndexClient {
   ): Promise<IndexWriteOutcome> {
     const { maxBytes } = options;
     const list = entries.map(({ id, text, metadata }) => ({
-      ...{ id, text },
+      id,
+      text,
       metadata: metadata.map(([field, value]): [string, typeof value] => [field, value]),
     }));
     const request = { op: 'upsert', name, entries: list, ...(maxBytes !== undefined && { maxBytes }) } as const;

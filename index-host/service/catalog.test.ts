@@ -28,7 +28,8 @@ function catalogIn(
   const catalog = new Catalog(directory, turns, { ...LIMITS, ...limits }, (error) => errors.push(error), now);
   const random = randomFrom(1);
   return {
-    ...{ catalog, errors },
+    catalog,
+    errors,
     create: (name: string, metric: Metric = 'cosine') =>
       answer(catalog, 'one', { op: 'create', name, dimensions: DIMENSIONS, metric }, NONE, SIGNAL),
     upsert(name: string, ids: readonly string[], signal = SIGNAL) {

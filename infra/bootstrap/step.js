@@ -19,7 +19,9 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  */
 export async function runStep(root, node, args, deadline, output = 'inherit') {
   const child = spawn(node, args, {
-    ...{ cwd: root, detached: true, env: environment(root) },
+    cwd: root,
+    detached: true,
+    env: environment(root),
     stdio: ['inherit', output, output],
   });
   const group = child.pid === undefined ? null : -child.pid;

@@ -72,7 +72,10 @@ export class Child {
       stdio: [theirs ?? 'pipe', 'pipe', 'pipe'],
       detached: true,
       env: {
-        ...{ ...process.env, ...spec.env, [LIFELINE_VARIABLE]: 'stdin', [RESTARTS_VARIABLE]: String(restarts) },
+        ...process.env,
+        ...spec.env,
+        [LIFELINE_VARIABLE]: 'stdin',
+        [RESTARTS_VARIABLE]: String(restarts),
         [HEARTBEAT_VARIABLE]: pair === null ? '' : String(this.spec.watch?.everyMs),
       },
     });

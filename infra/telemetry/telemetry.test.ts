@@ -75,11 +75,17 @@ test('labels with few values are kept beyond the bound on owners', async () => {
 
 test('the page of all processes has each name once, cumulative buckets and escaped text', () => {
   const histogram: MetricFamily = {
-    ...{ name: 'pie.batch.wait', unit: 's', description: 'Waits.', kind: 'histogram' },
+    name: 'pie.batch.wait',
+    unit: 's',
+    description: 'Waits.',
+    kind: 'histogram',
     points: [{ labels: { model: 'm' }, count: 6, sum: 0.5, bounds: [0.1, 1], counts: [1, 2, 3] }],
   };
   const counter = (value: number): MetricFamily => ({
-    ...{ name: 'pie.rejections', unit: '{request}', description: 'Two\nlines.', kind: 'counter' },
+    name: 'pie.rejections',
+    unit: '{request}',
+    description: 'Two\nlines.',
+    kind: 'counter',
     points: [{ labels: { code: 'a"b\\c\n' }, value }],
   });
   const text = prometheusText([

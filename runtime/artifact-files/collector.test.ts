@@ -35,7 +35,9 @@ describe('artifacts without a version', () => {
   const artifactNames = async () => (await readdir(store)).filter((name) => !name.startsWith('.tmp-')).sort();
   const collector = (options: Partial<ConstructorParameters<typeof ArtifactCollector>[0]> = {}) =>
     new ArtifactCollector({
-      ...{ store, isWanted: artifactWanted(platform.scheduler, DEFAULT_LIMITS), unusedMs: 0 },
+      store,
+      isWanted: artifactWanted(platform.scheduler, DEFAULT_LIMITS),
+      unusedMs: 0,
       onError: (error) => assert.fail(String(error)),
       ...options,
     });
@@ -72,12 +74,10 @@ describe('artifacts without a version', () => {
     await prepare(component, 32);
     const withoutAlias = { alias: null };
     const small = await platform.scheduler.deployments.deploy({
-      ...{
-        tenant: 'default',
-        manifest: { name: 'kept', limits: { memoryMb: 32 } },
-        component,
-        placement: withoutAlias,
-      },
+      tenant: 'default',
+      manifest: { name: 'kept', limits: { memoryMb: 32 } },
+      component,
+      placement: withoutAlias,
     });
     assert.ok(small.ok);
     assert.equal((await artifactNames()).length, 2);

@@ -52,7 +52,11 @@ export async function runStage<T extends { readonly ok: true }>(
   layers?: Layers,
 ): Promise<T | BuildFailure> {
   const program = {
-    ...{ ...PROGRAM, args: [...args, '--json'], read: [...CODE, ...read], write, tools },
+    ...PROGRAM,
+    args: [...args, '--json'],
+    read: [...CODE, ...read],
+    write,
+    tools,
     environment: tools ? toolEnvironment(write) : {},
   };
   const ended = await runConfined(layers ?? (await machineLayers()), program, { ...limits, isAnswer }).catch(
@@ -68,10 +72,17 @@ export async function runStage<T extends { readonly ok: true }>(
 const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
 
 const diagnosticSchema: z.ZodType<Diagnostic> = z.strictObject({
-  ...{ file: z.string(), line: z.int(), column: z.int(), text: z.string(), source: z.string() },
+  file: z.string(),
+  line: z.int(),
+  column: z.int(),
+  text: z.string(),
+  source: z.string(),
 });
 const failureSchema = z.strictObject({
-  ...{ ok: z.literal(false), code: z.enum(BUILD_CODES), message: z.string(), hint: z.string() },
+  ok: z.literal(false),
+  code: z.enum(BUILD_CODES),
+  message: z.string(),
+  hint: z.string(),
   diagnostics: z.array(diagnosticSchema).optional(),
 });
 

@@ -105,8 +105,10 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       lost: () => undefined,
     });
     const runtime = new RuntimeEnd(mine, {
-      ...{ host: recordingHost().host, thread: new SharedThread() },
-      ...{ control: () => undefined, lost: () => undefined },
+      host: recordingHost().host,
+      thread: new SharedThread(),
+      control: () => undefined,
+      lost: () => undefined,
     });
     for (let i = 0; i < count; i++) openInvocation(runtime, {});
     await allOpened.promise;
@@ -278,8 +280,10 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       lost: () => undefined,
     });
     const runtime = new RuntimeEnd(mine, {
-      ...{ host: { ...host, store: { ...host.store, set } }, thread: new SharedThread() },
-      ...{ control: () => undefined, lost: () => undefined },
+      host: { ...host, store: { ...host.store, set } },
+      thread: new SharedThread(),
+      control: () => undefined,
+      lost: () => undefined,
     });
     const how = await openInvocation(runtime, {}).ended;
     assert.deepEqual([how.tag, how.tag === 'success' && how.val.length], ['success', large]);
@@ -311,8 +315,10 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       lost: () => undefined,
     });
     const runtime = new RuntimeEnd(mine, {
-      ...{ host: { ...host, store: { ...host.store, set }, runtime: { ...host.runtime, log } } },
-      ...{ thread: new SharedThread(), control: () => undefined, lost: () => undefined },
+      host: { ...host, store: { ...host.store, set }, runtime: { ...host.runtime, log } },
+      thread: new SharedThread(),
+      control: () => undefined,
+      lost: () => undefined,
     });
     assert.deepEqual(await openInvocation(runtime, {}).ended, { tag: 'success', val: 'done' });
     // The report of the first dropped line still fits into the queue, so the second line has its own report.

@@ -49,8 +49,14 @@ const CALM_SHARE = 0.25;
 const BURST_MEMORY_MS = 300;
 
 export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse => ({
-  ...{ atMs, usedMs, waitedMs },
-  ...{ share: 0, demand: 0, burst: 0, bursts: false, heavy: false },
+  atMs,
+  usedMs,
+  waitedMs,
+  share: 0,
+  demand: 0,
+  burst: 0,
+  bursts: false,
+  heavy: false,
 });
 
 /** Time after which the use of a tenant's other sandboxes is forgotten. */

@@ -98,7 +98,8 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     assert.ok(hog && next && other);
     const began = performance.now();
     const times = ({ pid }: { pid: number }) => ({
-      ...{ usedMs: pid === 1 ? performance.now() - began : 0, waitedMs: 0 },
+      usedMs: pid === 1 ? performance.now() - began : 0,
+      waitedMs: 0,
       ready: false,
     });
     const sandboxes = [{ tenant: 'a', process: { pid: 1, group: hog } }];

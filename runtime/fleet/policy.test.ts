@@ -16,7 +16,11 @@ import {
 const policy: FleetPolicy = { most: 4, spares: 1, idleMs: 100 };
 
 const member = (sandbox: string, fields: Partial<FleetMember<string>> = {}): FleetMember<string> => ({
-  ...{ sandbox, tenant: sandbox, runs: 0, kept: false, idleSinceMs: 0 },
+  sandbox,
+  tenant: sandbox,
+  runs: 0,
+  kept: false,
+  idleSinceMs: 0,
   ...fields,
 });
 

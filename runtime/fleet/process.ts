@@ -62,7 +62,8 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     args,
     env,
   } = confinedCommand(layers, program, {
-    ...{ memoryMb, group: group?.directory },
+    memoryMb,
+    group: group?.directory,
     background: background ? 'at first' : undefined,
   });
   // `detached` gives the process its own session: no terminal, and one process group to kill. Descriptor 3 is the channel.

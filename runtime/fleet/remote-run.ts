@@ -274,7 +274,13 @@ function trapped({ code, message }: LifecycleTrap): GuestEnd['ending'] {
 function openingOf(instance: number, { description }: Inferlet, { input, cpuLimitMs }: GuestStart): LifecycleOpening {
   const { id, tenant, functionName, functionVersion, deadline, models } = description;
   return {
-    ...{ instance, cpuLimitMs, id, tenant, functionName, functionVersion, input },
+    instance,
+    cpuLimitMs,
+    id,
+    tenant,
+    functionName,
+    functionVersion,
+    input,
     leftMs: BigInt(Math.floor(deadline.leftMs)),
     models: [...models.values()].map((model) => {
       const { name, contextLength, vocabularySize, pageSize } = model.summary;

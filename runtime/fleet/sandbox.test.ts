@@ -24,7 +24,8 @@ it('sends the token tables of a model again when another model has its name', as
   const sent: ToSandbox['kind'][] = [];
   let answer: (message: FromSandbox) => void = () => assert.fail('the sandbox does not listen yet');
   const guests = new Guests({
-    ...{ world: compileWorld(recordingHost().host), poolBytes: 0 },
+    world: compileWorld(recordingHost().host),
+    poolBytes: 0,
     tell: (message) => answer(message),
     isBehind: () => false,
     compileWhole: (bytes) => WebAssembly.compile(bytes),

@@ -285,7 +285,8 @@ export class Sandbox {
     const instance = ++this.#lastInstance;
     const preparing: Preparing = {
       ...Promise.withResolvers<Prepared>(),
-      ...{ invocation, memoryLimitBytes: program.memoryLimitBytes },
+      invocation,
+      memoryLimitBytes: program.memoryLimitBytes,
       movedAtMs: movedAt(this.heardAtMs, performance.now()) ?? Number.NEGATIVE_INFINITY,
     };
     this.#preparing.set(instance, preparing);

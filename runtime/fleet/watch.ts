@@ -54,8 +54,10 @@ export class SandboxWatch {
       if (!known) {
         const { heardAtMs } = sandbox;
         this.#known.set(sandbox, {
-          ...{ silence: beginWatch(now), heardAtMs },
-          ...{ deafness: beginWatch(now), untakenSinceMs: null },
+          silence: beginWatch(now),
+          heardAtMs,
+          deafness: beginWatch(now),
+          untakenSinceMs: null,
         });
         continue;
       }

@@ -30,8 +30,11 @@ describe('a grammar', () => {
       },
     } as unknown as Tokenizer;
     const grammar = new Grammar({
-      ...{ id: 1, tenant: 'tenant', source: { tag: 'json' }, workers: WORKERS },
-      ...{ model: { name: 'model', tokenizer, vocabularySize: 1 } },
+      id: 1,
+      tenant: 'tenant',
+      source: { tag: 'json' },
+      workers: WORKERS,
+      model: { name: 'model', tokenizer, vocabularySize: 1 },
       deadlines: { compileMs: 1, operationMs: 1, startMs: 1 },
       onUsed: () => undefined,
       onUnused: () => (counts.unused += 1),

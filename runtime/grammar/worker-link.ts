@@ -84,7 +84,9 @@ export class WorkerLink {
   constructor({ name, heapMb, startMs, turnMs }: LinkOptions) {
     this.#turnMs = turnMs;
     this.#worker = startConfinedThread({
-      ...{ program: PROGRAM, name, read: CODE },
+      program: PROGRAM,
+      name,
+      read: CODE,
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 32, stackSizeMb: STACK_MB },
     });
     this.#worker.on('message', (sent: SentReply) => this.#onAnswer(sent));

@@ -40,8 +40,11 @@ async function launchAll(isBehind: () => boolean): Promise<LaunchRecord> {
     return WebAssembly.compile(bytes);
   };
   const guests = new Guests({
-    ...{ world: compileWorld(recordingHost().host), poolBytes: 0 },
-    ...{ tell, isBehind, compileWhole },
+    world: compileWorld(recordingHost().host),
+    poolBytes: 0,
+    tell,
+    isBehind,
+    compileWhole,
   });
   const countTurns = () => {
     turn++;

@@ -60,7 +60,9 @@ export class Guests {
     this.#isBehind = isBehind;
     this.#slices = new SliceRunner(() => this.#deviceBusy);
     this.#pool = new InstancePool({
-      ...{ world, slices: this.#slices, budgetBytes: poolBytes },
+      world,
+      slices: this.#slices,
+      budgetBytes: poolBytes,
       running: () => this.#instances.size,
     });
   }

@@ -74,8 +74,13 @@ describe('calls from an inferlet to a GPU host', () => {
   ) =>
     value(
       await call<StepResult>(guest, 'fused', 'step', {
-        ...{ tokens, positions: range(tokens.length, first), inPages, outPages, mask: undefined },
-        ...{ rows: tokens.length, output: { tag: 'distributions', val: TOP_K } },
+        tokens,
+        positions: range(tokens.length, first),
+        inPages,
+        outPages,
+        mask: undefined,
+        rows: tokens.length,
+        output: { tag: 'distributions', val: TOP_K },
       }),
     ).distributions;
   /** The distribution after each token of `tokens`, which a new inferlet computes in one step. */
@@ -206,8 +211,13 @@ describe('calls from an inferlet to a GPU host', () => {
 
   describe('adapter', () => {
     const request = (guest: TestInferlet) => ({
-      ...{ tokens: testTokens(20), positions: range(20), inPages: u32(), outPages: pages(guest, 2), mask: undefined },
-      ...{ rows: 1, output: { tag: 'distributions', val: TOP_K } },
+      tokens: testTokens(20),
+      positions: range(20),
+      inPages: u32(),
+      outPages: pages(guest, 2),
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'distributions', val: TOP_K },
     });
     const adapted = (guest: TestInferlet, name = 'other') =>
       call<StepResult>(guest, 'adapter', 'step', name, request(guest));
@@ -343,7 +353,12 @@ describe('calls from an inferlet to a GPU host', () => {
       value(await file.save('notes/2', false, 'private'));
       assert.deepEqual(
         (await list(maker, 'notes/')).map(({ name, tokens, persistent, rights, owner, locked }) => ({
-          ...{ name, tokens, persistent, rights, owner, locked },
+          name,
+          tokens,
+          persistent,
+          rights,
+          owner,
+          locked,
         })),
         [
           { name: 'notes/1', tokens: 20, persistent: true, rights: 'writable', owner: 'maker', locked: false },

@@ -13,7 +13,10 @@ const VALUE_BYTES = Float32Array.BYTES_PER_ELEMENT;
 export const embedding = {
   encoders: ({ description }: Inferlet): EncoderInfo[] =>
     [...(description.encoders ?? NONE).values()].map(({ summary: { name, kind, size, contextLength } }) => ({
-      ...{ name, kind, size, contextLength },
+      name,
+      kind,
+      size,
+      contextLength,
     })),
 
   embed: (inferlet: Inferlet, model: string, texts: readonly string[]): Promise<Outcome<Vectors>> =>

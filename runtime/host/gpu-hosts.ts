@@ -8,7 +8,8 @@ export type HostSource = Pick<GpuHostConnection, 'name' | 'connected' | 'connect
 /** Describes a runtime's GPU hosts, in configuration order. A host that is away has the models that it last had. */
 export function describeHosts(hosts: readonly HostSource[], draining = new Draining()): RuntimeGpuHost[] {
   return hosts.map(({ name, connected, connectedAt, lostAt, hostId, models }) => ({
-    ...{ name, connected },
+    name,
+    connected,
     ...(connectedAt !== undefined && { connectedAt }),
     ...(!connected && lostAt !== undefined && { lostAt }),
     ...drainOf(draining, name),

@@ -44,7 +44,9 @@ describe('grammars of an inferlet', () => {
   const inferlet = (limits: { tokens?: number } = {}) => {
     const made = new TestInferlet(connection, {
       ...limits,
-      ...{ id: `grammar-${opened.length}`, model: { tokenizer, grammars }, services: { texts } },
+      id: `grammar-${opened.length}`,
+      model: { tokenizer, grammars },
+      services: { texts },
     });
     opened.push(made);
     return made;
@@ -58,7 +60,10 @@ describe('grammars of an inferlet', () => {
   const request = (tokens: Uint32Array, rows = 1) => ({
     tokens,
     positions: Uint32Array.from(tokens, (_, i) => i),
-    ...{ inPages: u32(), outPages: u32(), mask: undefined, rows },
+    inPages: u32(),
+    outPages: u32(),
+    mask: undefined,
+    rows,
     output: { tag: 'distributions', val: 16 },
   });
 
@@ -114,8 +119,13 @@ describe('grammars of an inferlet', () => {
       const from = this.#length;
       this.#length += tokens.length;
       const step = {
-        ...{ tokens: u32(...tokens), positions: Uint32Array.from(tokens, (_, i) => from + i), mask: undefined },
-        ...{ inPages: this.pages, outPages: this.pages, rows: masked || tokens.length === 1 ? 1 : 0, output },
+        tokens: u32(...tokens),
+        positions: Uint32Array.from(tokens, (_, i) => from + i),
+        mask: undefined,
+        inPages: this.pages,
+        outPages: this.pages,
+        rows: masked || tokens.length === 1 ? 1 : 0,
+        output,
       };
       const { guest } = this;
       if (masked) return value(await ask<StepResult>(guest, 'step', guest.queue, this.matcher, step));
@@ -217,7 +227,13 @@ describe('grammars of an inferlet', () => {
     const { guest, pages } = decoding;
     const start = (matcher: object, options: object = {}) =>
       guest.call<object>('grammar', 'start-run', guest.queue, matcher, {
-        ...{ token: 1, position: 0, pages, maxTokens: 20, sampler: decoding.sampler, stopTokens: u32(), ...options },
+        token: 1,
+        position: 0,
+        pages,
+        maxTokens: 20,
+        sampler: decoding.sampler,
+        stopTokens: u32(),
+        ...options,
       });
     const next = (run: object) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
     const stopped = start(decoding.matcher);

@@ -45,7 +45,8 @@ describe('index', () => {
     return outcome.tag === 'err' ? outcome.val.tag : 'ok';
   };
   const entry = (id: string, text?: string): IndexEntry => ({
-    ...{ id, text },
+    id,
+    text,
     fields: [
       { name: 'long', value: { tag: 'boolean', val: id.length > 4 } },
       { name: 'letters', value: { tag: 'number', val: id.length } },

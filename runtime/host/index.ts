@@ -86,7 +86,8 @@ export const index = {
     const copiedVector = refused ? null : (vector?.slice() ?? null);
     const read = async (client: IndexClient, options: CallOptions) => {
       const conditions = filter.map(({ field, comparison, values }) => ({
-        ...{ field, comparison },
+        field,
+        comparison,
         values: values.map(({ val }) => val),
       }));
       const found = await client.query(
@@ -201,6 +202,9 @@ function wireValue(val: Wire.FieldValue): Value {
 }
 
 const infoOf = ({ name, dimensions, metric, entries, bytes }: Wire.IndexStats): IndexInfo => ({
-  ...{ name, dimensions, metric },
-  ...{ entries: BigInt(entries), bytes: BigInt(bytes) },
+  name,
+  dimensions,
+  metric,
+  entries: BigInt(entries),
+  bytes: BigInt(bytes),
 });

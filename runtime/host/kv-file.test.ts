@@ -120,8 +120,13 @@ describe('a file', () => {
       const grammar = guest.call<object>('grammar', '[constructor]compiled', 'tiny', { tag: 'json' });
       const matcher = guest.call<object>('grammar', '[constructor]matcher', grammar);
       const request = {
-        ...{ tokens: range(1), positions: range(1), inPages: none, outPages: none, mask: undefined },
-        ...{ rows: 1, output: { tag: 'distributions', val: 1 } },
+        tokens: range(1),
+        positions: range(1),
+        inPages: none,
+        outPages: none,
+        mask: undefined,
+        rows: 1,
+        output: { tag: 'distributions', val: 1 },
       };
       const issued = device?.issuedCalls;
       const ask = (of: string, what: string, ...args: unknown[]) =>

@@ -26,7 +26,10 @@ describe('messaging', () => {
   let count = 0;
   const inferlet = (messaging = true, tenant = 'default') =>
     new TestInferlet(null, {
-      ...{ id: `inferlet-${++count}`, tenant, grants: { messaging }, services: { messaging: scheduler.messaging } },
+      id: `inferlet-${++count}`,
+      tenant,
+      grants: { messaging },
+      services: { messaging: scheduler.messaging },
     });
   const call = <T>(guest: TestInferlet, name: string, ...args: unknown[]) =>
     guest.call<Promise<Outcome<T>>>('messaging', name, ...args);

@@ -72,15 +72,17 @@ describe('the recent load of GPU hosts', () => {
     const now = { ...stats, elapsedMs: 1500, encoders: [busy] };
     assert.deepEqual(loadsOf('h', 1, now, before).encoders, [
       {
-        ...{ encoder: 'minilm', kind: 'embedding', hostId: 'h', device: { name: 'CPU' }, batchSize: 5 },
-        ...{
-          utilisation: 0.5,
-          textsPerSecond: 20,
-          tokensPerSecond: 400,
-          waitingCalls: 3,
-          maxBatchTokens: 250,
-          latency,
-        },
+        encoder: 'minilm',
+        kind: 'embedding',
+        hostId: 'h',
+        device: { name: 'CPU' },
+        batchSize: 5,
+        utilisation: 0.5,
+        textsPerSecond: 20,
+        tokensPerSecond: 400,
+        waitingCalls: 3,
+        maxBatchTokens: 250,
+        latency,
       },
     ]);
   });

@@ -118,7 +118,9 @@ export function loadsOf(hostId: string, readAt: number, stats: GpuHostStats, bef
     const { name, index } = encoder.device;
     const texts = change((one) => one.texts);
     return {
-      ...{ encoder: encoder.name, kind: encoder.kind, hostId },
+      encoder: encoder.name,
+      kind: encoder.kind,
+      hostId,
       device: { name, ...(index !== undefined && { index }) },
       batchSize: ratio(
         texts,

@@ -58,7 +58,12 @@ export class Models {
       models
         .filter(({ name }) => open[i] || !openModelNames.has(name))
         .map(({ name, contextLength, vocabularySize, pageSize, pageCount, traits }) => ({
-          ...{ name, contextLength, vocabularySize, pageSize, pageCount, traits },
+          name,
+          contextLength,
+          vocabularySize,
+          pageSize,
+          pageCount,
+          traits,
           ...(hostId !== undefined && { hostId }),
           ...(hasSeveralHosts && { host }),
         })),

@@ -12,8 +12,13 @@ const golden = JSON.parse(readFileSync(new URL('./fixtures/prepare-golden.json',
 
 const SIZE = 12;
 const plain: ImagePreparation = {
-  ...{ size: SIZE, pad: null, shortestEdge: SIZE, filter: 'bicubic' },
-  ...{ scale: 1 / 255, mean: [0.5, 0.5, 0.5], deviation: [0.5, 0.5, 0.5] },
+  size: SIZE,
+  pad: null,
+  shortestEdge: SIZE,
+  filter: 'bicubic',
+  scale: 1 / 255,
+  mean: [0.5, 0.5, 0.5],
+  deviation: [0.5, 0.5, 0.5],
 };
 const PREPARATIONS: Readonly<Record<string, ImagePreparation>> = {
   'edge 12 lanczos': { ...plain, filter: 'lanczos' },

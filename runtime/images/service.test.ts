@@ -10,8 +10,13 @@ import { type ImageRequest, ImageService, imageAccount } from './service.ts';
 import { png } from './testing/png.ts';
 
 const PREPARATION: ImagePreparation = {
-  ...{ size: 4, pad: null, shortestEdge: 4, filter: 'bicubic' },
-  ...{ scale: 1 / 255, mean: [0, 0, 0], deviation: [1, 1, 1] },
+  size: 4,
+  pad: null,
+  shortestEdge: 4,
+  filter: 'bicubic',
+  scale: 1 / 255,
+  mean: [0, 0, 0],
+  deviation: [1, 1, 1],
 };
 
 /** An image of one colour. */
@@ -39,8 +44,12 @@ describe('the image service', () => {
 
   const ask = (service: ImageService, image: Uint8Array, more: Partial<ImageRequest> = {}) =>
     service.prepare({
-      ...{ tenant: 'a', account: imageAccount(), preparation: PREPARATION },
-      ...{ signal: new AbortController().signal, image, ...more },
+      tenant: 'a',
+      account: imageAccount(),
+      preparation: PREPARATION,
+      signal: new AbortController().signal,
+      image,
+      ...more,
     });
 
   it('prepares images in worker threads, charges for them, and ends idle workers', async () => {

@@ -53,8 +53,14 @@ export class ImageService {
 
   constructor({ maxWorkers = 2, decodeMs = 10_000, idleMs = 30_000 }: ImageOptions = {}) {
     this.#pool = new WorkerPool({
-      ...{ program: new URL('./worker.ts', import.meta.url), noun: 'the image', heapMb: HEAP_MB },
-      ...{ maxWorkers, idleMs, deadlineMs: decodeMs, maxBytes: MAX_BYTES, endCancelled: true },
+      program: new URL('./worker.ts', import.meta.url),
+      noun: 'the image',
+      heapMb: HEAP_MB,
+      maxWorkers,
+      idleMs,
+      deadlineMs: decodeMs,
+      maxBytes: MAX_BYTES,
+      endCancelled: true,
       readable: () => CODE,
     });
   }

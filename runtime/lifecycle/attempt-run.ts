@@ -87,7 +87,11 @@ export class AttemptRun {
     const tracedJob = { ...job, ...(traceparent !== undefined && { traceparent }) };
     this.#children = new Children(runServices.children, {
       job: tracedJob,
-      ...{ epoch, depth, family, grants: granted.grants, deadline: this.#wallTime },
+      epoch,
+      depth,
+      family,
+      grants: granted.grants,
+      deadline: this.#wallTime,
       texts: { tenant: job.tenant, account: new Account(this.#cpu) },
       takePlaces: () => this.#inferlet.takePlaces(),
     });
@@ -185,13 +189,22 @@ export class AttemptRun {
     };
     return new Inferlet(
       {
-        ...{ id, tenant, functionName, functionVersion, arrival, input, limits, ...granted },
-        ...{ deadline: this.#wallTime, clock },
+        id,
+        tenant,
+        functionName,
+        functionVersion,
+        arrival,
+        input,
+        limits,
+        ...granted,
+        deadline: this.#wallTime,
+        clock,
         ...(job.latency && { latency: job.latency }),
         mayAsk: job.parent === undefined,
         ...(job.resumption && { resumption: job.resumption }),
         ...(traceparent !== undefined && { traceparent }),
-        ...{ epoch, tenantPages: kvPages },
+        epoch,
+        tenantPages: kvPages,
       },
       new Session(outbox, inboxSource(inbox, id, epoch, onHandled), family.redactor.redact),
       services,

@@ -16,8 +16,15 @@ import { Children } from './children.ts';
 import { Family } from './family.ts';
 
 const JOB: InvocationJob = {
-  ...{ id: 'child', tenant: 't', function: 'f', version: 'v', input: '' },
-  ...{ arrival: 1, submittedAt: 0, deadlineMs: 1, limits: DEFAULT_LIMITS },
+  id: 'child',
+  tenant: 't',
+  function: 'f',
+  version: 'v',
+  input: '',
+  arrival: 1,
+  submittedAt: 0,
+  deadlineMs: 1,
+  limits: DEFAULT_LIMITS,
 };
 
 describe('the children of a runtime', () => {
@@ -41,7 +48,11 @@ describe('the children of a runtime', () => {
     };
     return new ChildRuns({
       queues: new StoreQueues(),
-      ...{ invocations, inbox, events, runtimeId: 'r', jobs },
+      invocations,
+      inbox,
+      events,
+      runtimeId: 'r',
+      jobs,
       run: () => Promise.resolve(null),
       ...options,
     });
@@ -67,8 +78,13 @@ describe('the children of a runtime', () => {
     const queues = new StoreQueues();
     const jobs = { functionOf, texts: { check: () => assert.fail('no input is expected') }, limits: DEFAULT_LIMITS };
     const children = new Children(open({ jobs, queues }), {
-      ...{ job: JOB, epoch: 1, depth: 0, family: new Family(JOB), grants: { ...NO_GRANTS, launch: '*' } },
-      ...{ deadline: { at: 1, leftMs: 1 }, takePlaces: () => undefined },
+      job: JOB,
+      epoch: 1,
+      depth: 0,
+      family: new Family(JOB),
+      grants: { ...NO_GRANTS, launch: '*' },
+      deadline: { at: 1, leftMs: 1 },
+      takePlaces: () => undefined,
       texts: { tenant: JOB.tenant, account: new Account({ charge: () => undefined, usedUp: () => false }) },
     });
     const refusal = async (reference: string, input = '{}') => {

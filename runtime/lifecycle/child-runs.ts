@@ -174,8 +174,17 @@ export class ChildRuns {
     const outcome = await invocations
       .beginChild(
         {
-          ...{ id, tenant, function: name, version, submittedAt, deadlineMs, arrival, parent, runtimeId },
-          ...{ parentEpoch: origin.epoch, root: origin.family.root.id },
+          id,
+          tenant,
+          function: name,
+          version,
+          submittedAt,
+          deadlineMs,
+          arrival,
+          parent,
+          runtimeId,
+          parentEpoch: origin.epoch,
+          root: origin.family.root.id,
           ...(functionOwner !== undefined && { functionOwner }),
         },
         origin.token,

@@ -65,7 +65,10 @@ describe('children', () => {
     const heard = ['a', [1, 255], 'b'];
     const success = { tag: 'success', val: JSON.stringify(heard) };
     assert.deepEqual(output(transcript), {
-      ...{ heard, end: 'closed', sends: [{}, {}, {}], endings: [success, success] },
+      heard,
+      end: 'closed',
+      sends: [{}, {}, {}],
+      endings: [success, success],
       late: { err: 'closed', text: 'the child has ended' },
     });
     const [record, root] = await Promise.all([recordOf(id), recordOf(parent)]);
@@ -102,7 +105,8 @@ describe('children', () => {
 
   it(`are at most ${MAX_CHILDREN} at once, and later ones take the places of ended ones`, async () => {
     const many = (length: number, input: object) => ({
-      ...{ do: 'many', name: 'family' },
+      do: 'many',
+      name: 'family',
       inputs: Array.from({ length }, () => input),
     });
     // The later children run until their parent ends.

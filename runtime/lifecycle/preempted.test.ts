@@ -15,7 +15,9 @@ const clock = () => Date.now() - 3_600_000;
  * held even while the busy inferlet stalls. A step mostly sleeps, which leaves the cores to other tests.
  */
 const gpuModel = {
-  ...{ swapMemoryMb: 16, prefixCache: false, maxBatchTokens: 32 },
+  swapMemoryMb: 16,
+  prefixCache: false,
+  maxBatchTokens: 32,
   pace: { stepMs: 100, tokenMs: 0, sequenceMs: 0 },
 };
 

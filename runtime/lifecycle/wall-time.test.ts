@@ -8,8 +8,15 @@ import { WallTime } from './wall-time.ts';
 
 const LIMITS = { cpuMs: 1, wallMs: 1000, memoryMb: 1, pages: 1, tokens: 1 };
 const JOB: InvocationJob = {
-  ...{ id: 'one', tenant: 'default', function: 'f', version: '1', input: '{}', arrival: 1 },
-  ...{ submittedAt: 0, deadlineMs: 1e9, limits: LIMITS },
+  id: 'one',
+  tenant: 'default',
+  function: 'f',
+  version: '1',
+  input: '{}',
+  arrival: 1,
+  submittedAt: 0,
+  deadlineMs: 1e9,
+  limits: LIMITS,
 };
 
 /** A clock whose timers and `now` move together. */

@@ -22,7 +22,11 @@ const layers = await machineLayers();
 const errors: unknown[] = [];
 
 const versionOf = (bytes: Uint8Array): FunctionVersion => ({
-  ...{ name: 'echo', version: 'v1', tenant: 'default', createdAt: 0, manifest: { name: 'echo' } },
+  name: 'echo',
+  version: 'v1',
+  tenant: 'default',
+  createdAt: 0,
+  manifest: { name: 'echo' },
   componentHash: createHash('sha256').update(bytes).digest('hex'),
   componentBytes: bytes.length,
 });
@@ -61,7 +65,8 @@ describe('a launcher', () => {
     });
     fleets.push(fleet);
     return new FunctionLauncher({
-      ...{ fleet, store },
+      fleet,
+      store,
       functionOf: async (_tenant, name) => (name === 'echo' ? versionOf(component) : null),
       componentOf: async () => component,
       ...options,

@@ -189,8 +189,12 @@ describe('loading a program', () => {
       await writeFile(join(directory, 'core.wasm'), '');
       await truncate(join(directory, 'core.wasm'), 2 ** 30);
       const claimed = {
-        ...{ file: 'core.wasm', hash: '0'.repeat(64), bytes: 8, checks: 0 },
-        ...{ role: 'program' as const, memoryPages: [] },
+        file: 'core.wasm',
+        hash: '0'.repeat(64),
+        bytes: 8,
+        checks: 0,
+        role: 'program' as const,
+        memoryPages: [],
       };
       await assert.rejects(new ModuleFiles().read(directory, claimed), /is the limit/);
     } finally {

@@ -128,7 +128,10 @@ describe('code that has taken over a confined process', () => {
     const previousFolder = process.cwd();
     process.chdir(target.folder);
     const thread = startConfinedThread({
-      ...{ program: ATTACKER, name: 'attacker', read: [MAIN, ...read], args: [JSON.stringify(target)] },
+      program: ATTACKER,
+      name: 'attacker',
+      read: [MAIN, ...read],
+      args: [JSON.stringify(target)],
       resourceLimits: { maxOldGenerationSizeMb: 64 },
     });
     try {

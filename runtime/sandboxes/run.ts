@@ -71,7 +71,9 @@ export async function runConfined(layers: Layers, program: ConfinedProgram, limi
   const cpuSeconds = Math.ceil(cpuMs / 1000);
   const group = layers.groups?.create(memoryMb) ?? null;
   const command = confinedCommand(layers, program, {
-    ...{ cpuSeconds, memoryMb, background: 'always' },
+    cpuSeconds,
+    memoryMb,
+    background: 'always',
     group: group?.directory,
   });
   let child: ChildProcessWithoutNullStreams;

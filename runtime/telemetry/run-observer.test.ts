@@ -21,8 +21,15 @@ const METER = metrics.getMeter('none');
 const START = { startedAt: Date.now(), clock: Date.now, attempt: 1, runtimeId: 'r' };
 
 const job = (traceparent?: string): InvocationJob => ({
-  ...{ id: 'inv-1', tenant: 't', function: 'story', version: 'v1', input: '{}', arrival: 1, deadlineMs: 1000 },
-  ...{ submittedAt: Date.now() - 50, limits: TEST_LIMITS },
+  id: 'inv-1',
+  tenant: 't',
+  function: 'story',
+  version: 'v1',
+  input: '{}',
+  arrival: 1,
+  deadlineMs: 1000,
+  submittedAt: Date.now() - 50,
+  limits: TEST_LIMITS,
   ...(traceparent !== undefined && { traceparent }),
 });
 

@@ -46,8 +46,12 @@ export class TestInferlet {
     const granted = (connection?.models ?? []).map((each): [string, GrantedModel] => [
       each.name,
       {
-        ...{ summary: each, connection: connection as GpuHostConnection },
-        ...{ tokenizer: null, metadata: null, vision: null, grammars: NO_GRAMMARS },
+        summary: each,
+        connection: connection as GpuHostConnection,
+        tokenizer: null,
+        metadata: null,
+        vision: null,
+        grammars: NO_GRAMMARS,
         ...(each === summary && options.model),
       },
     ]);
@@ -58,18 +62,17 @@ export class TestInferlet {
     );
     this.inferlet = new Inferlet(
       {
-        ...{
-          id,
-          tenant,
-          functionName,
-          functionVersion: '1',
-          arrival: 0,
-          input: '{}',
-          grants: { ...NO_GRANTS, ...options.grants },
-          deadline: deadlineAt(options.deadlineAt ?? Number.MAX_SAFE_INTEGER),
-          ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
-        },
-        ...{ limits: { pages, tokens }, models: new Map(granted) },
+        id,
+        tenant,
+        functionName,
+        functionVersion: '1',
+        arrival: 0,
+        input: '{}',
+        grants: { ...NO_GRANTS, ...options.grants },
+        deadline: deadlineAt(options.deadlineAt ?? Number.MAX_SAFE_INTEGER),
+        ...(options.traceparent !== undefined && { traceparent: options.traceparent }),
+        limits: { pages, tokens },
+        models: new Map(granted),
         ...(connection && { encoders: new Map(encoders.map((each) => [each.name, { summary: each, connection }])) }),
       },
       session,

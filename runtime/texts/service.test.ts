@@ -243,8 +243,15 @@ describe('a pool of workers', () => {
   it('answers the jobs for which no thread can be started', async () => {
     const pool = new WorkerPool<string, string>({
       // Node refuses this program at the point at which it also fails when the kernel refuses a thread.
-      ...{ program: new URL('https://127.0.0.1/worker.js'), noun: 'the text', heapMb: 16, readable: () => [] },
-      ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 1000, maxBytes: MIB, endCancelled: false },
+      program: new URL('https://127.0.0.1/worker.js'),
+      noun: 'the text',
+      heapMb: 16,
+      readable: () => [],
+      maxWorkers: 1,
+      idleMs: 1000,
+      deadlineMs: 1000,
+      maxBytes: MIB,
+      endCancelled: false,
     });
     const outcomes = await Promise.all(['a', 'b'].map((request) => pool.run({ ...user(), bytes: 1, request })));
     assert.deepEqual(outcomes.map(failureOf), ['unavailable', 'unavailable']);
@@ -257,8 +264,14 @@ describe('a pool of workers', () => {
     const code = paths.map((name) => fileURLToPath(new URL(name, import.meta.url)));
     let threads = 0;
     const pool: WorkerPool<string, string> = new WorkerPool<string, string>({
-      ...{ program: new URL('../workers/fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 256 },
-      ...{ maxWorkers: 2, idleMs: 1000, deadlineMs: 60_000, maxBytes: MIB, endCancelled: false },
+      program: new URL('../workers/fixtures/echo.ts', import.meta.url),
+      noun: 'the text',
+      heapMb: 256,
+      maxWorkers: 2,
+      idleMs: 1000,
+      deadlineMs: 60_000,
+      maxBytes: MIB,
+      endCancelled: false,
       // Throws before the second thread starts, as if the kernel refused that thread.
       readable: () => {
         if (pool.workers > 0) throw new Error('the kernel has no more threads');

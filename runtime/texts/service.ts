@@ -56,9 +56,16 @@ export class TextService {
 
   constructor({ maxWorkers = 2, deadlineMs = 10_000 }: TextOptions = {}) {
     this.#pool = new WorkerPool({
-      ...{ program: PROGRAM, noun: 'the text', heapMb: HEAP_MB, maxWorkers, keptWorkers: 1 },
+      program: PROGRAM,
+      noun: 'the text',
+      heapMb: HEAP_MB,
+      maxWorkers,
+      keptWorkers: 1,
       // Do not end workers for cancelled jobs: a new worker must load its tokenizers again, and jobs are short.
-      ...{ deadlineMs, idleMs: IDLE_MS, maxBytes: MAX_BYTES, endCancelled: false },
+      deadlineMs,
+      idleMs: IDLE_MS,
+      maxBytes: MAX_BYTES,
+      endCancelled: false,
       readable: () => [...CODE, ...this.#directories],
     });
   }
@@ -147,6 +154,9 @@ export class TextService {
 
 /** The fields of a function that a worker needs. */
 const workerFields = ({ name, version, tenant, platform, manifest }: CheckedFunction): CheckedFunction => ({
-  ...{ name, version, tenant, platform },
+  name,
+  version,
+  tenant,
+  platform,
   manifest: { input: manifest.input },
 });

@@ -11,8 +11,14 @@ const CODE = ['.', '../../gpu-host/protocol', '../../package.json'].map((name) =
 const account = new Account();
 const makePool = (options: { readonly maxBytes: number; readonly endCancelled: boolean }) =>
   new WorkerPool<string, string>({
-    ...{ program: new URL('fixtures/echo.ts', import.meta.url), noun: 'the text', heapMb: 64, readable: () => CODE },
-    ...{ maxWorkers: 1, idleMs: 1000, deadlineMs: 60_000, ...options },
+    program: new URL('fixtures/echo.ts', import.meta.url),
+    noun: 'the text',
+    heapMb: 64,
+    readable: () => CODE,
+    maxWorkers: 1,
+    idleMs: 1000,
+    deadlineMs: 60_000,
+    ...options,
   });
 
 it('a pool refuses jobs that are cancelled, or too many, without a wait for a worker', async () => {

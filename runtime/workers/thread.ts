@@ -49,7 +49,9 @@ export class WorkerThread<Request, Value> {
   constructor({ program, noun, readable, heapMb }: ThreadOptions) {
     this.#noun = noun;
     this.#worker = startConfinedThread({
-      ...{ program, name: noun, read: readable },
+      program,
+      name: noun,
+      read: readable,
       resourceLimits: { maxOldGenerationSizeMb: heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker.on('message', (sent: Sent<Value>) => this.#onMessage(sent));

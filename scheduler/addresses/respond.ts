@@ -21,7 +21,11 @@ export function respond(
   const send = url.protocol === 'https:' ? requestHttps : requestHttp;
   return new Promise((resolve, reject) => {
     const request = send(url, {
-      ...{ method, headers, signal, agent: false, maxHeaderSize: maxHeadBytes },
+      method,
+      headers,
+      signal,
+      agent: false,
+      maxHeaderSize: maxHeadBytes,
       // Connect to the checked addresses: a second lookup could answer others.
       lookup: (_hostname, options, done) => {
         const [first] = addresses;

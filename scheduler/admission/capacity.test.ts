@@ -19,7 +19,12 @@ type Offer = Required<Pick<RuntimeDescription, 'accepting' | 'slots'>> & Partial
 
 const pagesOf = (host: string, name: string) => 10 * host.length + name.length;
 const aModel = (name: string, host: string, life: number): RuntimeModel => ({
-  ...{ name, contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount: pagesOf(host, name), traits: [] },
+  name,
+  contextLength: 256,
+  vocabularySize: 100,
+  pageSize: 16,
+  pageCount: pagesOf(host, name),
+  traits: [],
   ...(host !== '' && { host }),
   hostId: `${host}~${life}`,
 });

@@ -291,7 +291,8 @@ describe('admission policy', () => {
         },
       ),
       {
-        ...{ seed: 20261122, numRuns: process.env.PIE_TEST_ALL ? 40 : 10 },
+        seed: 20261122,
+        numRuns: process.env.PIE_TEST_ALL ? 40 : 10,
         // The minimum time charged per invocation makes a difference only for short runs.
         examples: [[[50, 2000].map((runMs) => ({ weight: 100, runMs })), 16]],
       },
@@ -437,7 +438,17 @@ describe('admission policy', () => {
 });
 
 const LEAVE = {
-  ...{ kind: 'leave' as const, tenant: 0, which: 0, m: 0, n: 0, memoryMb: 0, afterMs: 5 },
-  ...{ limits: {}, capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY } },
-  ...{ free: [0, 0] as const, agoMs: 0, together: false, latency: false },
+  kind: 'leave' as const,
+  tenant: 0,
+  which: 0,
+  m: 0,
+  n: 0,
+  memoryMb: 0,
+  afterMs: 5,
+  limits: {},
+  capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY },
+  free: [0, 0] as const,
+  agoMs: 0,
+  together: false,
+  latency: false,
 };

@@ -37,8 +37,14 @@ describe('admission over several GPU hosts', () => {
   after(() => redis.stop());
 
   const model = (host: string, pageCount = PAGES): RuntimeModel => ({
-    ...{ name: 'm', contextLength: 256, vocabularySize: 100, pageSize: 16, pageCount, traits: [] },
-    ...{ host, hostId: `life-of-${host}` },
+    name: 'm',
+    contextLength: 256,
+    vocabularySize: 100,
+    pageSize: 16,
+    pageCount,
+    traits: [],
+    host,
+    hostId: `life-of-${host}`,
   });
   async function open(hosts: readonly string[], spread: 'tenant' | 'invocation'): Promise<void> {
     scheduler = openTestScheduler(redis);
@@ -263,7 +269,12 @@ describe('admission over several GPU hosts', () => {
       // Newer than the end of the attempt.
       const readAt = Date.now() + 60_000;
       const reading = (host: string, freePages: number) => ({
-        ...{ model: 'm', hostId: `life-of-${host}`, freePages, cachedPages: 0, idlePages: 0, readAt },
+        model: 'm',
+        hostId: `life-of-${host}`,
+        freePages,
+        cachedPages: 0,
+        idlePages: 0,
+        readAt,
       });
       const models = [reading('0', 0), reading('1', PAGES), reading('2', PAGES)];
       lease.reportLoad(() => ({ running: 1, models }) as unknown as RuntimeLoad);
@@ -290,7 +301,11 @@ describe('admission over several GPU hosts', () => {
       const { admission, invocations, store } = scheduler;
       const report = (freePages: number) => {
         const models = ['0', '1'].map((host) => ({
-          ...{ model: 'm', hostId: `life-of-${host}`, freePages, cachedPages: 0, idlePages: 0 },
+          model: 'm',
+          hostId: `life-of-${host}`,
+          freePages,
+          cachedPages: 0,
+          idlePages: 0,
           // Newer than the ends of the attempts.
           readAt: Date.now() + 60_000,
         }));

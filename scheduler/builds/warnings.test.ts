@@ -4,8 +4,12 @@ import type { RuntimeModel } from '../runtimes/types.ts';
 import { type DeployFacts, deployWarnings } from './warnings.ts';
 
 const model = (name: string, traits: string[], pageCount = 64): RuntimeModel => ({
-  ...{ name, contextLength: 256, vocabularySize: 100, pageSize: 16 },
-  ...{ pageCount, traits },
+  name,
+  contextLength: 256,
+  vocabularySize: 100,
+  pageSize: 16,
+  pageCount,
+  traits,
 });
 const PLAIN = model('plain', ['allocate', 'forward', 'fused']);
 const TUNED = model('tuned', ['allocate', 'forward', 'fused', 'introspect'], 128);

@@ -19,13 +19,25 @@ describe('durable names', () => {
   });
 
   const named = (tenant: string, name: string, rest: Partial<OwnedName> = {}): OwnedName => ({
-    ...{ tenant, model: 'story', kind: 'export', name },
+    tenant,
+    model: 'story',
+    kind: 'export',
+    name,
     ...rest,
   });
   const owner = (claim: string): NameOwner => ({ host: 'east', hostId: 'east 1', persistent: true, claim });
   const copy = (claim: string, bytes = 100, digit = claim): DurableCopy => ({
-    ...{ claim, file: digit.padStart(32, '0'), bytes, checksum: 'c', fingerprint: 'f', pageSize: 16, pageBytes: 64 },
-    ...{ pages: 1, tokens: 2, nextPosition: 3, access: { owner: 'maker', rights: 'private' } },
+    claim,
+    file: digit.padStart(32, '0'),
+    bytes,
+    checksum: 'c',
+    fingerprint: 'f',
+    pageSize: 16,
+    pageBytes: 64,
+    pages: 1,
+    tokens: 2,
+    nextPosition: 3,
+    access: { owner: 'maker', rights: 'private' },
   });
   const bounds = { copies: 2, bytes: 1000 };
 

@@ -18,7 +18,10 @@ describe('owners of names', () => {
   });
 
   const named = (name: string, rest: Partial<OwnedName> = {}): OwnedName => ({
-    ...{ tenant: 'acme', model: 'story', kind: 'export', name },
+    tenant: 'acme',
+    model: 'story',
+    kind: 'export',
+    name,
     ...rest,
   });
   const owner = (host: string, claim: string): NameOwner => ({ host, hostId: `${host} 1`, persistent: true, claim });

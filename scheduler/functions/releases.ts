@@ -161,7 +161,10 @@ export class Releases {
       const { by, message } = wish;
       const { to: shares, restores } = plan;
       const outcome = await this.set(tenant, name, alias, {
-        ...{ shares, by, message, restores },
+        shares,
+        by,
+        message,
+        restores,
         ifRevision: plan.from.revision,
       });
       if (outcome.ok) return { ...outcome, plan };

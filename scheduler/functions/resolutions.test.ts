@@ -91,7 +91,10 @@ describe('resolutions', () => {
   }
   const submissionOf = (tenant: string, stored: FunctionVersion, basis: Resolved['basis']) =>
     submission({
-      ...{ tenant, function: stored.name, version: stored.version, functionOwner: ownerOf(stored) },
+      tenant,
+      function: stored.name,
+      version: stored.version,
+      functionOwner: ownerOf(stored),
       ...(basis && { basis }),
     });
 

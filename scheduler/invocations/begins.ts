@@ -58,7 +58,10 @@ export function attemptOutcome(reply: unknown, now: number): AttemptOutcome {
   const [begun, first, nextSeq, attempt, queuedAt, usageBefore, usageNow, standing, ...limits] = tuple(reply);
   if (begun === 1) {
     return {
-      ...{ epoch: Number(first), nextSeq: Number(nextSeq), attempt: Number(attempt), queuedAt: Number(queuedAt) },
+      epoch: Number(first),
+      nextSeq: Number(nextSeq),
+      attempt: Number(attempt),
+      queuedAt: Number(queuedAt),
       usageBefore: totalUsage(null, optionalText(usageBefore), optionalText(usageNow)),
       standing: standingFrom(standing),
       ...attemptLimits(limits, now),

@@ -25,7 +25,9 @@ describe('debounce', () => {
 
   const debounced = (key: string, options: Partial<Submission> = {}) =>
     submission({
-      ...{ submittedAt: now, deadlineMs: 2 * HOUR, debounce: { key, delayMs: 10 * SECOND, maxMs: 25 * SECOND } },
+      submittedAt: now,
+      deadlineMs: 2 * HOUR,
+      debounce: { key, delayMs: 10 * SECOND, maxMs: 25 * SECOND },
       ...options,
     });
   const submit = async (key: string, options: Partial<Submission> = {}) => {

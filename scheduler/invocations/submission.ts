@@ -34,7 +34,15 @@ export function jobText(submission: Submission): string {
   const { id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable } = submission;
   const { traceparent, submitter } = submission;
   const job: Omit<InvocationJob, 'arrival' | 'latency'> = {
-    ...{ id, tenant, function: name, version, input, limits, submittedAt, deadlineMs, restartable },
+    id,
+    tenant,
+    function: name,
+    version,
+    input,
+    limits,
+    submittedAt,
+    deadlineMs,
+    restartable,
     ...(traceparent !== undefined && { traceparent }),
     ...(submitter !== undefined && { submitter }),
   };

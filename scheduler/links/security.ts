@@ -26,7 +26,9 @@ const KEEP_ALIVE_MS = 1000;
 /** The same security for connections to one machine: no other machine's certificate is accepted there. */
 export function toMachine(security: LinkSecurity, peer: string): LinkSecurity {
   return {
-    ...{ key: security.key, certificate: security.certificate, peer },
+    key: security.key,
+    certificate: security.certificate,
+    peer,
     machineOf: (fingerprint) => security.machineOf(fingerprint),
     onChange: (listener) => security.onChange(listener),
     refused: (why) => security.refused(why),

@@ -11,7 +11,11 @@ import { RestoreLost, RestoreMark, RestoreRuns } from './restore-mark.ts';
 import type { MachineDescription } from './types.ts';
 
 const description = (name: string, more: Partial<MachineDescription> = {}): MachineDescription => ({
-  ...{ name, roles: ['gateway', 'runtime', 'gpu-host'], host: `${name}.example`, pid: 7, version: '1.0.0' },
+  name,
+  roles: ['gateway', 'runtime', 'gpu-host'],
+  host: `${name}.example`,
+  pid: 7,
+  version: '1.0.0',
   gpuHosts: [],
   ...more,
 });

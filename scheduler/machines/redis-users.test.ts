@@ -33,7 +33,11 @@ describe('the Redis user of a machine', () => {
   });
   const connect = async ({ user: username, password }: RedisUser): Promise<Redis> => {
     const connection = new Redis({
-      ...{ path: redis.socket, username, password, lazyConnect: true, maxRetriesPerRequest: 0 },
+      path: redis.socket,
+      username,
+      password,
+      lazyConnect: true,
+      maxRetriesPerRequest: 0,
       retryStrategy: () => null,
     });
     connection.on('error', () => undefined);

@@ -15,8 +15,13 @@ const LIMIT = 1e12;
 const MINUTE_MS = 60_000;
 /** Accounts round lifetimes to minutes, so all of these are whole minutes. */
 const RETENTION = {
-  ...{ recordMs: 30 * MINUTE_MS, eventsMs: 10 * MINUTE_MS, resultsMs: 20 * MINUTE_MS, filesMs: 15 * MINUTE_MS },
-  ...{ logMs: 25 * MINUTE_MS, logLines: 10, maxEvents: 20 },
+  recordMs: 30 * MINUTE_MS,
+  eventsMs: 10 * MINUTE_MS,
+  resultsMs: 20 * MINUTE_MS,
+  filesMs: 15 * MINUTE_MS,
+  logMs: 25 * MINUTE_MS,
+  logLines: 10,
+  maxEvents: 20,
 };
 
 let redis: TestRedis;

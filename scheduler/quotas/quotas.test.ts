@@ -107,7 +107,10 @@ describe('quotas', () => {
     };
     assert.equal((await append({ gpuMs: 99.5, cpuMs: 50 })).exceeded, null);
     assert.deepEqual((await report({ gpuMs: 100.25, cpuMs: 50 })).exceeded, {
-      ...{ quota: 'gpu-ms-per-minute', limit: 100, resetsAt: START + 29_500, scope: 'tenant' },
+      quota: 'gpu-ms-per-minute',
+      limit: 100,
+      resetsAt: START + 29_500,
+      scope: 'tenant',
     });
     const passed = await report({ gpuMs: 100.25, cpuMs: 50.001 });
     assert.deepEqual([passed.exceeded?.quota, passed.exceeded?.scope], ['cpu-ms-per-day', 'function']);
@@ -297,7 +300,12 @@ describe('quotas', () => {
     const component = new Uint8Array(400);
     const componentHash = await blobs.put('acme', component);
     const version = {
-      ...{ tenant: 'acme', name: 'story', version: 'v1', componentHash, componentBytes: 400, createdAt: now },
+      tenant: 'acme',
+      name: 'story',
+      version: 'v1',
+      componentHash,
+      componentBytes: 400,
+      createdAt: now,
       manifest: { name: 'story' },
     };
     await functions.put(version as never);

@@ -125,7 +125,11 @@ export class Quotas {
       const functionUse = usedByFunction.get(fn);
       const note = parseNote(notes[settingField(quota, fn)]);
       return {
-        ...{ quota, function: fn, limit: limit.limit, resetsAt: resetOf(quota, now), source },
+        quota,
+        function: fn,
+        limit: limit.limit,
+        resetsAt: resetOf(quota, now),
+        source,
         used: functionUse === undefined ? 0 : usedOf(limit, functionUse, concurrencyLimit?.limit ?? null),
         override: until === null ? null : { ...note, until },
       };

@@ -201,7 +201,12 @@ describe('secrets of tenants', () => {
         environment: { ZONE: 'north' },
       });
       await functions.put({
-        ...{ tenant: 'acme', name: 'story', version, componentHash, componentBytes: 1, createdAt: 1 },
+        tenant: 'acme',
+        name: 'story',
+        version,
+        componentHash,
+        componentBytes: 1,
+        createdAt: 1,
         ...(sealed as Pick<FunctionVersion, 'manifest' | 'environment'>),
       });
     };

@@ -11,7 +11,8 @@ import { loadScript, type Script } from './lua-script.ts';
 import { DEFAULT_CALL_DEADLINE_MS, REPLY_MS, Store } from './store.ts';
 
 const scriptOf = (name: string, lua: string): Script => ({
-  ...{ name, lua },
+  name,
+  lua,
   sha1: createHash('sha1').update(lua).digest('hex'),
 });
 const ECHO = scriptOf('echo', 'return ARGV[1]');

@@ -143,8 +143,13 @@ export class ApiKeys {
     );
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = {
-      ...{ id, tenant, name, scopes: orderedScopes, createdAt: now },
-      ...{ expiresAt: expiresAt ?? null, lastUsedAt: null },
+      id,
+      tenant,
+      name,
+      scopes: orderedScopes,
+      createdAt: now,
+      expiresAt: expiresAt ?? null,
+      lastUsedAt: null,
     };
     return { kind: 'created', apiKey, key };
   }

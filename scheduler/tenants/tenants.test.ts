@@ -36,7 +36,11 @@ describe('tenants and their keys', () => {
     assert.equal(await tenants.create('first', { weight: 7 }), 'created');
     assert.equal(await tenants.create('first'), 'exists');
     assert.deepEqual(await tenants.get('first'), {
-      ...{ name: 'first', createdAt: new Date(now).toISOString(), weight: 7, suspended: false, latency: null },
+      name: 'first',
+      createdAt: new Date(now).toISOString(),
+      weight: 7,
+      suspended: false,
+      latency: null,
     });
     assert.equal(await tenants.change('first', { suspended: true }), true);
     assert.equal(await tenants.change('nobody', { suspended: true }), false);
@@ -268,8 +272,13 @@ describe('tenants and their keys', () => {
     for (let i = 0; i < 5; i++) await audit.record('key_1', i % 2 === 0 ? 'even' : 'odd', 'quota.set', `q${i}`, { i });
     const [newest, second] = await audit.read({ limit: 2 });
     assert.deepEqual(newest, {
-      ...{ cursor: newest?.cursor ?? '', at: now, tenant: 'even', actor: 'key_1', action: 'quota.set' },
-      ...{ target: 'q4', details: { i: 4 } },
+      cursor: newest?.cursor ?? '',
+      at: now,
+      tenant: 'even',
+      actor: 'key_1',
+      action: 'quota.set',
+      target: 'q4',
+      details: { i: 4 },
     });
     const rest = await audit.read({ before: second?.cursor ?? '', limit: 3 });
     assert.deepEqual(

@@ -186,7 +186,10 @@ async function drainPlatform(
     const jobs = SLOTS + queued + probing.sent;
     const redisUs = (await redisCpuUs(redis)) - cpuBeforeUs;
     return {
-      ...{ jobs, redisUs, totalMs: endMs - startMs, drainMs: endMs - drainStartMs },
+      jobs,
+      redisUs,
+      totalMs: endMs - startMs,
+      drainMs: endMs - drainStartMs,
       loaded: await probing.stop(),
     };
   } finally {

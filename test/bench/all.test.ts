@@ -16,8 +16,13 @@ describe('pie bench all', () => {
   const run = (more: { only?: string[]; against?: string; resume?: boolean; out?: string }, list = SUITES) =>
     runSuites(
       {
-        ...{ repetitions: 1, quick: true, only: [], out: path.join(directory, 'out'), resume: false },
-        ...{ progress: () => undefined, ...more },
+        repetitions: 1,
+        quick: true,
+        only: [],
+        out: path.join(directory, 'out'),
+        resume: false,
+        progress: () => undefined,
+        ...more,
       },
       list,
     );

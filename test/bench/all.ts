@@ -97,7 +97,12 @@ export async function runSuites(options: AllOptions, list = SUITES): Promise<num
     const seconds = (earlier?.seconds ?? 0) + (performance.now() - startMs) / 1000;
     const notReached = (earlier?.suites ?? []).filter(({ name }) => !suites.some((suite) => suite.name === name));
     const results: Results = {
-      ...{ format: 1, startedAt, seconds, quick, repetitions, machine },
+      format: 1,
+      startedAt,
+      seconds,
+      quick,
+      repetitions,
+      machine,
       suites: [...suites, ...notReached],
     };
     await mkdir(out, { recursive: true });
@@ -226,8 +231,18 @@ async function runSuite(name: string, { quick, repetitions }: AllOptions, limitM
   const after = readProcessorTime();
   const stolen = (after.stolen - before.stolen) / Math.max(1, after.all - before.all);
   return {
-    ...{ name, outcome: 'ran', commit: commitOfClone(), seconds: elapsedMs / 1000, busyBefore, stolen },
-    ...{ title, header, rows, notes, data, ...(cases !== undefined && { quick: cases }) },
+    name,
+    outcome: 'ran',
+    commit: commitOfClone(),
+    seconds: elapsedMs / 1000,
+    busyBefore,
+    stolen,
+    title,
+    header,
+    rows,
+    notes,
+    data,
+    ...(cases !== undefined && { quick: cases }),
   };
 }
 

@@ -83,7 +83,10 @@ inferlets; one more round before warms all. The growth is taken over one inferle
         const spreadOf = (pick: (sample: Sample) => number) => spread(ofCount.map(pick));
         const computes = name === 'step' || name === 'split';
         return {
-          ...{ name, layer, title, inferlets },
+          name,
+          layer,
+          title,
+          inferlets,
           callUs: spreadOf((sample) => sample.callUs),
           growth: spread(ofCount.map((sample, i) => sample.callUs / (ofOneInferlet[i]?.callUs ?? Number.NaN))),
           perSecond: spreadOf((sample) => sample.perSecond),

@@ -94,7 +94,9 @@ the inferlet's clock.`,
         const over = (of: (sample: Sample) => number) =>
           spread(rounds.map((round) => of(round.oracle) / of(round[way])));
         const row = {
-          ...{ schema, way, tokens: rounds[0]?.[way].tokens ?? 0 },
+          schema,
+          way,
+          tokens: rounds[0]?.[way].tokens ?? 0,
           steps: spread(rounds.map((round) => round[way].steps)),
           fewer: over(({ steps }) => steps),
           ms: spread(rounds.map((round) => round[way].msPerText)),

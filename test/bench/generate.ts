@@ -32,7 +32,9 @@ and take turns in going first; an extra first round warms up both.`,
       ways: WAYS,
       context: CONTEXT,
       rounds: repetitions,
-      ...{ clients, steps, progress },
+      clients,
+      steps,
+      progress,
     });
     return {
       title: `Time per output token, ${entry.name} (${entry.backend}, ${entry.bits} bits), context ${CONTEXT} to ${CONTEXT + steps}`,

@@ -123,7 +123,9 @@ async function fill(client: IndexClient, name: string, matrix: Float32Array): Pr
   for (let row = 0; row < matrix.length / DIMENSIONS; row += BATCH) {
     const vectors = matrix.subarray(row * DIMENSIONS, (row + BATCH) * DIMENSIONS);
     const entries = Array.from({ length: vectors.length / DIMENSIONS }, (_, i) => ({
-      ...{ id: `${row + i}`, text: null, metadata: [] },
+      id: `${row + i}`,
+      text: null,
+      metadata: [],
     }));
     await client.upsert(name, entries, vectors, OPTIONS);
   }

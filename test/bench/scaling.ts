@@ -37,11 +37,15 @@ interface Load {
 }
 
 const WHOLE: Load = {
-  ...{ maxTokens: MAX_TOKENS, rampMs: RAMP_MS, measuredMs: MEASURED_MS },
+  maxTokens: MAX_TOKENS,
+  rampMs: RAMP_MS,
+  measuredMs: MEASURED_MS,
   requestsPerPrefix: REQUESTS_PER_PREFIX,
 };
 const QUICK: Load = {
-  ...{ maxTokens: QUICK_TOKENS, rampMs: QUICK_RAMP_MS, measuredMs: QUICK_MEASURED_MS },
+  maxTokens: QUICK_TOKENS,
+  rampMs: QUICK_RAMP_MS,
+  measuredMs: QUICK_MEASURED_MS,
   requestsPerPrefix: QUICK_REQUESTS_PER_PREFIX,
 };
 

@@ -36,7 +36,8 @@ export const PROMPT_TOKENS = 8;
 export function inputsOf(count: number, maxTokens: number): readonly object[] {
   return Array.from({ length: count }, (_, i) => ({
     prompt: `Once upon a time, number ${i}`,
-    ...{ maxTokens, temperature: 0 },
+    maxTokens,
+    temperature: 0,
   }));
 }
 

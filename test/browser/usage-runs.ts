@@ -6,7 +6,9 @@ const DAY_MS = 24 * HOUR_MS;
 /** Example runs of the last day, larger by day than by night, and of the last month. Some failed; one hour and one day have no run. */
 export function usageRuns(now: number): readonly PastRun[] {
   const run = (name: string, at: number, size: number, failed = false): PastRun => ({
-    ...{ function: name, at, failed },
+    function: name,
+    at,
+    failed,
     usage: {
       inputTokens: 40 * size,
       outputTokens: 90 * size + 7,

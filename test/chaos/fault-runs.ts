@@ -8,8 +8,11 @@ import { describeFault, type Fault, leavesCapacity, type ScheduledFault, schedul
 import { checkEnded, untilNoneLeft, type Watched, watch } from './invocations.ts';
 
 export const SHAPE: Shape = {
-  ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
-  ...{ 'run-1': 'runtime', 'run-2': 'runtime' },
+  'gpu-1': 'gpu-host',
+  'gpu-2': 'gpu-host',
+  'gpu-3': 'gpu-host',
+  'run-1': 'runtime',
+  'run-2': 'runtime',
 };
 /** One tenant uses all hosts. */
 const CONFIG = '[gpu_host]\nspread = "invocation"\n';

@@ -71,7 +71,9 @@ before(async () => {
     functions: ['text-completion'],
     env: {
       REDIS_URL: `redis://default:${password}@${ADDRESSES.front}:${redisPort}`,
-      ...{ PIE_MACHINE: 'front', PIE_ROLES: 'gateway', PIE_ADDRESS: ADDRESSES.front },
+      PIE_MACHINE: 'front',
+      PIE_ROLES: 'gateway',
+      PIE_ADDRESS: ADDRESSES.front,
     },
   });
 });

@@ -27,10 +27,12 @@ let scheduler: Scheduler;
 let shared: NodeJS.ProcessEnv;
 before(async () => {
   first = await Platform.start({
-    ...{ functions: ['text-completion'], config: CONFIG },
+    functions: ['text-completion'],
+    config: CONFIG,
     env: {
       PIE_MASTER_KEY: masterKey,
-      ...{ PIE_GPU_HOST: `127.0.0.1:${await freePort()}`, PIE_RUNTIME: `127.0.0.1:${await freePort()}` },
+      PIE_GPU_HOST: `127.0.0.1:${await freePort()}`,
+      PIE_RUNTIME: `127.0.0.1:${await freePort()}`,
     },
   });
   const { redis } = loadConfig(first.environment);
@@ -98,11 +100,14 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   await deployWith(first, 'counted', {});
   const alone = await holdOn(first, [RUNTIME]);
   await using second = await Platform.start({
-    ...{ functions: false, config: CONFIG },
+    functions: false,
+    config: CONFIG,
     env: {
       ...shared,
-      ...{ PIE_MACHINE: 'second', PIE_MASTER_KEY: masterKey },
-      ...{ PIE_GPU_HOST: `127.0.0.1:${await freePort()}`, PIE_RUNTIME: `127.0.0.1:${await freePort()}` },
+      PIE_MACHINE: 'second',
+      PIE_MASTER_KEY: masterKey,
+      PIE_GPU_HOST: `127.0.0.1:${await freePort()}`,
+      PIE_RUNTIME: `127.0.0.1:${await freePort()}`,
     },
   });
   assert.deepEqual(await statuses(alone), ['running'], 'the new runtime took no invocation of the first one');

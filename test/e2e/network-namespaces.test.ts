@@ -12,7 +12,8 @@ import { type Platform, until } from '#test/harness/platform.ts';
 const SHAPE: Shape = {
   'gpu-1': 'gpu-host',
   ...(process.env.PIE_TEST_ALL && ({ 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' } as const)),
-  ...{ 'run-1': 'runtime', 'run-2': 'runtime' },
+  'run-1': 'runtime',
+  'run-2': 'runtime',
 };
 
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };

@@ -119,11 +119,14 @@ describe('npm start without configuration', { concurrency: false }, () => {
     const stream = client.chat.completions.stream({ ...request, max_tokens: 8 });
     assert.match((await stream.finalChatCompletion()).choices[0]?.message.content ?? '', /^The capital of France/);
     const parameters = {
-      ...{ type: 'object', properties: { zone: { enum: ['UTC', 'CET'] } } },
-      ...{ required: ['zone'], additionalProperties: false },
+      type: 'object',
+      properties: { zone: { enum: ['UTC', 'CET'] } },
+      required: ['zone'],
+      additionalProperties: false,
     };
     const called = await client.chat.completions.create({
-      ...{ ...request, tool_choice: 'required' },
+      ...request,
+      tool_choice: 'required',
       tools: [{ type: 'function', function: { name: 'get_time', parameters } }],
     });
     const [call] = called.choices[0]?.message.tool_calls ?? [];
@@ -131,15 +134,21 @@ describe('npm start without configuration', { concurrency: false }, () => {
     const response = await client.responses.create({ model: CHAT, input: QUESTION, temperature: 0 });
     assert.match(response.output_text, ANSWER);
     const completion = await client.completions.create({
-      ...{ model: 'stories15m', prompt: 'Once upon a', max_tokens: 4, temperature: 0 },
+      model: 'stories15m',
+      prompt: 'Once upon a',
+      max_tokens: 4,
+      temperature: 0,
     });
     assert.match(completion.choices[0]?.text ?? '', /^ time/);
   });
 
   const compatible = () =>
     createOpenAICompatible({
-      ...{ name: 'pie', baseURL: `${url}/v1`, apiKey },
-      ...{ includeUsage: true, supportsStructuredOutputs: true },
+      name: 'pie',
+      baseURL: `${url}/v1`,
+      apiKey,
+      includeUsage: true,
+      supportsStructuredOutputs: true,
     });
   const openAi = () => createOpenAI({ baseURL: `${url}/v1`, apiKey });
   for (const [name, modelOf] of [
@@ -173,7 +182,10 @@ describe('npm start without configuration', { concurrency: false }, () => {
         },
       });
       const { steps: turns } = await generateText({
-        ...{ ...request, maxOutputTokens: 60, tools: { weather }, stopWhen: isStepCount(2) },
+        ...request,
+        maxOutputTokens: 60,
+        tools: { weather },
+        stopWhen: isStepCount(2),
         // The model must call the tool, and then read its result.
         prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? 'required' : 'none' }),
       });

@@ -47,7 +47,10 @@ async function joined(name: string): Promise<Config> {
   if (typeof user === 'string') return assert.fail(user);
   const home = path.join(directory, name);
   const config = loadConfig({
-    ...{ PIE_HOME: home, PIE_MACHINE: name, PIE_ROLES: 'gpu-host', PIE_CONFIG: '' },
+    PIE_HOME: home,
+    PIE_MACHINE: name,
+    PIE_ROLES: 'gpu-host',
+    PIE_CONFIG: '',
     REDIS_URL: `redis://${user.user}:${user.password}@127.0.0.1:${port}`,
   });
   await mkdir(config.runDirectory, { recursive: true });

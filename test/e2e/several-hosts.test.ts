@@ -118,7 +118,9 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   const change = async (name: string, body: GpuHostChange) => {
     const headers = { 'content-type': 'application/json' };
     const response = await platform.fetch(`/v1/gpu-hosts/${name}`, {
-      ...{ method: 'PATCH', headers, body: JSON.stringify(body) },
+      method: 'PATCH',
+      headers,
+      body: JSON.stringify(body),
     });
     return { status: response.status, host: (await response.json()) as GpuHostState };
   };
@@ -158,7 +160,9 @@ test('a drained GPU host finishes its invocations and gets no new ones, across r
   const waiting = platform.pie(['gpu-hosts', 'drain', 'gpu-host-2', '--wait']);
   for (const id of before)
     await platform.fetch(`/v1/invocations/${id}/messages`, {
-      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"text":"go on"}' },
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{"text":"go on"}',
     });
   await until('all have succeeded', async () =>
     (await Promise.all(before.map(stateOf))).every((status) => status === 'succeeded'),

@@ -9,8 +9,12 @@ import { Network } from '#test/harness/network.ts';
 import { ROOT, until } from '#test/harness/platform.ts';
 
 const SHAPE: Shape = {
-  ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
-  ...{ 'run-1': 'runtime', 'run-2': 'runtime', 'run-3': 'runtime' },
+  'gpu-1': 'gpu-host',
+  'gpu-2': 'gpu-host',
+  'gpu-3': 'gpu-host',
+  'run-1': 'runtime',
+  'run-2': 'runtime',
+  'run-3': 'runtime',
 };
 /** A machine that has the new code from the beginning, and joins at a gateway of the earlier release. */
 const EARLY = 'gpu-3';

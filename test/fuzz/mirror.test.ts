@@ -7,12 +7,28 @@ import { FrameWriter } from '#gpu-host/protocol/words.ts';
 import { Mirror } from './mirror.ts';
 
 const OPEN: Operation = {
-  ...{ op: 'open-inferlet', name: 'one', epoch: 0, tenant: 'acme', functionName: 'f', traceparent: '', arrival: 1 },
-  ...{ maxPages: 0, maxPriority: 0, firstTokenMs: 0, perTokenMs: 0, family: '', familyEpoch: 0, familyPages: 0 },
+  op: 'open-inferlet',
+  name: 'one',
+  epoch: 0,
+  tenant: 'acme',
+  functionName: 'f',
+  traceparent: '',
+  arrival: 1,
+  maxPages: 0,
+  maxPriority: 0,
+  firstTokenMs: 0,
+  perTokenMs: 0,
+  family: '',
+  familyEpoch: 0,
+  familyPages: 0,
   tenantPages: { pages: null, readAt: 0 },
 };
 const encode = (encoder: number): Operation => ({
-  ...{ op: 'encode', encoder, tokens: Uint32Array.of(5), lengths: Uint32Array.of(1), firsts: Uint32Array.of(1) },
+  op: 'encode',
+  encoder,
+  tokens: Uint32Array.of(5),
+  lengths: Uint32Array.of(1),
+  firsts: Uint32Array.of(1),
 });
 
 /** The end of a connection with these calls on a host with one model and one encoder; undefined if the host reads on. No queue is open. */

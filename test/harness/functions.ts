@@ -86,8 +86,11 @@ source = "file:${tiny}-ranker"
 /** Runs these tests on several machines in network namespaces, set up by `pie join`, instead of on this machine. */
 const ON_MACHINES = process.env.PIE_TEST_MACHINES === '1';
 const SHAPE: Shape = {
-  ...{ 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'gpu-3': 'gpu-host' },
-  ...{ 'run-1': 'runtime', 'run-2': 'runtime' },
+  'gpu-1': 'gpu-host',
+  'gpu-2': 'gpu-host',
+  'gpu-3': 'gpu-host',
+  'run-1': 'runtime',
+  'run-2': 'runtime',
 };
 
 let starting: Promise<Platform> | undefined;

@@ -98,7 +98,10 @@ export class Machines implements AsyncDisposable {
       ...(config !== undefined && { config: typeof config === 'string' ? config : config(network.outside) }),
       env: {
         REDIS_URL: `redis://default:${password}@${frontAddress}:${REDIS_PORT}`,
-        ...{ PIE_MACHINE: FRONT, PIE_ROLES: 'gateway', PIE_ADDRESS: frontAddress, PIE_HOST: frontAddress },
+        PIE_MACHINE: FRONT,
+        PIE_ROLES: 'gateway',
+        PIE_ADDRESS: frontAddress,
+        PIE_HOST: frontAddress,
       },
     });
     await this.up(FRONT);

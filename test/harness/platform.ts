@@ -59,7 +59,10 @@ export class Platform implements AsyncDisposable {
     this.#root = options.root ?? ROOT;
     this.port = port;
     this.environment = {
-      ...{ ...process.env, PIE_HOME: home, PIE_PORT: String(port), NODE_OPTIONS: '' },
+      ...process.env,
+      PIE_HOME: home,
+      PIE_PORT: String(port),
+      NODE_OPTIONS: '',
       // One model takes less memory than the two that the platform serves by default.
       PIE_MODEL: 'stories15m',
       // Other tests keep the cores busy: threads of one step that wait for each other then take more processor time, and longer. A

@@ -93,7 +93,11 @@ export class Collector implements AsyncDisposable {
       for (const span of scopeSpans.flatMap(({ spans }) => spans)) {
         const { traceId, spanId, parentSpanId = '', name, links = [], status } = span;
         this.spans.push({
-          ...{ traceId, spanId, parentSpanId, name, service },
+          traceId,
+          spanId,
+          parentSpanId,
+          name,
+          service,
           startMs: Number(span.startTimeUnixNano) / 1e6,
           endMs: Number(span.endTimeUnixNano) / 1e6,
           attributes: valuesOf(span.attributes ?? []),

@@ -100,7 +100,10 @@ export class HealingDecoder implements Decoder {
     this.#first = scoringDecoder(
       sequence,
       {
-        ...{ kind: 'guest', candidates: 1, also: healing.tokens, seed: sampler.seed },
+        kind: 'guest',
+        candidates: 1,
+        also: healing.tokens,
+        seed: sampler.seed,
         choose: (distribution, state) =>
           sampler.kind === 'guest'
             ? sampler.choose(restrict(distribution), state)

@@ -123,7 +123,8 @@ export class VectorIndex {
         at += vector.length;
       }
       const list = part.map(({ id, text, fields = {} }) => ({
-        ...{ id, text },
+        id,
+        text,
         fields: Object.entries(fields).map(([name, value]) => ({ name, value: wireValue(name, value) })),
       }));
       await settle(wire.upsert(this.name, list, vectors));
@@ -144,7 +145,9 @@ export class VectorIndex {
     const queryVector = vector && Float32Array.from(vector);
     const found = await settle(wire.query(this.name, queryVector, text, conditionsOf(filter), limit));
     return found.map(({ entry, score }) => ({
-      ...{ id: entry.id, score, text: entry.text ?? undefined },
+      id: entry.id,
+      score,
+      text: entry.text ?? undefined,
       fields: Object.fromEntries(entry.fields.map(({ name, value }) => [name, value.val])),
     }));
   }
@@ -197,8 +200,11 @@ function wireValue(field: string, val: unknown): WireValue {
 }
 
 const statsOf = ({ name, dimensions, metric, entries, bytes }: IndexStats): IndexStats => ({
-  ...{ name, dimensions, metric },
-  ...{ entries: Number(entries), bytes: Number(bytes) },
+  name,
+  dimensions,
+  metric,
+  entries: Number(entries),
+  bytes: Number(bytes),
 });
 
 /** Throws for vectors of different lengths: the platform receives them as one list, and would cut it at other places. */

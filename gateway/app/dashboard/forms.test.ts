@@ -184,7 +184,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
     it('a question is shown with a form for its answer, on its page and where people look for it', async () => {
       const browser = await signedIn();
       const { id, page, answer, given } = await asking({
-        ...{ type: 'object', required: ['decision'], additionalProperties: false },
+        type: 'object',
+        required: ['decision'],
+        additionalProperties: false,
         properties: { decision: { enum: ['approve', 'reject'] }, text: { type: 'string', maxLength: 20 } },
       });
       const shown = await browser.page(page);
@@ -346,7 +348,12 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const token = await browser.token();
       const changeLimit = (more: Record<string, string>) =>
         browser.post('/dashboard/administration/limits?tenant=acme', {
-          ...{ token, quota: 'requests-per-minute', limit: '60', function: '', lasts: '1d', reason: 'launch' },
+          token,
+          quota: 'requests-per-minute',
+          limit: '60',
+          function: '',
+          lasts: '1d',
+          reason: 'launch',
           ...more,
         });
       const done = await changeLimit({});

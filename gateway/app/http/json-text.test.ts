@@ -15,7 +15,8 @@ describe('an output passed on as JSON text', () => {
         assert.ok(output instanceof JsonText && output.text === written);
         assert.deepEqual(usage, USAGE);
         assert.deepEqual(output.value, JSON.parse(written));
-        const answer = jsonWithOutput({ id: 'inv_1', output, ...{ usage } });
+        const outcome = { id: 'inv_1', output, usage };
+        const answer = jsonWithOutput(outcome);
         assert.ok(answer.endsWith(`"output":${written}}`));
         assert.deepEqual(JSON.parse(answer), { id: 'inv_1', usage: USAGE, output: JSON.parse(written) });
       }),

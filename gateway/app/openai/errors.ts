@@ -28,7 +28,10 @@ export function asOpenAiError(caught: unknown): GatewayError {
 export function asRetryable(error: GatewayError): GatewayError {
   const { code, message, hint, field, members, headers, cause } = error;
   return new GatewayError(code, message, {
-    ...{ hint, field, members, cause },
+    hint,
+    field,
+    members,
+    cause,
     headers: { ...headers, 'x-should-retry': 'true' },
   });
 }

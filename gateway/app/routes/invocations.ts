@@ -235,7 +235,9 @@ function withoutRetry(error: unknown): unknown {
   if (!(error instanceof GatewayError) || !UNCERTAIN.has(error.code)) return error;
   const { code, message, field, members, headers, cause } = error;
   return new GatewayError(code, message, {
-    ...{ field, members, cause },
+    field,
+    members,
+    cause,
     hint: 'The function may receive the message still. Send messages with an Idempotency-Key to repeat them.',
     headers: { ...headers, 'x-should-retry': 'false' },
   });

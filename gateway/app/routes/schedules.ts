@@ -102,7 +102,10 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
         !FUNCTION_NAME.test(fn) || version === ''
           ? null
           : await control.schedules.put(call, {
-              ...{ name, timing, input: text, function: { name: fn, version } },
+              name,
+              timing,
+              input: text,
+              function: { name: fn, version },
               check: (found) => inputs.check(found, input),
             });
       return c.json(schedule ?? (await throwMissing(control, call, fn, version)), 200);

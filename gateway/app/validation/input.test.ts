@@ -70,7 +70,10 @@ describe('InputChecker', () => {
 
   it('keeps the schemas of owners apart whose versions have the same id', () => {
     const ofOwner = (tenant: string, type: string, platform?: true) => ({
-      ...{ name: 'same', version: 'a1b2c3d4e5f6', tenant, platform },
+      name: 'same',
+      version: 'a1b2c3d4e5f6',
+      tenant,
+      platform,
       manifest: { input: { type } },
     });
     const cases = [

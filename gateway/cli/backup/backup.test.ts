@@ -60,7 +60,9 @@ describe('a backup', () => {
   });
 
   const environment = (redis: TestRedis, home: string) => ({
-    ...{ PIE_HOME: path.join(directory, home), REDIS_URL: `unix:${redis.socket}`, PIE_MACHINE: 'east' },
+    PIE_HOME: path.join(directory, home),
+    REDIS_URL: `unix:${redis.socket}`,
+    PIE_MACHINE: 'east',
   });
   const quiet = { onProgress: () => undefined, signal: AbortSignal.timeout(300_000) };
   const backUpTo = (at: string, from: NodeJS.ProcessEnv, more: Partial<BackupRequest> = {}) =>
@@ -358,7 +360,13 @@ describe('a backup', () => {
     const manifest = { name: 'story' };
     const version = versionOf(manifest, componentHash);
     await before.functions.put({
-      ...{ tenant, name: 'story', version, manifest, componentHash, componentBytes: 400, createdAt: 0 },
+      tenant,
+      name: 'story',
+      version,
+      manifest,
+      componentHash,
+      componentBytes: 400,
+      createdAt: 0,
     });
     const record = submission({ tenant, version });
     await before.invocations.create(record);

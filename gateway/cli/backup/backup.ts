@@ -79,7 +79,10 @@ async function write(
   let [records, files] = [0, 0];
   const reportProgress = () => onProgress(`${records} records, ${files} files, ${Math.round(archive.bytes / 1e6)} MB`);
   await archive.add({
-    ...{ kind: 'backup', version: ARCHIVE_VERSION, release, createdAt: new Date().toISOString() },
+    kind: 'backup',
+    version: ARCHIVE_VERSION,
+    release,
+    createdAt: new Date().toISOString(),
     machine: config.machine.name,
   });
   onProgress('Taking a snapshot of Redis');

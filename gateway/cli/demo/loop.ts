@@ -60,10 +60,16 @@ async function completion(
 ): Promise<Completion> {
   const stream = onText !== undefined;
   const response = await http.request('/v1/completions', {
-    ...{ method: 'POST', signal, patient: true },
+    method: 'POST',
+    signal,
+    patient: true,
     headers: { 'content-type': 'application/json', ...(stream && { accept: 'text/event-stream' }) },
     body: JSON.stringify({
-      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, stop: STOP },
+      model,
+      prompt,
+      max_tokens: maxTokens,
+      temperature: 0,
+      stop: STOP,
       ...(stream && { stream, stream_options: { include_usage: true } }),
     }),
   });

@@ -36,7 +36,8 @@ export function reportOf({ program, loop }: Rounds, roundTripMs: number): Report
   const programTimes = timesOf(program);
   const loopTimes = timesOf(loop);
   return {
-    ...{ roundTripMs, rounds: program.length },
+    roundTripMs,
+    rounds: program.length,
     equalTexts: allRuns.every(({ text }) => text === firstProgramRun.text),
     equalTokens: allRuns.every(({ tokens }) => tokens === firstProgramRun.tokens),
     ratio: loopTimes.median / programTimes.median,

@@ -48,7 +48,9 @@ export class Screen {
   #draw(): void {
     if (!this.#isVisible) return;
     const pane = (side: 0 | 1): Pane => ({
-      ...{ title: this.#titles[side], text: this.#texts[side], figures: this.#figures[side] },
+      title: this.#titles[side],
+      text: this.#texts[side],
+      figures: this.#figures[side],
     });
     const lines = sideBySide(pane(0), pane(1), this.#columns, TEXT_ROWS);
     const up = this.#drawnLines > 0 ? `\x1b[${this.#drawnLines}A` : '';

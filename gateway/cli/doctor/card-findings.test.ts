@@ -6,14 +6,23 @@ import type { SmiCard } from './nvidia-smi.ts';
 
 const GIB = 2 ** 30;
 const H200: Card = {
-  ...{ name: 'NVIDIA H200', memoryBytes: 140 * GIB, capability: '9.0', usable: true },
-  ...{ driverVersion: 13000, runtimeVersion: 13000 },
+  name: 'NVIDIA H200',
+  memoryBytes: 140 * GIB,
+  capability: '9.0',
+  usable: true,
+  driverVersion: 13000,
+  runtimeVersion: 13000,
 };
 const A100: Card = { ...H200, name: 'NVIDIA A100', memoryBytes: 80 * GIB, capability: '8.0', usable: false };
 const T4: Card = { ...A100, name: 'NVIDIA T4', memoryBytes: 16 * GIB, capability: '7.5' };
 const smiOf = (cards: readonly Card[], freeMb = 140_000): SmiCard[] =>
   cards.map(({ name, capability }, index) => ({
-    ...{ index, uuid: `GPU-${index}`, name, capability, totalMb: 143_360, freeMb },
+    index,
+    uuid: `GPU-${index}`,
+    name,
+    capability,
+    totalMb: 143_360,
+    freeMb,
   }));
 const cardsOf = (...cards: Card[]): CardsAnswer => ({ kind: 'cards', emulated: false, cards });
 const cuda = (device = 0, memoryMb?: number, name = 'llama') => ({ name, backend: 'cuda', device, memoryMb });

@@ -133,7 +133,9 @@ function cardFinding(name: string, card: Card, { free, used, emulated, running }
   const detail = `${card.name}; ${bytes(memoryBytes)}${freeText}; compute capability ${capability}; ${versions}`;
   if (emulated)
     return {
-      ...{ name, state: 'warning', detail: `${detail}; emulated on the CPU, which is slow and for tests` },
+      name,
+      state: 'warning',
+      detail: `${detail}; emulated on the CPU, which is slow and for tests`,
       advice: 'Unset PIE_CUDA_ADDON, unless this is a test.',
     };
   const faultState = used ? 'failed' : 'ok';

@@ -11,8 +11,12 @@ const TEXT = `0, GPU-aa11, NVIDIA H200, 143771, 143000, 9.0
 test('parseSmi reads one card per line and omits cards without numbers', () => {
   const [first, ...rest] = parseSmi(TEXT);
   assert.deepEqual(first, {
-    ...{ index: 0, uuid: 'GPU-aa11', name: 'NVIDIA H200' },
-    ...{ totalMb: 143_771, freeMb: 143_000, capability: '9.0' },
+    index: 0,
+    uuid: 'GPU-aa11',
+    name: 'NVIDIA H200',
+    totalMb: 143_771,
+    freeMb: 143_000,
+    capability: '9.0',
   });
   assert.deepEqual(
     rest.map(({ index, freeMb }) => [index, freeMb]),

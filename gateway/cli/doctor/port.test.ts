@@ -21,7 +21,9 @@ test('the check of the port listens where pie.toml says', async () => {
     other.close();
     await once(other, 'close');
     assert.deepEqual(await checkPort({ PIE_HOME: home }), {
-      ...{ name: 'port', state: 'ok', detail: `${port} on 127.0.0.2 is free` },
+      name: 'port',
+      state: 'ok',
+      detail: `${port} on 127.0.0.2 is free`,
     });
   } finally {
     other.close();

@@ -236,9 +236,12 @@ export function describeInvoking(get: () => Harness): void {
       const h = get();
       const invoke = (key: string, limit?: string) =>
         h.ask('/v1/functions/echo/invocations', {
-          ...{ method: 'POST', body: '{"prompt":"x"}' },
+          method: 'POST',
+          body: '{"prompt":"x"}',
           headers: {
-            ...{ ...JSON_TYPE, ...ASYNC, 'concurrency-key': key },
+            ...JSON_TYPE,
+            ...ASYNC,
+            'concurrency-key': key,
             ...(limit !== undefined && { 'concurrency-limit': limit }),
           },
         });

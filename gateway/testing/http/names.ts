@@ -55,7 +55,8 @@ export function describeNames(get: () => Harness): void {
       assert.equal((await h.ask(`/v1/functions/${name}/aliases/${name}`, alias)).status, 200);
       assert.equal((await h.ask(`/v1/functions/${name}@${name}`)).body.version, version);
       const invoked = await h.ask(`/v1/functions/${name}@${name}/invocations`, {
-        ...{ method: 'POST', body: '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}' },
+        method: 'POST',
+        body: '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}',
         headers: { ...JSON_TYPE, prefer: 'respond-async' },
       });
       assert.equal(invoked.status, 202, JSON.stringify(invoked.body));

@@ -175,7 +175,12 @@ export function describeOperations(get: () => Harness): void {
   it('the load names the models and devices of each GPU host and its connection', async () => {
     const h = get();
     const onCard = {
-      ...{ name: 'tiny', backend: 'cuda', precision: 'bf16', kv: 'fp8', pageSize: 16, pageCount: 64 },
+      name: 'tiny',
+      backend: 'cuda',
+      precision: 'bf16',
+      kv: 'fp8',
+      pageSize: 16,
+      pageCount: 64,
       device: { name: 'A card', index: 0, memory: { takenBytes: 3, totalBytes: 8 } },
     };
     const onCpu = { ...onCard, backend: 'onnx', precision: 'int8', kv: undefined, device: { name: 'CPU' } };
@@ -191,11 +196,17 @@ export function describeOperations(get: () => Harness): void {
     const cpu = { device: 'CPU', deviceIndex: null, memory: null };
     assert.deepEqual(body.gpuHosts, [
       {
-        ...{ name: 'gpu-host-1', connected: true, drained: false, running: 0 },
+        name: 'gpu-host-1',
+        connected: true,
+        drained: false,
+        running: 0,
         models: [{ ...common, backend: 'cuda', precision: 'bf16', kv: 'fp8', ...card }],
       },
       {
-        ...{ name: 'gpu-host-2', connected: false, drained: false, running: 0 },
+        name: 'gpu-host-2',
+        connected: false,
+        drained: false,
+        running: 0,
         models: [{ ...common, backend: 'onnx', precision: 'int8', kv: null, ...cpu }],
       },
     ]);
@@ -209,7 +220,9 @@ export function describeOperations(get: () => Harness): void {
     const reportDrains = async () => {
       const drained = await drains.names();
       const gpuHosts = names.map((name) => ({
-        ...{ name, connected: name !== 'drain-away', models: [] },
+        name,
+        connected: name !== 'drain-away',
+        models: [],
         ...(drained.has(name) && { drain: { since: 1 } }),
       }));
       await h.platform.lease.describe({ gpuHosts });
@@ -218,7 +231,9 @@ export function describeOperations(get: () => Harness): void {
     const stop = await drains.onChange(() => void reportDrains());
     const change = (name: string, body: object, headers: Record<string, string> = {}) =>
       h.ask(`/v1/gpu-hosts/${name}`, {
-        ...{ method: 'PATCH', body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },
+        method: 'PATCH',
+        body: JSON.stringify(body),
+        headers: { ...JSON_TYPE, ...headers },
       });
     try {
       const admin = { authorization: `Bearer ${await h.platform.key(['admin'])}` };

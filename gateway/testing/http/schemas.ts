@@ -7,7 +7,9 @@ import { type Harness, JSON_TYPE } from './harness.ts';
 export function describeSchemas(get: () => Harness): void {
   const ask = (name: string, body: string) =>
     get().ask(`/v1/functions/${name}/invocations`, {
-      ...{ method: 'POST', body, headers: { ...JSON_TYPE, prefer: 'respond-async' } },
+      method: 'POST',
+      body,
+      headers: { ...JSON_TYPE, prefer: 'respond-async' },
     });
 
   describe('hostile schemas and inputs', () => {

@@ -8,7 +8,9 @@ import { type Answer, type Harness, JSON_TYPE } from './harness.ts';
 /** Tests of tenants, keys, the audit log and secrets. */
 export function describeTenants(get: () => Harness): void {
   const post = (body: unknown, headers: Record<string, string> = {}, method = 'POST') => ({
-    ...{ method, body: JSON.stringify(body), headers: { ...JSON_TYPE, ...headers } },
+    method,
+    body: JSON.stringify(body),
+    headers: { ...JSON_TYPE, ...headers },
   });
   const authorizationWith = (apiKey: string) => ({ authorization: `Bearer ${apiKey}` });
   const keyOf = async (scopes: readonly Scope[], tenant?: string) =>

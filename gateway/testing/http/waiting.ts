@@ -12,7 +12,9 @@ export function describeWaiting(get: () => Harness): void {
       const first = (await streamed).headers.get('content-location')?.split('/').at(-1);
       const known = await h.invocations();
       const answer = h.ask('/v1/functions/echo/invocations', {
-        ...{ method: 'POST', body: '{"prompt":"b"}', headers: { ...JSON_TYPE, ...debounce } },
+        method: 'POST',
+        body: '{"prompt":"b"}',
+        headers: { ...JSON_TYPE, ...debounce },
       });
       const second = await h.platform.submitted('echo', known);
       const [end, ...more] = await frames(await streamed);

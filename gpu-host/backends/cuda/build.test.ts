@@ -99,8 +99,15 @@ test('build: a header that many sources share is compiled once for them', async 
   const outputBySource = new Map<string, string>();
   const compile = () =>
     compileAll([...sharingSources, unrelatedSource], {
-      ...{ folder: objects, compiler, includes: new Includes(), includeFolders: [], root: folder, keywordHeaders: [] },
-      ...{ shared: { header, with: common }, jobs: 2, strict: false, background: false },
+      folder: objects,
+      compiler,
+      includes: new Includes(),
+      includeFolders: [],
+      root: folder,
+      keywordHeaders: [],
+      shared: { header, with: common },
+      jobs: 2,
+      strict: false,
       // -H prints the headers that a compilation reads, with an exclamation mark before precompiled ones.
       extra: ['-H'],
       onCompiled: (source, _done, _of, output) => outputBySource.set(path.basename(source), output),
@@ -129,14 +136,15 @@ test('build: only tests without kernels of their own are compiled with the argum
   for (const [name, text] of Object.entries(files)) writeFileSync(path.join(folder, name), text);
   const sources = Object.keys(files).map((name) => path.join(folder, name));
   const objects = await compileAll(sources, {
-    ...{
-      folder: path.join(folder, 'objects'),
-      includes: new Includes(),
-      includeFolders: [],
-      root: folder,
-      keywordHeaders: [],
-    },
-    ...{ jobs: 2, extra: [], strict: false, background: false, onCompiled: () => undefined },
+    folder: path.join(folder, 'objects'),
+    includes: new Includes(),
+    includeFolders: [],
+    root: folder,
+    keywordHeaders: [],
+    jobs: 2,
+    extra: [],
+    strict: false,
+    onCompiled: () => undefined,
     compiler: { ...compiler, compileTest: [...compiler.compileHost, '-DPLAIN'] },
   });
   assert.equal(objects.length, sources.length);

@@ -32,15 +32,17 @@ after(() => rmSync(directory, { recursive: true, force: true }));
 function spec(name: string, more: object, env: NodeJS.ProcessEnv): ChildSpec & { readonly address: string } {
   const address = join(directory, name);
   const model = {
-    ...{
-      name: 'tiny',
-      source: `file:${join(directory, 'model')}`,
-      backend: 'cuda',
-      bits: 32,
-      headBits: 32,
-      threads: 0,
-    },
-    ...{ pages: 16, pageSize: 8, maxBatchTokens: 64, maxBatchSequences: 8, swapMemoryMb: 1 },
+    name: 'tiny',
+    source: `file:${join(directory, 'model')}`,
+    backend: 'cuda',
+    bits: 32,
+    headBits: 32,
+    threads: 0,
+    pages: 16,
+    pageSize: 8,
+    maxBatchTokens: 64,
+    maxBatchSequences: 8,
+    swapMemoryMb: 1,
     ...more,
   };
   const config = join(directory, `${name}.json`);
@@ -108,7 +110,12 @@ test('a failing card ends the host, which reports why; calls fail with the cause
     const lost = new Promise<string>((resolve) => connection.onLost(resolve));
     const again = new Promise<void>((resolve) => connection.onReady(resolve));
     const run = inferlet.run(queue, {
-      ...{ token: 1, position: 0, pages, maxTokens: 100, sampler: GREEDY, stopTokens: NONE },
+      token: 1,
+      position: 0,
+      pages,
+      maxTokens: 100,
+      sampler: GREEDY,
+      stopTokens: NONE,
     });
     let outcome = await run.next();
     while (outcome.tag === 'ok' && outcome.val.finished === undefined) outcome = await run.next();
@@ -119,7 +126,12 @@ test('a failing card ends the host, which reports why; calls fail with the cause
     const after = await inferlet.ask(queue, {
       op: 'step',
       request: {
-        ...{ tokens: range(1, 2), positions: range(0, 1), inPages: NONE, outPages: NONE, mask: undefined, rows: 1 },
+        tokens: range(1, 2),
+        positions: range(0, 1),
+        inPages: NONE,
+        outPages: NONE,
+        mask: undefined,
+        rows: 1,
         output: { tag: 'sample', val: GREEDY },
       },
     });

@@ -241,7 +241,8 @@ class CudaBackend implements Backend {
     this.precision = precision;
     this.kv = kv;
     this.device = {
-      ...{ name: card.name, index: device },
+      name: card.name,
+      index: device,
       memory: { takenBytes: weights + pool + scratch, totalBytes: card.memoryBytes },
     };
     this.pageSize = pageSize;

@@ -22,12 +22,25 @@ import { Random, relativeError, rootMeanSquareError } from '../testing/scenario.
 const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   'heads of 64': { hiddenSize: 128, intermediateSize: 192, heads: 4, kvHeads: 2, headDim: 64, vocabularySize: 128 },
   'heads of 128, biases': {
-    ...{ family: 'qwen2', hiddenSize: 128, intermediateSize: 128, heads: 4, kvHeads: 1, headDim: 128 },
-    ...{ vocabularySize: 128, layers: 1, tiedEmbeddings: true },
+    family: 'qwen2',
+    hiddenSize: 128,
+    intermediateSize: 128,
+    heads: 4,
+    kvHeads: 1,
+    headDim: 128,
+    vocabularySize: 128,
+    layers: 1,
+    tiedEmbeddings: true,
   },
   'heads of 128, norms': {
-    ...{ family: 'qwen3', hiddenSize: 64, intermediateSize: 128, heads: 2, kvHeads: 2, headDim: 128 },
-    ...{ vocabularySize: 128, rmsNormEpsilon: 1e-6 },
+    family: 'qwen3',
+    hiddenSize: 64,
+    intermediateSize: 128,
+    heads: 2,
+    kvHeads: 2,
+    headDim: 128,
+    vocabularySize: 128,
+    rmsNormEpsilon: 1e-6,
   },
 };
 const SHAPES = { ...VARIANTS, ...FAST };

@@ -20,7 +20,9 @@ export function modernStates(graph: GraphBuilder, nodes: EncoderNodes, config: M
   const nearAttention = { mask: nearMask(graph, nodes, window), tables: tables('near') };
   const rotated = (name: string, row: string, rotaryTables: [string, string]) =>
     graph.node('RotaryEmbedding', [row, startPosition, ...rotaryTables], `${name}-rotated`, {
-      ...{ interleaved: 0, num_heads: heads, rotary_embedding_dim: 0 },
+      interleaved: 0,
+      num_heads: heads,
+      rotary_embedding_dim: 0,
     });
   let rows = nodes.norm('embeddings.norm', words);
   for (let layer = 0; layer < config.layers; layer++) {

@@ -24,7 +24,9 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
 /** Writes a model again with 16-bit weights, which most models on the hub have. */
 export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
   const tensors = expectedTensors(model.config).map(([name, shape]) => ({
-    ...{ name, shape, dtype },
+    name,
+    shape,
+    dtype,
     data: () => [narrowed(model.tensors.read(name), dtype)],
   }));
   await mkdir(directory, { recursive: true });

@@ -54,8 +54,12 @@ export function latenciesOfMix(setup: MixSetup): number[] {
   const queries = Array.from(
     { length: count },
     (_, number): Query => ({
-      ...{ number, startMs: number * apartMs, generations: randomWorkflow(dice) },
-      ...{ begun: new Set<Generation>(), done: new Set<number>(), endMs: undefined },
+      number,
+      startMs: number * apartMs,
+      generations: randomWorkflow(dice),
+      begun: new Set<Generation>(),
+      done: new Set<number>(),
+      endMs: undefined,
     }),
   );
   const owners = new Map<SimCall, { query: Query; generation: Generation; queue: BatchQueue; isPrompt: boolean }>();

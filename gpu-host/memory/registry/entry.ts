@@ -30,8 +30,15 @@ export function entryOf<S>(
   settled: boolean,
 ): Entry<S> {
   return {
-    ...{ tenant, kind, name, current: version, saving: new Set() },
-    ...{ settled: settled ? version : undefined, lock: undefined, lease: undefined, removed: false },
+    tenant,
+    kind,
+    name,
+    current: version,
+    saving: new Set(),
+    settled: settled ? version : undefined,
+    lock: undefined,
+    lease: undefined,
+    removed: false,
   };
 }
 

@@ -41,8 +41,14 @@ function readFile<S>(files: SnapshotFiles, tenant: string, fileName: string, mak
 function storedEntry<S>(header: FileHeader, fileBytes: number): Entry<S> {
   const { tenant, name, file, pages, tokens, nextPosition } = header;
   const version: Version<S> = {
-    ...{ pages, tokens, nextPosition, persistent: true, file },
-    ...{ order: 0, snapshot: undefined, fileBytes },
+    pages,
+    tokens,
+    nextPosition,
+    persistent: true,
+    file,
+    order: 0,
+    snapshot: undefined,
+    fileBytes,
   };
   return entryOf({ tenant, kind: kindOf(header), name }, version, true);
 }
@@ -72,7 +78,8 @@ export async function fillFromFile<S extends Snapshot>(
       if (header.pages !== current.pages) throw new FileDamage(`it has ${header.pages} pages, not ${current.pages}`);
       const { pages, pageBytes } = header;
       const source = {
-        ...{ pages, pageBytes },
+        pages,
+        pageBytes,
         pageAt: (index: number) => file.pageAt(index),
         readPages: (first: number, into: Uint8Array) => file.readPages(first, into),
       };

@@ -210,7 +210,10 @@ test('a disk that fails, works and fails again is reported twice', () => {
 test('the store touches pages that the device copies only after it has settled them', (t) => {
   const log: string[] = [];
   const store = new SwapStore({
-    ...{ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory: temporaryDirectory(t) },
+    pageBytes: PAGE_BYTES,
+    memoryBytes: PAGE_BYTES,
+    diskBytes: PAGE_BYTES,
+    directory: temporaryDirectory(t),
     settle: () => log.push('settle'),
   });
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
@@ -273,8 +276,12 @@ function heldStore(memoryPages: number, diskPages: number) {
   const file = new HeldFile();
   const reports: string[] = [];
   const store = new SwapStore({
-    ...{ pageBytes: PAGE_BYTES, memoryBytes: memoryPages * PAGE_BYTES, diskBytes: diskPages * PAGE_BYTES },
-    ...{ directory: '/nowhere', openFile: () => file, report: (problem: string) => reports.push(problem) },
+    pageBytes: PAGE_BYTES,
+    memoryBytes: memoryPages * PAGE_BYTES,
+    diskBytes: diskPages * PAGE_BYTES,
+    directory: '/nowhere',
+    openFile: () => file,
+    report: (problem: string) => reports.push(problem),
   });
   const put = (value: number) => store.put(pageFilledWith(value))!;
   return { file, store, put, reports };
@@ -412,7 +419,10 @@ test('a page is moved once the device has copied it', async () => {
   const file = new HeldFile();
   const log: string[] = [];
   const store = new SwapStore({
-    ...{ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: PAGE_BYTES, directory: '/nowhere' },
+    pageBytes: PAGE_BYTES,
+    memoryBytes: PAGE_BYTES,
+    diskBytes: PAGE_BYTES,
+    directory: '/nowhere',
     openFile: () => file,
     settled: async () => {
       await setImmediate();
@@ -433,7 +443,10 @@ test('a page is moved once the device has copied it', async () => {
 test('memory that the device reaches fastest is there from the start', () => {
   const sizes: number[] = [];
   const store = new SwapStore({
-    ...{ pageBytes: 1024 * 1024, memoryBytes: 20 * 1024 * 1024, diskBytes: 1024 * 1024, directory: '/nowhere' },
+    pageBytes: 1024 * 1024,
+    memoryBytes: 20 * 1024 * 1024,
+    diskBytes: 1024 * 1024,
+    directory: '/nowhere',
     allocate: (bytes) => {
       sizes.push(bytes / 1024 / 1024);
       return new Uint8Array(bytes);

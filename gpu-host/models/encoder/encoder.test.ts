@@ -104,7 +104,9 @@ describe('the config of an encoder', () => {
     const layer_types = ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'];
     const rope_parameters = { full_attention: { rope_type: 'default', rope_theta: 5 }, sliding_attention: null };
     assert.deepEqual(read({ layer_types, rope_parameters, local_attention: 9 }), {
-      ...{ seesAll: [false, true, false, true], window: 4, thetas: { all: 5, near: 10_000 } },
+      seesAll: [false, true, false, true],
+      window: 4,
+      thetas: { all: 5, near: 10_000 },
     });
     assert.deepEqual(read({ local_rope_theta: 7 }).thetas, { all: 160_000, near: 7 });
     assert.deepEqual(read({ global_rope_theta: 5, local_rope_theta: null }).thetas, { all: 5, near: 5 });

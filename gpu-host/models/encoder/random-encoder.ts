@@ -101,8 +101,13 @@ interface WrittenTokenizer {
 }
 
 const special = (content: string, id: number) => ({
-  ...{ id, content, special: true, normalized: false },
-  ...{ single_word: false, lstrip: false, rstrip: false },
+  id,
+  content,
+  special: true,
+  normalized: false,
+  single_word: false,
+  lstrip: false,
+  rstrip: false,
 });
 
 function wordPieces(): WrittenTokenizer {
@@ -114,7 +119,9 @@ function wordPieces(): WrittenTokenizer {
   return {
     size: vocabulary.length,
     json: {
-      ...{ version: '1.0', truncation: null, padding: null },
+      version: '1.0',
+      truncation: null,
+      padding: null,
       added_tokens: specials.map(special),
       normalizer: {
         type: 'BertNormalizer',
@@ -132,7 +139,10 @@ function wordPieces(): WrittenTokenizer {
       },
       decoder: { type: 'WordPiece', prefix: '##', cleanup: true },
       model: {
-        ...{ type: 'WordPiece', unk_token: '[UNK]', continuing_subword_prefix: '##', max_input_chars_per_word: 100 },
+        type: 'WordPiece',
+        unk_token: '[UNK]',
+        continuing_subword_prefix: '##',
+        max_input_chars_per_word: 100,
         vocab: Object.fromEntries(vocabulary.map((token, id) => [token, id])),
       },
     },
@@ -155,14 +165,18 @@ function unigrams(): WrittenTokenizer {
   return {
     size: specials.length + pieces.length,
     json: {
-      ...{ version: '1.0', truncation: null, padding: null },
+      version: '1.0',
+      truncation: null,
+      padding: null,
       added_tokens: specials.map(special),
       normalizer: { type: 'NFKC' },
       pre_tokenizer: { type: 'Metaspace', replacement: '▁', prepend_scheme: 'always', split: true },
       post_processor: { type: 'RobertaProcessing', cls, sep, trim_offsets: true, add_prefix_space: true },
       decoder: { type: 'Metaspace', replacement: '▁', prepend_scheme: 'always', split: true },
       model: {
-        ...{ type: 'Unigram', unk_id: 3, byte_fallback: false },
+        type: 'Unigram',
+        unk_id: 3,
+        byte_fallback: false,
         vocab: [...specials.map((token) => [token, 0]), ...pieces.map((piece) => [piece, score(piece)])],
       },
     },

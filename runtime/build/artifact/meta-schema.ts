@@ -19,7 +19,10 @@ export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
   coreModules: z
     .array(
       z.strictObject({
-        ...{ file: fileName, hash: sha256Hex, bytes, checks: bytes },
+        file: fileName,
+        hash: sha256Hex,
+        bytes,
+        checks: bytes,
         role: z.enum(MODULE_ROLES),
         memoryPages: z.array(pages).max(100),
       }),
@@ -27,7 +30,10 @@ export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
     .max(1000),
   glue: z.strictObject({ file: fileName, bytes, rewrites: z.array(z.string().max(100)).max(100) }),
   timings: z.strictObject({
-    ...{ checkMs: milliseconds, transpileMs: milliseconds, meterMs: milliseconds, writeMs: milliseconds },
+    checkMs: milliseconds,
+    transpileMs: milliseconds,
+    meterMs: milliseconds,
+    writeMs: milliseconds,
   }),
   createdAt: z.iso.datetime(),
 });

@@ -146,7 +146,8 @@ function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[
   let functions = 0;
   return world.imports.flatMap((entry) =>
     [...entry.functions, ...entry.resources.flatMap((resource) => resource.functions)].map((fn) => ({
-      ...{ entry, fn },
+      entry,
+      fn,
       base: functions++ * SHAPES,
     })),
   );

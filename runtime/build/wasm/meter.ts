@@ -53,7 +53,11 @@ export function meter(bytes: Uint8Array): Metered {
   const yieldIndex = leb(refill + 1);
   const pieces = new BulkPieces(fuel, yieldIndex, refill + 2);
   const code = rewriteCode(sections, imports.functions, {
-    ...{ fuel, refill: leb(refill), yield: yieldIndex, pieces, piecesType: signedLeb(type + 1) },
+    fuel,
+    refill: leb(refill),
+    yield: yieldIndex,
+    pieces,
+    piecesType: signedLeb(type + 1),
   });
   if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
 

@@ -209,7 +209,16 @@ function copyOf(
   const { bytes, checksum, pages, fingerprint, pageSize, pageBytes } = sent;
   return {
     claim: owner.claim,
-    ...{ file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition, access },
+    file,
+    bytes,
+    checksum,
+    fingerprint,
+    pageSize,
+    pageBytes,
+    pages,
+    tokens,
+    nextPosition,
+    access,
   };
 }
 

@@ -153,8 +153,13 @@ describe('saves of names that two GPU hosts share', () => {
     const held = device.allocatePages(queue, 1);
     const tokens = someTokens(9);
     const request = {
-      ...{ tokens, positions: range(tokens.length), inPages: none, outPages: value(held), mask: undefined },
-      ...{ rows: tokens.length, output: { tag: 'distributions', val: 1 } as const },
+      tokens,
+      positions: range(tokens.length),
+      inPages: none,
+      outPages: value(held),
+      mask: undefined,
+      rows: tokens.length,
+      output: { tag: 'distributions', val: 1 } as const,
     };
     value(await device.ask(queue, { op: 'step', request }));
     otherHosts.drop(connections[EAST]!);

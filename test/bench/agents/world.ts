@@ -105,7 +105,12 @@ export class World implements AsyncDisposable {
   async complete(roundTripMs: number, model: string, prompt: readonly number[], maxTokens: number) {
     const url = `${this.gateway(roundTripMs)}/v1/completions`;
     const { choices } = await this.post<{ choices: [{ text: string; token_ids: readonly number[] }] }>(url, {
-      ...{ model, prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, return_token_ids: true },
+      model,
+      prompt,
+      max_tokens: maxTokens,
+      temperature: 0,
+      ignore_eos: true,
+      return_token_ids: true,
     });
     return { tokens: choices[0].token_ids, text: choices[0].text };
   }

@@ -67,7 +67,9 @@ export function compareService(requests: readonly Request[], slots: number, unti
 
 function changesOf({ client, sentMs, endMs, input, output, piecesMs }: Request): Change[] {
   const pieces = piecesMs.map((atMs, i) => ({
-    ...{ atMs, client, open: 0 },
+    atMs,
+    client,
+    open: 0,
     service: (i === 0 ? WEIGHTS.input * input : 0) + (WEIGHTS.output * output) / piecesMs.length,
   }));
   return [{ atMs: sentMs, client, open: 1, service: 0 }, ...pieces, { atMs: endMs, client, open: -1, service: 0 }];

@@ -80,8 +80,15 @@ export class Fleet implements AsyncDisposable {
   async submitOne(tenant = this.#submitted): Promise<void> {
     const number = this.#submitted++;
     await this.scheduler.submit({
-      ...{ id: `inv-${number}`, tenant: `tenant-${tenant % this.size.tenants}`, function: 'story', version: 'v1' },
-      ...{ submittedAt: Date.now(), deadlineMs: DEADLINE_MS, restartable: false, input: '{}', limits: LIMITS },
+      id: `inv-${number}`,
+      tenant: `tenant-${tenant % this.size.tenants}`,
+      function: 'story',
+      version: 'v1',
+      submittedAt: Date.now(),
+      deadlineMs: DEADLINE_MS,
+      restartable: false,
+      input: '{}',
+      limits: LIMITS,
       models: [MODEL.name],
     });
   }
@@ -160,7 +167,10 @@ export class Fleet implements AsyncDisposable {
     const { slots } = this.size;
     const host = `gpu-host-${number}`;
     const lease = await scheduler.runtimes.acquire({
-      ...{ name: `runtime-${number}`, slots, reserve: 1 / 16, spread: 'invocation' },
+      name: `runtime-${number}`,
+      slots,
+      reserve: 1 / 16,
+      spread: 'invocation',
       models: [{ ...MODEL, pageCount: PAGES, host, hostId: `${host}~1` }],
     });
     lease.onLost(() => this.#lost++);
@@ -192,8 +202,18 @@ export class Fleet implements AsyncDisposable {
       running: worker.running,
       models: [
         {
-          ...{ model: MODEL.name, hostId: `${host}~1`, pages: PAGES, freePages: PAGES, cachedPages: 0, idlePages: 0 },
-          ...{ readAt: loadReadAt(), batchSize: 0, utilisation: 0, hitRate: 0, tokensPerSecond: 0, waitingCalls: 0 },
+          model: MODEL.name,
+          hostId: `${host}~1`,
+          pages: PAGES,
+          freePages: PAGES,
+          cachedPages: 0,
+          idlePages: 0,
+          readAt: loadReadAt(),
+          batchSize: 0,
+          utilisation: 0,
+          hitRate: 0,
+          tokensPerSecond: 0,
+          waitingCalls: 0,
           terminations: 0,
         },
       ],

@@ -15,11 +15,19 @@ const policiesOf = (seed: number) => [
 ];
 
 const traced = (id: string, more: Partial<TracedInvocation> = {}): TracedInvocation => ({
-  ...{ id, tenant: id, atMs: 0, prompt: 128, output: 10, pages: 10 },
+  id,
+  tenant: id,
+  atMs: 0,
+  prompt: 128,
+  output: 10,
+  pages: 10,
   ...more,
 });
 const oneHost = (invocations: readonly TracedInvocation[], changes: Trace['changes'] = []): Trace => ({
-  ...{ name: 'by hand', hosts: [{ name: 'gpu-host-0', speed: 1, pages: 20 }], invocations, changes },
+  name: 'by hand',
+  hosts: [{ name: 'gpu-host-0', speed: 1, pages: 20 }],
+  invocations,
+  changes,
 });
 const endsOf = ({ outcomes }: SimulationResult) => outcomes.map(({ endMs }) => Math.round(endMs * 1000) / 1000);
 const PROMPT_MS = STEP_MS + INPUT_MS * CHUNK_TOKENS;

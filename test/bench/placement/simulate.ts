@@ -183,7 +183,9 @@ class Simulation {
     const host = this.#hosts[index] as SimulatedHost;
     const connected = kind !== 'crash';
     this.#described[index] = {
-      ...{ name, connected, models: [] },
+      name,
+      connected,
+      models: [],
       ...(connected && { connectedAt: this.#described[index]?.connected ? (connectedAt ?? 0) : this.#nowMs }),
       ...(kind === 'drain' && { drain: { since: this.#nowMs } }),
     };

@@ -114,7 +114,9 @@ export function makeTrace(name: string, size: TraceSize, seed: number): Trace {
     });
   });
   return {
-    ...{ name, hosts, changes: kind.changes?.(size.hosts, durationMs, random) ?? [] },
+    name,
+    hosts,
+    changes: kind.changes?.(size.hosts, durationMs, random) ?? [],
     invocations: timed.sort((a, b) => a.atMs - b.atMs).map((draft, i) => ({ ...draft, id: `inv-${seed}-${i}` })),
   };
 }
@@ -137,7 +139,9 @@ function single(random: Random, tenant: number, context?: Context): Draft {
 
 const prefixed = (random: Random, tenant: number): Draft =>
   single(random, tenant, {
-    ...{ name: `prefix of ${tenant}`, tokens: PREFIX_TOKENS, keeps: PREFIX_TOKENS },
+    name: `prefix of ${tenant}`,
+    tokens: PREFIX_TOKENS,
+    keeps: PREFIX_TOKENS,
     exported: false,
   });
 

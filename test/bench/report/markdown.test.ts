@@ -8,8 +8,14 @@ import type { Results, SuiteRun } from './results.ts';
 const machine = { cpu: 'Test CPU', cores: 2, memoryGib: 23, kernel: '6.1', node: '26', commit: 'abc' };
 /** A suite of four figures, of which the test chooses the ratio in the first row. */
 const suite = (ratio: string): SuiteRun => ({
-  ...{ name: 'agents', outcome: 'ran', commit: 'abc', seconds: 60, busyBefore: 0.02, stolen: 0.02 },
-  ...{ title: 'Agents | loops', data: [] },
+  name: 'agents',
+  outcome: 'ran',
+  commit: 'abc',
+  seconds: 60,
+  busyBefore: 0.02,
+  stolen: 0.02,
+  title: 'Agents | loops',
+  data: [],
   header: ['agent', 'model', 'agents', 'ms', 'over the client loop'],
   rows: [
     ['react', 'tiny', '8', '300 (290–310)', ratio],
@@ -19,7 +25,12 @@ const suite = (ratio: string): SuiteRun => ({
 });
 /** A quick run with that suite, which does not name its quick cases, and with one that did not run. */
 const results = (ratio: string): Results => ({
-  ...{ format: 1, startedAt: '2026-11-24T20:00:00Z', seconds: 120, quick: true, repetitions: 5, machine },
+  format: 1,
+  startedAt: '2026-11-24T20:00:00Z',
+  seconds: 120,
+  quick: true,
+  repetitions: 5,
+  machine,
   suites: [suite(ratio), { name: 'soak', outcome: 'not run', reason: 'not done after 15 minutes' }],
 });
 

@@ -163,7 +163,12 @@ export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'modular-caching',
     input: (number) => ({
-      ...{ name: 'bench', system: SYSTEM, modules: MODULES, use: modulesOf(number), maxTokens: 16, model: MODEL },
+      name: 'bench',
+      system: SYSTEM,
+      modules: MODULES,
+      use: modulesOf(number),
+      maxTokens: 16,
+      model: MODEL,
       question: questionOf(number),
     }),
     ...onPeer(
@@ -176,15 +181,23 @@ export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'tree-of-thought',
     input: (number) => ({
-      ...{ problem: promptOf(number), steps: 2, breadth: TREE_BREADTH, keep: TREE_KEEP, judge: TREE_JUDGE },
-      ...{ script: TREE_REPLIES, model: MODEL },
+      problem: promptOf(number),
+      steps: 2,
+      breadth: TREE_BREADTH,
+      keep: TREE_KEEP,
+      judge: TREE_JUDGE,
+      script: TREE_REPLIES,
+      model: MODEL,
     }),
     ...onPeer((loop, number) => treeOfThought(loop, promptOf(number), TREE_REPLIES, TREE_KEEP)),
   },
   {
     name: 'recursion-of-thought',
     input: (number) => ({
-      ...{ rules: RULES, problem: storyOf(number).problem, depth: DEPTH, model: MODEL },
+      rules: RULES,
+      problem: storyOf(number).problem,
+      depth: DEPTH,
+      model: MODEL,
       script: Object.fromEntries(
         flatten(storyOf(number)).map((part) => [
           part.problem,
@@ -197,7 +210,11 @@ export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'graph-of-thought',
     input: (number) => ({
-      ...{ task: `${number} ${TASK}`, parts: PARTS, branches: GRAPH_BRANCHES, judge: GRAPH_JUDGE, model: MODEL },
+      task: `${number} ${TASK}`,
+      parts: PARTS,
+      branches: GRAPH_BRANCHES,
+      judge: GRAPH_JUDGE,
+      model: MODEL,
       script: Array.from({ length: operations * GRAPH_BRANCHES }, () => [REPLY, GRAPH_SCORE]).flat(),
     }),
     ...onPeer((loop, number) => graphOfThought(loop, `${number} ${TASK}`, PARTS, REPLY)),
@@ -205,7 +222,10 @@ export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'skeleton-of-thought',
     input: (number) => ({
-      ...{ question: promptOf(number), points: POINTS.length, script: [...POINTS, ...MORE], model: MODEL },
+      question: promptOf(number),
+      points: POINTS.length,
+      script: [...POINTS, ...MORE],
+      model: MODEL,
     }),
     ...onPeer((loop, number) => skeletonOfThought(loop, promptOf(number), POINTS, MORE)),
   },
@@ -267,8 +287,10 @@ export const TECHNIQUES: readonly Technique[] = [
   {
     name: 'agent-react',
     input: (number, { world }) => ({
-      ...{ question: taskOf(number), tools: [{ ...TOOL, url: world.toolUrl(TOOL_MS) }] },
-      ...{ script: [...REACT_TURNS, ANSWER], model: MODEL },
+      question: taskOf(number),
+      tools: [{ ...TOOL, url: world.toolUrl(TOOL_MS) }],
+      script: [...REACT_TURNS, ANSWER],
+      model: MODEL,
     }),
     ...onPeer((loop, number, { world }) => {
       const prompt = `${REACT_PROMPT}\n\nQuestion: ${taskOf(number)}\nThought:`;

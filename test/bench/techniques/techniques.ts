@@ -50,7 +50,10 @@ agents, and the baseline generates as many tokens. Sides take turns in going fir
   quick: `${QUICK.length} of ${TECHNIQUES.length} techniques: ${QUICK.join(', ')}.`,
   async run({ repetitions, quick, progress }) {
     await using world = await World.start({
-      ...{ models: [MODEL], roundTripsMs: [0], programs: [], progress },
+      models: [MODEL],
+      roundTripsMs: [0],
+      programs: [],
+      progress,
       peer: { sequences: SEQUENCES, guessing: AT_ONCE },
     });
     const grants = { hosts: [`127.0.0.1:${world.tool.port}`] };

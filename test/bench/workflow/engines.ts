@@ -63,7 +63,12 @@ const AYO: Shape = {
     'document-qa': { passageCharacters: 91, topK: 3, maxTokens: 10 },
     'advanced-rag': { passageCharacters: 91, topK: 3, candidates: 20, maxTokens: 10 },
     'contextual-retrieval': {
-      ...{ passageCharacters: 270, before: 4, contextModel: 'small', candidates: 32, topK: 3, mode: 'compact' },
+      passageCharacters: 270,
+      before: 4,
+      contextModel: 'small',
+      candidates: 32,
+      topK: 3,
+      mode: 'compact',
       maxTokens: 10,
     },
   },
@@ -92,7 +97,8 @@ export const CROWDED: Engines = {
   sequences: 8,
   paces: {
     model: '{ step_ms = 20, token_ms = 0.2 }',
-    ...{ encoder: '{ step_ms = 8, token_ms = 0.01 }', ranker: '{ step_ms = 8, token_ms = 0.01 }' },
+    encoder: '{ step_ms = 8, token_ms = 0.01 }',
+    ranker: '{ step_ms = 8, token_ms = 0.01 }',
   },
   model: 'stories15m',
 };

@@ -19,8 +19,14 @@ const SHARPNESS = 4;
  */
 export async function writingModel(directory: string): Promise<void> {
   const config = tinyConfig({
-    ...{ hiddenSize: HIDDEN, intermediateSize: 8, layers: 1, heads: 1, kvHeads: 1, headDim: 8 },
-    ...{ vocabularySize: SPECIAL_TOKENS + 256, contextLength: 8192 },
+    hiddenSize: HIDDEN,
+    intermediateSize: 8,
+    layers: 1,
+    heads: 1,
+    kvHeads: 1,
+    headDim: 8,
+    vocabularySize: SPECIAL_TOKENS + 256,
+    contextLength: 8192,
   });
   const sentenceTokens = [...SENTENCE].map((letter) => SPECIAL_TOKENS + letter.charCodeAt(0));
   const lastPosition = sentenceTokens.length - 1;

@@ -9,7 +9,11 @@ const TOKENS = [1, 5, 9, 44, 3];
 const TOP = 4;
 
 const request = (pages: readonly number[]): Parameters<typeof fused.step>[1] => ({
-  ...{ tokens: TOKENS, positions: upTo(TOKENS.length), inPages: pages, outPages: pages, rows: 1 },
+  tokens: TOKENS,
+  positions: upTo(TOKENS.length),
+  inPages: pages,
+  outPages: pages,
+  rows: 1,
   output: { tag: 'distributions', val: TOP },
 });
 

@@ -37,7 +37,11 @@ export function compute(queue: Queue, tokens: readonly number[] = PROMPT): Compu
 
 const step = (queue: Queue, changes: Partial<Parameters<typeof fused.step>[1]> = {}) =>
   fused.step(queue, {
-    ...{ tokens: PROMPT, positions: upTo(PROMPT.length), inPages: [], outPages: [], rows: 1 },
+    tokens: PROMPT,
+    positions: upTo(PROMPT.length),
+    inPages: [],
+    outPages: [],
+    rows: 1,
     output: { tag: 'sample', val: GREEDY },
     ...changes,
   });

@@ -10,14 +10,22 @@ const letter = (): number => tokenize('a').at(-1) ?? 0;
 
 const step = (queue: Queue, matcher: Matcher, rows = 1) =>
   grammar.step(queue, matcher, {
-    ...{ tokens: PROMPT, positions: PROMPT.map((_, i) => i), inPages: [], outPages: [], rows },
+    tokens: PROMPT,
+    positions: PROMPT.map((_, i) => i),
+    inPages: [],
+    outPages: [],
+    rows,
     output: { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } },
   });
 
 const verify = (queue: Queue, matcher: Matcher, guesses: readonly number[]) => {
   const tokens = [...PROMPT, ...guesses];
   return grammar.verify(queue, matcher, undefined, {
-    ...{ tokens, positions: tokens.map((_, i) => i), inPages: [], outPages: [], rows: guesses.length + 1 },
+    tokens,
+    positions: tokens.map((_, i) => i),
+    inPages: [],
+    outPages: [],
+    rows: guesses.length + 1,
     output: { tag: 'sample', val: { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 } },
   });
 };

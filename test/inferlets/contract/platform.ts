@@ -154,7 +154,12 @@ export const messagingCases: Cases = {
 export const httpCases = (origin: string): Cases => {
   const exchange = (path: string, changes: Partial<ConstructorParameters<typeof Exchange>[0]> = {}) =>
     new Exchange({
-      ...{ method: 'GET', url: `${origin}${path}`, headers: [], body: undefined, timeoutMs: 60_000, redirects: 3 },
+      method: 'GET',
+      url: `${origin}${path}`,
+      headers: [],
+      body: undefined,
+      timeoutMs: 60_000,
+      redirects: 3,
       ...changes,
     });
   return {

@@ -53,7 +53,8 @@ export const indexCases: Cases = {
       const notes = await VectorIndex.open(unique('query'), { dimensions: 3 });
       try {
         const entries = Array.from({ length: 300 }, (_, i) => ({
-          ...{ id: `e${i}`, vector: [Math.cos(i / 100), Math.sin(i / 100), 0.1] },
+          id: `e${i}`,
+          vector: [Math.cos(i / 100), Math.sin(i / 100), 0.1],
           fields: { even: i % 2 === 0, number: i, name: `n${i % 3}` },
         }));
         await notes.upsert(entries);

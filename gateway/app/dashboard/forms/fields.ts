@@ -63,7 +63,10 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
             ? 'flag'
             : 'json';
   return {
-    ...{ name, kind, required, description: typeof description === 'string' ? description : '' },
+    name,
+    kind,
+    required,
+    description: typeof description === 'string' ? description : '',
     choices: choices.map((choice) => JSON.stringify(choice)),
     fallback: property.default === undefined ? '' : JSON.stringify(property.default),
     ...(typeof minimum === 'number' && { minimum }),

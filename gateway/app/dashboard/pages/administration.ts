@@ -108,7 +108,9 @@ export async function changeLimit(visit: Visit, form: URLSearchParams): Promise<
   const { quota, function: fn, limit, lasts, reason } = parsed.data;
   const tenant = tenantOf(visit);
   await visit.control.quotas.set(visit.call, tenant, {
-    ...{ quota, limit, expiresAt: endOf(LIMIT_DURATIONS, lasts, visit.now) },
+    quota,
+    limit,
+    expiresAt: endOf(LIMIT_DURATIONS, lasts, visit.now),
     ...(fn !== '' && { function: fn }),
     ...(reason !== '' && { reason }),
   });

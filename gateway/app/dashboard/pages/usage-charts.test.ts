@@ -8,8 +8,22 @@ import { usagePage } from './usage.ts';
 import { bySpan, spanNames, usageCharts } from './usage-charts.ts';
 
 const row = (at: string, outputTokens: number): UsageRow => ({
-  ...{ at, tenant: 'default', function: null, requests: 0, invocations: 1, succeeded: 0, failed: 0, cancelled: 0 },
-  ...{ inputTokens: 0, outputTokens, cachedTokens: 0, gpuMs: 0, cpuMs: 0, wallMs: 0, queuedMs: 0, pageSeconds: 0 },
+  at,
+  tenant: 'default',
+  function: null,
+  requests: 0,
+  invocations: 1,
+  succeeded: 0,
+  failed: 0,
+  cancelled: 0,
+  inputTokens: 0,
+  outputTokens,
+  cachedTokens: 0,
+  gpuMs: 0,
+  cpuMs: 0,
+  wallMs: 0,
+  queuedMs: 0,
+  pageSeconds: 0,
 });
 const NOW = Date.parse('2026-03-01T10:30:00Z');
 

@@ -8,12 +8,22 @@ import { stepsOf, waterfall } from './waterfall.ts';
 const AT = Date.UTC(2026, 10, 24);
 const iso = (ms: number) => new Date(AT + ms).toISOString();
 const state = (more: Partial<HeldInvocation> = {}): HeldInvocation => ({
-  ...{ id: 'inv_1', function: 'story', version: 'v', status: 'succeeded', attempts: 1, lastEventId: '1-3' },
-  ...{ createdAt: iso(0), startedAt: iso(10), endedAt: iso(100) },
+  id: 'inv_1',
+  function: 'story',
+  version: 'v',
+  status: 'succeeded',
+  attempts: 1,
+  lastEventId: '1-3',
+  createdAt: iso(0),
+  startedAt: iso(10),
+  endedAt: iso(100),
   ...more,
 });
 const event = (seq: number, name: 'start' | 'metric', data: object): InvocationEvent => ({
-  ...{ seq, epoch: 1, event: name, data: JSON.stringify(data) },
+  seq,
+  epoch: 1,
+  event: name,
+  data: JSON.stringify(data),
 });
 const events = [
   event(1, 'start', { coldStart: true }),

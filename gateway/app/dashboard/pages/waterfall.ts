@@ -71,8 +71,10 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   return [
     ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: questionNote, fromMs: 0, toMs: queuedFromMs }] : []),
     {
-      ...{ name: 'Queue', note: state.attempts > 1 ? `attempt ${state.attempts}` : '' },
-      ...{ fromMs: queuedFromMs, toMs: begunMs },
+      name: 'Queue',
+      note: state.attempts > 1 ? `attempt ${state.attempts}` : '',
+      fromMs: queuedFromMs,
+      toMs: begunMs,
     },
     { name: 'Instance', note: [coldStart ? 'cold' : 'warm', ...parts].join(', '), fromMs: begunMs, toMs: readyMs },
     {

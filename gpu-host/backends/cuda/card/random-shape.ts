@@ -17,7 +17,12 @@ const LLAMA3 = {
 export const SHAPES: Readonly<Record<string, ModelConfig>> = {
   '1B': tinyConfig({
     ...LLAMA3,
-    ...{ hiddenSize: 2048, intermediateSize: 8192, layers: 16, heads: 32, headDim: 64, tiedEmbeddings: true },
+    hiddenSize: 2048,
+    intermediateSize: 8192,
+    layers: 16,
+    heads: 32,
+    headDim: 64,
+    tiedEmbeddings: true,
   }),
   '3B': tinyConfig({
     ...LLAMA3,
@@ -29,9 +34,16 @@ export const SHAPES: Readonly<Record<string, ModelConfig>> = {
   }),
   '8B': tinyConfig({ ...LLAMA3, hiddenSize: 4096, intermediateSize: 14_336, layers: 32, heads: 32 }),
   toy: tinyConfig({
-    ...{ hiddenSize: 128, intermediateSize: 256, layers: 2, heads: 4, kvHeads: 2, headDim: 64 },
+    hiddenSize: 128,
+    intermediateSize: 256,
+    layers: 2,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
     // A larger vocabulary than the harness's, because the decoding inferlet uses such token ids.
-    ...{ vocabularySize: 20_480, contextLength: 4096, tiedEmbeddings: true },
+    vocabularySize: 20_480,
+    contextLength: 4096,
+    tiedEmbeddings: true,
   }),
 };
 

@@ -54,14 +54,18 @@ test('the report has a section for each measurement, and none for missing ones',
   assert.doesNotMatch(text, /## Products|## Kernels|## Variations|platform tax/);
   const row = { kernel: 'attention', perStep: 32, us: 10, stepUs: 320, bytesPerSecond: 1e12, flopsPerSecond: 1e12 };
   const records = [true, false].map((shared) => ({
-    ...{ who: 'harness' as const, round: 0, command: 'kernels shape=8B' },
+    who: 'harness' as const,
+    round: 0,
+    command: 'kernels shape=8B',
     result: { shape: '8B', batch: 32, context: 4224, prefix: 4096, shared, stepUs: 320, kernels: [row] },
   }));
   const compared = report({ ...RESULTS, records });
   assert.match(compared, /## Kernels of 8B, batch 32, context 4224, 4096 of it shared and read together/);
   assert.match(compared, /## Kernels of 8B, batch 32, context 4224, 4096 of it shared and read alone/);
   const tax = {
-    ...{ shape: '8B', clients: 32, bareMs: { median: 4.8 } },
+    shape: '8B',
+    clients: 32,
+    bareMs: { median: 4.8 },
     rows: [{ way: 'fused', aim: 1.02, perTokenMs: { median: 5 }, ratio: { median: 1.04, min: 1.03, max: 1.05 } }],
   };
   assert.match(report(RESULTS, tax), /\| platform tax, 32 inferlets, 8B, fused \| ≤ 1\.02 \| 1\.040 .* \*\*missed\*\*/);

@@ -33,7 +33,11 @@ export function awqMatrix(
   expectStored(named('scales'), scales, 'floats', [groups, rows]);
   const packing = { bits: BITS, along: 'rows', rowStride: 1, columnStride: words, places: PLACES } as const;
   return {
-    ...{ bits: BITS, rows, columns, groups, grouping: groupingOf({ columns, groups, size }, null, false) },
+    bits: BITS,
+    rows,
+    columns,
+    groups,
+    grouping: groupingOf({ columns, groups, size }, null, false),
     levels: { tensor: levels, packing },
     zeros: { tensor: zeros, packing, lessOne: false },
     scales: { name: named('scales'), tensor: scales, by: 'group' },

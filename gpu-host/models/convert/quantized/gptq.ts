@@ -35,13 +35,18 @@ export function gptqMatrix(
     reordered,
   );
   return {
-    ...{ bits, rows, columns, groups, grouping },
+    bits,
+    rows,
+    columns,
+    groups,
+    grouping,
     levels: {
       tensor: levels,
       packing: { bits, along: 'columns', rowStride: 1, columnStride: rows },
     },
     zeros: {
-      ...{ tensor: zeros, lessOne: zerosLessOne },
+      tensor: zeros,
+      lessOne: zerosLessOne,
       packing: { bits, along: 'rows', rowStride: 1, columnStride: rows / levelsPerWord },
     },
     scales: { name: named('scales'), tensor: scales, by: 'group' },

@@ -32,13 +32,18 @@ export function packedMatrix(
   if (zeros !== null) expectStored(named('zero_point'), zeros, 'I32', [wordsOf(rows), groups]);
   checkShape(named('shape'), stored.find(named('shape')), shape);
   return {
-    ...{ bits, rows, columns, groups, grouping: groupingOf({ columns, groups, size }, index, reordered) },
+    bits,
+    rows,
+    columns,
+    groups,
+    grouping: groupingOf({ columns, groups, size }, index, reordered),
     levels: {
       tensor: levels,
       packing: { bits, along: 'columns', rowStride: wordsOf(columns), columnStride: 1 },
     },
     zeros: zeros && {
-      ...{ tensor: zeros, lessOne: false },
+      tensor: zeros,
+      lessOne: false,
       packing: { bits, along: 'rows', rowStride: groups, columnStride: 1 },
     },
     scales: { name: named('scale'), tensor: scales, by: 'row' },

@@ -32,8 +32,13 @@ export const step = async (
 ): Promise<readonly Distribution[]> =>
   value(
     await guest.call<Promise<Outcome<StepResult>>>('fused', 'step', guest.queue, {
-      ...{ tokens, positions: range(tokens.length, first), inPages, outPages, mask: undefined },
-      ...{ rows: tokens.length, output: { tag: 'distributions', val: 4 } },
+      tokens,
+      positions: range(tokens.length, first),
+      inPages,
+      outPages,
+      mask: undefined,
+      rows: tokens.length,
+      output: { tag: 'distributions', val: 4 },
     }),
   ).distributions;
 export const save = (guest: TestInferlet, savedPages: Uint32Array, name: string, persistent = true) =>

@@ -139,7 +139,11 @@ function quantised(
     values[i] = ((levels[i] as number) - zero) * scale;
   });
   return {
-    ...{ rows, columns, groups, groupOf, values },
+    rows,
+    columns,
+    groups,
+    groupOf,
+    values,
     level: (row, column) => levels[row * columns + column] as number,
     zero: (row, group) => zeros[row * groups + group] as number,
     scale: (row, group) => scales[row * groups + group] as number,
