@@ -5,7 +5,7 @@ import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
 import { z } from 'zod';
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
-import { ISOLATION_LAYERS } from '#scheduler/runtimes/types.ts';
+import { ISOLATION_LAYERS, PLACEMENTS, type PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import { ConfigError } from './config-error.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
@@ -90,8 +90,7 @@ export interface Config {
   readonly encoders: readonly EncoderEntry[];
   /** GPU hosts of this machine. */
   readonly gpuHosts: readonly GpuHostConfig[];
-  /** GPU host of an invocation. `tenant`: one host for all of a tenant's invocations, which share saved state. `invocation`: any host. */
-  readonly spread: 'tenant' | 'invocation';
+  readonly placement: PlacementPolicy;
   readonly runtime: RuntimeConfig;
   readonly index: IndexSettings;
   readonly storage: StorageSettings;
@@ -166,11 +165,17 @@ export const fileSchema = z.strictObject({
     .strictObject({
       address: linkAddress.optional(),
       count: z.int().min(1).max(64).default(1),
-      spread: z.enum(['tenant', 'invocation']).default('invocation'),
+      placement: z.enum(PLACEMENTS).optional(),
+      /** Alias of `placement`. */
+      spread: z.enum(PLACEMENTS).optional(),
     })
     .refine(({ address, count }) => address === undefined || count === 1, {
       path: ['count'],
       message: 'must be 1 where address is set: one address is one GPU host',
+    })
+    .refine(({ placement, spread }) => placement === undefined || spread === undefined, {
+      path: ['spread'],
+      message: 'is an alias of placement, which is set as well: remove spread',
     })
     .prefault({}),
   runtime: z
@@ -303,7 +308,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
         kvDirectory: path.join(home, 'kv', localName),
       };
     }),
-    spread: file.gpu_host.spread,
+    placement: file.gpu_host.placement ?? file.gpu_host.spread ?? 'invocation',
     runtime: {
       ...(runtimeAddress !== undefined && { address: runtimeAddress }),
       concurrency: file.runtime.concurrency,

@@ -62,6 +62,16 @@ test('a machine that joins takes over what all machines have in common, and noth
   }
 });
 
+test('the placement has its old name between machines, and its present one in the file of a machine that joins', () => {
+  const joined = { name: 'east', roles: ['runtime'], address: 'a', redis: { url: 'redis://a' } } as const;
+  for (const name of ['placement', 'spread']) {
+    const shared = sharedSettings({ gpu_host: { [name]: 'tenant', count: 2 } }, {});
+    assert.deepEqual(shared, { gpu_host: { spread: 'tenant', count: 2 } });
+    const { gpu_host: host } = parse(joinedSettings(shared, joined));
+    assert.deepEqual(host, parse('placement = "tenant"\ncount = 2'));
+  }
+});
+
 test('the models that an environment chooses are those of the machines that join', () => {
   assert.deepEqual(sharedSettings({}, { PIE_MODEL: 'stories15m', PIE_BITS: '8' }), {
     model: [{ name: 'stories15m', bits: 8 }],

@@ -15,10 +15,10 @@ function withToml(text: string, environment: NodeJS.ProcessEnv = {}) {
 }
 
 test('each of several GPU hosts has all models, and each CUDA model gets its own card, counted from its device', () => {
-  const { gpuHosts, spread } = withToml(
-    `[gpu_host]\ncount = 3\nspread = "invocation"\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"`,
+  const { gpuHosts, placement } = withToml(
+    `[gpu_host]\ncount = 3\nplacement = "invocation"\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"`,
   );
-  assert.equal(spread, 'invocation');
+  assert.equal(placement, 'invocation');
   assert.deepEqual(
     gpuHosts.map(({ name, models }) => [name, ...models.map((model) => model.device)]),
     [
@@ -29,6 +29,20 @@ test('each of several GPU hosts has all models, and each CUDA model gets its own
   );
   assert.equal(new Set(gpuHosts.flatMap(({ address, kvDirectory }) => [address, kvDirectory])).size, 6);
   assert.throws(() => withToml('[gpu_host]\ncount = 2\naddress = "127.0.0.1:9"'), /count.*must be 1/s);
+});
+
+test('spread is an alias of placement, and both together are refused', () => {
+  const placementOf = (lines: string) => withToml(`[gpu_host]\n${lines}`).placement;
+  assert.equal(placementOf(''), 'invocation');
+  for (const placement of ['tenant', 'invocation'])
+    for (const name of ['placement', 'spread']) assert.equal(placementOf(`${name} = "${placement}"`), placement, name);
+  for (const spread of ['tenant', 'invocation'])
+    assert.throws(
+      () => placementOf(`placement = "tenant"\nspread = "${spread}"`),
+      /gpu_host\.spread: is an alias of placement, which is set as well: remove spread/,
+    );
+  for (const name of ['placement', 'spread'])
+    assert.throws(() => placementOf(`${name} = "host"`), new RegExp(`gpu_host\\.${name}: .*"invocation"\\|"tenant"`));
 });
 
 test('a model has aliases, and admission has max_waiting', () => {

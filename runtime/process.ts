@@ -58,7 +58,7 @@ export async function runProcess(): Promise<void> {
     gpuHosts: await registry.hosts(),
     followGpuHosts: (changed) => registry.follow(changed, report),
     gpuHostDeadlineMs: gpuHostWaitMs(config),
-    spread: config.spread,
+    placement: config.placement,
     artifactsDirectory: config.artifactsDirectory,
     liveSocket: liveSocket(config, name),
     indexSocket: config.index.socket,

@@ -11,7 +11,8 @@ import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
 import { MACHINE_LEASE_MS } from '#scheduler/machines/lease.ts';
-import { placementKey, type Spread } from '#scheduler/policies/placement.ts';
+import { placementKey } from '#scheduler/policies/placement.ts';
+import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import { world } from '#wit/generated/world.ts';
@@ -68,7 +69,7 @@ export interface RuntimeOptions {
   /** Calls back with the GPU hosts whenever they may have changed. Resolves to a function that ends these calls. */
   readonly followGpuHosts?: (onHostsChange: (hosts: readonly GpuHostAddress[]) => void) => Promise<() => void>;
   /** Selects the GPU host of an invocation when several have a model; `tenant` by default, so that a tenant's saved contexts are found. */
-  readonly spread?: Spread;
+  readonly placement?: PlacementPolicy;
   readonly artifactsDirectory: string;
   /** Socket on which the runtime shows events before they are in the log; without it, events are written at once and published. */
   readonly liveSocket?: string;
@@ -157,7 +158,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     overcommit: options.overcommit ?? 1,
     reserve: options.reserve ?? DEFAULT_RESERVE,
     ...(options.memoryMb !== undefined && { memoryMb: options.memoryMb }),
-    ...(options.spread && { spread: options.spread }),
+    ...(options.placement && { spread: options.placement }),
     isolation: {
       layers: layersWithGroups.isolation,
       ...(layersWithGroups.notice !== null && { notice: layersWithGroups.notice }),
@@ -249,7 +250,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     modelsOf: async (job, family) => {
       const version = await launcher.function(job.tenant, job.function, job.version);
       family.placedAtMs ??= performance.now();
-      const key = placementKey(options.spread, job, family.root);
+      const key = placementKey(options.placement, job, family.root);
       const names = version ? manifestModels(version.manifest) : [];
       return {
         models: await models.granted(names, key, family.placedAtMs),

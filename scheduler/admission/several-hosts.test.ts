@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { newInvocationId } from '../invocations/id.ts';
 import { affinityKey, chosenKey } from '../policies/placement.ts';
-import type { RuntimeLoad, RuntimeModel } from '../runtimes/types.ts';
+import type { PlacementPolicy, RuntimeLoad, RuntimeModel } from '../runtimes/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -46,9 +46,15 @@ describe('admission over several GPU hosts', () => {
     host,
     hostId: `life-of-${host}`,
   });
-  async function open(hosts: readonly string[], spread: 'tenant' | 'invocation'): Promise<void> {
+  async function open(hosts: readonly string[], placement: PlacementPolicy): Promise<void> {
     scheduler = openTestScheduler(redis);
-    lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1000, spread, reserve: 0, starts: 1000 });
+    lease = await scheduler.runtimes.acquire({
+      name: 'runtime-1',
+      slots: 1000,
+      spread: placement,
+      reserve: 0,
+      starts: 1000,
+    });
     await lease.describe({ models: hosts.map((host) => model(host)), accepting: true });
   }
   async function close(): Promise<void> {
@@ -87,7 +93,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('with spread by invocation, one tenant fills each host up to its pages', async () => {
+  test('with placement by invocation, one tenant fills each host up to its pages', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
       // Submit for the hosts in turn: with random ids, a head whose two hosts are full could block the rest of its queue.

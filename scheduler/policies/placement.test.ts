@@ -27,7 +27,7 @@ describe('placement on GPU hosts', () => {
     for (const count of instead.slice(1)) assert.ok(Math.abs(count - served[0]! / 3) < 90, `${instead}`);
   });
 
-  test('the placement key is the tenant, or the root invocation with the spread by invocation', () => {
+  test('the placement key is the tenant, or the root invocation with placement by invocation', () => {
     const job = { tenant: 'acme', id: 'child' };
     const root = { tenant: 'acme', id: 'root' };
     assert.equal(placementKey(undefined, job, root), 'acme');

@@ -1,8 +1,5 @@
 import { hash } from 'node:crypto';
-import type { RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
-
-/** Spread of invocations over GPU hosts: all of a tenant's on one host, or each on its own. */
-export type Spread = 'tenant' | 'invocation';
+import type { PlacementPolicy, RuntimeDescription, RuntimeGpuHost } from '../runtimes/types.ts';
 
 /**
  * The placement key of an invocation that names a GPU host. The id in the key spreads the work that this host cannot take: the work of models that
@@ -36,11 +33,11 @@ export function preference(key: string, hosts: readonly string[]): number[] {
  * affinity.
  */
 export function placementKey(
-  spread: Spread | undefined,
+  placement: PlacementPolicy | undefined,
   { tenant }: { readonly tenant: string },
   root: { readonly id: string; readonly placement?: string | null | undefined },
 ): string {
-  return spread === 'invocation' ? (root.placement ?? root.id) : tenant;
+  return placement === 'invocation' ? (root.placement ?? root.id) : tenant;
 }
 
 /** The placement key of an affinity, which a client chose. The same affinity of another tenant has another key. */
@@ -57,7 +54,7 @@ function drawTwo(id: string, count: number): readonly [number, number] {
 }
 
 /**
- * With spread `invocation`: the key by which admission places a root invocation that becomes the head of its tenant's queue. An affinity
+ * With placement by invocation: the key by which admission places a root invocation that becomes the head of its tenant's queue. An affinity
  * counts while the hosts of its key have room. Otherwise the key names the less crowded of two hosts that the id draws: the lesser of two
  * random loads is close to the least of all (Mitzenmacher, 2001), at a cost that does not grow with the hosts. Where neither has room, the key
  * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. With fewer than two
@@ -108,11 +105,11 @@ export interface InvocationToLocate {
  * was drained twice while one invocation ran, only the last drain counts.
  */
 export function servingHost(
-  { gpuHosts = [], spread }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
-  { id, tenant, root, startedAt, placement }: InvocationToLocate,
+  { gpuHosts = [], spread: placement }: Pick<RuntimeDescription, 'gpuHosts' | 'spread'>,
+  { id, tenant, root, startedAt, placement: rootKey }: InvocationToLocate,
 ): string | null {
   if (gpuHosts.length < 2 || startedAt === null) return null;
-  const key = placementKey(spread, { tenant }, { id: root ?? id, placement });
+  const key = placementKey(placement, { tenant }, { id: root ?? id, placement: rootKey });
   const names = gpuHosts.map(({ name }) => name);
   const serving = preference(key, names).find((i) => {
     const host = gpuHosts[i];

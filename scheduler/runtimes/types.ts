@@ -72,6 +72,10 @@ export interface HostedModel {
 export const ISOLATION_LAYERS = ['namespaces', 'process'] as const;
 export const MEMORY_LIMITS = ['cgroup', 'rlimit'] as const;
 export const DEMOTIONS = ['cgroup', 'autogroup', 'none'] as const;
+export const PLACEMENTS = ['invocation', 'tenant'] as const;
+
+/** Placement of invocations on GPU hosts. `tenant`: all of a tenant's on one host, with its saved state. `invocation`: each tree on any host. */
+export type PlacementPolicy = (typeof PLACEMENTS)[number];
 
 /** A runtime's description of itself when it registers. */
 export interface RuntimeDescription {
@@ -85,8 +89,8 @@ export interface RuntimeDescription {
   readonly slots: number;
   /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */
   readonly pace?: number;
-  /** `tenant`: a tenant's invocations share one GPU host (the default). `invocation`: each invocation gets its own. */
-  readonly spread?: 'tenant' | 'invocation';
+  /** Placement on GPU hosts, `tenant` by default. Machines of the release before read and write it under this name, so the name stays. */
+  readonly spread?: PlacementPolicy;
   /** The layers that confine its sandboxes and builds, with a notice for the operator when the machine lacks some. */
   readonly isolation?: { readonly layers: (typeof ISOLATION_LAYERS)[number]; readonly notice?: string };
   /**

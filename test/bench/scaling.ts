@@ -91,7 +91,7 @@ which take turns in going first, each on a platform of its own. Three rounds at 
         row('hit rate, no affinity', (side) => side.hitRateWithout, 3, ''),
       ],
       notes: [
-        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the hosts' spread is "invocation". A stream counts with the share of its time that it spends in the measured time, which begins ${load.rampMs / 1000} s after the first ones.`,
+        `A random model of two small layers; a step takes ${STEP_MS} ms (\`pace\`) and has at most ${BATCH} streams; the placement is "invocation". A stream counts with the share of its time that it spends in the measured time, which begins ${load.rampMs / 1000} s after the first ones.`,
         `Hit rate: tokens found in the caches of all hosts over those looked up, in ${PREFIXES * load.requestsPerPrefix} requests; without an affinity each host computes each prefix once.`,
       ],
       data: sides,
@@ -106,7 +106,7 @@ async function measure(hosts: number, load: Load): Promise<Side> {
   const config = `
 [gpu_host]
 count = ${hosts}
-spread = "invocation"
+placement = "invocation"
 
 [[model]]
 name = "tiny"

@@ -15,7 +15,7 @@ export const SHAPE: Shape = {
   'run-2': 'runtime',
 };
 /** One tenant uses all hosts. */
-const CONFIG = '[gpu_host]\nspread = "invocation"\n';
+const CONFIG = '[gpu_host]\nplacement = "invocation"\n';
 const INVOCATIONS = 6;
 const TOKENS = 24;
 /** Interval of the invocations that probe the platform. */

@@ -7,7 +7,7 @@ import { Network } from '#test/harness/network.ts';
 import { type Platform, until } from '#test/harness/platform.ts';
 
 const SHAPE: Shape = { 'gpu-1': 'gpu-host', 'gpu-2': 'gpu-host', 'run-1': 'runtime' };
-const CONFIG = '[gpu_host]\nspread = "invocation"\n';
+const CONFIG = '[gpu_host]\nplacement = "invocation"\n';
 const RUNS = 64;
 const TOKENS = 120;
 /** Pause after each token, so long that `TOKENS` pauses outlast the two commands during which all runs must go on. */

@@ -17,7 +17,7 @@ import { freePort, newHome, Platform, ROOT, runProgram, until } from '#test/harn
 const STORY = { prompt: 'Once upon a time', maxTokens: 24, temperature: 0 };
 /** Invocations that one runtime runs at once. */
 const SLOTS = 2;
-const CONFIG = `[gpu_host]\nspread = "invocation"\n[runtime]\nconcurrency = ${SLOTS}\n`;
+const CONFIG = `[gpu_host]\nplacement = "invocation"\n[runtime]\nconcurrency = ${SLOTS}\n`;
 /** Input of an invocation that waits for a message. */
 const HELD = { mark: 'held', tokens: 4, listenAt: 2 };
 

@@ -15,7 +15,7 @@ let platform: Platform;
 before(async () => {
   platform = await Platform.start({
     functions: ['text-completion'],
-    config: '[gpu_host]\ncount = 2\nspread = "invocation"\n',
+    config: '[gpu_host]\ncount = 2\nplacement = "invocation"\n',
   });
 });
 after(() => platform?.[Symbol.asyncDispose]());

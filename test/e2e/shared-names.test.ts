@@ -25,7 +25,7 @@ describe('saved contexts and KV files of two GPU hosts', () => {
   let shared: string;
   before(async () => {
     shared = await mkdtemp(path.join(os.tmpdir(), 'pie-shared-'));
-    const config = `[gpu_host]\ncount = 2\nspread = "invocation"\n[storage]\nshared_directory = "${shared}"\n`;
+    const config = `[gpu_host]\ncount = 2\nplacement = "invocation"\n[storage]\nshared_directory = "${shared}"\n`;
     platform = await Platform.start({ functions: [], config });
     await deploy(platform, 'cache', 'files');
   });

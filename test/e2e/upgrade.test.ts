@@ -22,7 +22,10 @@ const EARLY = 'gpu-3';
 const LATE = 'run-3';
 /** Order of the upgrades, in which new runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
 const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
-/** One tenant uses all hosts. The gateway ends streams of longer invocations when it stops, and clients resume them. */
+/**
+ * One tenant uses all hosts. Earlier releases know `placement` only as `spread`. The gateway ends streams of longer invocations when it stops,
+ * and clients resume them.
+ */
 const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';
 const PROMPTS = ['Once upon a time', 'The dog', 'Lily and Tom', 'One day'];
 const STORY_CLIENTS = 4;

@@ -1,9 +1,10 @@
-import { affinityKey, chosenKey, placementKey, type Spread, servingHost } from '#scheduler/policies/placement.ts';
+import { affinityKey, chosenKey, placementKey, servingHost } from '#scheduler/policies/placement.ts';
+import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Policy, View } from './simulate.ts';
 import { CHUNK_TOKENS, INPUT_MS, type TracedInvocation, tokensToCompute } from './trace.ts';
 
 /** The platform's own rule: its functions choose the key and the host, from what admission knows. */
-export function platform(spread: Spread): Policy {
+export function platform(placement: PlacementPolicy): Policy {
   const serving = new Map<string, number>();
   let open: readonly number[] = [];
   /** Index of the host that serves a key. A key keeps its host until hosts change. */
@@ -13,20 +14,20 @@ export function platform(spread: Spread): Policy {
     let host = serving.get(key);
     if (host === undefined) {
       const served = { id: key, tenant: key, root: null, startedAt: nowMs };
-      const name = servingHost({ gpuHosts: described, spread }, served);
+      const name = servingHost({ gpuHosts: described, spread: placement }, served);
       host = described.findIndex((each) => each.name === name);
       serving.set(key, host);
     }
     return host;
   };
   return {
-    name: `platform, by ${spread}`,
+    name: `platform, by ${placement}`,
     place(head, view) {
       const crowding = (key: string) => crowdingOf(hostOf(key, view), head, view);
       const affinity = head.affinity === undefined ? undefined : affinityKey(head.tenant, head.affinity);
-      const placement =
-        spread === 'invocation' ? chosenKey({ id: head.id, affinity }, openHostNames(view), crowding) : null;
-      return hostOf(placementKey(spread, head, { id: head.id, placement }), view);
+      const chosen =
+        placement === 'invocation' ? chosenKey({ id: head.id, affinity }, openHostNames(view), crowding) : null;
+      return hostOf(placementKey(placement, head, { id: head.id, placement: chosen }), view);
     },
   };
 }

@@ -8,9 +8,9 @@
 --     admitted invocations that have not begun, counted apart for tenants with few slots and for the others), `reserve` (fraction kept for
 --     tenants that hold little), `overcommit`, `pages:<model>` (`pages:#memory` is runtime memory in MiB, here and in every list of pages),
 --     `first` (the first model by name); a model on several hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread`
---     (how to choose a host); `apart:<runtime>` (what a runtime that takes no more jobs still holds) and `leaving` (the number of such
---     runtimes). Without `leaving`, a process of an earlier release has written the capacity, and the sums under the keys of capacity.lua do
---     not match it
+--     (the placement; processes of the release before read and write this name); `apart:<runtime>` (what a runtime that takes no more jobs
+--     still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier release has written the capacity,
+--     and the sums under the keys of capacity.lua do not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
 --     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (`smallSlots` of
 --     `a` when that settling began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
@@ -106,7 +106,7 @@ function openAdmission(prefix, now)
   local state, capacity = {}, {}
   state.time, state.latest, state.order, state.settling, state.ownSlots, state.slots, state.hosts =
     unpack(redis.call('HMGET', base .. 'state', 'time', 'latest', 'order', 'settling', 'ownSlots', 'slots', 'hosts'))
-  capacity.slots, capacity.pace, capacity.starts, capacity.reserve, capacity.overcommit, capacity.spread, capacity.first, capacity.leaving =
+  capacity.slots, capacity.pace, capacity.starts, capacity.reserve, capacity.overcommit, capacity.placement, capacity.first, capacity.leaving =
     unpack(redis.call('HMGET', base .. 'capacity', 'slots', 'pace', 'starts', 'reserve', 'overcommit', 'spread', 'first', 'leaving'))
   a.opened = state
   a.time = tonumber(state.time or 0)
@@ -120,7 +120,7 @@ function openAdmission(prefix, now)
   a.starts = tonumber(capacity.starts or 0)
   a.reserve = tonumber(capacity.reserve or 0)
   a.overcommit = tonumber(capacity.overcommit or 1)
-  a.spread, a.first = capacity.spread or nil, capacity.first or nil
+  a.placement, a.first = capacity.placement or nil, capacity.first or nil
   a.leaving, a.hostsVersion = tonumber(capacity.leaving or nil), tonumber(state.hosts or nil)
   reckonReserve(a)
   return a
@@ -258,7 +258,7 @@ local function readHead(a, id)
   return head
 end
 
--- With spread by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). A
+-- With placement by invocation, the key whose preferred GPU hosts serve an invocation (`placementKey` in ../../../policies/placement.ts). A
 -- key other than the id is also written to the record, for readers, and to the job, for the runtime.
 local function placementOf(a, id, record, pages)
   local key = chosenKey(a, id, record.affinity, pages)
@@ -277,7 +277,7 @@ end
 local function placeHead(a, tenant, record)
   tenant.most = tenantLimits(a, tenant.name).pages
   local pages = expectedPages(a, record, tenant.most)
-  local key = a.spread == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
+  local key = a.placement == 'invocation' and placementOf(a, tenant.head, record, pages) or nil
   tenant.need = placed(a, tenant, key, pages)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
 end

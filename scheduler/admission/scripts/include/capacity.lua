@@ -2,7 +2,7 @@
 --
 -- A place is a model, `<model>`, or a model on one of several GPU hosts, `<model>@<host>`, since one host serves an inferlet. A pool is the
 -- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of the settings
--- that a runtime has in common with others: `<overcommit> <reserve> <1 with a memory limit, else 0> <spread>`.
+-- that a runtime has in common with others: `<overcommit> <reserve> <1 with a memory limit, else 0> <placement>`.
 --
 -- Keys besides `capacity` (see admission.lua), all beginning with `<prefix>:admission:`; values of hashes are JSON lists unless noted
 --   offers (hash): each runtime that takes jobs to its offer, see offerOf
@@ -17,13 +17,14 @@ local STARTS = 8
 
 -- The offer of a runtime that takes jobs: {kind, slots, pace, starts, MiB, {{pool, place, pages, process}...}}.
 local function offerOf(description)
-  local pools, spread = {}, ''
+  local pools, placement = {}, ''
   for i, model in ipairs(description.models or {}) do
     local place = model.host and model.name .. '@' .. model.host or model.name
     pools[i] = { (model.hostId or description.id) .. ' ' .. place, place, model.pageCount, model.hostId or '' }
-    spread = model.host and description.spread or spread
+    -- Runtimes of the release before write this name, `spread`, too.
+    placement = model.host and description.spread or placement
   end
-  local kind = table.concat({ exact(description.overcommit or 1), exact(description.reserve or 0), description.memoryMb and 1 or 0, spread }, ' ')
+  local kind = table.concat({ exact(description.overcommit or 1), exact(description.reserve or 0), description.memoryMb and 1 or 0, placement }, ' ')
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
 end
 
@@ -225,13 +226,13 @@ function recount(a)
     end
   end
 
-  local overcommit, reserve, hasMemory, spread = 1, 0, false, nil
+  local overcommit, reserve, hasMemory, placement = 1, 0, false, nil
   for kind in pairs(counts.kinds) do
     local factor, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
     overcommit, reserve = math.max(overcommit, tonumber(factor)), math.max(reserve, tonumber(kept))
     hasMemory = hasMemory or memory == '1'
     -- Where runtimes differ, `tenant` counts, the default.
-    spread = spread ~= 'tenant' and by ~= '' and by or spread
+    placement = placement ~= 'tenant' and by ~= '' and by or placement
   end
   local had, models, sameModels = {}, {}, true
   for _, field in ipairs(redis.call('HKEYS', a.base .. 'capacity')) do
@@ -263,7 +264,7 @@ function recount(a)
     leavingCount = leavingCount + 1
   end
   for field, value in pairs({ slots = counts.slots, pace = counts.pace, starts = counts.starts, reserve = exact(reserve),
-    overcommit = exact(overcommit), leaving = leavingCount, spread = spread }) do
+    overcommit = exact(overcommit), leaving = leavingCount, spread = placement }) do
     set(field, value)
   end
   for place, total in pairs(totals) do
@@ -290,7 +291,7 @@ function recount(a)
   end
 
   a.slots, a.pace, a.starts, a.reserve, a.overcommit = counts.slots, counts.pace, counts.starts, reserve, overcommit
-  a.pages, a.spread, a.leaving = totals, spread, leavingCount
+  a.pages, a.placement, a.leaving = totals, placement, leavingCount
   noteModels(a, models)
   redis.call('HSET', a.base .. 'state', 'countedAt', a.now)
   settleCapacity(a, sameModels)
