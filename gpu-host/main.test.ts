@@ -5,6 +5,7 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { LIFELINE_VARIABLE } from '#infra/lifeline.ts';
 import { withLock } from './models/lock.ts';
@@ -88,6 +89,21 @@ test('ends with its supervisor while it waits for a model', async () => {
     child.stdin.end();
     assert.deepEqual(await exited, [1, null]);
   });
+});
+
+test('refuses a backend that it does not know', async () => {
+  const unknown = join(directory, 'unknown.json');
+  const [model] = JSON.parse(readFileSync(config, 'utf8')).models;
+  const models = [{ ...model, backend: 'unknown' }];
+  writeFileSync(unknown, JSON.stringify({ name: 'refuses', address, models, encoders: [] }));
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'main.ts')], {
+    env: { ...process.env, PIE_GPU_HOST_CONFIG: unknown },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  children.push(child);
+  const exited = once(child, 'exit');
+  assert.match(await text(child.stderr), /no backend is named "unknown"/);
+  assert.deepEqual(await exited, [1, null]);
 });
 
 test('reports when it is ready, serves all its models alike, and ends on SIGTERM', async () => {

@@ -196,9 +196,18 @@ type WeightPrecision = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision
 
 /** Bits of the weights, and of the head's weights, on the device. */
 function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): WeightPrecision {
-  if (backend !== 'cuda') return { bits: backend === 'reference' ? 32 : bits, headBits };
-  const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
-  return { bits: width, headBits: Math.max(width, 8), precision };
+  switch (backend) {
+    case 'reference':
+      return { bits: 32, headBits };
+    case 'onnx':
+      return { bits, headBits };
+    case 'cuda': {
+      const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
+      return { bits: width, headBits: Math.max(width, 8), precision };
+    }
+    default:
+      throw unknownBackend(backend);
+  }
 }
 
 async function createBackend(
@@ -207,19 +216,30 @@ async function createBackend(
   onDeviceLost: (failure: DeviceFailure) => void,
 ): Promise<Backend> {
   const pool = { pageSize: entry.pageSize, pageCount: entry.pages };
-  if (entry.backend === 'reference') {
-    const { createReferenceBackend } = await import('./backends/reference/index.ts');
-    return createReferenceBackend(model, pool);
+  switch (entry.backend) {
+    case 'reference': {
+      const { createReferenceBackend } = await import('./backends/reference/index.ts');
+      return createReferenceBackend(model, pool);
+    }
+    case 'onnx': {
+      const { createOnnxBackend } = await import('./backends/onnx/index.ts');
+      const { bits, headBits, threads, adapters = [] } = entry;
+      const onnxOptions = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
+      return createOnnxBackend(model, { ...pool, bits, headBits, ...onnxOptions });
+    }
+    case 'cuda': {
+      const { createCudaBackend } = await import('./backends/cuda/index.ts');
+      const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
+      return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost: onDeviceLost, report });
+    }
+    default:
+      throw unknownBackend(entry.backend);
   }
-  if (entry.backend === 'cuda') {
-    const { createCudaBackend } = await import('./backends/cuda/index.ts');
-    const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
-    return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost: onDeviceLost, report });
-  }
-  const { createOnnxBackend } = await import('./backends/onnx/index.ts');
-  const { bits, headBits, threads, adapters = [] } = entry;
-  const onnxOptions = { adapters: adapters.length > 0, ...(threads > 0 ? { threads } : {}) };
-  return createOnnxBackend(model, { ...pool, bits, headBits, ...onnxOptions });
+}
+
+/** Only a file of `PIE_GPU_HOST_CONFIG`, which is not checked, can name an unknown backend. */
+function unknownBackend(name: never): Error {
+  return new Error(`no backend is named "${name}"`);
 }
 
 function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {

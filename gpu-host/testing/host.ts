@@ -116,8 +116,14 @@ function createBackend(
   name: Backend['name'],
   pool: { readonly pageSize: number; readonly pageCount: number },
 ): Promise<Backend> {
-  if (name === 'onnx') return createOnnxBackend(model, { ...pool, bits: 32, threads: 1 });
-  return name === 'cuda' ? createTestCudaBackend(model, pool) : createReferenceBackend(model, pool);
+  switch (name) {
+    case 'reference':
+      return createReferenceBackend(model, pool);
+    case 'onnx':
+      return createOnnxBackend(model, { ...pool, bits: 32, threads: 1 });
+    case 'cuda':
+      return createTestCudaBackend(model, pool);
+  }
 }
 
 function fingerprintOf(model: LoadedModel, { name, pageSize }: Backend): Fingerprint {
