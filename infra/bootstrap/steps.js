@@ -169,7 +169,7 @@ const ATTACKS_AND_FAULTS = {
   title: 'Tests of the whole, under attack',
   minutes: LONGER * 40,
   args: tests(1),
-  files: ['test/hostile/*.test.ts'],
+  files: ['test/hostile/**/*.test.ts'],
   next: {
     title: 'Tests of the whole, with faults',
     minutes: LONGER * 40,

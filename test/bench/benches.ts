@@ -25,11 +25,11 @@ export const BENCHES: ReadonlyMap<string, () => Promise<Bench>> = new Map<string
   ['classes', async () => (await import('./classes.ts')).classes],
   ['tenants', async () => (await import('./tenants.ts')).tenants],
   ['idle', async () => (await import('./idle.ts')).idle],
-  ['workflow', async () => (await import('./workflow.ts')).workflow],
+  ['workflow', async () => (await import('./workflow/bench.ts')).workflow],
   ['agents', async () => (await import('./agents/agents.ts')).agents],
   ['stacked', async () => (await import('./agents/stacked.ts')).stacked],
   ['techniques', async () => (await import('./techniques/techniques.ts')).techniques],
   ['serve', async () => (await import('./serve.ts')).serve],
-  ['fairness', async () => (await import('./fairness.ts')).fairness],
+  ['fairness', async () => (await import('./fairness/bench.ts')).fairness],
   ['plans', async () => (await import('./plans.ts')).plans],
 ]);

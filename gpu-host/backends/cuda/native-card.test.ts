@@ -1,6 +1,6 @@
 import { test } from 'node:test';
 import { build } from './build-targets.ts';
-import { findNvcc } from './build-tools.ts';
+import { ARCHITECTURES, findNvcc } from './build-tools.ts';
 
 // The cache keeps objects, so the build compiles only changed sources.
 test('native: everything compiles for a card, without warnings', {
@@ -11,3 +11,10 @@ test('native: everything compiles for a card, without warnings', {
     await build(target, { emulated: false, strict: true, checkOnly: !all });
   }
 });
+
+for (const arch of Object.keys(ARCHITECTURES)) {
+  const skip = process.env.PIE_TEST_ALL ? !findNvcc() && 'nvcc is missing' : 'it takes minutes: npm run test:all';
+  test(`native: the addon compiles for ${arch} without a warning`, { skip }, async () => {
+    await build('addon', { emulated: false, arch, strict: true });
+  });
+}

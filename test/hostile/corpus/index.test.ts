@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CLASSES } from './attack.ts';
-import { CORPUS, QUICK } from './corpus/index.ts';
-import { attackBytes } from './guest.ts';
+import { CLASSES } from '../attack.ts';
+import { attackBytes } from '../guest.ts';
+import { CORPUS, QUICK } from './index.ts';
 
 test('each attack has a unique name that is a valid function name', () => {
   const names = CORPUS.map(({ name }) => name);

@@ -2,14 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { randomFrom } from '#index-host/testing/random.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { createTenant, type TenantClient } from '#test/harness/tenants.ts';
-import { type TextTokens, textTokens } from './agents/tokens.ts';
-import type { Bench, BenchReport } from './bench.ts';
-import { cancelAll } from './clients.ts';
-import { boundOf, compareService, type Request, type ServiceComparison, WEIGHTS } from './fairness/service.ts';
-import { type Lengths, poisson, randomWords, sendAt } from './load.ts';
-import { inTurn } from './rounds.ts';
-import { format, formatSpread, median, spread } from './statistics.ts';
-import { receiveCompletion } from './streams.ts';
+import { type TextTokens, textTokens } from '../agents/tokens.ts';
+import type { Bench, BenchReport } from '../bench.ts';
+import { cancelAll } from '../clients.ts';
+import { type Lengths, poisson, randomWords, sendAt } from '../load.ts';
+import { inTurn } from '../rounds.ts';
+import { format, formatSpread, median, spread } from '../statistics.ts';
+import { receiveCompletion } from '../streams.ts';
+import { boundOf, compareService, type Request, type ServiceComparison, WEIGHTS } from './service.ts';
 
 const MODEL = 'stories15m';
 /** Invocations that the platform runs at once. */

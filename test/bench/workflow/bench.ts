@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import cliProgress from 'cli-progress';
 import { call, modelStats } from '#test/harness/deploy.ts';
-import type { Bench, BenchReport } from './bench.ts';
-import { backAndForth } from './rounds.ts';
-import { format, formatSpread, isEnoughFor, mean, median, quantile, spread, spreadOver } from './statistics.ts';
+import type { Bench, BenchReport } from '../bench.ts';
+import { backAndForth } from '../rounds.ts';
+import { format, formatSpread, isEnoughFor, mean, median, quantile, spread, spreadOver } from '../statistics.ts';
 import {
   ALL_PASSES,
   APPLICATIONS,
@@ -14,8 +14,8 @@ import {
   type Queries,
   SINGLE_PASSES,
   type Way,
-} from './workflow/applications.ts';
-import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './workflow/engines.ts';
+} from './applications.ts';
+import { CORES, CROWDED, type Engines, PACED, SEARCH_MS, WorkflowPlatform } from './engines.ts';
 
 const AT_ONCE = [1, 16];
 /** Queries at once on the cores of this machine: fewer, because all queries share the cores. */

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { type TestContext, test } from 'node:test';
 import { build } from './build-targets.ts';
-import { ARCHITECTURES, findNvcc } from './build-tools.ts';
 
 /** All cases take half a minute. At the limit, the test reports the name of a case that hangs. */
 const TIME_LIMIT_MS = 900_000;
@@ -43,13 +42,6 @@ for (const arch of ['sm_89', 'sm_80']) {
   const skip = !process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all';
   test(`native: kernels and engine, on the CPU as on a card of ${arch}`, { skip }, async (t) => {
     await runAll(t, await build('tests', { emulated: true, arch }));
-  });
-}
-
-for (const arch of Object.keys(ARCHITECTURES)) {
-  const skip = process.env.PIE_TEST_ALL ? !findNvcc() && 'nvcc is missing' : 'it takes minutes: npm run test:all';
-  test(`native: the addon compiles for ${arch} without a warning`, { skip }, async () => {
-    await build('addon', { emulated: false, arch, strict: true });
   });
 }
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { Browser } from '../../testing/browser.ts';
-import { startWorker } from '../../testing/miniflare.ts';
-import { TestPlatform } from '../../testing/platform.ts';
+import { Browser } from '../../../testing/browser.ts';
+import { startWorker } from '../../../testing/miniflare.ts';
+import { TestPlatform } from '../../../testing/platform.ts';
 
 const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
 const SCHEMA = {
