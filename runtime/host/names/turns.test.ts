@@ -38,7 +38,7 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   outcomes.push(transfers.start('e 1'));
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
-  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants before it in line have two transfers each');
+  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants before it have two transfers each');
   await transfers.end('d 2');
   assert.equal(transfers.begun.at(-1), 'e 1');
   for (const name of [...transfers.begun]) await transfers.end(name);
@@ -68,7 +68,7 @@ test('a transfer that waits ends when its inferlet stops, and when its turn does
   assert.deepEqual(transfers.begun, ['a 1', 'a 2']);
 });
 
-test('a transfer that leaves the line takes no turn from those behind it, nor from later ones', async () => {
+test('a transfer that leaves the queue takes no turn from those behind it, nor from later ones', async () => {
   const transfers = new Transfers();
   const stopping = new AbortController();
   const running = [transfers.start('a 1'), transfers.start('a 2')];

@@ -126,7 +126,7 @@ function report(samples: readonly Sample[], size: TraceSize): BenchReport {
     rows,
     notes: [
       `${size.invocations} invocations of ${size.tenants} tenants, load ${size.load} of what full batches could do. Cells: median and range of the seeds. Virtual time: no noise but the seeds.`,
-      'Each tenant has a line, first come, first served, whose head is placed and then waits for its host; only the oracle lets it wait for any host. Admission reserves the expected pages (95th percentile of the output) for all policies.',
+      'Each tenant has a queue, first come, first served, whose head is placed and then waits for its host; only the oracle lets it wait for any host. Admission reserves the expected pages (95th percentile of the output) for all policies.',
       'A host makes steps of 20 ms and 0.2 ms an input, and takes 128 tokens of a prompt a step. Prefixes and sessions in its free pages are found again, least recently used out first; exports stay.',
       'Regret: the mean or 99th percentile of the latency over that of the oracle, less 1. The oracle knows lengths, contexts and speeds, but places one invocation after another, each where it costs least at that moment: a policy can beat it, and its regret is then negative.',
       'Bound: no policy, with any order of starting, can have a lower mean or 99th percentile.',

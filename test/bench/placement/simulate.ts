@@ -2,7 +2,7 @@ import type { RuntimeGpuHost } from '#scheduler/runtimes/types.ts';
 import { SimulatedHost } from './host.ts';
 import type { HostChange, Trace, TracedInvocation } from './trace.ts';
 
-/** State that a policy may read when it places the head of a tenant's line. */
+/** State that a policy may read when it places the head of a tenant's queue. */
 export interface View {
   readonly nowMs: number;
   readonly hosts: readonly SimulatedHost[];
@@ -39,9 +39,9 @@ export interface SimulationResult {
 }
 
 /**
- * Plays a trace in virtual time. Each tenant has a line, first come, first served, as in admission. A policy places the head of a line. The
+ * Plays a trace in virtual time. Each tenant has a queue, first come, first served, as in admission. A policy places the head of a queue. The
  * head starts when its host has room, behind the heads that came to the host before it. When a host comes or goes, waiting heads are placed
- * again, and invocations that a crash ended return to the front of their tenants' lines.
+ * again, and invocations that a crash ended return to the front of their tenants' queues.
  */
 export function simulate(trace: Trace, policy: Policy): SimulationResult {
   return new Simulation(trace, policy).run();
@@ -53,8 +53,8 @@ class Simulation {
   readonly #hosts: readonly SimulatedHost[];
   readonly #described: RuntimeGpuHost[];
   readonly #outcomes = new Map<TracedInvocation, Outcome>();
-  /** Lines by tenant; the first of each is its head. */
-  readonly #lines = new Map<string, TracedInvocation[]>();
+  /** Queues by tenant; the first of each is its head. */
+  readonly #queues = new Map<string, TracedInvocation[]>();
   /** Heads that wait for a certain host, by host; `#unplaced` has those that wait for any. */
   readonly #waiting: TracedInvocation[][];
   readonly #waitingPages: number[];
@@ -111,15 +111,15 @@ class Simulation {
   #arrive(invocation: TracedInvocation): void {
     const notStarted = { startMs: Number.NaN, prefilledMs: Number.NaN, endMs: Number.NaN, host: -1, attempts: 0 };
     this.#outcomes.set(invocation, { invocation, ...notStarted });
-    const line = this.#lines.get(invocation.tenant);
-    if (line) line.push(invocation);
+    const queue = this.#queues.get(invocation.tenant);
+    if (queue) queue.push(invocation);
     else {
-      this.#lines.set(invocation.tenant, [invocation]);
+      this.#queues.set(invocation.tenant, [invocation]);
       this.#place(invocation);
     }
   }
 
-  /** Places the head of a line. */
+  /** Places the head of a queue. */
   #place(head: TracedInvocation): void {
     const host = this.#unplaced.length > 0 ? null : this.#policy.place(head, this.#view());
     if (host === null) this.#unplaced.push(head);
@@ -149,10 +149,10 @@ class Simulation {
     outcome.startMs = this.#nowMs;
     outcome.host = index;
     outcome.attempts++;
-    const line = this.#lines.get(head.tenant) as TracedInvocation[];
-    line.shift();
-    if (line[0]) this.#place(line[0]);
-    else this.#lines.delete(head.tenant);
+    const queue = this.#queues.get(head.tenant) as TracedInvocation[];
+    queue.shift();
+    if (queue[0]) this.#place(queue[0]);
+    else this.#queues.delete(head.tenant);
   }
 
   #pass(index: number): void {
@@ -194,9 +194,9 @@ class Simulation {
     this.#waitingPages.fill(0);
     if (kind === 'crash')
       for (const invocation of host.crash(this.#nowMs).reverse()) {
-        const line = this.#lines.get(invocation.tenant);
-        if (line) line.unshift(invocation);
-        else this.#lines.set(invocation.tenant, [invocation]);
+        const queue = this.#queues.get(invocation.tenant);
+        if (queue) queue.unshift(invocation);
+        else this.#queues.set(invocation.tenant, [invocation]);
         const displaced = heads.findIndex((head) => head.tenant === invocation.tenant);
         if (displaced >= 0) heads.splice(displaced, 1);
         heads.push(invocation);

@@ -57,7 +57,7 @@ local function noRoom(account, fn, now, waitingCount, bytes, replaced)
 end
 
 -- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: one
--- more would always be first in line for the next free place, and the tenant's other invocations would starve.
+-- more would always be at the head of the queue for the next free place, and the tenant's other invocations would starve.
 local function grantsLatency(account, now)
   local latencyLimit = quotaLimit(account, 'latency-invocations', '', now) or 0
   local runningLimit = quotaLimit(account, 'concurrent-invocations', '', now) or latencyLimit
