@@ -3,8 +3,8 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Marked } from 'marked';
+import { GUIDE_IMAGE } from '#gateway/app/docs/guide-images.ts';
 import { escapeHtml } from '#gateway/app/docs/html.ts';
-import { PICTURE } from '#gateway/app/docs/pictures.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));
 /** The module of guides that the gateway serves: a gateway in workerd has no files to read. */
@@ -46,8 +46,9 @@ async function render(name: string) {
         return /^https?:/.test(href) ? `<a href="${escapeHtml(href)}">${text}</a>` : text;
       },
       image({ href, text }) {
-        if (!PICTURE.test(href)) throw new Error(`docs/${name}.md shows ${href}, which the gateway does not serve.`);
-        return `<img src="/docs/pictures/${href}" alt="${escapeHtml(text)}" loading="lazy">`;
+        if (!GUIDE_IMAGE.test(href))
+          throw new Error(`docs/${name}.md shows ${href}, which the gateway does not serve.`);
+        return `<img src="/docs/images/${href}" alt="${escapeHtml(text)}" loading="lazy">`;
       },
     },
   });

@@ -77,7 +77,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     sessionSecret: options.sessionSecret,
     clientAddress: options.clientAddress ?? (() => 'anyone'),
     metrics: options.metrics,
-    picture: options.picture ?? (async () => null),
+    guideImage: options.guideImage ?? (async () => null),
     log: options.log ?? (() => undefined),
   };
   const app = new OpenAPIHono<AppEnv>({

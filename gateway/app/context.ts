@@ -84,8 +84,8 @@ export interface AppSettings {
   readonly version: string;
   /** Content of `/metrics`. Without it, the page does not exist. */
   readonly metrics: MetricsPage | undefined;
-  /** Content of the guides' picture with this file name, or null when there is none. */
-  readonly picture: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
+  /** Content of the image of the guides with this file name, or null when there is none. */
+  readonly guideImage: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
   /** Receives faults with their causes, which clients never see. */
   readonly log: (record: LogRecord) => void;
   /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */

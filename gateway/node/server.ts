@@ -7,7 +7,7 @@ import { getConnInfo } from '@hono/node-server/conninfo';
 import { type AppOptions, createApp } from '../app/app.ts';
 import type { ControlPlane } from '../app/control.ts';
 import { answerBrokenRequests, MAX_HEADER_BYTES } from './broken-requests.ts';
-import { pictureOf } from './pictures.ts';
+import { guideImageOf } from './guide-images.ts';
 
 export interface ServeOptions extends Omit<AppOptions, 'draining' | 'shutdown'> {
   readonly host: string;
@@ -45,7 +45,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   const shutdown = new AbortController();
   const app = createApp(control, {
     clientAddress: (c) => getConnInfo(c).remote.address ?? '',
-    picture: pictureOf,
+    guideImage: guideImageOf,
     ...options,
     draining: draining.signal,
     shutdown: shutdown.signal,

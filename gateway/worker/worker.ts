@@ -26,7 +26,7 @@ const FIRST_FRAME_MS = 1000;
 /** An isolate has 128 MB of memory. */
 const LIMITS = { heldBodyBytes: 96 * 1024 * 1024, streams: 4096, streamsPerKey: 1024 };
 
-const PICTURE_DEADLINE_MS = 10_000;
+const GUIDE_IMAGE_DEADLINE_MS = 10_000;
 
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
@@ -50,7 +50,7 @@ export default {
         firstFrameMs: FIRST_FRAME_MS,
         clientAddress: (c) => c.req.header('cf-connecting-ip') ?? '',
         ...(env.SESSION_SECRET === undefined ? {} : { sessionSecret: new TextEncoder().encode(env.SESSION_SECRET) }),
-        picture: (name) => pictureOf(env, name),
+        guideImage: (name) => guideImageOf(env, name),
         log,
       });
       apps.set(env, app);
@@ -59,10 +59,10 @@ export default {
   },
 };
 
-/** A picture of the guides, from the origin, which has the files. */
-async function pictureOf({ ORIGIN, ORIGIN_URL }: Env, name: string): Promise<Uint8Array<ArrayBuffer> | null> {
-  const address = new URL(`/docs/pictures/${name}`, ORIGIN_URL).href;
-  const init = { signal: AbortSignal.timeout(PICTURE_DEADLINE_MS) };
+/** An image of the guides, from the origin, which has the files. */
+async function guideImageOf({ ORIGIN, ORIGIN_URL }: Env, name: string): Promise<Uint8Array<ArrayBuffer> | null> {
+  const address = new URL(`/docs/images/${name}`, ORIGIN_URL).href;
+  const init = { signal: AbortSignal.timeout(GUIDE_IMAGE_DEADLINE_MS) };
   const response = await (ORIGIN === undefined ? fetch(address, init) : ORIGIN.fetch(address, init));
   if (response.ok) return new Uint8Array(await response.arrayBuffer());
   await response.body?.cancel();

@@ -60,7 +60,7 @@ export interface AllOptions {
   readonly quick: boolean;
   /** Names of the suites to run; all suites when empty. */
   readonly only: readonly string[];
-  /** Folder of the results, the report and the pictures. */
+  /** Folder of the results, the report and the images. */
   readonly out: string;
   /** Results of an earlier run. */
   readonly against?: string | undefined;
@@ -75,7 +75,7 @@ export interface AllOptions {
 export class OptionError extends Error {}
 
 /**
- * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and pictures. A suite that fails
+ * Runs the suites one after another, each in a process of its own, and writes `results.json`, `report.md` and images. A suite that fails
  * or does not run is part of the report.
  * @param list all known suites
  * @returns the number of suites that failed
@@ -147,10 +147,10 @@ export async function runSuites(options: AllOptions, list = SUITES): Promise<num
     }
   }
   const results = await writeResults();
-  const { markdown, pictures } = reportOf(results, '', before);
+  const { markdown, images } = reportOf(results, '', before);
   await writeFile(path.join(out, 'report.md'), `# Benchmarks\n\n${markdown}`);
-  for (const [name, svg] of pictures) await writeFile(path.join(out, name), svg);
-  progress(`wrote ${path.join(out, 'report.md')}, results.json and ${pictures.size} pictures`);
+  for (const [name, svg] of images) await writeFile(path.join(out, name), svg);
+  progress(`wrote ${path.join(out, 'report.md')}, results.json and ${images.size} images`);
   return suites.filter(({ outcome }) => outcome === 'failed').length;
 }
 

@@ -1,4 +1,4 @@
-/** Writes docs/benchmarks.md and its pictures from the results of a run: `node test/bench/document.ts RESULTS_FILE`. */
+/** Writes docs/benchmarks.md and its images from the results of a run: `node test/bench/document.ts RESULTS_FILE`. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { ROOT } from '#test/harness/platform.ts';
@@ -11,7 +11,7 @@ if (file === undefined) {
   process.exit(1);
 }
 const results = await readResults(file);
-const { markdown, pictures } = reportOf(results, 'benchmarks/');
+const { markdown, images } = reportOf(results, 'benchmarks/');
 const intro = `# Benchmarks
 
 \`npx pie bench all\` measured these figures. \`node test/bench/document.ts RESULTS_FILE\` makes this page from them;
@@ -22,5 +22,5 @@ await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
 await writeFile(path.join(ROOT, 'docs/benchmarks.md'), `${intro}\n${markdown}`);
 await writeFile(path.join(folder, 'results.json'), `${JSON.stringify(results)}\n`);
-for (const [name, svg] of pictures) await writeFile(path.join(folder, name), svg);
-console.log(`wrote docs/benchmarks.md and ${pictures.size} pictures`);
+for (const [name, svg] of images) await writeFile(path.join(folder, name), svg);
+console.log(`wrote docs/benchmarks.md and ${images.size} images`);

@@ -10,7 +10,7 @@ const USAGE = 'Usage: pie bench NAME [--repetitions N] [--quick] [--json]';
 
 const ALL_HELP = `Usage: pie bench all [SUITE…] [--repetitions N] [--quick] [--out FOLDER] [--against FILE] [--resume]
 
-Runs the suites one after another and writes results.json with every sample and the machine's facts, report.md with tables, and pictures.
+Runs the suites one after another and writes results.json with every sample and the machine's facts, report.md with tables, and images.
 
   -n, --repetitions N  rounds, 5 by default and 1 with --quick
   --quick         all suites in less than 15 minutes on two idle cores: the few cases that each table needs, with all sides, in one round.

@@ -60,7 +60,7 @@ export async function signIn(page: Page, platform: Pick<Platform, 'url' | 'apiKe
 
 const SCREENSHOTS = process.env.PIE_SCREENSHOTS;
 
-/** Writes a picture of the whole page to the folder `PIE_SCREENSHOTS`, if it is set: pictures take a quarter of the tests' time. */
+/** Writes a screenshot of the whole page to the folder `PIE_SCREENSHOTS`, if it is set: screenshots take a quarter of the tests' time. */
 export async function shoot(page: Page, name: string): Promise<void> {
   if (SCREENSHOTS) await page.screenshot({ path: path.join(SCREENSHOTS, `${name}.png`), fullPage: true });
 }

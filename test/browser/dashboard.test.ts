@@ -229,7 +229,7 @@ for (const [look, options] of [
         [`/invocations/${askingId}`, 'question'],
         [`/invocations/${invocations[0].id}`, 'invocation'],
       ] as const;
-      for (const [route = '', picture = ''] of pages) {
+      for (const [route = '', screenshot = ''] of pages) {
         const response = await page.goto(`${platform.url}/dashboard${route}`);
         assert.equal(response?.status(), 200, route);
         titles.add(await page.title());
@@ -238,7 +238,7 @@ for (const [look, options] of [
         assert.deepEqual(await barriers(page), [], route);
         assert.deepEqual(await faintTexts(page), [], route);
         assert.ok((await excessWidth(page)) <= 0, `${route} scrolls sideways`);
-        await shoot(page, `${picture}-${look}`);
+        await shoot(page, `${screenshot}-${look}`);
       }
       assert.equal(titles.size, pages.length, 'every page has its own title');
       const scheme = await page.evaluate('getComputedStyle(document.body).backgroundColor');

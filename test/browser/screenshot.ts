@@ -1,4 +1,4 @@
-/** Writes the pictures of the dashboard into `docs/`, for the README and the guides: `npm run screenshot`, after a change of a page. */
+/** Writes the screenshots of the dashboard into `docs/`, for the README and the guides: `npm run screenshot`, after a change of a page. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { Browser, Page } from 'playwright-core';
@@ -10,7 +10,7 @@ import { launchChromium, signIn } from './chromium.ts';
 import { usageRuns } from './usage-runs.ts';
 
 const STORIES = 12;
-/** Greetings of conversations that wait for their client: the picture of the overview shows them as running invocations. */
+/** Greetings of conversations that wait for their client: the screenshot of the overview shows them as running invocations. */
 const GREETINGS = ['Good morning', 'Hello', 'How are you?'];
 const WIDTH = 1120;
 const VIEW = { viewport: { width: WIDTH, height: 700 } };
@@ -67,7 +67,7 @@ async function photographPlatform(browser: Browser): Promise<void> {
   await page.close();
 }
 
-/** Takes the picture of the usage page on a test gateway, which can date example runs back over the last month. */
+/** Takes the screenshot of the usage page on a test gateway, which can date example runs back over the last month. */
 async function photographUsage(browser: Browser): Promise<void> {
   const platform = await TestPlatform.start();
   try {

@@ -4,10 +4,10 @@ import { reference } from '#wit/generated/reference.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
 import { type ApiDocument, apiPage } from '../docs/api-page.ts';
 import { errorIndex, errorPage } from '../docs/error-pages.ts';
+import { GUIDE_IMAGE } from '../docs/guide-images.ts';
 import { guideIndex, guidePage } from '../docs/guide-page.ts';
 import { escapeHtml } from '../docs/html.ts';
 import { inferletPage } from '../docs/inferlet-page.ts';
-import { PICTURE } from '../docs/pictures.ts';
 import { isErrorCode } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { bytesAnswer, htmlAnswer, textAnswer } from '../http/answer.ts';
@@ -58,12 +58,12 @@ export function docsRoutes(app: App, settings: AppSettings): void {
       throw new GatewayError('not-found', `There is no guide "${name}".`, { hint: '/docs/guides lists them all.' });
     return htmlAnswer(c, html, 200, { 'content-security-policy': `${DEFAULT_POLICY}; img-src 'self'` });
   });
-  app.get('/docs/pictures/:name{.+}', async (c) => {
+  app.get('/docs/images/:name{.+}', async (c) => {
     const name = c.req.param('name');
-    const picture = PICTURE.test(name) ? await settings.picture(name) : null;
-    if (picture === null) throw new GatewayError('not-found', `There is no picture "${name}".`);
+    const image = GUIDE_IMAGE.test(name) ? await settings.guideImage(name) : null;
+    if (image === null) throw new GatewayError('not-found', `There is no image "${name}".`);
     const type = name.endsWith('.svg') ? 'image/svg+xml' : 'image/png';
-    return bytesAnswer(c, picture, 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
+    return bytesAnswer(c, image, 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
   });
   app.get('/docs/errors', (c) => htmlAnswer(c, errorIndex()));
   app.get('/docs/errors/:code', (c) => {

@@ -22,7 +22,7 @@ export const bench: Command = {
     { line: 'pie bench agents', does: 'compares agents as programs with the same agents as client loops' },
     {
       line: 'pie bench all --quick',
-      does: 'runs a few cases of every suite in less than 15 minutes and writes a report with pictures',
+      does: 'runs a few cases of every suite in less than 15 minutes and writes a report with images',
     },
     { line: 'pie bench generate --help', does: 'explains what a benchmark measures, and its baseline' },
   ],

@@ -102,11 +102,11 @@ export function describeAccess(get: () => Harness): void {
       const guide = await h.ask('/docs/guides/operate');
       assert.match(guide.headers.get('content-security-policy') ?? '', /^default-src 'none';.* img-src 'self'$/);
       const [, src = ''] = /<img src="([^"]+)"/.exec(guide.body) ?? [];
-      const picture = await fetch(`${h.target.url}${src}`);
-      const bytes = Buffer.from(await picture.arrayBuffer());
-      assert.deepEqual([picture.status, picture.headers.get('content-type')], [200, 'image/png'], src);
+      const image = await fetch(`${h.target.url}${src}`);
+      const bytes = Buffer.from(await image.arrayBuffer());
+      assert.deepEqual([image.status, image.headers.get('content-type')], [200, 'image/png'], src);
       assert.deepEqual(bytes, await readFile(new URL(`../../../docs/${src.split('/').at(-1)}`, import.meta.url)));
-      const chart = await fetch(`${h.target.url}/docs/pictures/benchmarks/agents.svg`);
+      const chart = await fetch(`${h.target.url}/docs/images/benchmarks/agents.svg`);
       assert.deepEqual([chart.status, chart.headers.get('content-type')], [200, 'image/svg+xml']);
       assert.match(await chart.text(), /^<svg/);
       for (const name of [
@@ -116,7 +116,7 @@ export function describeAccess(get: () => Harness): void {
         'benchmarks/none.svg',
         'benchmarks/results.json',
       ])
-        h.refused(await h.ask(`/docs/pictures/${name}`), 'not-found');
+        h.refused(await h.ask(`/docs/images/${name}`), 'not-found');
       const contract = await h.ask('/docs/inferlet');
       for (const call of ['forward-with-adapter', 'exchange.read', 'compare-and-set', 'queue.synchronize'])
         assert.ok(contract.body.includes(`<span class="path">${call}</span>`), call);

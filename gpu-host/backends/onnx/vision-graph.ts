@@ -43,9 +43,9 @@ class VisionNodes {
     const flat = graph.node('Reshape', [patchGrid, graph.integers([0, hiddenSize, patches])], 'patches-flat');
     let rows = graph.node('Transpose', [flat], 'patches', { perm: [0, 2, 1] });
     if (tower === 'clip') {
-      // One class row for each picture; the graph does not fix the number of pictures.
+      // One class row for each image; the graph does not fix the number of images.
       const token = this.#weights.tensor(`${name}.class_embedding`);
-      const count = graph.node('Shape', ['pixels'], 'pictures', { start: 0, end: 1 });
+      const count = graph.node('Shape', ['pixels'], 'images', { start: 0, end: 1 });
       const shape = graph.node('Concat', [count, graph.integers([1, hiddenSize])], 'class-shape', { axis: 0 });
       rows = graph.node('Concat', [graph.node('Expand', [token, shape], 'class-rows'), rows], 'rows', { axis: 1 });
     }

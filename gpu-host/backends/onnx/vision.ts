@@ -40,7 +40,7 @@ export class OnnxImageEncoder implements ImageEncoder {
     const result = await this.#session.run({ pixels: new Tensor('uint8', pixels, shape) });
     const allEmbeds = floats(result.embeds);
     const imageValues = embeds * embedSize;
-    // Slices copy: callers keep single pictures' embeds, and a view would keep the whole batch in memory.
+    // Slices copy: callers keep single images' embeds, and a view would keep the whole batch in memory.
     return images.map((_, i) => allEmbeds.slice(i * imageValues, (i + 1) * imageValues));
   }
 

@@ -29,7 +29,7 @@ const CHARACTER_WIDTH = 6.4;
 const TITLE_CHARACTER_WIDTH = 9;
 const MAX_LABEL_WIDTH = 90 * CHARACTER_WIDTH;
 
-/** Horizontal bars of medians with their ranges, as SVG in the style of the other pictures in docs/. */
+/** Horizontal bars of medians with their ranges, as SVG in the style of the other images in docs/. */
 export function barChart({ title, subtitle, bars, line }: Chart): string {
   const labelWidth = Math.max(60, ...bars.map(({ label }) => label.length * CHARACTER_WIDTH));
   const left = round(MARGIN + Math.min(MAX_LABEL_WIDTH, labelWidth) + 8);

@@ -39,14 +39,14 @@ const QUICK_CASES =
   /A quick run has few cases of each suite, with all sides\. A line above each table names its cases\./;
 
 describe('report', () => {
-  it('has every suite, with the reason of one that did not run, and a picture of the chosen column', () => {
-    const { markdown, pictures } = reportOf(results('1.50 (1.40–1.60)'), 'folder/');
+  it('has every suite, with the reason of one that did not run, and an image of the chosen column', () => {
+    const { markdown, images } = reportOf(results('1.50 (1.40–1.60)'), 'folder/');
     assert.match(markdown, /1 of 2 suites ran; missing: `soak`/);
     assert.match(markdown, /\*\*Not run\*\*: not done after 15 minutes/);
     assert.match(markdown, /!\[.+: over the client loop\]\(folder\/agents\.svg\)/);
     const html = new Marked().parse(markdown, { async: false });
     assert.equal(html.match(/<tr>/g)?.length, 3, 'a header and two rows');
-    const svg = pictures.get('agents.svg') ?? '';
+    const svg = images.get('agents.svg') ?? '';
     // A bar's label has only the cells that differ between rows: the number of agents, and not the agent or the model.
     assert.match(svg, />agents 8</);
     assert.match(svg, />1\.50</);
@@ -96,7 +96,7 @@ describe('report', () => {
         },
       ],
     };
-    const { markdown, pictures } = reportOf(oneRound, '', results('1.20 (1.10–1.30)'));
+    const { markdown, images } = reportOf(oneRound, '', results('1.20 (1.10–1.30)'));
     assert.match(markdown, /A quick run with one round of 2026-11-24/);
     assert.match(markdown, QUICK_CASES);
     assert.doesNotMatch(
@@ -114,7 +114,7 @@ describe('report', () => {
     assert.match(markdown, /the quick cases of these suites differ: `agents`/);
     assert.doesNotMatch(reportOf(oneRound, '', oneRound).markdown, /cases of these suites differ/);
     assert.match(markdown, /\| 1\.2 \(1\.1–1\.3\) \| 1\.5 \| 1\.25 \|/);
-    assert.match(pictures.get('agents.svg') ?? '', /over the client loop: one round, no spread/);
+    assert.match(images.get('agents.svg') ?? '', /over the client loop: one round, no spread/);
   });
 
   it('states when the machine was busy', () => {

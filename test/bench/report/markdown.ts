@@ -11,13 +11,13 @@ import {
   spreadIn,
 } from './results.ts';
 
-/** A report and its pictures by file name. */
+/** A report and its images by file name. */
 export interface Report {
   readonly markdown: string;
-  readonly pictures: ReadonlyMap<string, string>;
+  readonly images: ReadonlyMap<string, string>;
 }
 
-/** The column that each suite's picture shows. Pictures of other suites show the first column with figures. */
+/** The column that each suite's image shows. Images of other suites show the first column with figures. */
 const PLOTTED_COLUMNS: Readonly<Record<string, string>> = {
   agents: 'over the client loop',
   stacked: 'over the client loop',
@@ -28,23 +28,23 @@ const PLOTTED_COLUMNS: Readonly<Record<string, string>> = {
 /** The machine counts as busy if more than this share of its processors is in use before a suite. */
 const BUSY_SHARE = 0.1;
 
-/** Tables and pictures of a run. `linkPrefix` precedes each picture's file name in links; `before` is an earlier run to compare with. */
+/** Tables and images of a run. `linkPrefix` precedes each image's file name in links; `before` is an earlier run to compare with. */
 export function reportOf(results: Results, linkPrefix: string, before?: Results): Report {
-  const pictures = new Map<string, string>();
+  const images = new Map<string, string>();
   const parts = [summary(results), ...(before ? [comparison(results, before)] : [])];
   for (const suite of results.suites) {
     if (suite.outcome !== 'ran') {
       parts.push(`## ${suite.name}\n\n**${suite.outcome === 'failed' ? 'Failed' : 'Not run'}**: ${suite.reason}`);
       continue;
     }
-    const picture = pictureOf(suite);
-    if (picture !== undefined) pictures.set(`${suite.name}.svg`, picture.svg);
+    const image = imageOf(suite);
+    if (image !== undefined) images.set(`${suite.name}.svg`, image.svg);
     parts.push(
       [
         `## ${suite.name}`,
         `${suite.title}.`,
         ...(suite.quick === undefined ? [] : [`**Quick run**: ${suite.quick}`]),
-        ...(picture === undefined ? [] : [`![${picture.alt}](${linkPrefix}${suite.name}.svg)`]),
+        ...(image === undefined ? [] : [`![${image.alt}](${linkPrefix}${suite.name}.svg)`]),
         table(
           suite.header,
           suite.rows.map((cells) => cells.map(withoutMark)),
@@ -54,7 +54,7 @@ export function reportOf(results: Results, linkPrefix: string, before?: Results)
       ].join('\n\n'),
     );
   }
-  return { markdown: `${parts.join('\n\n')}\n`, pictures };
+  return { markdown: `${parts.join('\n\n')}\n`, images };
 }
 
 function summary({ machine, startedAt, seconds, quick, repetitions, suites }: Results): string {
@@ -161,7 +161,7 @@ const changeTable = (list: readonly Change[]): string =>
     ]),
   );
 
-function pictureOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
+function imageOf(suite: SuiteRun): { svg: string; alt: string } | undefined {
   const { name, header, rows } = suite;
   const column = PLOTTED_COLUMNS[name]
     ? header.indexOf(PLOTTED_COLUMNS[name])

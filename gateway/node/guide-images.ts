@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 
-/** A picture of the guides from `docs/`; null when there is none of this name. */
-export async function pictureOf(name: string): Promise<Uint8Array<ArrayBuffer> | null> {
+/** An image of the guides from `docs/`; null when there is none of this name. */
+export async function guideImageOf(name: string): Promise<Uint8Array<ArrayBuffer> | null> {
   try {
     return await readFile(new URL(`../../docs/${name}`, import.meta.url));
   } catch (error) {
