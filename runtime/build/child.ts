@@ -1,5 +1,4 @@
 import { fileURLToPath } from 'node:url';
-import { z } from 'zod';
 import { packageFolders } from '#infra/install.ts';
 import {
   type ConfinedLimits,
@@ -11,7 +10,8 @@ import {
   type ProgramCode,
   runConfined,
 } from '../sandboxes/index.ts';
-import { BUILD_CODES, BuildError, type BuildFailure, type Diagnostic } from './outcome.ts';
+import { type BuildFailure, failureSchema } from './failure-schema.ts';
+import { BuildError } from './outcome.ts';
 
 /** Program that runs in the child. */
 const MAIN = fileURLToPath(new URL('main.ts', import.meta.url));
@@ -71,29 +71,12 @@ export async function runStage<T extends { readonly ok: true }>(
 
 const isAnswer = (line: string): boolean => line.startsWith('{"ok":');
 
-const diagnosticSchema: z.ZodType<Diagnostic> = z.strictObject({
-  file: z.string(),
-  line: z.int(),
-  column: z.int(),
-  text: z.string(),
-  source: z.string(),
-});
-const failureSchema = z.strictObject({
-  ok: z.literal(false),
-  code: z.enum(BUILD_CODES),
-  message: z.string(),
-  hint: z.string(),
-  diagnostics: z.array(diagnosticSchema).optional(),
-});
-
 /** The answer in a line of the child; null for any other line. The child has read untrusted bytes, which may have taken it over. */
 export function answerIn<T extends { readonly ok: true }>(line: string): T | BuildFailure | null {
   if (!isAnswer(line)) return null;
   try {
     const answer = JSON.parse(line) as T | BuildFailure;
-    if (answer.ok === true) return answer;
-    const { diagnostics, ...failure } = failureSchema.parse(answer);
-    return { ...failure, ...(diagnostics && { diagnostics }) };
+    return answer.ok === true ? answer : failureSchema.parse(answer);
   } catch {
     return null;
   }

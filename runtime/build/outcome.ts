@@ -1,34 +1,6 @@
-/** Reasons that a build was refused or failed; the gateway answers these codes unchanged. */
-export const BUILD_CODES = [
-  'not-wasm',
-  'core-module',
-  'wrong-world',
-  'component-too-large',
-  'unsupported-component',
-  'build-failed',
-  'build-timeout',
-] as const;
-export type BuildCode = (typeof BUILD_CODES)[number];
+import type { BuildCode, BuildFailure, Diagnostic } from './failure-schema.ts';
 
-/** One fault in a source file. Lines and columns count from 1. */
-export interface Diagnostic {
-  readonly file: string;
-  readonly line: number;
-  readonly column: number;
-  readonly text: string;
-  /** The source line of the fault. */
-  readonly source: string;
-}
-
-export interface BuildFailure {
-  readonly ok: false;
-  readonly code: BuildCode;
-  /** The fault and its reason. */
-  readonly message: string;
-  /** Advice on how to fix it. */
-  readonly hint: string;
-  readonly diagnostics?: readonly Diagnostic[];
-}
+export type { BuildCode, BuildFailure, Diagnostic };
 
 /** Ends a build. It crosses the process boundary as a BuildFailure. */
 export class BuildError extends Error {

@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { renameSync, rmSync, statSync } from 'node:fs';
 import { lstat, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Artifact, type ArtifactMeta, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact/artifact.ts';
-import { artifactMetaSchema } from './artifact/meta-schema.ts';
+import { type Artifact, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact/artifact.ts';
+import { type ArtifactMeta, artifactMetaSchema } from './artifact/meta-schema.ts';
 import { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 import { moveDirectory, publishDirectory } from './publish.ts';
 

@@ -1,33 +1,4 @@
-import type { CoreModule } from './core-modules.ts';
-
-/** Options of an artifact, which are part of its hash. */
-export interface ArtifactOptions {
-  /** Maximum pages of 64 KiB that all memories of the component can grow to together. */
-  readonly memoryPages: number;
-}
-
-/** `artifact.json`. */
-export interface ArtifactMeta {
-  readonly hash: string;
-  readonly component: { readonly hash: string; readonly bytes: number };
-  readonly options: ArtifactOptions;
-  /** Versions of all tools that made the artifact. */
-  readonly toolchain: Readonly<Record<string, string>>;
-  /** Interfaces that the component imports, such as `pie:inferlet/queue@0.1.0`. */
-  readonly imports: readonly string[];
-  readonly coreModules: readonly CoreModule[];
-  readonly glue: { readonly file: string; readonly bytes: number; readonly rewrites: readonly string[] };
-  readonly timings: ArtifactTimings;
-  readonly createdAt: string;
-}
-
-/** Milliseconds of each step, in the child process. */
-export interface ArtifactTimings {
-  readonly checkMs: number;
-  readonly transpileMs: number;
-  readonly meterMs: number;
-  readonly writeMs: number;
-}
+import type { ArtifactMeta } from './meta-schema.ts';
 
 /** A built function, as a runtime loads it. */
 export interface Artifact {

@@ -4,10 +4,11 @@ import type { Layers } from '../../sandboxes/index.ts';
 import { runStage } from '../child.ts';
 import { type BuildFailure, failureFrom } from '../outcome.ts';
 import { makeTemporary, publishArtifact, readArtifact, removeTree, sweep, takeArtifactFiles } from '../store.ts';
-import type { Artifact, ArtifactMeta, ArtifactOptions } from './artifact.ts';
+import type { Artifact } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES } from './defaults.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
 import { checkKind } from './kind.ts';
+import type { ArtifactMeta, ArtifactOptions } from './meta-schema.ts';
 
 /** Far above the CPU time: a build yields its cores to all other processes of the machine. */
 const DEFAULT_TIMEOUT_MS = 150_000;

@@ -4,22 +4,7 @@ import { type DefinedMemory, readMemories } from '../wasm/growth.ts';
 import { limit, MAX_TABLE_ELEMENTS, MEMORY_PAGE_BYTES, readDefinitions } from '../wasm/limits.ts';
 import { meter } from '../wasm/meter.ts';
 import { exposeState } from '../wasm/state.ts';
-import type { MODULE_ROLES } from './defaults.ts';
-
-/** One core module of an artifact. */
-export interface CoreModule {
-  /** Name that the glue asks `getCoreModule` for. */
-  readonly file: string;
-  /** sha256 of its bytes: equal modules of different artifacts (the JavaScript engine) can share one `WebAssembly.Module`. */
-  readonly hash: string;
-  readonly bytes: number;
-  /** `program` has fuel checks and exports `pie_fuel` and `pie_yield`; `linkage` only connects others; `helper` is jco's own. */
-  readonly role: (typeof MODULE_ROLES)[number];
-  /** Fuel checks inserted. */
-  readonly checks: number;
-  /** Maximum of each memory that the module defines, in pages of 64 KiB. */
-  readonly memoryPages: readonly number[];
-}
+import type { CoreModule } from './meta-schema.ts';
 
 export interface PreparedModule {
   readonly module: CoreModule;

@@ -2,6 +2,3 @@
 export const DEFAULT_MEMORY_PAGES = 1024;
 /** Pages of a memory of 4 GiB, the largest with addresses of 32 bits. */
 export const MAX_MEMORY_PAGES = 65_536;
-
-/** Roles of an artifact's core modules, see `CoreModule`. */
-export const MODULE_ROLES = ['program', 'linkage', 'helper'] as const;

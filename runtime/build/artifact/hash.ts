@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { toolchain } from '../toolchain.ts';
-import type { ArtifactOptions } from './artifact.ts';
+import type { ArtifactOptions } from './meta-schema.ts';
 
 export const sha256 = (data: Uint8Array | string): string => createHash('sha256').update(data).digest('hex');
 

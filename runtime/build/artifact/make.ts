@@ -4,11 +4,12 @@ import { $init, generate } from '@bytecodealliance/jco-transpile/component';
 import { BuildError } from '../outcome.ts';
 import { toolchain } from '../toolchain.ts';
 import { WasmError } from '../wasm/binary.ts';
-import { type ArtifactMeta, type ArtifactOptions, GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact.ts';
+import { GLUE_FILE, META_FILE, TYPE_FILE, TYPE_TEXT } from './artifact.ts';
 import { prepareCoreModules } from './core-modules.ts';
 import { rewriteGlue } from './glue.ts';
 import { artifactHashOf, sha256 } from './hash.ts';
 import { checkKind } from './kind.ts';
+import type { ArtifactMeta, ArtifactOptions } from './meta-schema.ts';
 import { checkWorld } from './world.ts';
 
 /**

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import type { ArtifactMeta } from './artifact.ts';
-import { MAX_MEMORY_PAGES, MODULE_ROLES } from './defaults.ts';
+import { MAX_MEMORY_PAGES } from './defaults.ts';
 
 const sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
 /** Name of a file in the artifact's folder; it cannot be a path that leads out of the folder. */
@@ -9,31 +8,59 @@ const milliseconds = z.number().min(0);
 const bytes = z.int().min(0);
 const pages = z.int().min(0).max(MAX_MEMORY_PAGES);
 
+const optionsSchema = z
+  .strictObject({
+    /** Maximum pages of 64 KiB that all memories of the component can grow to together. */
+    memoryPages: pages,
+  })
+  .readonly();
+
+const coreModuleSchema = z
+  .strictObject({
+    /** Name that the glue asks `getCoreModule` for. */
+    file: fileName,
+    /** sha256 of its bytes: equal modules of different artifacts (the JavaScript engine) can share one `WebAssembly.Module`. */
+    hash: sha256Hex,
+    bytes,
+    /** Fuel checks inserted. */
+    checks: bytes,
+    /** `program` has fuel checks and exports `pie_fuel` and `pie_yield`; `linkage` only connects others; `helper` is jco's own. */
+    role: z.enum(['program', 'linkage', 'helper']),
+    /** Maximum of each memory that the module defines, in pages of 64 KiB. */
+    memoryPages: z.array(pages).max(100).readonly(),
+  })
+  .readonly();
+
 /** Validates an artifact's description: a process with untrusted input wrote it. */
-export const artifactMetaSchema: z.ZodType<ArtifactMeta> = z.strictObject({
-  hash: sha256Hex,
-  component: z.strictObject({ hash: sha256Hex, bytes }),
-  options: z.strictObject({ memoryPages: pages }),
-  toolchain: z.record(z.string().max(100), z.string().max(200)),
-  imports: z.array(z.string().max(200)).max(1000),
-  coreModules: z
-    .array(
-      z.strictObject({
-        file: fileName,
-        hash: sha256Hex,
-        bytes,
-        checks: bytes,
-        role: z.enum(MODULE_ROLES),
-        memoryPages: z.array(pages).max(100),
-      }),
-    )
-    .max(1000),
-  glue: z.strictObject({ file: fileName, bytes, rewrites: z.array(z.string().max(100)).max(100) }),
-  timings: z.strictObject({
-    checkMs: milliseconds,
-    transpileMs: milliseconds,
-    meterMs: milliseconds,
-    writeMs: milliseconds,
-  }),
-  createdAt: z.iso.datetime(),
-});
+export const artifactMetaSchema = z
+  .strictObject({
+    hash: sha256Hex,
+    component: z.strictObject({ hash: sha256Hex, bytes }).readonly(),
+    options: optionsSchema,
+    /** Versions of all tools that made the artifact. */
+    toolchain: z.record(z.string().max(100), z.string().max(200)).readonly(),
+    /** Interfaces that the component imports, such as `pie:inferlet/queue@0.1.0`. */
+    imports: z.array(z.string().max(200)).max(1000).readonly(),
+    coreModules: z.array(coreModuleSchema).max(1000).readonly(),
+    glue: z
+      .strictObject({ file: fileName, bytes, rewrites: z.array(z.string().max(100)).max(100).readonly() })
+      .readonly(),
+    /** Time of each step, in the child process. */
+    timings: z
+      .strictObject({
+        checkMs: milliseconds,
+        transpileMs: milliseconds,
+        meterMs: milliseconds,
+        writeMs: milliseconds,
+      })
+      .readonly(),
+    createdAt: z.iso.datetime(),
+  })
+  .readonly();
+
+/** `artifact.json`. */
+export type ArtifactMeta = z.output<typeof artifactMetaSchema>;
+/** Options of an artifact, which are part of its hash. */
+export type ArtifactOptions = z.output<typeof optionsSchema>;
+/** One core module of an artifact. */
+export type CoreModule = z.output<typeof coreModuleSchema>;

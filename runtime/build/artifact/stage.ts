@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { BuildError } from '../outcome.ts';
-import type { ArtifactMeta } from './artifact.ts';
 import { DEFAULT_MEMORY_PAGES, MAX_MEMORY_PAGES } from './defaults.ts';
 import { makeArtifact } from './make.ts';
+import type { ArtifactMeta } from './meta-schema.ts';
 
 export interface ArtifactStageResult {
   readonly ok: true;
