@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { IndexError } from '../protocol/errors.ts';
-import { MAX_ANSWER_BYTES } from '../protocol/messages.ts';
+import { MAX_MATCHES_BYTES } from '../protocol/messages.ts';
 import type { Condition, Entry, IndexStats, Match, Query, Shape, Size } from '../protocol/types.ts';
 import { isPositive, matches } from './filter.ts';
 import { byScore, fuse, type Ranked } from './fusion.ts';
@@ -166,8 +166,8 @@ export class VectorIndex {
       if (!content) continue;
       found.push({ ...content, score });
       bytes += Buffer.byteLength(JSON.stringify(found.at(-1)));
-      if (bytes > MAX_ANSWER_BYTES) {
-        const text = `the first ${found.length} matches have more than ${MAX_ANSWER_BYTES} bytes together; ask for fewer, or store shorter texts`;
+      if (bytes > MAX_MATCHES_BYTES) {
+        const text = `the first ${found.length} matches have more than ${MAX_MATCHES_BYTES} bytes together; ask for fewer, or store shorter texts`;
         throw new IndexError('limit-exceeded', text);
       }
       yield* this.#pause();

@@ -12,7 +12,7 @@ export const MAX_ENTRIES_PER_CALL = 256;
 /** Bytes of the vectors, texts and metadata of one call. */
 export const MAX_CALL_BYTES = 4 * 2 ** 20;
 /** Bytes of the matches of one query, encoded. */
-export const MAX_ANSWER_BYTES = 4 * 2 ** 20;
+export const MAX_MATCHES_BYTES = 4 * 2 ** 20;
 export const MAX_TEXT_BYTES = 64 * 1024;
 export const MAX_FIELDS = 32;
 export const MAX_FIELD_NAME_BYTES = 64;

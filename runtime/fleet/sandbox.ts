@@ -6,7 +6,7 @@ import type { Plan } from '../lowering/plan.ts';
 import type { Group } from '../sandboxes/cgroups/groups.ts';
 import { processTimes } from './core-shares.ts';
 import type { FromSandbox, ToSandbox } from './messages.ts';
-import { RemoteRun } from './remote-run.ts';
+import { SandboxedRun } from './sandboxed-run.ts';
 import { type Inhabitant, movedAt, suspectsOf } from './suspects.ts';
 import { packVocabulary } from './vocabulary.ts';
 
@@ -60,7 +60,7 @@ export interface ProcessEvents {
 
 /** An instance that is ready to run. */
 export interface Prepared {
-  readonly run: RemoteRun;
+  readonly run: SandboxedRun;
   /** True when the launch took a ready instance. */
   readonly ready: boolean;
   readonly compileMs: number;
@@ -126,10 +126,10 @@ export class Sandbox {
   readonly #tables = new Map<string, Tables>();
   /** Resolved by the sandbox's answer to the tables that were sent last, by the model's name. */
   readonly #tablesSent = new Map<string, PromiseWithResolvers<void>>();
-  readonly #runs = new Map<number, RemoteRun>();
+  readonly #runs = new Map<number, SandboxedRun>();
   readonly #preparing = new Map<number, Preparing>();
   /** Runs that the runtime ended recently: their guests may still hold the sandbox's thread. */
-  #ousted: RemoteRun[] = [];
+  #ousted: SandboxedRun[] = [];
   readonly #ready = Promise.withResolvers<void>();
   readonly #ended = Promise.withResolvers<string>();
   readonly #events: SandboxEvents;
@@ -188,7 +188,7 @@ export class Sandbox {
   }
 
   /** The run that began last. */
-  get newest(): RemoteRun | undefined {
+  get newest(): SandboxedRun | undefined {
     return [...this.#runs.values()].at(-1);
   }
 
@@ -366,8 +366,8 @@ export class Sandbox {
         if (!this.#preparing.delete(message.instance)) return;
         const { instance, ready, compileMs, instantiateMs } = message;
         const { invocation = '', memoryLimitBytes = 0 } = preparing ?? {};
-        const onGone = (run: RemoteRun, stillThere: boolean) => this.#leave(run, stillThere);
-        const run = new RemoteRun({ instance, invocation }, memoryLimitBytes, this, onGone);
+        const onGone = (run: SandboxedRun, stillThere: boolean) => this.#leave(run, stillThere);
+        const run = new SandboxedRun({ instance, invocation }, memoryLimitBytes, this, onGone);
         this.#runs.set(instance, run);
         preparing?.resolve({ run, ready, compileMs, instantiateMs });
         return;
@@ -390,7 +390,7 @@ export class Sandbox {
     if (this.alive) this.process.tell({ kind: 'release', instance });
   }
 
-  #leave(run: RemoteRun, stillThere: boolean): void {
+  #leave(run: SandboxedRun, stillThere: boolean): void {
     this.#runs.delete(run.instance);
     if (stillThere) this.#ousted.push(run);
     this.#idle();

@@ -5,7 +5,7 @@ import { untilAborted } from '../addresses/until-aborted.ts';
 import type { Answer } from './attempts.ts';
 
 /** Bytes read of a response body, which is ignored: enough for a normal server to finish. */
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_DRAINED_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 16 * 1024;
 
 /**
@@ -36,7 +36,7 @@ async function drainBody(response: IncomingMessage): Promise<void> {
   let bytes = 0;
   for await (const chunk of response) {
     bytes += (chunk as Buffer).length;
-    if (bytes > MAX_ANSWER_BYTES) break;
+    if (bytes > MAX_DRAINED_BYTES) break;
   }
   response.destroy();
 }

@@ -5,9 +5,9 @@ import type { ControlPlane, Principal } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { MAX_KEY_LENGTH } from '../http/authenticate.ts';
 import type { Visit } from './page.ts';
-import { Attempts } from './session/attempts.ts';
 import { isSameOrigin } from './session/same-origin.ts';
 import { SESSION_MS, type Session, Sessions } from './session/sessions.ts';
+import { SignInAttempts } from './session/sign-in-attempts.ts';
 import { SignedOut } from './session/signed-out.ts';
 
 const COOKIE = 'pie_session';
@@ -18,7 +18,7 @@ const MAX_FORM_BYTES = 16 * 1024;
 export class Visits {
   readonly #control: ControlPlane;
   readonly #sessions: Sessions;
-  readonly #attempts = new Attempts();
+  readonly #attempts = new SignInAttempts();
   readonly #signedOut = new SignedOut();
   readonly #addressOf: AppSettings['clientAddress'];
 

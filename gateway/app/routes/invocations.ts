@@ -11,7 +11,7 @@ import { preferencesOf } from '../http/preferences.ts';
 import { BEGINNING, EVENT_ID, hasUpTo, positionOf } from '../invocations/event-id.ts';
 import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { InvocationSchema } from '../schemas/invocations.ts';
-import { MessageSchema, sessionMessageOf } from '../validation/message.ts';
+import { SessionMessageSchema, sessionMessageOf } from '../validation/message.ts';
 import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 import { idempotencyKey } from './invoking.ts';
 
@@ -127,7 +127,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       request: {
         params: idParam,
         headers: messageHeaders,
-        body: jsonBody(MessageSchema),
+        body: jsonBody(SessionMessageSchema),
       },
       responses: {
         202: json(z.object({ accepted: z.literal(true) }), 'Queued for the inferlet'),

@@ -4,7 +4,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import type { Body } from '../http/bodies.ts';
 import { readJson } from '../http/body.ts';
 
-export const MessageSchema = z.union([
+export const SessionMessageSchema = z.union([
   z.strictObject({ text: z.string() }),
   z.strictObject({ base64: z.base64() }),
   z.strictObject({ close: z.literal(true) }),
@@ -17,7 +17,7 @@ const ENVELOPE_BYTES = 64;
 export async function sessionMessageOf(body: Body, limitBytes: number): Promise<SessionMessage> {
   // JSON may escape every byte of a text as \u00XX.
   const { value } = await readJson(body, limitBytes * 6 + ENVELOPE_BYTES);
-  const parsed = MessageSchema.safeParse(value);
+  const parsed = SessionMessageSchema.safeParse(value);
   if (!parsed.success) {
     throw new GatewayError('invalid-input', 'A message is {"text": "…"}, {"base64": "…"} or {"close": true}.', {
       field: '',
@@ -35,7 +35,7 @@ export async function sessionMessageOf(body: Body, limitBytes: number): Promise<
   return message;
 }
 
-function toMessage(data: z.output<typeof MessageSchema>): SessionMessage {
+function toMessage(data: z.output<typeof SessionMessageSchema>): SessionMessage {
   if ('text' in data) return { text: data.text };
   if ('base64' in data) return { bytes: Uint8Array.fromBase64(data.base64) };
   return { close: true };

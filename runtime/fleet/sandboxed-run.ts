@@ -34,14 +34,14 @@ const MAX_CALLS = 1e12;
 const SANDBOX_LOST = 'The sandbox that ran this invocation was lost';
 
 /** A guest's run in a sandbox, driven by the runtime. */
-export class RemoteRun implements GuestRun {
+export class SandboxedRun implements GuestRun {
   readonly instance: number;
   /** Id of the run's invocation. */
   readonly invocation: string;
   /** Bound of the guest's memory; caps the usage that a sandbox reports. */
   readonly #memoryLimitBytes: number;
   readonly #sandbox: RunSandbox;
-  readonly #onGone: (run: RemoteRun, stillThere: boolean) => void;
+  readonly #onGone: (run: SandboxedRun, stillThere: boolean) => void;
   #usage: Omit<InstanceUsed, 'instance'> = { cpuMs: 0, memoryBytes: 0, calls: 0 };
   #chargedMs = 0;
   #guest: RemoteGuest | null = null;
@@ -61,7 +61,7 @@ export class RemoteRun implements GuestRun {
     { instance, invocation }: { readonly instance: number; readonly invocation: string },
     memoryLimitBytes: number,
     sandbox: RunSandbox,
-    onGone: (run: RemoteRun, stillThere: boolean) => void,
+    onGone: (run: SandboxedRun, stillThere: boolean) => void,
   ) {
     this.instance = instance;
     this.invocation = invocation;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Inferlet } from '../host/inferlet.ts';
-import { RemoteRun } from './remote-run.ts';
+import { SandboxedRun } from './sandboxed-run.ts';
 
 test('a run ends, and gives its instance back, when the tables of its model cannot be sent', async () => {
   const released: number[] = [];
@@ -12,8 +12,8 @@ test('a run ends, and gives its instance back, when the tables of its model cann
       throw new Error('no memory is left');
     },
     release: (instance: number) => released.push(instance),
-  } as unknown as ConstructorParameters<typeof RemoteRun>[2];
-  const run = new RemoteRun({ instance: 7, invocation: 'a' }, 1000, sandbox, () => (goneCalls += 1));
+  } as unknown as ConstructorParameters<typeof SandboxedRun>[2];
+  const run = new SandboxedRun({ instance: 7, invocation: 'a' }, 1000, sandbox, () => (goneCalls += 1));
   const inferlet = { description: { models: new Map([['tiny', { tokenizer: {} }]]) } } as unknown as Inferlet;
   const { ending } = await run.start(inferlet, { input: '', cpuLimitMs: 1000 });
   assert.deepEqual(ending, {
@@ -25,8 +25,10 @@ test('a run ends, and gives its instance back, when the tables of its model cann
 });
 
 test('a run counts no more of a reported usage than is possible, and usage never decreases', () => {
-  const sandboxStub = { heardAtMs: 0 } as ConstructorParameters<typeof RemoteRun>[2];
-  const run = new RemoteRun({ instance: 1, invocation: 'a' }, 1000, sandboxStub, () => assert.fail('the run goes on'));
+  const sandboxStub = { heardAtMs: 0 } as ConstructorParameters<typeof SandboxedRun>[2];
+  const run = new SandboxedRun({ instance: 1, invocation: 'a' }, 1000, sandboxStub, () =>
+    assert.fail('the run goes on'),
+  );
   const countedAfter = (cpuMs: number, memoryBytes: number, calls: number) => {
     run.usedNow({ cpuMs, memoryBytes, calls });
     return [run.cpuMs, run.memoryBytes, run.calls];

@@ -1,4 +1,4 @@
-export interface AttemptsOptions {
+export interface SignInLimits {
   /** Attempts that an address may make at once. */
   readonly burst: number;
   /** Time until one more attempt is allowed. */
@@ -7,7 +7,7 @@ export interface AttemptsOptions {
   readonly maxAddresses: number;
 }
 
-const SIGN_IN_ATTEMPTS: AttemptsOptions = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
+const DEFAULT_LIMITS: SignInLimits = { burst: 10, refillMs: 3000, maxAddresses: 10_000 };
 
 interface Bucket {
   tokens: number;
@@ -15,12 +15,12 @@ interface Bucket {
 }
 
 /** A token bucket per address: bounds sign-in attempts with unknown keys. */
-export class Attempts {
-  readonly #options: AttemptsOptions;
+export class SignInAttempts {
+  readonly #options: SignInLimits;
   /** In order of last use, oldest first. */
   readonly #buckets = new Map<string, Bucket>();
 
-  constructor(options: AttemptsOptions = SIGN_IN_ATTEMPTS) {
+  constructor(options: SignInLimits = DEFAULT_LIMITS) {
     this.#options = options;
   }
 

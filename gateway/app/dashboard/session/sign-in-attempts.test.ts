@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { Attempts } from './attempts.ts';
+import { SignInAttempts } from './sign-in-attempts.ts';
 
 const OPTIONS = { burst: 3, refillMs: 1000, maxAddresses: 4 };
 
 describe('sign-in attempts', () => {
   it('are bounded for each address and refilled with time', () => {
-    const attempts = new Attempts(OPTIONS);
+    const attempts = new SignInAttempts(OPTIONS);
     assert.deepEqual(
       [1, 2, 3].map(() => attempts.take('a', 0)),
       [0, 0, 0],
@@ -22,7 +22,7 @@ describe('sign-in attempts', () => {
   it('never exceed the burst plus the refill', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(900), { maxLength: 60, size: 'max' }), (gaps) => {
-        const attempts = new Attempts(OPTIONS);
+        const attempts = new SignInAttempts(OPTIONS);
         let now = 0;
         let allowed = 0;
         for (const gap of gaps) {
@@ -36,7 +36,7 @@ describe('sign-in attempts', () => {
   });
 
   it('are remembered for a bounded number of addresses, the latest ones', () => {
-    const attempts = new Attempts(OPTIONS);
+    const attempts = new SignInAttempts(OPTIONS);
     for (let i = 0; i < OPTIONS.burst; i += 1) attempts.take('last', 0);
     for (const address of ['b', 'c', 'd']) attempts.take(address, 0);
     assert.ok(attempts.take('last', 0) > 0);
