@@ -12,6 +12,7 @@ import {
 import type { Versions } from '#scheduler/links/versions.ts';
 import type { KeyHolder } from '#scheduler/tenants/api-keys.ts';
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
+import type { LogLevel } from '#wit/generated/host.ts';
 import type { Memory } from './http/bodies.ts';
 import type { Operations } from './resources/operations.ts';
 import type { Quotas } from './resources/quotas.ts';
@@ -214,8 +215,9 @@ export interface FileContent {
   readonly content: Uint8Array;
 }
 
-export const LEVELS = ['debug', 'info', 'warn', 'error'] as const;
-export type LogLevel = (typeof LEVELS)[number];
+/** From the least severe on. */
+export const LEVELS = ['debug', 'info', 'warn', 'error'] as const satisfies readonly LogLevel[];
+export type { LogLevel };
 
 /** Maximum past log lines of one request. */
 export const MAX_LOG_LINES = 10_000;

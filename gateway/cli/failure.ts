@@ -22,7 +22,7 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
-/** One fault in a source file. Lines and columns count from 1. */
+/** `Diagnostic` of `runtime/build/failure-schema.ts`, which this room may not import: `builder.ts` reads it from the build program's output. */
 export interface Diagnostic {
   readonly file: string;
   readonly line: number;

@@ -1,6 +1,7 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
+import type { Device } from '../protocol/host.ts';
 
 /**
  * One model on one device: its weights and its pool of KV slots. The same tests run on every implementation.
@@ -82,16 +83,6 @@ export interface Backend {
   /** Present for models that take images. */
   readonly images?: ImageEncoder | undefined;
   dispose(): Promise<void>;
-}
-
-/** The hardware that a backend computes on. */
-export interface Device {
-  /** The card's name, or `CPU`. */
-  readonly name: string;
-  /** The card's number in the driver's order. */
-  readonly index?: number;
-  /** Device memory that the model takes (without adapters), and the device's total; absent for a CPU. */
-  readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
 /** Captured step graphs that the backend keeps, and how many the driver refused. A refused step runs slower, with the same results. */

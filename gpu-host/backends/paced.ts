@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend, SequenceInput } from './backend.ts';
 import type { Encoder, EncoderInput } from './encoder.ts';
 
-/** Latency profile of a device: the time of a step by its size, milliseconds. */
+/** Latency profile of a device: the time of a step by its size, milliseconds. `main.ts` passes a `PaceEntry` of `infra`, which only it may import. */
 export interface Pace {
   /** Time of a step, whatever its size. */
   readonly stepMs: number;

@@ -1,12 +1,11 @@
 import { InferletShare } from '#scheduler/policies/shares.ts';
-import type { Device } from '../backends/backend.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
 import { DeviceTime, type Meter } from '../handlers/meter.ts';
 import { nextTurn, Pause } from '../handlers/pause.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
-import type { EncoderStats } from '../protocol/host.ts';
+import type { Device, EncoderStats } from '../protocol/host.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { encodeError, encodeFloats } from '../protocol/results.ts';
 import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';

@@ -4,6 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { Copies } from '../memory/copies.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
 import { NO_EXTENT, withPage } from '../memory/page-records.ts';
+import type { PagesMaker } from '../protocol/calls.ts';
 import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { must, Oracle, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
@@ -15,11 +16,8 @@ interface Side {
 }
 
 /** The pages of one copy, as the hosts exchange them. */
-interface Carried {
+interface Carried extends PagesMaker {
   readonly pages: number;
-  readonly fingerprint: string;
-  readonly pageSize: number;
-  readonly pageBytes: number;
   readonly pieces: readonly Uint8Array[];
   readonly checksum: string;
 }

@@ -1,3 +1,4 @@
+import type { PageLayout } from '../protocol/calls.ts';
 import { bitCount } from './pool.ts';
 import type { StoredPage } from './registry/snapshot.ts';
 
@@ -9,12 +10,6 @@ import type { StoredPage } from './registry/snapshot.ts';
 
 /** Largest position that a host takes from another. */
 const MAX_POSITION = 0x7fff_ffff;
-
-/** Layout of the pages of one model. */
-export interface PageLayout {
-  readonly pageSize: number;
-  readonly pageBytes: number;
-}
 
 /** Bytes of a page's record. */
 export function recordBytes({ pageSize, pageBytes }: PageLayout): number {

@@ -55,7 +55,7 @@ export interface Tokenizer {
   renderChat(variables: TemplateVariables): string;
 }
 
-/** Ids of tokens with a special role. */
+/** Ids of tokens with a special role: `special-token-ids` of `wit/tokenize.wit`, but of JSON values, since sandboxes get them as JSON. */
 export interface SpecialTokens {
   readonly bos: number | null;
   /** Any of these ends a text. */

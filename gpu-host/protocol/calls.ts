@@ -67,14 +67,18 @@ export interface NameVersion {
   readonly version: string;
 }
 
-/** The model that made pages, and their layout: only pages of an equal maker can be used. */
-export interface PagesMaker {
-  /** `Fingerprint.hash` of the model. */
-  readonly fingerprint: string;
+/** Layout of the pages of one model. */
+export interface PageLayout {
   /** Slots of a page. */
   readonly pageSize: number;
   /** Bytes of the keys and values of a page. */
   readonly pageBytes: number;
+}
+
+/** The model that made pages, and their layout: only pages of an equal maker can be used. */
+export interface PagesMaker extends PageLayout {
+  /** `Fingerprint.hash` of the model. */
+  readonly fingerprint: string;
 }
 
 /** Pages that a host has frozen and sends piece by piece. */

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startTestHost } from '../testing/host.ts';
-import type { DeviceSummary, EncoderStats } from './host.ts';
+import type { Device, EncoderStats } from './host.ts';
 import { hostFamilies } from './host-metrics.ts';
 
 test('metrics of a host name the device of each model, and how much memory of a card is used', async () => {
   await using host = await startTestHost();
   const { models, ...stats } = host.host.stats();
-  const points = (device: DeviceSummary, kv?: string) => {
+  const points = (device: Device, kv?: string) => {
     const modelsOnDevice = models.map((model) => ({ ...model, device, ...(kv !== undefined && { kv }) }));
     const families = hostFamilies({ ...stats, models: modelsOnDevice }, 'gpu-host-2');
     return ['pie.gpu.host.model.info', 'pie.device.memory'].map(

@@ -11,15 +11,16 @@ export interface ModelCompute {
   readonly precision: string;
   /** Precision of keys and values, where it differs. */
   readonly kv?: string;
-  readonly device: DeviceSummary;
+  readonly device: Device;
 }
 
-export interface DeviceSummary {
-  /** Name of the card, or `CPU`. */
+/** The hardware that a backend computes on. */
+export interface Device {
+  /** The card's name, or `CPU`. */
   readonly name: string;
-  /** Index of the card, as the driver counts. */
+  /** The card's number in the driver's order. */
   readonly index?: number;
-  /** Device memory: the model's, without adapters, and the total. Absent for a CPU. */
+  /** Device memory that the model takes (without adapters), and the device's total; absent for a CPU. */
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
@@ -41,7 +42,7 @@ export interface EncoderSummary extends EncoderInfo {
   readonly tokenTypes: number;
   /** Hugging Face directory on the host's machine, for the tokenizer. */
   readonly directory: string;
-  readonly device: DeviceSummary;
+  readonly device: Device;
 }
 
 /** The host's part of the hello frame. */
@@ -157,7 +158,7 @@ export interface StepTimes {
 export interface EncoderStats {
   readonly name: string;
   readonly kind: EncoderSummary['kind'];
-  readonly device: DeviceSummary;
+  readonly device: Device;
   /** Calls that wait for the device now, or are computed. */
   readonly waitingCalls: number;
   /** Device steps. */

@@ -1,3 +1,8 @@
+/*
+ * `wit/index.wit` has metrics, comparisons and conditions, too. This room imports no other, so it states them again; `runtime/host/index.ts` passes
+ * values of the contract's types to this room's client, so the compiler compares the two.
+ */
+
 /** `cosine` compares directions; `dot-product` is for vectors of any length; `euclidean` ranks by distance. */
 export const METRICS = ['cosine', 'dot-product', 'euclidean'] as const;
 export type Metric = (typeof METRICS)[number];

@@ -22,6 +22,7 @@ const copySchema = z.object({
   pages: z.int().min(0),
   tokens: z.int().min(0),
   nextPosition: z.int().min(0),
+  /** The rights are those of `wit/kv-files.wit`, which this room may not import. Runtimes pass the contract's type, so the compiler compares them. */
   access: z.object({ owner: z.string(), rights: z.enum(['private', 'readable', 'writable']) }).nullable(),
 });
 

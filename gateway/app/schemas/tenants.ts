@@ -10,6 +10,12 @@ export const tenantName = z.string().regex(TENANT_NAME, {
 
 const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
+const latencyTarget = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
+const latencyTargets = {
+  firstTokenMs: latencyTarget(LATENCY_BOUNDS.firstTokenMs),
+  perTokenMs: latencyTarget(LATENCY_BOUNDS.perTokenMs),
+};
+
 export const TenantSchema = z
   .object({
     name: z.string().openapi({ example: 'acme' }),
@@ -17,7 +23,7 @@ export const TenantSchema = z
     weight: z.int().openapi({ description: 'Weight in the fair share between waiting tenants', example: 100 }),
     suspended: z.boolean().openapi({ description: 'Gateways refuse its keys, and none of its invocations start' }),
     latency: z
-      .object({ firstTokenMs: z.int(), perTokenMs: z.int() })
+      .object(latencyTargets)
       .nullable()
       .openapi({
         description: 'Latency targets for invocations of functions that state none; null: none',
@@ -25,8 +31,6 @@ export const TenantSchema = z
       }),
   })
   .openapi('Tenant');
-
-const latencyTarget = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
 
 const tenantSettings = {
   weight: z
@@ -40,17 +44,10 @@ const tenantSettings = {
   suspended: z.boolean().optional().meta({
     description: 'Gateways refuse its keys, and none of its invocations start; running invocations continue',
   }),
-  latency: z
-    .strictObject({
-      firstTokenMs: latencyTarget(LATENCY_BOUNDS.firstTokenMs),
-      perTokenMs: latencyTarget(LATENCY_BOUNDS.perTokenMs),
-    })
-    .nullable()
-    .optional()
-    .meta({
-      description:
-        'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
-    }),
+  latency: z.strictObject(latencyTargets).nullable().optional().meta({
+    description:
+      'Latency targets for new invocations of functions that state none, within the quota `latency-invocations`; null: none',
+  }),
 };
 export const NewTenantSchema = z.strictObject({ name: tenantName, ...tenantSettings });
 export const TenantChangeSchema = z.strictObject(tenantSettings);

@@ -7,6 +7,7 @@ const PROGRAM = 'gpu-host/backends/cuda/cards.ts';
 /** Without the persistence daemon a driver takes a second or two per card to start. */
 const CARDS_DEADLINE_MS = 30_000;
 
+// `CardsAnswer` of the program, of which doctor needs these members. This room may not import the other's type.
 const cardSchema = z.object({
   name: z.string(),
   memoryBytes: z.number(),

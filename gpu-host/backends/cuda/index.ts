@@ -2,9 +2,9 @@ import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { widenBlocks } from '#gpu-host/models/widen.ts';
+import type { Device } from '../../protocol/host.ts';
 import type {
   Backend,
-  Device,
   DeviceAdapter,
   GraphReport,
   SequenceInput,

@@ -1,4 +1,5 @@
 import type { Fingerprint } from '#gpu-host/models/fingerprint.ts';
+import type { PageLayout } from '../../protocol/calls.ts';
 import type { CallFault } from '../fault.ts';
 import type { Lease } from '../leases.ts';
 import type { FileHeader } from './file-format.ts';
@@ -72,12 +73,9 @@ export interface Shelf<S> {
   readonly refusals: Map<string, Refusal>;
 }
 
-/** The model that makes pages. Pages of another maker cannot be used. */
-export interface Maker {
+/** The model that makes pages, as its host knows it; hosts tell each other `PagesMaker`. Pages of another maker cannot be used. */
+export interface Maker extends PageLayout {
   readonly fingerprint: Fingerprint;
-  /** Slots, and bytes of keys and values, of a page. */
-  readonly pageSize: number;
-  readonly pageBytes: number;
 }
 
 export interface RegistryLimits {
