@@ -6,10 +6,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
 import { Dice } from '../batcher/testing/dice.ts';
 import { type DeviceClient, type GpuHostConnection, type Sampler, SharedPages } from '../protocol/client.ts';
-import type { ExportControl } from '../protocol/operations.ts';
 import { Ended, take } from '../testing/ended.ts';
 import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
+import { type Chapter, type Plot, plotOf, type Story } from './testing/plot.ts';
 
 /*
  * Inferlets that together want several times the pool make random calls: prefills that are cut, steps, runs, forks, copies, embeds, waits,
@@ -23,106 +23,10 @@ const PAGE_SIZE = 8;
 const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;
 const CONTEXT = 160;
 
-type Chapter =
-  | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
-  | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
-  | { readonly kind: 'copy' }
-  | { readonly kind: 'hint'; readonly name: string; readonly exports: boolean; readonly control: Hint }
-  | { readonly kind: 'wait'; readonly turns: number }
-  | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
-
-/** A call that controls an export, without the export's name. */
-type Hint = ExportControl extends infer Each ? (Each extends ExportControl ? Omit<Each, 'name'> : never) : never;
-
-interface Story {
-  readonly chapters: readonly Chapter[];
-  readonly sampler: Sampler;
-  readonly tenant: string;
-  readonly delay: number;
-  /** Turns of the event loop until the inferlet is closed; undefined for most. */
-  readonly closeAfter: number | undefined;
-}
-
-const EXPORTS = ['a', 'b', 'c'];
-const HINTS: readonly Hint[] = [
-  { op: 'export-residency' },
-  { op: 'pin-export', leaseMs: 5 },
-  { op: 'pin-export', leaseMs: 60_000 },
-  { op: 'pin-export', leaseMs: 3_600_000 },
-  { op: 'unpin-export' },
-  { op: 'retain-export', nextUseMs: 100 },
-  { op: 'prefetch-export' },
-  { op: 'prefetch-export' },
-  { op: 'demote-export', tier: 'memory' },
-];
-
-interface Plot {
-  readonly stories: readonly Story[];
-  readonly pageCount: number;
-  readonly swap: 'plenty' | 'half' | 'failing disk';
-  readonly prefixCache: boolean;
-  readonly maxBatchTokens: number;
-  readonly ahead: boolean;
-}
-
 interface StoryEnd {
   readonly tokens: readonly number[];
   readonly end: string;
   readonly why: string;
-}
-
-function plotOf(seed: number): Plot {
-  const dice = new Dice(seed);
-  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
-  const common = text(30);
-  const mayClose = dice.roll(3) === 0;
-  const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
-  // Exports stay on the device when swap has no room, and a story may find none: only plots with plenty of swap have exports.
-  const kinds = swap === 'plenty' ? 11 : 8;
-  const chapter = (): Chapter => {
-    const count = 1 + dice.roll(12);
-    switch (dice.roll(kinds)) {
-      case 0:
-        return { kind: 'prefill', tokens: text(1 + dice.roll(40)) };
-      case 1:
-      case 2:
-        return { kind: 'run', count: count * 2 };
-      case 3:
-        return { kind: 'embeds', count: 1 + dice.roll(3) };
-      case 4:
-        return { kind: 'fork', count: 1 + dice.roll(5) };
-      case 5:
-        return { kind: 'copy' };
-      case 6:
-        return { kind: 'wait', turns: dice.roll(20) };
-      case 7:
-        return { kind: 'child', tokens: text(1 + dice.roll(20)), count };
-      case 8:
-      case 9: {
-        const [name, control] = [EXPORTS[dice.roll(EXPORTS.length)]!, HINTS[dice.roll(HINTS.length)]!];
-        return { kind: 'hint', name, exports: dice.roll(2) === 0, control };
-      }
-      default:
-        return { kind: 'steps', count };
-    }
-  };
-  return {
-    stories: Array.from({ length: 12 + dice.roll(14) }, (_, i) => ({
-      chapters: [
-        { kind: 'prefill', tokens: dice.roll(2) ? [...common, ...text(1 + dice.roll(8))] : text(1 + dice.roll(40)) },
-        ...Array.from({ length: 2 + dice.roll(5) }, chapter),
-      ],
-      sampler: { temperature: dice.roll(2), topK: 0, topP: 1, minP: 0, seed: dice.roll(1000) },
-      tenant: `tenant-${dice.roll(2)}`,
-      delay: dice.roll(2) * dice.roll(12),
-      closeAfter: i > 0 && mayClose && dice.roll(3) === 0 ? dice.roll(60) : undefined,
-    })),
-    pageCount: 40 + dice.roll(20),
-    swap,
-    prefixCache: dice.roll(2) === 0,
-    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
-    ahead: swap === 'plenty' && dice.roll(2) === 0,
-  };
 }
 
 /** The calls of one inferlet, on one or two queues. It allocates each page when it needs it. */
@@ -186,6 +90,11 @@ class Life {
   async #step(tokens: readonly number[], pages = this.#pagesFor(tokens.length), queue = this.#queue): Promise<void> {
     const position = this.#position;
     this.#position += tokens.length;
+    this.#noteTokens(await this.#sampled(queue, tokens, position, pages));
+  }
+
+  /** Asks for a step over `pages`, whose first token is at `position`. @returns the sampled token */
+  async #sampled(queue: number, tokens: readonly number[], position: number, pages: Uint32Array): Promise<Uint32Array> {
     const step = await this.#inferlet.ask(queue, {
       op: 'step',
       request: {
@@ -198,7 +107,7 @@ class Life {
         output: { tag: 'sample', val: this.#sampler },
       },
     });
-    this.#noteTokens(take(step).tokens);
+    return take(step).tokens;
   }
 
   async #run(maxTokens: number): Promise<void> {
@@ -250,24 +159,12 @@ class Life {
     const going = (async () => {
       let token = (last + 1) % 96;
       for (let i = 0; i < count; i++) {
-        const step = await inferlet.ask(other, {
-          op: 'step',
-          request: {
-            tokens: Uint32Array.of(token),
-            positions: Uint32Array.of(position + i),
-            mask: undefined,
-            inPages: branch,
-            outPages: branch,
-            rows: 1,
-            output: { tag: 'sample', val: this.#sampler },
-          },
-        });
-        token = take(step).tokens[0]!;
+        const tokens = await this.#sampled(other, [token], position + i, branch);
+        token = tokens[0]!;
         branched.push(token);
       }
     })();
-    const both = await Promise.allSettled([going, this.#steps(count, own)]);
-    for (const each of both) if (each.status === 'rejected') throw each.reason;
+    await allEnded([going, this.#steps(count, own)]);
     this.tokens.push(...branched);
     inferlet.freePages(this.#queue, branch);
     inferlet.closeQueue(other);
@@ -290,20 +187,8 @@ class Life {
       destinations: copy,
       positions: range(0, copiedCount),
     });
-    const step = (token: number, at: number) =>
-      inferlet.ask(queue, {
-        op: 'step',
-        request: {
-          tokens: Uint32Array.of(token),
-          positions: Uint32Array.of(copiedCount + at),
-          mask: undefined,
-          inPages: copy,
-          outPages: copy,
-          rows: 1,
-          output: { tag: 'sample', val: this.#sampler },
-        },
-      });
-    for (const outcome of await Promise.all([step(this.#last, 0), step(7, 1)])) this.#noteTokens(take(outcome).tokens);
+    const steps = [this.#last, 7].map((token, i) => this.#sampled(queue, [token], copiedCount + i, copy));
+    for (const tokens of await Promise.all(steps)) this.#noteTokens(tokens);
     inferlet.freePages(queue, copy);
   }
 
@@ -325,9 +210,11 @@ class Life {
       { kind: 'prefill', tokens },
       { kind: 'run', count },
     ]);
-    const both = await Promise.allSettled([told, this.#run(count)]);
-    await child.close();
-    for (const each of both) if (each.status === 'rejected') throw each.reason;
+    try {
+      await allEnded([told, this.#run(count)]);
+    } finally {
+      await child.close();
+    }
     this.tokens.push(...life.tokens);
   }
 
@@ -335,6 +222,11 @@ class Life {
     this.tokens.push(...tokens);
     this.#last = tokens.at(-1)!;
   }
+}
+
+/** Waits for all of the work, and throws the first failure only then. */
+async function allEnded(work: readonly Promise<unknown>[]): Promise<void> {
+  for (const each of await Promise.allSettled(work)) if (each.status === 'rejected') throw each.reason;
 }
 
 const opened: DeviceClient[] = [];

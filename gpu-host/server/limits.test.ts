@@ -5,7 +5,18 @@ import { type DeviceClient, type RunHandle, SharedPages } from '../protocol/clie
 import { Link } from '../protocol/link.ts';
 import { encodeCall, type Operation } from '../protocol/operations.ts';
 import { MAX_LIST, PROTOCOL_VERSIONS } from '../protocol/wire.ts';
-import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
+import {
+  GREEDY,
+  generate,
+  must,
+  NONE,
+  OPEN_INFERLET,
+  Oracle,
+  range,
+  startTestHost,
+  type TestHost,
+  tagOf,
+} from '../testing/host.ts';
 
 /** A context for runs that are much longer than the window of unread tokens. */
 const LONG = { pageCount: 160, shape: { layers: 1, contextLength: 1024 } } as const;
@@ -94,23 +105,7 @@ test('a message about an unknown run ends no connection', async () => {
   await greeted;
   const put = (queue: number, id: number, operation: Operation) =>
     encodeCall(link.writer, link.pageLists, { inferlet: 1, queue, id }, operation);
-  put(0, 0, {
-    op: 'open-inferlet',
-    name: 'x',
-    epoch: 0,
-    tenant: 't',
-    maxPages: 4,
-    maxPriority: 10,
-    firstTokenMs: 0,
-    perTokenMs: 0,
-    arrival: 1,
-    family: '',
-    familyEpoch: 0,
-    familyPages: 0,
-    tenantPages: { pages: null, readAt: 0 },
-    functionName: '',
-    traceparent: '',
-  });
+  put(0, 0, OPEN_INFERLET);
   put(1, 0, { op: 'create-queue', model: 0 });
   put(1, 77, { op: 'run-stop' });
   put(1, 0, { op: 'close-queue' });

@@ -15,6 +15,7 @@ import {
   generate,
   must,
   NONE,
+  OPEN_INFERLET,
   Oracle,
   range,
   startTestHost,
@@ -31,23 +32,7 @@ function put(writer: FrameWriter, queue: number, id: number, operation: Operatio
 
 /** Opens the first inferlet of a raw peer. */
 function openInferlet(writer: FrameWriter): void {
-  put(writer, 0, 0, {
-    op: 'open-inferlet',
-    name: 'x',
-    epoch: 0,
-    tenant: 't',
-    maxPages: 4,
-    maxPriority: 10,
-    firstTokenMs: 0,
-    perTokenMs: 0,
-    arrival: 1,
-    family: '',
-    familyEpoch: 0,
-    familyPages: 0,
-    tenantPages: { pages: null, readAt: 0 },
-    functionName: '',
-    traceparent: '',
-  });
+  put(writer, 0, 0, OPEN_INFERLET);
 }
 
 /** A run from token 1 onwards. */
@@ -381,14 +366,8 @@ test('32 inferlets at once get the tokens that each gets alone, in large batches
         rows: 0,
       };
       void inferlet.ask(queue, { op: 'step', request: { ...fill, output: { tag: 'none' } } });
-      const run = inferlet.run(queue, {
-        token: prompt.at(-1)!,
-        position: prompt.length - 1,
-        pages,
-        maxTokens: 16,
-        sampler: GREEDY,
-        stopTokens: NONE,
-      });
+      const first = { token: prompt.at(-1)!, position: prompt.length - 1 };
+      const run = inferlet.run(queue, { ...runOn(pages, 16), ...first });
       const tokens: number[] = [];
       for (let done = false; !done; ) {
         const chunk = must(await run.next());

@@ -13,10 +13,29 @@ import type { LoadedModel } from '../models/load.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/random-model.ts';
 import { type RandomVisionOptions, randomVisionModel } from '../models/vision/random-model.ts';
 import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
+import type { Operation } from '../protocol/operations.ts';
 import { GpuHost, type GpuHostOptions, type HostedModel } from '../server/gpu-host.ts';
 
 export const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 export const NONE = new Uint32Array();
+/** Opens an inferlet with four pages, in tests that write frames themselves. */
+export const OPEN_INFERLET: Operation<'open-inferlet'> = {
+  op: 'open-inferlet',
+  name: 'x',
+  epoch: 0,
+  tenant: 't',
+  maxPages: 4,
+  maxPriority: 10,
+  firstTokenMs: 0,
+  perTokenMs: 0,
+  arrival: 1,
+  family: '',
+  familyEpoch: 0,
+  familyPages: 0,
+  tenantPages: { pages: null, readAt: 0 },
+  functionName: '',
+  traceparent: '',
+};
 
 export interface TestHost extends AsyncDisposable {
   readonly model: LoadedModel;

@@ -13,7 +13,7 @@ import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { Residency } from '#wit/generated/host.ts';
 import { TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
-import { value } from '../testing/outcome.ts';
+import { failureOf, value } from '../testing/outcome.ts';
 import type { KvFile } from './kv-file.ts';
 
 const PAGE_SIZE = 16;
@@ -25,10 +25,18 @@ const u32 = (...values: number[]) => Uint32Array.from(values);
 const testTokens = (length: number, seed = 1) => Uint32Array.from({ length }, (_, i) => (i * 37 + seed * 11 + 3) % 90);
 const range = (length: number, first = 0) => Uint32Array.from({ length }, (_, i) => first + i);
 
-async function failure(outcome: Promise<Outcome<unknown>> | Outcome<unknown>): Promise<string> {
-  const settled = await outcome;
-  return settled.tag === 'err' ? settled.val.tag : 'ok';
-}
+/** A step's request for the distributions of its last `rows` tokens. */
+const requestOf = (tokens: Uint32Array, first: number, inPages: Uint32Array, outPages: Uint32Array, rows: number) => ({
+  tokens,
+  positions: range(tokens.length, first),
+  inPages,
+  outPages,
+  mask: undefined,
+  rows,
+  output: { tag: 'distributions', val: TOP_K },
+});
+
+const failure = async (outcome: Promise<Outcome<unknown>> | Outcome<unknown>) => failureOf(await outcome);
 
 function assertClose(left: ArrayLike<number>, right: ArrayLike<number>, within = ROTATION_ERROR): void {
   assert.equal(left.length, right.length);
@@ -72,17 +80,8 @@ describe('calls from an inferlet to a GPU host', () => {
     inPages: Uint32Array,
     outPages: Uint32Array,
   ) =>
-    value(
-      await call<StepResult>(guest, 'fused', 'step', {
-        tokens,
-        positions: range(tokens.length, first),
-        inPages,
-        outPages,
-        mask: undefined,
-        rows: tokens.length,
-        output: { tag: 'distributions', val: TOP_K },
-      }),
-    ).distributions;
+    value(await call<StepResult>(guest, 'fused', 'step', requestOf(tokens, first, inPages, outPages, tokens.length)))
+      .distributions;
   /** The distribution after each token of `tokens`, which a new inferlet computes in one step. */
   const expected = (tokens: Uint32Array) => {
     const guest = inferlet();
@@ -210,17 +209,10 @@ describe('calls from an inferlet to a GPU host', () => {
   });
 
   describe('adapter', () => {
-    const request = (guest: TestInferlet) => ({
-      tokens: testTokens(20),
-      positions: range(20),
-      inPages: u32(),
-      outPages: pages(guest, 2),
-      mask: undefined,
-      rows: 1,
-      output: { tag: 'distributions', val: TOP_K },
-    });
-    const adapted = (guest: TestInferlet, name = 'other') =>
-      call<StepResult>(guest, 'adapter', 'step', name, request(guest));
+    const adapted = (guest: TestInferlet, name = 'other') => {
+      const request = requestOf(testTokens(20), 0, u32(), pages(guest, 2), 1);
+      return call<StepResult>(guest, 'adapter', 'step', name, request);
+    };
 
     it('is listed and loaded, and changes the results of step and forward', async () => {
       const guest = inferlet();
@@ -276,6 +268,12 @@ describe('calls from an inferlet to a GPU host', () => {
   describe('kv-files', () => {
     const open = (guest: TestInferlet, name: string | undefined, access = 'read') =>
       guest.call<KvFile>('kv-files', '[constructor]file', guest.queue, name, access);
+    /** A new file that has so many test tokens. */
+    const openFilled = async (guest: TestInferlet, tokens: number) => {
+      const file = open(guest, undefined);
+      value(await file.pred(testTokens(tokens), range(tokens), 1));
+      return file;
+    };
     const list = async (guest: TestInferlet, prefix = '') =>
       value(await call<readonly FileInfo[]>(guest, 'kv-files', 'files', prefix));
 
@@ -304,8 +302,7 @@ describe('calls from an inferlet to a GPU host', () => {
 
     it('continue after tokens that step wrote into their reserved pages', async () => {
       const guest = inferlet();
-      const file = open(guest, undefined);
-      value(await file.pred(testTokens(10), range(10), 1));
+      const file = await openFilled(guest, 10);
       const reservedPages = value(file.reserve(10));
       assert.equal(reservedPages.length, 2);
       await step(guest, testTokens(20).slice(10), 10, file.pages.slice(0, 1), reservedPages);
@@ -318,8 +315,7 @@ describe('calls from an inferlet to a GPU host', () => {
 
     it('can be forked, extracted and merged, with their positions', async () => {
       const guest = inferlet();
-      const file = open(guest, undefined);
-      value(await file.pred(testTokens(30), range(30), 1));
+      const file = await openFilled(guest, 30);
       const fork = file.fork();
       const head = file.extract(range(11), undefined);
       const tail = file.extract(range(19, 11), 0);
@@ -347,24 +343,14 @@ describe('calls from an inferlet to a GPU host', () => {
 
     it('are saved, listed, locked and removed', async () => {
       const maker = inferlet({ functionName: 'maker' });
-      const file = open(maker, undefined);
-      value(await file.pred(testTokens(20), range(20), 1));
+      const file = await openFilled(maker, 20);
       value(await file.save('notes/1', true, 'writable'));
       value(await file.save('notes/2', false, 'private'));
-      assert.deepEqual(
-        (await list(maker, 'notes/')).map(({ name, tokens, persistent, rights, owner, locked }) => ({
-          name,
-          tokens,
-          persistent,
-          rights,
-          owner,
-          locked,
-        })),
-        [
-          { name: 'notes/1', tokens: 20, persistent: true, rights: 'writable', owner: 'maker', locked: false },
-          { name: 'notes/2', tokens: 20, persistent: false, rights: 'private', owner: 'maker', locked: false },
-        ],
-      );
+      const saved = { tokens: 20, nextPosition: 20, owner: 'maker', locked: false };
+      assert.deepEqual(await list(maker, 'notes/'), [
+        { ...saved, name: 'notes/1', persistent: true, rights: 'writable' },
+        { ...saved, name: 'notes/2', persistent: false, rights: 'private' },
+      ]);
       const writer = inferlet({ functionName: 'writer' });
       assert.equal(await failure(open(writer, 'notes/3').ready()), 'not-found');
       assert.equal(await failure(open(writer, 'notes/2').ready()), 'unsupported');
@@ -396,8 +382,7 @@ describe('calls from an inferlet to a GPU host', () => {
 
     it('let calls wait until the file is open', async () => {
       const guest = inferlet();
-      const file = open(guest, undefined);
-      value(await file.pred(testTokens(20), range(20), 1));
+      const file = await openFilled(guest, 20);
       value(await file.save('later', false, 'private'));
       const again = open(guest, 'later');
       const fork = again.fork();
@@ -414,8 +399,7 @@ describe('calls from an inferlet to a GPU host', () => {
 
     it('report a refusal of the device, and synchronize reports it once', async () => {
       const guest = inferlet();
-      const file = open(guest, undefined);
-      value(await file.pred(testTokens(20), range(20), 1));
+      const file = await openFilled(guest, 20);
       const other = file.fork();
       // Frees the pages without the file's knowledge.
       guest.call('allocate', 'free-pages', guest.queue, other.pages);

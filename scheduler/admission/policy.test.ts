@@ -3,9 +3,7 @@ import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { AdmissionPolicy, type Capacity, DEFAULT_RESERVE, MAX_OVERTAKEN } from './policy.ts';
 import { type Demand, type Limits, MEMORY, type Pages } from './tenant-state.ts';
-import { anyCapacity, anyOrder, Player } from './testing/history.ts';
-
-const MANY = 1_000_000;
+import { anyCapacity, anyOrder, LEAVE, MANY, Player } from './testing/history.ts';
 
 const sum = (all: Iterable<Pages>, model: string): number =>
   [...all].reduce((sum, pages) => sum + (pages[model] ?? 0), 0);
@@ -436,19 +434,3 @@ describe('admission policy', () => {
     }
   });
 });
-
-const LEAVE = {
-  kind: 'leave' as const,
-  tenant: 0,
-  which: 0,
-  m: 0,
-  n: 0,
-  memoryMb: 0,
-  afterMs: 5,
-  limits: {},
-  capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY },
-  free: [0, 0] as const,
-  agoMs: 0,
-  together: false,
-  latency: false,
-};

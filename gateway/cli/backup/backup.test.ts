@@ -26,6 +26,7 @@ import { type BackupRequest, backUp } from './backup.ts';
 import { isKept } from './kept-keys.ts';
 import { type RestoreRequest, restore } from './restore.ts';
 import { assertRoom } from './room.ts';
+import { contents } from './testing/contents.ts';
 
 const MASTER_KEY = `${randomBytes(32).toString('base64')}\n`;
 const KV_FILE = `kv/gpu-host-1/tiny/${'0a'.repeat(20)}/export-${'1b'.repeat(20)}.kv`;
@@ -46,9 +47,7 @@ describe('a backup', () => {
     // By default, each snapshot waits 5 s for further replicas.
     for (const redis of [sourceRedis, targetRedis]) await redis.config('SET', 'repl-diskless-sync-delay', 0);
     await fill(sourceRedis);
-    const home = path.join(directory, 'old');
-    await mkdir(home);
-    await writeFile(path.join(home, 'master.key'), MASTER_KEY);
+    const home = await makeHome('old');
     const keys = openMasterKeys(home, { create: false, environment: {} });
     const sealed = seal(await keys.first(), { tenant: 'acme', name: 'TOKEN' }, 'hidden in the file');
     await sourceRedis.hset('pie:secrets:acme:values', 'TOKEN@1', sealed);
@@ -59,6 +58,13 @@ describe('a backup', () => {
     await rm(directory, { recursive: true });
   });
 
+  /** Makes a home that has the platform's master key. */
+  const makeHome = async (name: string) => {
+    const home = path.join(directory, name);
+    await mkdir(home);
+    await writeFile(path.join(home, 'master.key'), MASTER_KEY);
+    return home;
+  };
   const environment = (redis: TestRedis, home: string) => ({
     PIE_HOME: path.join(directory, home),
     REDIS_URL: `unix:${redis.socket}`,
@@ -73,7 +79,11 @@ describe('a backup', () => {
   };
   const restoreInto = (home: string, more: Partial<RestoreRequest> = {}) => {
     const env = environment(target, home);
-    return restore({ ...quiet, file, force: false, ...more, environment: env });
+    return restore({ ...quiet, file, force: false, environment: env, ...more });
+  };
+  const claimLease = () => {
+    const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
+    return MachineLease.claim(new Store(targetRedis), machine, { onTaken: () => undefined, leaseMs: 60_000 });
   };
   const assertRefused = async (work: () => Promise<unknown>, why: RegExp) => {
     const before = await contents(targetRedis);
@@ -108,8 +118,7 @@ describe('a backup', () => {
     const bytes = readFileSync(file);
     for (const secret of ['hidden in the file', MASTER_KEY.trim()]) assert.equal(bytes.includes(secret), false);
 
-    await mkdir(path.join(directory, 'new'));
-    await writeFile(path.join(directory, 'new', 'master.key'), MASTER_KEY);
+    await makeHome('new');
     await restoreInto('new');
     const [a, b] = [
       await targetRedis.hget('pie:account:a:usage:total', 'n'),
@@ -154,11 +163,7 @@ describe('a backup', () => {
   it('replaces no platform without --force, and none that runs', async () => {
     await assertRefused(() => restoreInto('new'), /There is a platform already/);
     const { machines } = await import('#scheduler/keys.ts').then(({ createKeys }) => createKeys());
-    const lease = await MachineLease.claim(
-      new Store(targetRedis),
-      { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] },
-      { onTaken: () => undefined, leaseMs: 60_000 },
-    );
+    const lease = await claimLease();
     assert.equal(await targetRedis.scard(machines), 1);
     await assertRefused(() => restoreInto('new', { force: true }), /The platform still runs: west/);
     await lease.release();
@@ -186,9 +191,7 @@ describe('a backup', () => {
   });
 
   it('that does not fit into Redis leaves the platform that is there', async () => {
-    const home = path.join(directory, 'small');
-    await mkdir(home);
-    await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
+    const home = await makeHome('small');
     await targetRedis.set('pie:function:acme:kept', 'by the platform that is there');
     const limit = async (more: number) => {
       const [, startup = '0'] = /used_memory_startup:(\d+)/.exec(await targetRedis.info('memory')) ?? [];
@@ -243,21 +246,17 @@ describe('a backup', () => {
   );
 
   it('whose restore breaks off lets no machine start on the same Redis and no backup be made, until another restore has ended', async () => {
-    const home = path.join(directory, 'broken');
-    await mkdir(home);
-    await cp(path.join(directory, 'old', 'master.key'), path.join(home, 'master.key'));
-    const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
-    const claim = () => MachineLease.claim(new Store(targetRedis), machine, { onTaken: () => undefined });
+    await makeHome('broken');
     const brokenMark = await RestoreMark.begin(new Store(targetRedis), 'a restore that dies');
     await brokenMark.set();
     await brokenMark.release();
     const why = /A restore into this Redis runs or broke off: that of a restore that dies/;
-    await assert.rejects(claim(), why);
+    await assert.rejects(claimLease(), why);
     const half = path.join(directory, 'half');
     await assert.rejects(backUpTo(half, environment(target, 'old')), why);
     assert.equal(existsSync(half), false);
     await restoreInto('broken', { force: true });
-    await (await claim()).release();
+    await (await claimLease()).release();
     const runningMark = await RestoreMark.begin(new Store(targetRedis), 'another');
     await assertRefused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
     await runningMark.release();
@@ -292,22 +291,18 @@ describe('a backup', () => {
 
   it('goes into a home with a Redis of its own, and comes from one whose platform is stopped', async () => {
     const privateEnvironment = (home: string) => ({ PIE_HOME: path.join(directory, home), PIE_MACHINE: 'east' });
-    for (const home of ['private', 'again']) {
-      await mkdir(path.join(directory, home));
-      await writeFile(path.join(directory, home, 'master.key'), MASTER_KEY);
-    }
-    const first = await restore({ ...quiet, file, force: false, environment: privateEnvironment('private') });
+    for (const home of ['private', 'again']) await makeHome(home);
+    const restoreAlone = (home: string, from: string) =>
+      restoreInto(home, { file: from, environment: privateEnvironment(home) });
+    const first = await restoreAlone('private', file);
     const again = path.join(directory, 'of-a-stopped-platform');
     const { records } = await backUpTo(again, privateEnvironment('private'));
     assert.equal(records, first.records);
-    await assert.rejects(
-      restore({ ...quiet, file: again, force: false, environment: privateEnvironment('private') }),
-      /There is a platform already/,
-    );
+    await assert.rejects(restoreAlone('private', again), /There is a platform already/);
     const config = loadConfig(privateEnvironment('again'));
     markRestoring(config);
     assert.throws(() => assertRestored(config), /A restore into .*again broke off/);
-    const second = await restore({ ...quiet, file: again, force: false, environment: privateEnvironment('again') });
+    const second = await restoreAlone('again', again);
     assertRestored(config);
     assert.deepEqual([second.records, second.files, second.masterKeys], [first.records, 2, first.masterKeys]);
     await assert.rejects(
@@ -434,24 +429,3 @@ async function fillHome(home: string): Promise<void> {
   );
   index.close();
 }
-
-/** All records of a Redis with their values. */
-async function contents(
-  redis: Redis,
-  isWanted: (key: string) => boolean = () => true,
-): Promise<Record<string, unknown>> {
-  const keys = (await redis.keys('*')).sort().filter(isWanted);
-  return Object.fromEntries(await Promise.all(keys.map(async (key) => [key, await contentOf(redis, key)])));
-}
-
-async function contentOf(redis: Redis, key: string): Promise<unknown> {
-  const type = await redis.type(key);
-  if (type === 'string') return redis.getBuffer(key);
-  if (type === 'hash') return Object.entries(await redis.hgetallBuffer(key)).sort(byName);
-  if (type === 'set') return (await redis.smembers(key)).sort();
-  if (type === 'zset') return redis.zrange(key, '0', '-1', 'WITHSCORES');
-  if (type === 'list') return redis.lrangeBuffer(key, 0, -1);
-  return redis.xrangeBuffer(key, '-', '+');
-}
-
-const byName = ([a]: [string, unknown], [b]: [string, unknown]) => (a < b ? -1 : 1);

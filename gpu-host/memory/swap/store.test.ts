@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { type SlotFile, slotFile } from './file.ts';
-import { SwapFault, SwapStore, type SwapTicket } from './store.ts';
+import { SwapFault, type SwapOptions, SwapStore, type SwapTicket } from './store.ts';
 
 const PAGE_BYTES = 64;
 
@@ -16,6 +16,16 @@ function temporaryDirectory(t: TestContext): string {
 }
 
 const pageFilledWith = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
+
+/** A store of so many pages in memory and on disk. A test that uses the disk gives it a directory or a file. */
+const storeOf = (memoryPages: number, diskPages: number, options: Partial<SwapOptions> = {}): SwapStore =>
+  new SwapStore({
+    pageBytes: PAGE_BYTES,
+    memoryBytes: memoryPages * PAGE_BYTES,
+    diskBytes: diskPages * PAGE_BYTES,
+    directory: '/nowhere',
+    ...options,
+  });
 
 /** Reads a page and drops it, readable or not. */
 function readAndDrop(store: SwapStore, ticket: SwapTicket): Uint8Array {
@@ -29,12 +39,7 @@ function readAndDrop(store: SwapStore, ticket: SwapTicket): Uint8Array {
 }
 
 test('fills memory, then the disk, then refuses; a freed place can be used again', (t) => {
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: 2 * PAGE_BYTES + 1,
-    diskBytes: 1 * PAGE_BYTES,
-    directory: temporaryDirectory(t),
-  });
+  const store = storeOf(2, 1, { memoryBytes: 2 * PAGE_BYTES + 1, directory: temporaryDirectory(t) });
   const tickets = [1, 2, 3].map((value) => store.put(pageFilledWith(value))!);
   assert.deepEqual(
     tickets.map(({ place }) => place),
@@ -58,7 +63,7 @@ test('fills memory, then the disk, then refuses; a freed place can be used again
 });
 
 test('reads without forgetting, copies what it is given', (t) => {
-  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: PAGE_BYTES, diskBytes: 0, directory: '/nowhere' });
+  const store = storeOf(1, 0);
   const bytes = pageFilledWith(1);
   const ticket = store.put(bytes)!;
   bytes.fill(9);
@@ -73,10 +78,7 @@ test('reads without forgetting, copies what it is given', (t) => {
 
 test('a page is read into the buffer that will hold it, pinned memory of the device when there is some', (t) => {
   const pieces: number[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: 3 * PAGE_BYTES,
-    diskBytes: PAGE_BYTES,
+  const store = storeOf(3, 1, {
     directory: temporaryDirectory(t),
     // Provides the first piece only; the store uses ordinary memory for the rest.
     allocate: (bytes) => (pieces.push(bytes) === 1 ? new Uint8Array(bytes) : undefined),
@@ -115,7 +117,7 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
 
 test('its file has no name', (t) => {
   const directory = temporaryDirectory(t);
-  const store = new SwapStore({ pageBytes: PAGE_BYTES, memoryBytes: 0, diskBytes: PAGE_BYTES, directory });
+  const store = storeOf(0, 1, { directory });
   const ticket = store.put(pageFilledWith(5))!;
   assert.deepEqual(readdirSync(directory), []);
   assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(5));
@@ -125,10 +127,7 @@ test('its file has no name', (t) => {
 test('a page that the disk changed is a fault of that page only', (t) => {
   let fd = -1;
   const reports: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: 0,
-    diskBytes: 3 * PAGE_BYTES,
+  const store = storeOf(0, 3, {
     directory: temporaryDirectory(t),
     openFile: (directory, pageBytes) => {
       fd = openSync(join(directory, 'swap'), 'wx+');
@@ -159,13 +158,7 @@ test('a disk that refuses every write makes the store full, with the reason', (t
   const directory = join(temporaryDirectory(t), 'a-file');
   writeFileSync(directory, '');
   const reports: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: PAGE_BYTES,
-    diskBytes: PAGE_BYTES,
-    directory,
-    report: (problem) => reports.push(problem),
-  });
+  const store = storeOf(1, 1, { directory, report: (problem) => reports.push(problem) });
   const ticket = store.put(pageFilledWith(1))!;
   assert.equal(store.put(pageFilledWith(2)), undefined);
   assert.equal(store.put(pageFilledWith(2)), undefined);
@@ -187,11 +180,7 @@ test('refuses pages of another size', () => {
 test('a disk that fails, works and fails again is reported twice', () => {
   let isBroken = true;
   const reports: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: 0,
-    diskBytes: 4 * PAGE_BYTES,
-    directory: '/nowhere',
+  const store = storeOf(0, 4, {
     openFile: () => ({
       read() {},
       write() {
@@ -209,13 +198,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
 
 test('the store touches pages that the device copies only after it has settled them', (t) => {
   const log: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: PAGE_BYTES,
-    diskBytes: PAGE_BYTES,
-    directory: temporaryDirectory(t),
-    settle: () => log.push('settle'),
-  });
+  const store = storeOf(1, 1, { directory: temporaryDirectory(t), settle: () => log.push('settle') });
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
   const [first, second] = [put(1)!, put(2)!];
   assert.deepEqual(log.splice(0), ['read true', 'read false'], 'only memory keeps a page where it was read to');
@@ -275,11 +258,7 @@ class HeldFile implements SlotFile {
 function heldStore(memoryPages: number, diskPages: number) {
   const file = new HeldFile();
   const reports: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: memoryPages * PAGE_BYTES,
-    diskBytes: diskPages * PAGE_BYTES,
-    directory: '/nowhere',
+  const store = storeOf(memoryPages, diskPages, {
     openFile: () => file,
     report: (problem: string) => reports.push(problem),
   });
@@ -418,11 +397,7 @@ test('the file is closed once no write is under way', async () => {
 test('a page is moved once the device has copied it', async () => {
   const file = new HeldFile();
   const log: string[] = [];
-  const store = new SwapStore({
-    pageBytes: PAGE_BYTES,
-    memoryBytes: PAGE_BYTES,
-    diskBytes: PAGE_BYTES,
-    directory: '/nowhere',
+  const store = storeOf(1, 1, {
     openFile: () => file,
     settled: async () => {
       await setImmediate();

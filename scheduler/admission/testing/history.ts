@@ -40,6 +40,26 @@ export interface Order {
 
 export const MODELS = ['m', 'n'] as const;
 
+/** A limit that no history reaches. */
+export const MANY = 1_000_000;
+
+/** An order that ends an admitted invocation. Tests replace its kind or some of its values. */
+export const LEAVE: Order = {
+  kind: 'leave',
+  tenant: 0,
+  which: 0,
+  m: 0,
+  n: 0,
+  memoryMb: 0,
+  afterMs: 5,
+  latency: false,
+  together: false,
+  limits: {},
+  capacity: { slots: 1, pages: {}, reserve: 0, starts: MANY },
+  free: [0, 0],
+  agoMs: 0,
+};
+
 /** Capacities with and without an effective reserve. */
 export const anyCapacity: fc.Arbitrary<Capacity> = fc.record(
   {

@@ -1,0 +1,103 @@
+import { Dice } from '../../batcher/testing/dice.ts';
+import type { Sampler } from '../../protocol/client.ts';
+import type { ExportControl } from '../../protocol/operations.ts';
+
+/** A part of what an inferlet does, one after the other. */
+export type Chapter =
+  | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
+  | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
+  | { readonly kind: 'copy' }
+  | { readonly kind: 'hint'; readonly name: string; readonly exports: boolean; readonly control: Hint }
+  | { readonly kind: 'wait'; readonly turns: number }
+  | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
+
+/** A call that controls an export, without the export's name. */
+type Hint = ExportControl extends infer Each ? (Each extends ExportControl ? Omit<Each, 'name'> : never) : never;
+
+/** The life of one inferlet. */
+export interface Story {
+  readonly chapters: readonly Chapter[];
+  readonly sampler: Sampler;
+  readonly tenant: string;
+  readonly delay: number;
+  /** Turns of the event loop until the inferlet is closed; undefined for most. */
+  readonly closeAfter: number | undefined;
+}
+
+const EXPORTS = ['a', 'b', 'c'];
+const HINTS: readonly Hint[] = [
+  { op: 'export-residency' },
+  { op: 'pin-export', leaseMs: 5 },
+  { op: 'pin-export', leaseMs: 60_000 },
+  { op: 'pin-export', leaseMs: 3_600_000 },
+  { op: 'unpin-export' },
+  { op: 'retain-export', nextUseMs: 100 },
+  { op: 'prefetch-export' },
+  { op: 'prefetch-export' },
+  { op: 'demote-export', tier: 'memory' },
+];
+
+/** Inferlets that run at once, and the host on which they do. */
+export interface Plot {
+  readonly stories: readonly Story[];
+  readonly pageCount: number;
+  readonly swap: 'plenty' | 'half' | 'failing disk';
+  readonly prefixCache: boolean;
+  readonly maxBatchTokens: number;
+  readonly ahead: boolean;
+}
+
+/** Makes a plot whose inferlets together want several times the pool, the same one for the same seed. */
+export function plotOf(seed: number): Plot {
+  const dice = new Dice(seed);
+  const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
+  const common = text(30);
+  const mayClose = dice.roll(3) === 0;
+  const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
+  // Exports stay on the device when swap has no room, and a story may find none: only plots with plenty of swap have exports.
+  const kinds = swap === 'plenty' ? 11 : 8;
+  const chapter = (): Chapter => {
+    const count = 1 + dice.roll(12);
+    switch (dice.roll(kinds)) {
+      case 0:
+        return { kind: 'prefill', tokens: text(1 + dice.roll(40)) };
+      case 1:
+      case 2:
+        return { kind: 'run', count: count * 2 };
+      case 3:
+        return { kind: 'embeds', count: 1 + dice.roll(3) };
+      case 4:
+        return { kind: 'fork', count: 1 + dice.roll(5) };
+      case 5:
+        return { kind: 'copy' };
+      case 6:
+        return { kind: 'wait', turns: dice.roll(20) };
+      case 7:
+        return { kind: 'child', tokens: text(1 + dice.roll(20)), count };
+      case 8:
+      case 9: {
+        const [name, control] = [EXPORTS[dice.roll(EXPORTS.length)]!, HINTS[dice.roll(HINTS.length)]!];
+        return { kind: 'hint', name, exports: dice.roll(2) === 0, control };
+      }
+      default:
+        return { kind: 'steps', count };
+    }
+  };
+  return {
+    stories: Array.from({ length: 12 + dice.roll(14) }, (_, i) => ({
+      chapters: [
+        { kind: 'prefill', tokens: dice.roll(2) ? [...common, ...text(1 + dice.roll(8))] : text(1 + dice.roll(40)) },
+        ...Array.from({ length: 2 + dice.roll(5) }, chapter),
+      ],
+      sampler: { temperature: dice.roll(2), topK: 0, topP: 1, minP: 0, seed: dice.roll(1000) },
+      tenant: `tenant-${dice.roll(2)}`,
+      delay: dice.roll(2) * dice.roll(12),
+      closeAfter: i > 0 && mayClose && dice.roll(3) === 0 ? dice.roll(60) : undefined,
+    })),
+    pageCount: 40 + dice.roll(20),
+    swap,
+    prefixCache: dice.roll(2) === 0,
+    maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
+    ahead: swap === 'plenty' && dice.roll(2) === 0,
+  };
+}
