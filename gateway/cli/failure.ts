@@ -94,7 +94,12 @@ export function toFailure(thrown: unknown): Failure {
   const error: NodeJS.ErrnoException = thrown instanceof Error ? thrown : new Error(String(thrown));
   // A system call on a file or program, for example in a folder that this user may not write.
   if (error.syscall !== undefined && error.path !== undefined)
-    return new Failure(`${error.path} cannot be used.`, { code: 'file-failed', why: error.message, cause: error });
+    return new Failure(`${error.path} cannot be used.`, {
+      code: 'file-failed',
+      why: error.message,
+      advice: 'Check that it exists, and that this user may use it.',
+      cause: error,
+    });
   return new Failure(error.message, {
     exitCode: EXIT.internal,
     code: 'internal',

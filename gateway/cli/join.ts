@@ -277,6 +277,7 @@ function unreachable(gatewayAddress: string, cause: unknown): Failure {
     exitCode: EXIT.unreachable,
     code: 'connection-failed',
     why: reason instanceof Error ? reason.message : String(reason),
+    advice: 'Check the address, and that the gateway runs and this machine may connect to it.',
     cause,
   });
 }

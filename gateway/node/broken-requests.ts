@@ -1,6 +1,5 @@
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
-import type { ErrorCode } from '../app/errors/codes.ts';
 import { GatewayError } from '../app/errors/gateway-error.ts';
 import { toProblem } from '../app/errors/problem.ts';
 import { requestIdOf } from '../app/http/trace.ts';
@@ -43,8 +42,7 @@ export function answerBrokenRequests(server: Server): void {
 const LINGER_MS = 5000;
 
 function answerTo(code: string, origin: string): string {
-  const [problem, detail] = refusalOf(code);
-  const error = new GatewayError(problem, detail);
+  const error = refusalOf(code);
   const requestId = requestIdOf(undefined);
   const body = JSON.stringify(toProblem(error, requestId, origin));
   return [
@@ -60,11 +58,19 @@ function answerTo(code: string, origin: string): string {
   ].join('\r\n');
 }
 
-function refusalOf(code: string): [ErrorCode, string] {
+function refusalOf(code: string): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW')
-    return ['headers-too-large', `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`];
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return ['malformed-request', 'The request was not complete in time.'];
-  return ['malformed-request', `The request cannot be read as HTTP (${code || 'unknown fault'}).`];
+    return new GatewayError(
+      'headers-too-large',
+      `The headers of the request have more than ${MAX_HEADER_BYTES} bytes.`,
+    );
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return new GatewayError('malformed-request', 'The request was not complete in time.', {
+      hint: 'Send the request again, over a faster connection or with a smaller body.',
+    });
+  return new GatewayError('malformed-request', `The request cannot be read as HTTP (${code || 'unknown fault'}).`, {
+    hint: 'Check the client and any proxy on the way: the gateway takes HTTP/1.1.',
+  });
 }
 
 function originOf({ localAddress = '127.0.0.1', localPort = 80 }: Socket): string {

@@ -4,14 +4,9 @@ import { FUNCTION_NAME, manifestModels, resolveLimits } from '#scheduler/functio
 import type { Resolved } from '#scheduler/functions/resolutions.ts';
 import { ownerOf, PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
-import {
-  MAX_FAMILY_FILES_BYTES,
-  MAX_FILES,
-  MAX_FILES_BYTES,
-  MAX_TENANT_FILES_BYTES,
-} from '#scheduler/invocations/file-rules.ts';
 import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
+import { MAX_MESSAGE_BYTES } from '#scheduler/invocations/inbox.ts';
 import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';
 import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
@@ -49,6 +44,7 @@ import type { Schedules } from '../app/resources/schedules.ts';
 import type { Secrets } from '../app/resources/secrets.ts';
 import type { Tenants } from '../app/resources/tenants.ts';
 import { Answers } from './answers.ts';
+import { fileRefusal } from './file-refusal.ts';
 import { NodeFunctions } from './functions.ts';
 import { functionsCheck, runningChecks } from './health.ts';
 import { InvocationAccess } from './invocation-access.ts';
@@ -70,7 +66,6 @@ export interface NodeControlPlaneOptions {
   readonly queueMs?: number;
   /** Models by alias. */
   readonly modelAliases?: ReadonlyMap<string, string>;
-  /** Names of the functions that the platform deploys as it starts: it is not ready before these are deployed. */
   /** Names of the functions that the platform deploys as it starts: `health` reports ready only once these are deployed. */
   readonly awaitedFunctions?: () => readonly string[];
   /** Allowed addresses of webhooks; the public internet by default. */
@@ -88,6 +83,9 @@ const HEALTH_DEADLINE_MS = 1000;
 const HELD_FACTOR = 2;
 
 const DEFAULT_QUEUE_MS = 300_000;
+
+/** Hint for an invocation that takes nothing more from its client. */
+const START_ANOTHER = 'Start another invocation.';
 
 /** The control plane on Redis, for the Node gateway. */
 export class NodeControlPlane implements ControlPlane {
@@ -214,9 +212,11 @@ export class NodeControlPlane implements ControlPlane {
         case 'ended':
           throw alreadyEnded(id);
         case 'closed':
-          throw new GatewayError('conflict', `The client has already closed its side of ${id}.`);
+          throw new GatewayError('conflict', `The client has already closed its side of ${id}.`, {
+            hint: START_ANOTHER,
+          });
         case 'too-large':
-          throw new GatewayError('body-too-large', 'The message is too large.');
+          throw new GatewayError('body-too-large', `The message is larger than ${MAX_MESSAGE_BYTES} bytes, the limit.`);
         case 'full':
           throw new GatewayError('too-many-requests', `Too many messages wait for ${id} to receive them.`);
       }
@@ -253,7 +253,8 @@ export class NodeControlPlane implements ControlPlane {
       if (record === null) return null;
       const { name, mediaType, content } = file;
       await this.#access.record(call, record, 'put-file', { name });
-      switch (await this.#scheduler.files.put(id, name, mediaType, content)) {
+      const outcome = await this.#scheduler.files.put(id, name, mediaType, content);
+      switch (outcome) {
         case 'ok':
           return { name, mediaType, bytes: content.byteLength };
         case 'unknown':
@@ -261,25 +262,10 @@ export class NodeControlPlane implements ControlPlane {
         case 'ended':
           throw alreadyEnded(id);
         case 'too-many':
-          throw new GatewayError('conflict', `The invocation ${id} has ${MAX_FILES} files, the maximum.`, {
-            hint: 'Replace one of them, or put several into one archive.',
-          });
         case 'too-large':
-          throw new GatewayError(
-            'body-too-large',
-            `The files of ${id} would have more than ${MAX_FILES_BYTES} bytes together.`,
-          );
         case 'family-full':
-          throw new GatewayError(
-            'body-too-large',
-            `The files of ${id}, its parents and their children would have more than ${MAX_FAMILY_FILES_BYTES} bytes together.`,
-          );
         case 'tenant-full':
-          throw new GatewayError(
-            'too-many-requests',
-            `The stored files of this tenant would have more than ${MAX_TENANT_FILES_BYTES} bytes together.`,
-            { hint: 'The files of an invocation are kept for a day after its end; fetch less, or try again later.' },
-          );
+          throw fileRefusal(id, outcome);
       }
     });
   }
@@ -419,6 +405,7 @@ export class NodeControlPlane implements ControlPlane {
       throw new GatewayError(
         'unknown-invocation',
         `The record of the invocation ${id}, which this idempotency key started, was deleted.`,
+        { hint: 'Use another key to start a new invocation.' },
       );
     if (mayJoin || hasEnded(state.status)) return { ...state, replayed: true };
     throw inFlight(id);
@@ -446,5 +433,5 @@ function unknownInvocation(id: string): GatewayError {
 }
 
 function alreadyEnded(id: string): GatewayError {
-  return new GatewayError('conflict', `The invocation ${id} has ended.`);
+  return new GatewayError('conflict', `The invocation ${id} has ended.`, { hint: START_ANOTHER });
 }

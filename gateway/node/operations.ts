@@ -173,13 +173,9 @@ export class NodeOperations implements Operations {
       if (drained) {
         const outcome = await drains.drainMachine(machine, { by: keyId, force });
         if (outcome === 'last')
-          throw new GatewayError(
-            'conflict',
-            `Without ${name}, no runtime with a GPU host would be left that is not drained.`,
-            {
-              hint: `First undrain another machine (\`pie machines undrain\`), or use \`pie machines drain ${name} --force\`: new invocations then wait in the queue until one is available.`,
-            },
-          );
+          throw new GatewayError('conflict', 'This drain would leave no runtime that reaches an undrained GPU host.', {
+            hint: `First undrain another machine (\`pie machines undrain\`), or use \`pie machines drain ${name} --force\`: new invocations then wait in the queue until one is available.`,
+          });
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
       for (const host of machine.gpuHosts) await this.#awaitDrainState(host.name, drained);

@@ -44,6 +44,7 @@ export class NodeQuotas implements Quotas {
         throw new GatewayError(
           'invalid-quota',
           `The tenant ${tenant} has ${MAX_SETTINGS} quota settings, the maximum.`,
+          { hint: 'Restore a default in place of one that is not needed: `pie quota set QUOTA none --function NAME`.' },
         );
       }
       const { quota, function: fn } = limitChange;
@@ -113,7 +114,10 @@ function toChange(change: QuotaChange, now: number): LimitChange {
   const fault = changeFault({ quota, function: fn, limit, until }, now);
   if (fault !== null) throw new GatewayError('invalid-quota', fault.message, { field: fault.field });
   if (fn !== null && !FUNCTION_NAME.test(fn)) {
-    throw new GatewayError('invalid-quota', `No function can be named "${fn}".`, { field: '/function' });
+    throw new GatewayError('invalid-quota', `"${fn.slice(0, 100)}" is not a valid function name.`, {
+      field: '/function',
+      hint: 'A name begins with a lower-case letter and holds lower-case letters, digits and "-", 63 at most.',
+    });
   }
   return { quota, function: fn, limit, until };
 }
@@ -145,5 +149,8 @@ function timeOf(field: string, text: string | undefined): number | null {
   if (text === undefined) return null;
   const time = Date.parse(text);
   if (Number.isFinite(time)) return time;
-  throw new GatewayError('invalid-input', `\`${field}\` is not an ISO 8601 time.`, { field });
+  throw new GatewayError('invalid-input', `\`${field}\` is not an ISO 8601 time.`, {
+    field,
+    hint: 'Write a date or a time such as `2026-11-20` or `2026-11-20T05:12:00Z`.',
+  });
 }

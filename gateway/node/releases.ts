@@ -276,6 +276,7 @@ function refusal(name: string, alias: string, refused: RefusedOutcome): GatewayE
     case 'tag-of-several':
       return new GatewayError('invalid-alias', `"${alias}" is a tag, which names exactly one version.`, {
         field: '/shares',
+        hint: 'Name one version, or use an alias, which may share calls between several.',
       });
     case 'nothing-before':
       return new GatewayError(

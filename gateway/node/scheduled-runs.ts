@@ -24,7 +24,7 @@ export function scheduledRuns(
     try {
       const tenantRecord = await tenants.get(tenant);
       if (tenantRecord === null) throw unknownTenant(tenant);
-      if (tenantRecord.suspended) throw new GatewayError('tenant-suspended', `The tenant "${tenant}" is suspended.`);
+      if (tenantRecord.suspended) throw suspendedTenant(tenant);
       const invoked = await control.invoke(callOf(tenant), {
         function: { name: fn, ...(reference !== '' && { version: reference }) },
         check: (version) => inputs.check(version, jsonValue(input)),
@@ -34,7 +34,7 @@ export function scheduledRuns(
         join: true,
         schedule: name,
       });
-      if (invoked === null) throw new GatewayError('unknown-function', `There is no ${fn}@${reference || 'live'}.`);
+      if (invoked === null) throw unknownFunction(`${fn}@${reference || 'live'}`, name);
       return { invocation: invoked.id };
     } catch (caught) {
       const error = GatewayError.from(caught);
@@ -42,6 +42,18 @@ export function scheduledRuns(
       return { error: { code: error.code, message: error.message } };
     }
   };
+}
+
+// A schedule keeps the code and the message of an error, but not its hint: these messages name the remedy.
+
+function suspendedTenant(tenant: string): GatewayError {
+  const message = `The tenant "${tenant}" is suspended. An operator can resume it: \`pie tenants resume ${tenant}\`.`;
+  return new GatewayError('tenant-suspended', message);
+}
+
+function unknownFunction(reference: string, schedule: string): GatewayError {
+  const remedy = `Deploy it, or remove the schedule: \`pie schedule remove ${schedule}\`.`;
+  return new GatewayError('unknown-function', `There is no function "${reference}". ${remedy}`);
 }
 
 /** The context of a call that no request has made. */

@@ -135,8 +135,9 @@ describe('schedules', () => {
       { name: 'never', function: 'paused-story', reference: '', input: '{}', timing: { everyMs: MINUTE_MS } },
       'key_test',
     );
-    const lastErrorCode = async () => (await platform.scheduler.schedules.get('paused', 'never'))?.last?.error?.code;
-    await eventually(async () => (await lastErrorCode()) === 'tenant-suspended', 'the refusal is noted');
+    const lastError = async () => (await platform.scheduler.schedules.get('paused', 'never'))?.last?.error;
+    await eventually(async () => (await lastError())?.code === 'tenant-suspended', 'the refusal is noted');
+    assert.match((await lastError())?.message ?? '', /`pie tenants resume paused`/);
     await platform.scheduler.tenants.change('paused', { suspended: false });
     assert.equal((await owner.operations.invocations({})).invocations.length, 0);
   });

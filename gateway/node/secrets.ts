@@ -35,14 +35,16 @@ export class NodeSecrets implements Secrets {
       const { tenant, keyId } = principal;
       const secret = await secrets.set(tenant, name, value, keyId).catch(throwSealingFault);
       if (secret === 'too-many-secrets') {
-        throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, the maximum.`);
+        throw new GatewayError('conflict', `The tenant has ${MAX_SECRETS} secrets, the maximum.`, {
+          hint: 'Remove one that no function uses: `pie secrets remove NAME`. `pie secrets list` shows the uses.',
+        });
       }
       if (secret === 'too-many-revisions') {
         throw new GatewayError(
           'conflict',
           `The tenant's function versions use ${MAX_REVISIONS} secret values, the maximum.`,
           {
-            hint: 'Remove versions that you no longer need.',
+            hint: 'Remove versions that you no longer need: `pie remove NAME@VERSION`.',
           },
         );
       }

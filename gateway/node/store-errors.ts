@@ -38,7 +38,7 @@ function translate(error: unknown): unknown {
   if (error.code !== 'store-unavailable') return error;
   if (error.full) {
     return new GatewayError('store-unavailable', 'The store is full and takes no new data.', {
-      hint: 'Delete stored values that you do not need, or wait: events and files of an invocation are deleted a day after its end (`[retention]` in pie.toml). The operator can give Redis more memory: `[redis] max_memory_mb` in pie.toml, or `maxmemory` of an external Redis.',
+      hint: 'Delete stored values that you do not need, or wait: events and files of an invocation are deleted a day after its end, unless `[retention]` in pie.toml says otherwise. The operator can give Redis more memory: `[redis] max_memory_mb` in pie.toml, or `maxmemory` of an external Redis.',
       cause: error,
     });
   }

@@ -49,13 +49,19 @@ export class NodeTenants implements Tenants {
       requireValid(
         TENANT_NAME.test(name),
         'name',
-        'The name begins with a lower-case letter and holds lower-case letters, digits and "-".',
+        'The name begins with a lower-case letter and holds lower-case letters, digits and "-", 63 at most.',
       );
       checkChange(change);
       const { tenants, audit } = this.#scheduler;
       const outcome = await tenants.create(name, change);
-      if (outcome === 'exists') throw new GatewayError('conflict', `The tenant "${name}" already exists.`);
-      if (outcome === 'full') throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, the maximum.`);
+      if (outcome === 'exists')
+        throw new GatewayError('conflict', `The tenant "${name}" already exists.`, {
+          hint: `Choose another name, or change this tenant: \`pie tenants set ${name}\`.`,
+        });
+      if (outcome === 'full')
+        throw new GatewayError('conflict', `There are ${MAX_TENANTS} tenants, the maximum.`, {
+          hint: 'Use one of them (`pie tenants list`): a tenant cannot be removed.',
+        });
       await audit.record(call.principal.keyId, name, 'tenant.create', name, { ...change });
       return this.#requireTenant(name);
     });
@@ -97,6 +103,7 @@ export class NodeTenants implements Tenants {
       if (!includesScopes(call.principal.scopes, scopes)) {
         throw new GatewayError('forbidden', 'A key cannot create a key with scopes that it lacks itself.', {
           field: '/scopes',
+          hint: `Leave them out, or use a key that has them: yours has ${call.principal.scopes.join(', ')}.`,
         });
       }
       const expiresAtMs = expiresAt === undefined ? undefined : Date.parse(expiresAt);
@@ -164,7 +171,9 @@ export class NodeTenants implements Tenants {
     requireAdministration(call, tenant);
     const key = await this.#scheduler.apiKeys.get(tenant, id);
     if (key !== null && !includesScopes(call.principal.scopes, key.scopes)) {
-      throw new GatewayError('forbidden', `The key ${id} has scopes that your key lacks. Use a key with these scopes.`);
+      throw new GatewayError('forbidden', `The key ${id} has scopes that your key lacks.`, {
+        hint: `Use a key with the scopes ${key.scopes.join(', ')}.`,
+      });
     }
     return key;
   }

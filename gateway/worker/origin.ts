@@ -19,8 +19,13 @@ export function translate(error: unknown): unknown {
       ? error
       : new GatewayError('origin-unavailable', 'The connection to the origin broke.', { cause: error });
   }
-  if (!isErrorCode(error.code))
+  if (error.code === 'connection-failed')
     return new GatewayError('origin-unavailable', 'The origin cannot be reached.', { cause: error });
+  if (!isErrorCode(error.code))
+    return new GatewayError('origin-unavailable', 'The answer of the origin cannot be read.', {
+      hint: 'Try again in a few seconds. If the error persists, the operator should check the address and the release of the origin.',
+      cause: error,
+    });
   return new GatewayError(error.code, error.message, {
     hint: error.hint,
     field: error.field,

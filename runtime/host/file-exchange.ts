@@ -98,7 +98,7 @@ export class FileTransfers {
         return err(
           handlerError(
             'limit-exceeded',
-            `the stored files of this tenant have at most ${MAX_TENANT_FILES_BYTES} bytes; those of ended invocations go after a day`,
+            `the stored files of this tenant have at most ${MAX_TENANT_FILES_BYTES} bytes; those of ended invocations are deleted after some time`,
           ),
         );
       case 'ended':

@@ -94,7 +94,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   /** Throws `unauthorized` without a session. */
   const requireVisit = async (c: Context<AppEnv>) => {
     const visit = await openVisit(c);
-    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended. Sign in again.');
+    if (visit === null) throw new GatewayError('unauthorized', 'Your session has ended.', { hint: 'Sign in again.' });
     return visit;
   };
 

@@ -85,7 +85,9 @@ export class Visits {
       });
     const [type] = (c.req.header('content-type') ?? '').split(';', 1);
     if (type?.trim().toLowerCase() !== 'application/x-www-form-urlencoded')
-      throw new GatewayError('unsupported-media-type', 'The form was not sent as application/x-www-form-urlencoded.');
+      throw new GatewayError('unsupported-media-type', 'The form was not sent as application/x-www-form-urlencoded.', {
+        hint: 'Open the dashboard and use the button there.',
+      });
     return new URLSearchParams(new TextDecoder().decode(await c.get('body').read(limitBytes)));
   }
 

@@ -105,8 +105,9 @@ export const CODES = {
   'body-too-large': {
     status: 413,
     title: 'The request body is too large',
-    hint: 'Send less: an input may have 4 MiB, a message 1 MiB, a file 16 MiB.',
-    explanation: 'The body passes the limit of its route. It is refused while it is read; nothing was stored.',
+    hint: 'Send less: the message names the limit.',
+    explanation:
+      'The body passes the limit of its route: 4 MiB for an input, 1 MiB for a message, 16 MiB for a file. It is refused while it is read; nothing was stored.',
   },
   'unsupported-media-type': {
     status: 415,

@@ -23,12 +23,13 @@ export function authenticate(control: ControlPlane): MiddlewareHandler<AppEnv> {
     if (principal === null) throw refused('The API key is not known.');
     c.set('principal', principal);
     c.set('recheck', async () => {
-      if ((await control.authenticate(key)) === null) throw refused('The API key was removed.');
+      if ((await control.authenticate(key)) === null)
+        throw refused('The API key was removed.', 'Use another key; `pie keys create` makes one.');
     });
     await next();
   };
 }
 
-function refused(message: string): GatewayError {
-  return new GatewayError('unauthorized', message, { headers: { 'www-authenticate': 'Bearer realm="pie"' } });
+function refused(message: string, hint?: string): GatewayError {
+  return new GatewayError('unauthorized', message, { hint, headers: { 'www-authenticate': 'Bearer realm="pie"' } });
 }

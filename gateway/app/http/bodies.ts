@@ -66,9 +66,7 @@ export class Bodies {
     if (this.#shares.enter(tenant, bytes)) return;
     const headers = { 'retry-after': String(RETRY_AFTER_S) };
     if (this.heldBytes + bytes > this.limits.heldBodyBytes) {
-      throw new GatewayError('gateway-busy', 'The gateway holds its maximum number of bytes of requests and answers.', {
-        headers,
-      });
+      throw new GatewayError('gateway-busy', 'The gateway’s memory for requests and responses is full.', { headers });
     }
     throw new GatewayError('too-many-requests', 'The tenant sends or reads too many bytes at once.', {
       hint: 'Wait as long as `Retry-After` says, and send or read fewer large bodies at a time.',
@@ -271,7 +269,10 @@ function tooLarge(limitBytes: number, limitOwner = 'this route'): GatewayError {
 }
 
 function cutOff(cause: unknown): GatewayError {
-  return new GatewayError('malformed-request', 'The connection broke before the end of the body.', { cause });
+  return new GatewayError('malformed-request', 'The connection broke before the end of the body.', {
+    hint: 'Send the request again.',
+    cause,
+  });
 }
 
 /** The rest may never come, so the gateway closes the connection after the answer. */

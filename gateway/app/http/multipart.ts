@@ -29,23 +29,25 @@ async function readParts(
   const delimiter = ascii(`\r\n--${boundary}`);
   // The first delimiter need not follow a line break: prepend one.
   source.unread(ascii('\r\n'));
-  await source.readUntil(delimiter, MAX_HEADER_BYTES, () => malformed('The body does not begin with its boundary.'));
+  await source.readUntil(delimiter, MAX_HEADER_BYTES, () =>
+    malformedDeployment('The body does not begin with its boundary.'),
+  );
   for (;;) {
     const end = await source.take(2);
     if (end === '--') return parts;
-    if (end !== '\r\n') throw malformed('A boundary is followed by something else than a line break.');
+    if (end !== '\r\n') throw malformedDeployment('A boundary is followed by something else than a line break.');
     // Prepend a line break again, for a part without headers.
     source.unread(ascii('\r\n'));
     const header = await source.readUntil(ascii('\r\n\r\n'), MAX_HEADER_BYTES, () =>
-      malformed('The headers of a part are too long.'),
+      malformedDeployment('The headers of a part are too long.'),
     );
     const name = nameIn(new TextDecoder().decode(header));
     const limit = Object.hasOwn(options.limits, name) ? options.limits[name] : undefined;
     if (limit === undefined)
-      throw malformed(
+      throw malformedDeployment(
         `The part "${name.slice(0, 64)}" is not expected; send ${Object.keys(options.limits).join(' and ')}.`,
       );
-    if (parts.has(name)) throw malformed(`The part "${name}" comes twice.`);
+    if (parts.has(name)) throw malformedDeployment(`The part "${name}" comes twice.`);
     parts.set(name, await source.readUntil(delimiter, limit, () => options.tooLarge(name, limit)));
   }
 }
@@ -90,7 +92,7 @@ class Source {
 
   async #readMore(): Promise<void> {
     const piece = await this.#next();
-    if (piece === undefined) throw malformed('The body ends before its last boundary.');
+    if (piece === undefined) throw malformedDeployment('The body ends before its last boundary.');
     this.#unreadBytes = joinBytes(this.#unreadBytes, piece);
   }
 }
@@ -122,7 +124,7 @@ function boundaryOf({ contentType: header }: Body): string {
   }
   const match = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;,"]{1,70}))/i.exec(header);
   const boundary = match?.[1] ?? match?.[2];
-  if (boundary === undefined) throw malformed('The Content-Type names no boundary.');
+  if (boundary === undefined) throw malformedDeployment('The Content-Type names no boundary.');
   return boundary;
 }
 
@@ -131,7 +133,7 @@ function nameIn(headers: string): string {
   const disposition = /^content-disposition:\s*form-data\s*;(.*)$/im.exec(headers)?.[1] ?? '';
   const match = /(?:^|;)\s*name=(?:"([^"]*)"|([^\s;"]+))/i.exec(disposition);
   const name = match?.[1] ?? match?.[2];
-  if (name === undefined) throw malformed('A part has no name.');
+  if (name === undefined) throw malformedDeployment('A part has no name.');
   return name;
 }
 
@@ -139,7 +141,8 @@ function ascii(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-function malformed(message: string): GatewayError {
+/** The error for a body that is not the multipart body of a deployment. */
+export function malformedDeployment(message: string): GatewayError {
   return new GatewayError('malformed-request', message, {
     hint: 'Send multipart/form-data with the parts `manifest` (JSON) and `component` (Wasm), as `pie deploy` does.',
   });

@@ -18,10 +18,13 @@ export function debounceOf(
   cancelAfterMs: number | undefined,
 ): InvokeRequest['debounce'] {
   const { 'debounce-key': key, 'debounce-delay': delay, 'debounce-max': max } = headers;
-  const refused = (field: string, message: string) =>
-    new GatewayError('invalid-input', message, { field, hint: TIME_HINT });
+  const refused = (field: string, message: string, hint = TIME_HINT) =>
+    new GatewayError('invalid-input', message, { field, hint });
   if (key === undefined && delay === undefined && max === undefined) return undefined;
-  if (key === undefined) throw refused('debounce-key', 'Debounce-Delay and Debounce-Max need a Debounce-Key.');
+  if (key === undefined) {
+    const hint = 'Send all of them, or none. `pie invoke` sends the key with --debounce-key.';
+    throw refused('debounce-key', 'Debounce-Delay and Debounce-Max need a Debounce-Key.', hint);
+  }
   const delayMs = durationMs(delay?.trim() ?? '');
   if (delayMs === null || delayMs < MIN_DEBOUNCE_MS || delayMs > MAX_DEBOUNCE_MS)
     throw refused('debounce-delay', 'A Debounce-Key needs a Debounce-Delay from 1s to 24h.');
@@ -29,7 +32,11 @@ export function debounceOf(
   if (maxMs === null || maxMs < delayMs || maxMs > MAX_DEBOUNCE_MS)
     throw refused('debounce-max', 'Debounce-Max is a time from the Debounce-Delay to 24h.');
   if (cancelAfterMs !== undefined && cancelAfterMs <= delayMs)
-    throw refused('cancel-after', 'The invocation would reach its Cancel-After before its Debounce-Delay has passed.');
+    throw refused(
+      'cancel-after',
+      'The invocation would reach its Cancel-After before its Debounce-Delay has passed.',
+      'Send a longer Cancel-After, or a shorter Debounce-Delay.',
+    );
   return { key, delayMs, maxMs };
 }
 

@@ -1,3 +1,4 @@
+import { CODES } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { openAiError } from '../errors/problem.ts';
 import { JsonText } from '../http/json-text.ts';
@@ -9,6 +10,9 @@ interface Refusal {
   readonly code: string | null;
 }
 
+/** Hint for an error without a parameter: the code's own hint names `error.param`. */
+const BODY_HINT = 'Compare the body with the documentation of the route.';
+
 /** A longer output is never a refusal, so the gateway does not parse it. */
 const MAX_REFUSAL = 16_384;
 
@@ -17,8 +21,10 @@ export function asOpenAiError(caught: unknown): GatewayError {
   const error = GatewayError.from(caught);
   if (error.code !== 'invalid-input') return error;
   const param = paramOf(error.field ?? '');
+  const ownHint = error.hint === CODES['invalid-input'].hint ? undefined : error.hint;
   return new GatewayError('invalid-parameter', error.message.replace(/^The input of "[^"]*" is not valid: /, ''), {
     ...(param !== '' && { field: param }),
+    hint: ownHint ?? (param === '' ? BODY_HINT : undefined),
     headers: error.headers,
     cause: error,
   });
@@ -44,11 +50,10 @@ export function refusalIn(output: unknown): GatewayError | null {
   // A response of /v1/responses has `error: null` when nothing failed.
   if (typeof error !== 'object' || error === null || !('message' in error)) return null;
   const { message, param, code } = error as Refusal;
-  return new GatewayError(
-    code === 'context_length_exceeded' ? 'context-too-long' : 'invalid-parameter',
-    String(message),
-    typeof param === 'string' ? { field: param } : {},
-  );
+  const field = typeof param === 'string' ? param : undefined;
+  if (code === 'context_length_exceeded') return new GatewayError('context-too-long', String(message), { field });
+  const hint = field === undefined ? BODY_HINT : undefined;
+  return new GatewayError('invalid-parameter', String(message), { field, hint });
 }
 
 /** The last frame of a failed stream on these routes. */

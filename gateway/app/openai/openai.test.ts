@@ -365,9 +365,17 @@ for (const [where, url] of [
       const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: ['*'] } }).replace('"*"', deep);
       const response = await raw(body);
-      const { error } = (await response.json()) as { error: { code: string; message: string } };
+      const { error, hint } = (await response.json()) as { error: { code: string; message: string }; hint: string };
       assert.deepEqual([response.status, error.code], [400, 'invalid-parameter']);
       assert.match(error.message, /nests lists and objects more than 256 deep/);
+      assert.match(hint, /^Send less at once/);
+    });
+
+    it('refuse a body that is no object with a hint that names no parameter', async () => {
+      const response = await raw('[]');
+      const { error, hint } = (await response.json()) as { error: { code: string; param?: string }; hint: string };
+      assert.deepEqual([response.status, error.code, error.param], [400, 'invalid-parameter', undefined]);
+      assert.match(hint, /^Send one JSON object/);
     });
 
     it('refuse a body whose input passes the limit', async () => {

@@ -170,7 +170,9 @@ async function digestOf(text: string): Promise<string> {
 function objectOf(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return Object.fromEntries(Object.entries(value).filter(([, parameter]) => parameter !== null));
-  throw new GatewayError('invalid-parameter', 'The body is not a JSON object.');
+  throw new GatewayError('invalid-parameter', 'The body is not a JSON object.', {
+    hint: 'Send one JSON object whose members are the parameters.',
+  });
 }
 
 /** Writes an input. @throws GatewayError `body-too-large`: the input may be longer than the body, for example by the digits of 1e20 */

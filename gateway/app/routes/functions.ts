@@ -15,7 +15,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import type { Body } from '../http/bodies.ts';
 import { parseJson } from '../http/body.ts';
-import { readMultipart } from '../http/multipart.ts';
+import { malformedDeployment, readMultipart } from '../http/multipart.ts';
 import type { Draining } from '../resources/releases.ts';
 import { DeployedSchema, DeployPlanSchema, DrainingSchema, FunctionSchema } from '../schemas/functions.ts';
 import { checkComponent } from '../validation/component.ts';
@@ -139,7 +139,7 @@ export function functionRoutes(app: App, control: ControlPlane, settings: AppSet
         throw new GatewayError(
           'invalid-manifest',
           `The manifest is for "${manifest.name}", the address for "${name}".`,
-          { field: '/name' },
+          { field: '/name', hint: `Correct \`name\` in pie.json, or deploy to \`/v1/functions/${manifest.name}\`.` },
         );
       }
       checkComponent(component);
@@ -327,10 +327,8 @@ async function readDeployment(
   const manifest = parts.get('manifest');
   const component = parts.get('component');
   if (manifest === undefined || component === undefined) {
-    throw new GatewayError(
-      'malformed-request',
-      `The part "${manifest === undefined ? 'manifest' : 'component'}" is missing.`,
-    );
+    const missing = manifest === undefined ? 'manifest' : 'component';
+    throw malformedDeployment(`The part "${missing}" of the multipart body is missing.`);
   }
   return { manifest: parseManifestText(manifest), component };
 }

@@ -16,7 +16,7 @@ import { invokeFunction, referenceParam } from './functions.ts';
 /** Valid values of `Idempotency-Key`. */
 export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
   description:
-    'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. It is refused with 409 while the first one runs, and with 422 when it has another body or function. The key is kept for a day after the end of the invocation.',
+    'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. It is refused with 409 while the first one runs, and with 422 when it has another body or function. The key is kept for some time after the end of the invocation: a day, unless the operator sets another time.',
 });
 
 /** A name in a header: visible ASCII characters. */

@@ -111,8 +111,9 @@ function optionsOf(
   follow: boolean,
 ): LogOptions {
   if (follow && until !== undefined)
-    throw new GatewayError('invalid-input', 'A stream of live lines has no end: leave `until` out.', {
+    throw new GatewayError('invalid-input', 'A stream of live lines has no end.', {
       field: 'until',
+      hint: 'Leave `until` out, or read past lines with `Accept: application/json`.',
     });
   return {
     ...filters,

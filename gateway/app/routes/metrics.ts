@@ -38,7 +38,9 @@ export function metricsRoutes(app: App, control: ControlPlane, { metrics }: AppS
     }),
     async (c) => {
       if (!metrics)
-        throw new GatewayError('not-found', 'This gateway has no metrics. Ask its origin, the Node gateway.');
+        throw new GatewayError('not-found', 'This gateway has no metrics.', {
+          hint: 'Ask its origin, the Node gateway.',
+        });
       if (!metrics.public) callOf(c, 'operator');
       const headers = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8', 'cache-control': 'no-store' };
       return textAnswer(c, await metrics.text(), 200, headers);

@@ -45,7 +45,11 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
   assertRestored(config);
   const draft = `${file}.partial-${process.pid}`;
   const handle = await open(draft, 'wx', 0o600).catch((cause: NodeJS.ErrnoException) => {
-    throw new Failure(`${file} cannot be written.`, { why: cause.message, cause });
+    throw new Failure(`${file} cannot be written.`, {
+      why: cause.message,
+      advice: 'Name a file in a folder that this user may write.',
+      cause,
+    });
   });
   try {
     const summary = await withOwnRedis(config, { create: false, signal: request.signal }, (settings) =>
@@ -57,7 +61,7 @@ export async function backUp(request: BackupRequest): Promise<BackupSummary> {
     return { file, ...summary };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
-    throw new Failure('The disk is full.', {
+    throw new Failure(`The disk of ${path.dirname(file)} is full.`, {
       exitCode: EXIT.refused,
       code: 'disk-full',
       advice: 'Free some space, or name a file on another disk.',

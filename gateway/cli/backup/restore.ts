@@ -102,7 +102,11 @@ async function checkedContents(
 }
 
 const unreadable = (file: string, cause: Error): Failure =>
-  new Failure(`${file} cannot be read.`, { why: cause.message, cause });
+  new Failure(`${file} cannot be read.`, {
+    why: cause.message,
+    advice: 'Name a backup that this user may read.',
+    cause,
+  });
 
 /** Refuses a backup with secrets that no known master key opens: they would be lost without notice. */
 async function assertMasterKeys(
@@ -138,7 +142,7 @@ async function beginMark(redis: Redis): Promise<RestoreMark> {
     throw new Failure(error.message, {
       exitCode: EXIT.refused,
       code: 'restore-runs',
-      advice: 'Wait until it has ended.',
+      advice: 'Wait until it has ended, then run this again.',
     });
   }
 }
@@ -158,7 +162,8 @@ async function assertStopped(redis: Redis): Promise<void> {
   throw new Failure(`The platform still runs: ${alive.map(({ name }) => name).join(', ')}.`, {
     exitCode: EXIT.refused,
     code: 'platform-runs',
-    advice: 'First stop it on every machine.',
+    why: 'A restore replaces the records that its machines use.',
+    advice: 'First stop `pie up` on every machine.',
   });
 }
 
@@ -218,7 +223,7 @@ async function replace(
       throw new Failure('Redis has too little memory for the backup.', {
         exitCode: EXIT.refused,
         code: 'redis-full',
-        advice: 'Raise max_memory_mb below [redis] in pie.toml.',
+        advice: 'Raise max_memory_mb below [redis] in pie.toml, or maxmemory of your Redis, then run this again.',
       });
     throw error;
   }

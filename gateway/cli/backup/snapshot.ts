@@ -73,8 +73,10 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
   try {
     const stream = socket.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
     const nextChunk = async (): Promise<Buffer> => {
-      const { value, done } = await stream.next();
-      if (done) throw new Failure('Redis ended the connection before the snapshot was complete.', refusal(''));
+      const { value, done } = await stream.next().catch((cause: unknown) => {
+        throw signal.aborted ? signal.reason : brokenOff(cause);
+      });
+      if (done) throw brokenOff();
       return value;
     };
     let unreadBytes: Buffer = Buffer.alloc(0);
@@ -87,7 +89,12 @@ async function receiveSnapshot(settings: RedisSettings, file: FileHandle, signal
           return text;
         }
         if (unreadBytes.length > MAX_LINE_BYTES)
-          throw new Failure(`Redis answered with a line of more than ${MAX_LINE_BYTES} bytes.`, refusal(''));
+          throw new Failure(`The answer of ${shownRedis(settings)} is not that of a Redis.`, {
+            exitCode: EXIT.refused,
+            code: 'no-snapshot',
+            why: `It has a line of more than ${MAX_LINE_BYTES} bytes.`,
+            advice: 'Check the address: REDIS_URL, or url below [redis] in pie.toml.',
+          });
         unreadBytes = Buffer.concat([unreadBytes, await nextChunk()]);
       }
     };
@@ -143,15 +150,23 @@ async function readAnnouncement(readLine: () => Promise<string>): Promise<number
   }
 }
 
-const refused = (text: string) => new Failure('Redis refused to send a snapshot.', refusal(text));
+const brokenOff = (cause?: unknown) =>
+  new Failure('The connection to Redis broke before the snapshot was complete.', {
+    exitCode: EXIT.unreachable,
+    code: 'no-snapshot',
+    why: cause instanceof Error ? cause.message : 'Redis ended the connection.',
+    advice: 'Check that Redis runs, read its log, then run this again.',
+    cause,
+  });
 
-const refusal = (text: string) => ({
-  exitCode: EXIT.refused,
-  code: 'no-snapshot',
-  ...(text !== '' && { why: text.replace(/^-/, '') }),
-  advice:
-    'Run this on the first machine, with the operator’s Redis user. That user needs the permissions SYNC and REPLCONF.',
-});
+const refused = (text: string) =>
+  new Failure('Redis refused to send a snapshot.', {
+    exitCode: EXIT.refused,
+    code: 'no-snapshot',
+    why: text.replace(/^-/, ''),
+    advice:
+      'Run this on the first machine, with the operator’s Redis user. That user needs the permissions SYNC and REPLCONF.',
+  });
 
 async function openSocket(settings: RedisSettings, signal: AbortSignal): Promise<Socket> {
   const { path: socketPath, host = 'localhost', port = 6379, tls } = redisOptions({ redis: settings });
@@ -179,6 +194,10 @@ function unreachable(settings: RedisSettings, cause: unknown): Failure {
     exitCode: EXIT.unreachable,
     code: 'connection-failed',
     why: cause instanceof Error ? cause.message : String(cause),
+    advice:
+      settings.kind === 'external'
+        ? 'Check that this Redis runs, and the address: REDIS_URL, or url below [redis] in pie.toml.'
+        : 'Run this again; `pie doctor` looks further.',
     cause,
   });
 }

@@ -23,7 +23,10 @@ export const answer: Command = {
     if (answerText === undefined) {
       const { question } = await client.invocation(id, { signal });
       if (question === undefined)
-        throw new Failure(`The invocation ${id} has no open question.`, { code: 'not-waiting' });
+        throw new Failure(`The invocation ${id} has no open question.`, {
+          code: 'not-waiting',
+          advice: `\`pie status ${id}\` shows its state.`,
+        });
       terminal.value(question);
       terminal.print(question.text);
       terminal.print(JSON.stringify(question.schema));

@@ -24,7 +24,7 @@ export const build: Command = {
     const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.wasm`);
     if (path.resolve(source.entry) === out) {
       throw source.kind === 'component'
-        ? new Failure(`${target} is a component already.`)
+        ? new Failure(`${target} is a component already.`, { advice: `Deploy it: \`pie deploy ${target}\`.` })
         : new Failure(`The component would replace ${target}.`, { advice: 'Name another file with --out.' });
     }
     if (source.kind === 'component') {

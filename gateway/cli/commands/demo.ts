@@ -116,6 +116,6 @@ async function defaultModel({ connect, signal }: Call): Promise<string> {
   throw new Failure('The platform serves no model that generates text.', {
     exitCode: EXIT.unreachable,
     code: 'no-model',
-    advice: '`pie ps --hosts` lists the models.',
+    advice: 'Add a [[model]] to pie.toml, such as name = "stories15m", and start the platform again.',
   });
 }

@@ -96,6 +96,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
   throw new Failure('The stream ended without a result.', {
     exitCode: EXIT.unreachable,
     code: 'bad-response',
+    advice: `See how it ended: \`pie status ${stream.id}\`.`,
     invocation: stream.id,
   });
 }

@@ -38,6 +38,9 @@ function read(from: number | string, name: string): string {
   try {
     return readFileSync(from, 'utf8');
   } catch (cause) {
-    throw new Failure(`${name} cannot be read.`, { why: cause instanceof Error ? cause.message : String(cause) });
+    throw new Failure(`${name} cannot be read.`, {
+      why: cause instanceof Error ? cause.message : String(cause),
+      advice: 'Name a file that you may read, or `-` for standard input.',
+    });
   }
 }

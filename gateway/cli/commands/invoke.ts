@@ -101,7 +101,9 @@ function debounceOption(options: Call['options']): Pick<InvokeOptions, 'debounce
   const key = text(options, 'debounceKey');
   if (key === undefined && delayMs === undefined && maxMs === undefined) return {};
   if (key === undefined || typeof delayMs !== 'number')
-    throw new Failure('A debounced invocation needs both --debounce-key and --debounce-delay.');
+    throw new Failure('A debounced invocation needs both --debounce-key and --debounce-delay.', {
+      advice: 'For example: --debounce-key document-4711 --debounce-delay 30s.',
+    });
   return { debounce: { key, delayMs, ...(typeof maxMs === 'number' ? { maxMs } : {}) } };
 }
 
@@ -112,7 +114,9 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   const key = text(options, 'concurrencyKey');
   const limitOption = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
   if (key === undefined && limitOption.limit !== undefined)
-    throw new Failure('--concurrency-limit is the limit of a --concurrency-key, which is missing.');
+    throw new Failure('--concurrency-limit is the limit of a --concurrency-key, which is missing.', {
+      advice: 'Add --concurrency-key, or leave --concurrency-limit out.',
+    });
   return {
     ...(key === undefined ? {} : { concurrency: { key, ...limitOption } }),
     ...debounceOption(options),

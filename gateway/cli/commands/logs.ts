@@ -50,7 +50,9 @@ export const logs: Command = {
       ...(typeof options.limit === 'number' ? { limit: options.limit } : {}),
     };
     if (options.follow === true && texts.until !== undefined)
-      throw new Failure('--follow and --until cannot be combined: live lines have no end.');
+      throw new Failure('--follow and --until cannot be combined: live lines have no end.', {
+        advice: 'Leave one of them out.',
+      });
     const show = (entry: LogEntry) => {
       terminal.value(entry);
       const where = name === null ? `${entry.function}  ${entry.invocation}` : entry.invocation;

@@ -125,7 +125,9 @@ export function describeInvocations(get: () => Harness): void {
       assert.equal((await post('{"close":true}')).status, 202);
       await closing;
       assert.deepEqual(received, ['hé', [0, 1, 2]]);
-      h.refused(await post('{"text":"late"}'), 'conflict');
+      const late = await post('{"text":"late"}');
+      h.refused(late, 'conflict');
+      assert.equal(late.body.hint, 'Start another invocation.');
       detach();
       await attempt.succeed(1);
       h.refused(await post('{"text":"later"}'), 'conflict');

@@ -62,7 +62,9 @@ export async function answerQuestion(visit: Visit, id: string, form: URLSearchPa
   const { control, call } = visit;
   const number = Number(form.get('question'));
   if (!Number.isSafeInteger(number) || number < 1)
-    throw new GatewayError('invalid-input', 'The form does not name its question.');
+    throw new GatewayError('invalid-input', 'The form does not name its question.', {
+      hint: 'Go back, reload the page and try again.',
+    });
   const filled = filledOf(form);
   const state = await control.invocation(call, id);
   if (state === null) throw unknownInvocation(id);
@@ -94,7 +96,9 @@ function wholeOf(formValue: unknown): unknown {
 
 function questionOver(number: number): GatewayError {
   const why = 'it was answered already, or its time has passed';
-  return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not stored.`);
+  return new GatewayError('not-waiting', `Question ${number} is over: ${why}. Your answer was not stored.`, {
+    hint: 'The page of the invocation shows its current question.',
+  });
 }
 
 const addressOf = (id: string): string => `/dashboard/invocations/${encodeURIComponent(id)}`;

@@ -100,7 +100,9 @@ async function closeMessages(
 async function functionOf(visit: Visit, name: string): Promise<FunctionVersion> {
   const version = visit.url.searchParams.get('version') ?? undefined;
   if (version !== undefined && !REFERENCE.test(version))
-    throw new GatewayError('invalid-input', 'The version in the address is not valid.');
+    throw new GatewayError('invalid-input', 'The version in the address is not valid.', {
+      hint: 'Choose a function from the list of the playground.',
+    });
   const fn = await visit.control.function(visit.call, { name, version });
   if (fn !== null) return fn;
   throw new GatewayError(

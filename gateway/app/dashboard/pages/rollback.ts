@@ -7,6 +7,8 @@ import { empty, facts, table, tokenField } from '../html/parts.ts';
 import { demand, type Page, type Visit } from '../page.ts';
 import { sharesText } from './function.ts';
 
+const ALIASES_HINT = 'The page of the function lists its aliases.';
+
 const aliasSchema = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,62}$/i);
 
 const formSchema = z.object({
@@ -20,11 +22,12 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
   demand(visit, 'deploy');
   const { control, call, url } = visit;
   const parsed = aliasSchema.safeParse(url.searchParams.get('alias') ?? LIVE);
-  if (!parsed.success) throw new GatewayError('not-found', 'There is no alias of this name.');
+  if (!parsed.success) throw new GatewayError('not-found', 'There is no alias of this name.', { hint: ALIASES_HINT });
   const alias = parsed.data;
   // Read the revision first: if the alias changes before the plan is read, `rollBack` refuses to undo that change unseen.
   const current = (await control.releases.aliases(call, name)).find((entry) => entry.alias === alias);
-  if (current === undefined) throw new GatewayError('not-found', `The function "${name}" has no alias "${alias}".`);
+  if (current === undefined)
+    throw new GatewayError('not-found', `The function "${name}" has no alias "${alias}".`, { hint: ALIASES_HINT });
   const plan = await control.releases.rollback(call, name, { alias, dryRun: true });
   const path = `/dashboard/functions/${encodeURIComponent(name)}`;
 
@@ -82,7 +85,10 @@ export async function rollBack(visit: Visit, name: string, form: URLSearchParams
     revision: form.get('revision'),
     message: form.get('message') ?? '',
   });
-  if (!parsed.success) throw new GatewayError('invalid-input', 'The form is not complete.');
+  if (!parsed.success)
+    throw new GatewayError('invalid-input', 'The form is not complete.', {
+      hint: 'Go back, reload the page and try again.',
+    });
   const { alias, revision, message } = parsed.data;
   await visit.control.releases.rollback(visit.call, name, {
     alias,

@@ -19,7 +19,10 @@ export function usagePage(visit: Visit): Page {
   const { control, call, now, url } = visit;
   const tenant = tenantOf(visit);
   const parsed = z.enum(SPANS).safeParse(url.searchParams.get('by') ?? 'day');
-  if (!parsed.success) throw new GatewayError('invalid-input', 'Usage is shown by hour, day or month.');
+  if (!parsed.success)
+    throw new GatewayError('invalid-input', 'Usage is shown by hour, day or month.', {
+      hint: 'Choose one from the list of the page.',
+    });
   const by = parsed.data;
   const perFunction = url.searchParams.get('per') === 'function';
   const choice = (span: Span) =>

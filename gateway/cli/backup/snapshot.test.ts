@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import net, { type AddressInfo, type Socket } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { EXIT, Failure } from '../failure.ts';
+import { withSnapshot } from './snapshot.ts';
+
+/** The failure of a snapshot from a server that does `answer` once the first command has come. */
+async function failureOf(answer: (socket: Socket) => void): Promise<Failure> {
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-snapshot-'));
+  const server = net.createServer((socket) => {
+    socket.on('error', () => undefined).once('data', () => answer(socket));
+  });
+  server.listen(0, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    const url = `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const { signal } = new AbortController();
+    const failure = await withSnapshot({ kind: 'external', url }, directory, signal, () =>
+      Promise.reject(new Error('no snapshot can be complete')),
+    ).catch((error: unknown) => error);
+    assert.ok(failure instanceof Failure);
+    assert.deepEqual(readdirSync(directory), []);
+    return failure;
+  } finally {
+    server.close();
+    rmSync(directory, { recursive: true });
+  }
+}
+
+test('a snapshot whose connection breaks says so, and speaks of no permissions', async () => {
+  for (const [answer, why] of [
+    [(socket: Socket) => socket.end(), /ended the connection/],
+    [(socket: Socket) => socket.resetAndDestroy(), /ECONNRESET/],
+  ] as const) {
+    const { message, exitCode, why: reason = '', advice = '' } = await failureOf(answer);
+    assert.match(message, /connection to Redis broke/);
+    assert.match(reason, why);
+    assert.match(advice, /Check that Redis runs/);
+    assert.equal(exitCode, EXIT.unreachable);
+  }
+});
+
+test('a server that is no Redis is named, with the settings of its address', async () => {
+  const { message, advice = '' } = await failureOf((socket) => socket.write('x'.repeat(5000)));
+  assert.match(message, /^The answer of redis:\/\/127\.0\.0\.1:\d+.* is not that of a Redis\.$/);
+  assert.match(advice, /REDIS_URL/);
+});
+
+test('a refusal names the permissions', async () => {
+  const { why, advice = '' } = await failureOf((socket) => socket.write('-NOPERM no\r\n'));
+  assert.equal(why, 'NOPERM no');
+  assert.match(advice, /permissions SYNC and REPLCONF/);
+});
