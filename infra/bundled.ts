@@ -65,7 +65,8 @@ export async function deployBundled(config: Config, names: readonly string[], si
   const args = ['gateway/cli/bin.js', 'deploy', ...DEPLOY_OPTIONS, '--upgrading', 'skip', ...sourcesOf(names)];
   const code = await runProgram(config, args, { output: 'progress', signal });
   if (code === UPGRADING_EXIT) return false;
-  if (code !== 0 && !signal.aborted) throw new ConfigError('Not every bundled function could be deployed.');
+  if (code !== 0 && !signal.aborted)
+    throw new ConfigError('A bundled function could not be deployed; the output above says which one, and why.');
   return true;
 }
 

@@ -78,8 +78,12 @@ export async function claimMachine(
     await store.ping();
   } catch (cause) {
     redis.disconnect();
-    const reason = connectionError || (cause instanceof Error ? cause.message : String(cause));
-    throw new ConfigError(`Redis at ${shownRedis(config.redis)} cannot be used: ${reason}`, { cause });
+    const reason = (connectionError || (cause instanceof Error ? cause.message : String(cause))).replace(/\.$/, '');
+    const remedy =
+      config.redis.kind === 'external'
+        ? 'Check that it runs, and REDIS_URL or url below [redis] in pie.toml.'
+        : `Its log is in ${config.logsDirectory}.`;
+    throw new ConfigError(`Redis at ${shownRedis(config.redis)} cannot be used: ${reason}. ${remedy}`, { cause });
   }
   let claimedLease: MachineLease | undefined;
   try {

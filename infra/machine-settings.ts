@@ -19,7 +19,7 @@ const NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 const machineName = z
   .string()
   .max(LONGEST_NAME)
-  .regex(NAME, 'must consist of a to z, 0 to 9, dots and hyphens, such as east-1');
+  .regex(NAME, 'must consist of a to z, 0 to 9, dots and hyphens, with a letter or digit at both ends, such as east-1');
 
 const roles = z.array(z.enum(ROLES)).min(1);
 

@@ -121,12 +121,19 @@ const POLICY_SETTINGS: Readonly<Record<'batch_policy_calls' | 'batch_policy_ms',
 };
 
 const adapterSchema = z.strictObject({
-  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/),
+  name: z
+    .string()
+    .regex(
+      /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/,
+      'must be 1 to 64 letters, digits, ".", "_" or "-", first a letter or digit',
+    ),
   /** `file:` and the path of a directory in PEFT layout. */
   source: z.string().regex(/^file:./, 'must be file: and the path of a directory in PEFT layout'),
 });
 
-const name = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/);
+const name = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9._-]{0,63}$/, 'must be 1 to 64 of a to z, 0 to 9, ".", "_" and "-", first a letter or digit');
 const threads = z.int().min(0).max(256).optional();
 
 const paceMs = z.number().min(0).max(60_000).default(0);
@@ -173,7 +180,14 @@ export const causalSchema = z
     swap_memory_mb: z.int().min(0).max(1_048_576).default(256),
     swap_disk_mb: z.int().min(0).max(1_048_576).default(1024),
     aliases: z
-      .array(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/))
+      .array(
+        z
+          .string()
+          .regex(
+            /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/,
+            'must be 1 to 128 letters, digits, ".", "_", ":" or "-", first a letter or digit',
+          ),
+      )
       .max(64)
       .default([]),
     adapters: z.array(adapterSchema).max(1024).default([]),

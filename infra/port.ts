@@ -14,5 +14,8 @@ export async function assertPortFree({ host, port }: Pick<Config, 'host' | 'port
   await new Promise((resolve) => server.close(resolve));
 }
 
-const remedyOf = ({ code }: NodeJS.ErrnoException): string =>
-  code === 'EADDRNOTAVAIL' ? 'Set PIE_HOST to an address of this machine.' : 'Set PIE_PORT to a free one.';
+function remedyOf({ code }: NodeJS.ErrnoException): string {
+  if (code === 'EADDRNOTAVAIL') return 'Set PIE_HOST to an address of this machine.';
+  if (code === 'EACCES') return 'Set PIE_PORT to a free one from 1024 on: smaller ones are reserved for the superuser.';
+  return 'Set PIE_PORT to a free one.';
+}

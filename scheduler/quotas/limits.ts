@@ -114,9 +114,13 @@ export function changeFault(
     return { field: '/limit', message: `A limit is a whole number from 0 to ${MAX_LIMIT}.` };
   }
   if (until === null) return null;
-  if (limit === null) return { field: '/limit', message: 'An override needs a limit.' };
+  if (limit === null)
+    return {
+      field: '/limit',
+      message: 'An override needs a limit: only a permanent setting can be null, which restores the default.',
+    };
   if (!Number.isFinite(until) || until <= now) {
-    return { field: '/expiresAt', message: 'The override would have ended already.' };
+    return { field: '/expiresAt', message: 'The override would have ended already: it needs a time in the future.' };
   }
   return until - now > MAX_OVERRIDE_MS
     ? { field: '/expiresAt', message: `An override lasts at most ${MAX_OVERRIDE_MS / 86_400_000} days.` }
