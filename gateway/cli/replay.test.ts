@@ -134,6 +134,9 @@ describe('pie replay and pie schedule', () => {
     const [first] = JSON.parse((await pie('schedule', 'list', '--json')).stdout);
     assert.deepEqual([first.name, first.input], ['nightly', { prompt: 'x' }]);
     assert.equal((await pie('schedule', 'create', 'both', 'story', '--every', '6h', ...times)).code, EXIT.usage);
+    const zoned = await pie('schedule', 'create', 'zoned', 'story', '--every', '6h', '--timezone', 'UTC');
+    assert.equal(zoned.code, EXIT.usage);
+    assert.match(zoned.stderr, /--timezone/);
     assert.equal((await pie('schedule', 'create', 'fast', 'story', '--every', '5s')).code, EXIT.usage);
     assert.equal((await pie('schedule', 'remove', 'nightly')).stdout, 'Removed nightly.\n');
     assert.equal((await pie('schedule', 'remove', 'nightly')).code, EXIT.refused);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { cronFault, nextAt } from './cron.ts';
-import { LEAST_INTERVAL_MS, type Timing, timingFault } from './rules.ts';
+import { LEAST_INTERVAL_MS, normalPattern, type Timing, timingFault } from './rules.ts';
 
 const NOW = Date.UTC(2026, 10, 24, 12, 30, 15);
 const faultOf = (timing: Extract<Timing, { cron: string }>) =>
@@ -31,6 +31,12 @@ test('a cron pattern has five fields, a time zone, and a time', () => {
   for (const timezone of ['', 'Nowhere/Land', 'x'.repeat(100)]) assert.equal(fault('0 3 * * *', timezone), 'timezone');
   assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'UTC' }, NOW), Date.UTC(2026, 10, 25, 3));
   assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'Europe/Berlin' }, NOW), Date.UTC(2026, 10, 25, 2));
+});
+
+test('any whitespace separates the fields of a pattern', () => {
+  for (const cron of ['0 3 * * *', '0  3 * * *', ' 0 3 * * *', '\t0\t3 * *  *\n'])
+    assert.equal(normalPattern(cron), '0 3 * * *', JSON.stringify(cron));
+  for (const cron of ['  ', ' 0 3  * * ', ' 0 3 * * * * ']) assert.equal(fault(normalPattern(cron)), 'cron', cron);
 });
 
 test('an interval has at least a minute', () => {

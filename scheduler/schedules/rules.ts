@@ -19,6 +19,11 @@ const RANDOM_VALUE = /h(?!u)/i;
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
 
+/** The pattern with one space between its fields and none around them, as `timingFault` expects it. */
+export function normalPattern(cron: string): string {
+  return cron.trim().replace(/\s+/g, ' ');
+}
+
 /** Reason to refuse a timing, with the member at fault; null when its form is right. `cronFault` then checks the pattern. */
 export function timingFault(timing: Timing): { readonly field: string; readonly message: string } | null {
   if ('everyMs' in timing) {

@@ -42,7 +42,7 @@ const invokeHeaders = z.object({
   'idempotency-key': idempotencyKey,
   'cancel-after': z.string().max(32).optional().openapi({
     description:
-      'The deadline, counted from the submission, including the time in the queue: seconds, or `30s`, `5m`, `1h`; 24 hours at most. The invocation then ends with `deadline-exceeded`. The wall time of the function still bounds each attempt.',
+      'The deadline, counted from the submission, including the time in the queue: seconds, or `30s`, `5m`, `1h`; 24 hours at most. Time in which the invocation waits for a person does not count. The invocation then ends with `deadline-exceeded`. The wall time of the function still bounds each attempt.',
     example: '5m',
   }),
   'x-session-affinity': sessionAffinity,

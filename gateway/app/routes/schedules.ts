@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
-import { MAX_INPUT_BYTES, SCHEDULE_NAME, type Timing, timingFault } from '#scheduler/schedules/rules.ts';
+import { MAX_INPUT_BYTES, normalPattern, SCHEDULE_NAME, type Timing, timingFault } from '#scheduler/schedules/rules.ts';
 import { callOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -31,7 +31,10 @@ const SettingsSchema = z.strictObject({
     .optional()
     .meta({ description: `The function's input; at most ${MAX_INPUT_BYTES} bytes of JSON` }),
   cron: z.string().optional().meta({ description: 'Five fields: minute, hour, day, month, day of the week' }),
-  timezone: z.string().optional().meta({ description: 'Time zone of the pattern; UTC by default' }),
+  timezone: z
+    .string()
+    .optional()
+    .meta({ description: 'Time zone of the pattern; UTC by default. Refused beside `everyMs`' }),
   /** At least a minute. */
   everyMs: z
     .int()
@@ -140,7 +143,13 @@ function timingOf({ cron, timezone, everyMs }: Pick<ScheduleSettings, 'cron' | '
       field: cron === undefined ? '/cron' : '/everyMs',
       hint: TIMES_HINT,
     });
-  const timing: Timing = cron === undefined ? { everyMs: everyMs ?? 0 } : { cron, timezone: timezone ?? 'UTC' };
+  if (everyMs !== undefined && timezone !== undefined)
+    throw new GatewayError('invalid-input', 'A schedule with an interval (`everyMs`) has no time zone (`timezone`).', {
+      field: '/timezone',
+      hint: 'Leave out `timezone`, or give a pattern (`cron`) instead of `everyMs`: only patterns have a time zone.',
+    });
+  const timing: Timing =
+    cron === undefined ? { everyMs: everyMs ?? 0 } : { cron: normalPattern(cron), timezone: timezone ?? 'UTC' };
   const fault = timingFault(timing);
   if (fault === null) return timing;
   throw new GatewayError('invalid-input', fault.message, { field: `/${fault.field}`, hint: TIMES_HINT });

@@ -27,7 +27,7 @@ export const mcp: Command = {
   options: [
     {
       flags: '--cancel-after <time>',
-      help: 'end a call after this time: 90, 30s, 5m, 1h (default: 10m)',
+      help: 'end a call after this time, without waits for a person: 90, 30s, 5m, 1h (default: 10m)',
       parse: parseTime,
     },
   ],

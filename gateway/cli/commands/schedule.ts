@@ -65,6 +65,11 @@ export const scheduleCreate: Command = {
       throw new Failure('A schedule needs exactly one of --cron and --every.', {
         advice: 'For example: --cron "0 3 * * *", or --every 15m.',
       });
+    if (everyMs !== undefined && timezone !== undefined)
+      throw new Failure('A schedule with --every has no --timezone.', {
+        why: 'An interval counts from the first invocation, in every time zone alike.',
+        advice: 'Leave out --timezone, or give a pattern instead of the interval: --cron "0 3 * * *".',
+      });
     const input = readInput(text(options, 'input'));
     const { client } = await connect();
     const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };

@@ -166,6 +166,29 @@ describe('pie mcp', () => {
     });
   });
 
+  it('tells the earlier messages and the question while the function waits for a person', async () => {
+    await using server = start('story');
+    const params = { name: 'story', arguments: { prompt: 'x' }, _meta: { progressToken: 7 } };
+    const called = server.send('tools/call', params);
+    const id = await submitted('story');
+    const attempt = await platform.attempt(id);
+    await attempt.start();
+    await attempt.say('A draft. ');
+    const { questions } = platform.scheduler;
+    const question = { text: 'Publish?', schema: { type: 'boolean' }, timeoutMs: 60_000, state: '' };
+    assert.equal(await questions.ask({ id, tenant: 'default' }, attempt.epoch, 3, question, null), 'waiting');
+    const notes = [await server.next(), await server.next()].map(({ params }) => params);
+    assert.deepEqual(notes[0], { progressToken: 7, progress: 1, message: 'A draft. ' });
+    assert.deepEqual([notes[1]?.progressToken, notes[1]?.progress], [7, 2]);
+    assert.match(String(notes[1]?.message), new RegExp(`until 20.*: pie answer ${id}\\nPublish\\?$`));
+    await platform.client().answer(id, true);
+    const next = await platform.attempt(id);
+    await next.start(2);
+    await next.say('Done.');
+    await next.succeed(null);
+    assert.equal((await server.answer(called)).result.content[0].text, 'A draft. Done.');
+  });
+
   it('returns failures and refused arguments as results that the model reads', async () => {
     await using server = start('story');
     const failing = server.send('tools/call', { name: 'story', arguments: { prompt: 'x' } });

@@ -150,7 +150,7 @@ export class FunctionTools {
   }
 
   async #invoke(name: string, input: unknown, token: unknown, signal: AbortSignal): Promise<object> {
-    const { deadlineMs, progress } = this.#options;
+    const { deadlineMs } = this.#options;
     const stream = await this.#client.invoke(name, input, {
       cancelAfterMs: deadlineMs,
       cancelOnDisconnect: true,
@@ -159,19 +159,28 @@ export class FunctionTools {
     // No message follows the arguments. An invocation that has ended has no session to close, and its stream says the outcome.
     await this.#client.closeSession(stream.id, { signal }).catch(() => undefined);
     const messages = new Messages();
-    let [notifiedAt, messageCount] = [performance.now(), 0];
+    let [notifiedAt, noteCount] = [performance.now(), 0];
+    const notify = async (message: string) => {
+      notifiedAt = performance.now();
+      await this.#options.progress({ progressToken: token, progress: noteCount, message });
+    };
     for await (const event of stream) {
       // A later attempt takes back the messages of the earlier one, unless that ended with a question.
       if (event.event === 'start') messages.clear();
-      else if (event.event === 'question') messages.keep();
-      else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
+      else if (event.event === 'question') {
+        messages.keep();
+        if (token === undefined) continue;
+        const unshownText = messages.newText();
+        if (unshownText !== '') await notify(unshownText);
+        noteCount++;
+        await notify(questionNote(stream.id, event.data));
+      } else if (event.event === 'error') throw errorFromEvent(event.data, stream.id);
       else if (event.event === 'result') return outcome(messages.text, event.data.output);
       else if (event.event === 'message') {
         messages.add(event.data);
-        messageCount++;
+        noteCount++;
         if (token === undefined || performance.now() - notifiedAt < PROGRESS_MS) continue;
-        notifiedAt = performance.now();
-        await progress({ progressToken: token, progress: messageCount, message: messages.newText() });
+        await notify(messages.newText());
       }
     }
     throw new PieError('bad-response', 'The stream ended without an outcome.', { invocation: stream.id });
@@ -242,6 +251,11 @@ class Messages {
     this.#shownLength = this.#text.length;
     return text;
   }
+}
+
+/** Tells the client's user why the call goes on, and how it ends. */
+function questionNote(id: string, { text, until }: { readonly text: string; readonly until: string }): string {
+  return `The invocation ${id} waits for the answer of a person until ${until}. To answer: pie answer ${id}\n${text}`;
 }
 
 function outcome(messages: string, output: unknown): object {

@@ -29,6 +29,9 @@ export function describeSchedules(get: () => Harness): void {
       h.refused(await put({ ...settings, cron: '61 4 * * *' }), 'invalid-input', '/cron');
       h.refused(await put({ ...settings, input: { prompt: 1 } }), 'invalid-input', '/prompt');
       h.refused(await put({ ...settings, everyMs: 60_000 }), 'invalid-input', '/everyMs');
+      h.refused(await put({ function: 'echo', everyMs: 60_000, timezone: 'UTC' }), 'invalid-input', '/timezone');
+      const spaced = await put({ ...settings, cron: ' 0  4\t* * * ' });
+      assert.deepEqual([spaced.status, spaced.body.cron], [200, '0 4 * * *']);
       h.refused(await put({ ...settings, function: 'nothing' }), 'unknown-function');
       h.refused(await put({ ...settings, function: 'echo@live@old' }), 'unknown-alias');
       const removed = await h.send('/v1/schedules/nightly', { method: 'DELETE' });
