@@ -327,6 +327,9 @@ test('an operator creates a key and changes a limit by keyboard', () =>
     await key.getByRole('button', { name: 'Create key' }).press('Enter');
     await page.getByRole('heading', { name: 'The new key from a form' }).waitFor();
     assert.match((await page.getByLabel('The new key').textContent()) ?? '', /^pie_/);
+    await page.reload();
+    await page.getByText('It was shown once, and is not shown again.').waitFor();
+    assert.equal(await page.getByRole('row', { name: /from a form/ }).count(), 1, 'a reload creates no other key');
     await page
       .getByRole('row', { name: /from a form/ })
       .getByText('invoke, deploy')

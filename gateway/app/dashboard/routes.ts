@@ -203,12 +203,10 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
     MAX_RUN_FORM_BYTES,
   );
   show('/usage', usagePage);
-  show('/administration', (visit) => administrationPage(visit));
-  dashboard.post('/administration/keys', async (c) => {
-    const visit = await requireVisit(c);
-    const created = await createKey(visit, await visits.formOf(c, visit));
-    return answer(c, visit, administrationPage(visit, created), 201);
-  });
+  show('/administration', async (visit, c) =>
+    administrationPage(visit, asksForStream(c) ? null : await visits.takeNewKey(c, visit)),
+  );
+  act('/administration/keys', (visit, form, c) => createKey(visit, form, (key) => visits.keepNewKey(c, visit, key)));
   act('/administration/limits', (visit, form) => changeLimit(visit, form));
   show('/platform', platformPage);
   dashboard.all('/*', (c) => {

@@ -6,12 +6,13 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { MAX_KEY_LENGTH } from '../http/authenticate.ts';
 import type { Visit } from './page.ts';
 import { isSameOrigin } from './session/same-origin.ts';
-import { SESSION_MS, type Session, Sessions } from './session/sessions.ts';
+import { NEW_KEY_MS, type NewKeyText, SESSION_MS, type Session, Sessions } from './session/sessions.ts';
 import { SignInAttempts } from './session/sign-in-attempts.ts';
 import { SignedOut } from './session/signed-out.ts';
 
 const COOKIE = 'pie_session';
 const PATH = '/dashboard';
+const NEW_KEY_COOKIE = 'pie_new_key';
 const MAX_FORM_BYTES = 16 * 1024;
 
 /** Sessions, sign-in, and the forms of signed-in users. */
@@ -77,6 +78,21 @@ export class Visits {
     deleteCookie(c, COOKIE, this.#cookieOptions(c));
   }
 
+  /** Keeps a new key, sealed, in the browser until the next page of the administration: a reload of that page then creates no other key. */
+  async keepNewKey(c: Context<AppEnv>, { session, now }: Visit, key: NewKeyText): Promise<void> {
+    const maxAge = NEW_KEY_MS / 1000;
+    const options = { ...this.#newKeyOptions(c), httpOnly: true, maxAge };
+    setCookie(c, NEW_KEY_COOKIE, await this.#sessions.sealNewKey(session, key, now), options);
+  }
+
+  /** The new key that the page shows; deletes its cookie, so that no later page shows it. */
+  async takeNewKey(c: Context<AppEnv>, { session, now }: Visit): Promise<NewKeyText | null> {
+    const cookie = getCookie(c, NEW_KEY_COOKIE);
+    if (cookie === undefined || c.req.method !== 'GET') return null;
+    deleteCookie(c, NEW_KEY_COOKIE, this.#newKeyOptions(c));
+    return this.#sessions.openNewKey(session, cookie, now);
+  }
+
   /** The form, which a page of this site must have sent. Throws `forbidden`, `body-too-large`, `unsupported-media-type`. */
   async form(c: Context<AppEnv>, limitBytes = MAX_FORM_BYTES): Promise<URLSearchParams> {
     if (!isSameOrigin(c.req.raw))
@@ -119,6 +135,10 @@ export class Visits {
       if (error instanceof GatewayError && error.code === 'unauthorized') return null;
       throw error;
     }
+  }
+
+  #newKeyOptions(c: Context<AppEnv>) {
+    return { ...this.#cookieOptions(c), path: `${PATH}/administration` };
   }
 
   #cookieOptions(c: Context<AppEnv>) {

@@ -308,9 +308,20 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         ['lasts', '30d'],
       ];
       const answer = await browser.post('/dashboard/administration/keys', fields);
-      const page = await answer.text();
-      assert.equal(answer.status, 201, page);
-      assert.equal(answer.headers.get('cache-control'), 'no-store');
+      assert.equal(answer.status, 303, await answer.text());
+      const address = answer.headers.get('location') ?? '';
+      assert.equal(address, '/dashboard/administration?done=key');
+      const [carried = ''] = (answer.headers.get('set-cookie') ?? '').split(';', 1);
+      assert.doesNotMatch(carried, /pie_[A-Za-z0-9]{20}/, 'the cookie hides the key');
+      const shown = await browser.get(address, { cookie: `${browser.cookie}; ${carried}` });
+      const page = await shown.text();
+      assert.equal(shown.headers.get('cache-control'), 'no-store');
+      assert.match(
+        shown.headers.get('set-cookie') ?? '',
+        /^pie_new_key=;.*Max-Age=0;.*Path=\/dashboard\/administration/,
+      );
+      const reloaded = await browser.page(address);
+      assert.ok(reloaded.includes('is not shown again') && !reloaded.includes('The new key'));
       const key = /pie_[A-Za-z0-9_-]+/.exec(page)?.[0] ?? '';
       const self = await platform.client(key).self();
       assert.deepEqual([self.tenant, self.scopes], ['acme', ['invoke']]);

@@ -5,11 +5,12 @@ import { QUOTA_NAMES, quotaLabel } from '#scheduler/quotas/names.ts';
 import { KEY_NAME } from '#scheduler/tenants/rules.ts';
 import { includesScope, SCOPES } from '#scheduler/tenants/scopes.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
-import type { ApiKey, CreatedKey } from '../../resources/tenants.ts';
+import type { ApiKey } from '../../resources/tenants.ts';
 import { moment } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { empty, notice, table, tokenField } from '../html/parts.ts';
 import { demand, may, type Page, tenantOf, type Visit, withTenant } from '../page.ts';
+import type { NewKeyText } from '../session/sessions.ts';
 import { quotaBars } from './usage-bars.ts';
 
 const PATH = '/dashboard/administration';
@@ -47,16 +48,19 @@ const limitForm = z.object({
 });
 
 /** API keys and limits of a tenant, with the forms that change them. `created` is a key that this answer shows once. */
-export function administrationPage(visit: Visit, created?: CreatedKey): Page {
+export function administrationPage(visit: Visit, created: NewKeyText | null): Page {
   demand(visit, 'admin');
   const { control, call, now, url } = visit;
   const tenant = tenantOf(visit);
+  const done = url.searchParams.get('done');
   return {
     title: 'Administration',
     place: 'administration',
     head: html`<div class="head"><div class="titles"><h1>Administration</h1><p>Tenant ${tenant}</p></div></div>${
-      url.searchParams.get('done') === 'limit' ? notice('good', 'The limit has changed.') : NONE
-    }${created === undefined ? NONE : newKey(created)}`,
+      done === 'limit' ? notice('good', 'The limit has changed.') : NONE
+    }${created === null && done === 'key' ? notice('good', 'The key was created. It was shown once, and is not shown again.') : NONE}${
+      created === null ? NONE : newKey(created)
+    }`,
     live: false,
     fragments: [
       {
@@ -77,8 +81,15 @@ export function administrationPage(visit: Visit, created?: CreatedKey): Page {
   };
 }
 
-/** Creates the key that the form describes. The caller shows the key at once, since nothing returns it again. */
-export async function createKey(visit: Visit, form: URLSearchParams): Promise<CreatedKey> {
+/**
+ * Creates the key that the form describes, and gives it to `keep` for the next page, since nothing returns it again. Returns the address to
+ * redirect to.
+ */
+export async function createKey(
+  visit: Visit,
+  form: URLSearchParams,
+  keep: (key: NewKeyText) => Promise<void>,
+): Promise<string> {
   demand(visit, 'admin');
   const parsed = keyForm.safeParse({
     name: form.get('name') ?? '',
@@ -91,7 +102,9 @@ export async function createKey(visit: Visit, form: URLSearchParams): Promise<Cr
     });
   const { name, scopes, lasts } = parsed.data;
   const expiresAt = endOf(LIFETIMES, lasts, visit.now);
-  return visit.control.tenants.createKey(visit.call, tenantOf(visit), { name, scopes, expiresAt });
+  const tenant = tenantOf(visit);
+  await keep(await visit.control.tenants.createKey(visit.call, tenant, { name, scopes, expiresAt }));
+  return withTenant(PATH, visit, tenant, { done: 'key' });
 }
 
 /** Changes the limit that the form names. Returns the address to redirect to. */
@@ -122,7 +135,7 @@ function endOf(choices: Choices, chosenValue: string, now: number): string | und
   return ms === null ? undefined : new Date(now + ms).toISOString();
 }
 
-function newKey({ name, apiKey, id }: CreatedKey): Html {
+function newKey({ name, apiKey, id }: NewKeyText): Html {
   return html`<div class="card section"><h2>The new key ${name}</h2><p class="muted">Copy it now: it is not shown again. Its id is <code>${id}</code>.</p><pre class="console" tabindex="0" role="region" aria-label="The new key">${apiKey}</pre></div>`;
 }
 

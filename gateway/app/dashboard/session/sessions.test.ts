@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { SESSION_MS, Sessions } from './sessions.ts';
+import { NEW_KEY_MS, SESSION_MS, Sessions } from './sessions.ts';
 
 const SECRET = new Uint8Array(32).fill(7);
 const NOW = Date.UTC(2026, 0, 1);
@@ -58,6 +58,18 @@ describe('sessions', () => {
     assert.equal(await new Sessions().isFormToken(mine, token), false);
     for (const forged of ['', 'x', token.slice(1), `${token}A`, 'é', 'A'.repeat(5000)])
       assert.equal(await sessions.isFormToken(mine, forged), false, forged.slice(0, 50));
+  });
+
+  it('carry a new key to a page of that session only, for a short time', async () => {
+    const sessions = new Sessions(SECRET);
+    const [mine, other] = [sessions.begin(API_KEY, NOW), sessions.begin(API_KEY, NOW)];
+    const key = { name: '🗝'.repeat(64), id: 'k'.repeat(16), apiKey: API_KEY };
+    const cookie = await sessions.sealNewKey(mine, key, NOW);
+    assert.deepEqual(await new Sessions(SECRET).openNewKey(mine, cookie, NOW + NEW_KEY_MS - 1), key);
+    assert.equal(await sessions.openNewKey(mine, cookie, NOW + NEW_KEY_MS), null);
+    assert.equal(await sessions.openNewKey(other, cookie, NOW), null);
+    assert.equal(await sessions.open(cookie, NOW), null, 'the cookie is no session');
+    assert.equal(await sessions.openNewKey(mine, await sessions.seal(mine), NOW), null);
   });
 
   it('require a secret of at least 32 bytes', () => {

@@ -8,14 +8,23 @@ export interface Session {
   readonly expiresAt: number;
 }
 
+/** A key that a form has created, on its way to the page that shows it. */
+export interface NewKeyText {
+  readonly name: string;
+  readonly id: string;
+  readonly apiKey: string;
+}
+
 export const SESSION_MS = 8 * 3_600_000;
+/** Time in which the browser must follow the redirect to the page that shows a new key. */
+export const NEW_KEY_MS = 60_000;
 /** Minimum length of the server's secret, so that it cannot be guessed. */
 export const SECRET_BYTES = 32;
 
 const ID_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** A sealed session has about 230 characters; the gateway does not open longer cookies. */
+/** A sealed session has about 230 characters, a sealed key with a long name about 600; the gateway does not open longer cookies. */
 const MAX_COOKIE_LENGTH = 1024;
 type DeriveKey = Parameters<typeof crypto.subtle.deriveKey>;
 
@@ -52,30 +61,29 @@ export class Sessions {
   }
 
   /** The value of the session's cookie. */
-  async seal({ apiKey, id, expiresAt }: Session): Promise<string> {
-    const { seal } = await this.#deriveKeys();
-    const nonce = randomBytes(NONCE_BYTES);
-    const plaintext = new TextEncoder().encode(JSON.stringify([apiKey, id, expiresAt]));
-    const ciphertext = new Uint8Array(await crypto.subtle.encrypt({ name: 'AES-GCM', iv: nonce }, seal, plaintext));
-    const sealedBytes = new Uint8Array(nonce.length + ciphertext.length);
-    sealedBytes.set(nonce);
-    sealedBytes.set(ciphertext, nonce.length);
-    return sealedBytes.toBase64(BASE64URL);
+  seal({ apiKey, id, expiresAt }: Session): Promise<string> {
+    return this.#encrypt([apiKey, id, expiresAt], '');
   }
 
   /** The session of a cookie; null when the cookie was not sealed here, was changed, or has expired. */
   async open(cookie: string, now: number): Promise<Session | null> {
-    const sealedBytes = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
-    if (sealedBytes === null || sealedBytes.length <= NONCE_BYTES + TAG_BYTES) return null;
-    const { seal } = await this.#deriveKeys();
-    const iv = sealedBytes.subarray(0, NONCE_BYTES);
-    const plaintext = await crypto.subtle
-      .decrypt({ name: 'AES-GCM', iv }, seal, sealedBytes.subarray(NONCE_BYTES))
-      // A cookie that fails to open was not sealed under this secret.
-      .catch(() => null);
-    if (plaintext === null) return null;
-    const [apiKey, id, expiresAt] = JSON.parse(new TextDecoder().decode(plaintext)) as [string, string, number];
+    const content = (await this.#decrypt(cookie, '')) as [string, string, number] | null;
+    if (content === null) return null;
+    const [apiKey, id, expiresAt] = content;
     return expiresAt > now ? { apiKey, id, expiresAt } : null;
+  }
+
+  /** The value of the cookie that carries a new key over a redirect. It opens in the same session only, and is no session itself. */
+  sealNewKey(session: Session, { name, id, apiKey }: NewKeyText, now: number): Promise<string> {
+    return this.#encrypt([name, id, apiKey, now + NEW_KEY_MS], newKeyOf(session));
+  }
+
+  /** The new key of a cookie; null when `sealNewKey` did not seal it for this session, or it has expired. */
+  async openNewKey(session: Session, cookie: string, now: number): Promise<NewKeyText | null> {
+    const content = (await this.#decrypt(cookie, newKeyOf(session))) as [string, string, string, number] | null;
+    if (content === null) return null;
+    const [name, id, apiKey, expiresAt] = content;
+    return expiresAt > now ? { name, id, apiKey } : null;
   }
 
   /** Token in every form of this session; only a reader of the session's pages can know it. */
@@ -91,6 +99,30 @@ export class Sessions {
     if (mac === null) return false;
     const { forms } = await this.#deriveKeys();
     return crypto.subtle.verify('HMAC', forms, mac, new TextEncoder().encode(id));
+  }
+
+  /** Seals a value of JSON; only `#decrypt` with the same purpose opens it. */
+  async #encrypt(value: readonly unknown[], purpose: string): Promise<string> {
+    const { seal } = await this.#deriveKeys();
+    const nonce = randomBytes(NONCE_BYTES);
+    const plaintext = new TextEncoder().encode(JSON.stringify(value));
+    const ciphertext = new Uint8Array(await crypto.subtle.encrypt(cipher(nonce, purpose), seal, plaintext));
+    const sealedBytes = new Uint8Array(nonce.length + ciphertext.length);
+    sealedBytes.set(nonce);
+    sealedBytes.set(ciphertext, nonce.length);
+    return sealedBytes.toBase64(BASE64URL);
+  }
+
+  async #decrypt(cookie: string, purpose: string): Promise<unknown> {
+    const sealedBytes = cookie.length > MAX_COOKIE_LENGTH ? null : bytesOf(cookie);
+    if (sealedBytes === null || sealedBytes.length <= NONCE_BYTES + TAG_BYTES) return null;
+    const { seal } = await this.#deriveKeys();
+    const nonce = sealedBytes.slice(0, NONCE_BYTES);
+    const plaintext = await crypto.subtle
+      .decrypt(cipher(nonce, purpose), seal, sealedBytes.subarray(NONCE_BYTES))
+      // A cookie that fails to open was not sealed under this secret, or for another purpose.
+      .catch(() => null);
+    return plaintext === null ? null : JSON.parse(new TextDecoder().decode(plaintext));
   }
 
   /** Caches the keys rather than a promise: in workerd a request must not wait for another request's promise. */
@@ -111,6 +143,14 @@ export class Sessions {
     };
     return this.#keys;
   }
+}
+
+function newKeyOf({ id }: Session): string {
+  return `new key ${id}`;
+}
+
+function cipher(iv: Uint8Array<ArrayBuffer>, purpose: string) {
+  return { name: 'AES-GCM', iv, additionalData: new TextEncoder().encode(purpose) };
 }
 
 function randomBytes(count: number): Uint8Array<ArrayBuffer> {
