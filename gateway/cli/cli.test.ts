@@ -55,6 +55,18 @@ describe('the pie command', () => {
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
     ['a value that was meant to be hidden', ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
     ['a missing argument', ['invoke'], /Missing required argument 'function'[\s\S]*pie invoke --help/],
+    [
+      'an unknown command of a group',
+      ['schedule', 'crate'],
+      /`pie schedule` has no such command\.[\s\S]*list, create, remove/,
+    ],
+    [
+      'a key of another alphabet',
+      ['invoke', 'x', '--concurrency-key', '日本'],
+      /--concurrency-key[\s\S]*visible ASCII/,
+    ],
+    ['a line break in a key', ['invoke', 'x', '--session-affinity', 'a\nb'], /--session-affinity[\s\S]*visible ASCII/],
+    ['a host of another alphabet', ['invoke', 'x', '--webhook', 'https://日本.jp'], /--webhook[\s\S]*xn--/],
     ['an unknown option', ['invoke', 'x', '--inptu', '{}'], /Unknown option '--inptu'/],
     ['a value out of the choices', ['logs', 'x', '--level', 'loud'], /Allowed choices are debug, info, warn, error/],
     ['an input that is not JSON', ['invoke', 'x', '--input', '{bad'], /not JSON[\s\S]*malformed-json/],

@@ -26,6 +26,18 @@ describe('the address and key of a command', () => {
     assert.deepEqual(find({ PIE_API_KEY: 'pie_other' }), { ...LOCAL, apiKey: 'pie_other' });
   });
 
+  it('refuse a key that no request can carry, and do not show it', () => {
+    for (const PIE_API_KEY of ['ключ', 'pie_a\nb', 'pie_a b'])
+      assert.throws(
+        () => find({ PIE_API_KEY }),
+        (error: Error) => {
+          assert.match(error.message, /^PIE_API_KEY is not an API key/);
+          return !JSON.stringify(error).includes(JSON.stringify(PIE_API_KEY).slice(1, -1));
+        },
+      );
+    assert.equal(find({ PIE_API_KEY: 'pie_other\n' }).apiKey, 'pie_other\n');
+  });
+
   it('do not give the key of the home to another platform', () => {
     assert.deepEqual(find({ PIE_URL: 'http://localhost:8787/' }), { ...LOCAL, url: 'http://localhost:8787' });
     for (const PIE_URL of [

@@ -20,6 +20,13 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
  */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
+  if (apiKey && !/^[\x21-\x7e]+$/.test(apiKey.trim())) {
+    throw new Failure('PIE_API_KEY is not an API key.', {
+      code: 'bad-credentials',
+      why: 'It has a character that no key has: a key has visible ASCII characters only, and no spaces.',
+      advice: 'Copy the key again, as `pie keys create` printed it.',
+    });
+  }
   if (url && apiKey) return { url: validUrl(url, 'PIE_URL'), apiKey, source: 'PIE_URL' };
   const file = credentialsFile(environment);
   const stored = readCredentials(file);

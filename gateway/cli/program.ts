@@ -96,6 +96,7 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       process.stderr.write(errorOutput);
       throw new Failure('No command was given.', { advice: 'Pick one of the commands above.' });
     }
+    if (error.code === 'commander.excessArguments') assertGroupMember(commands, argv);
     throw usageFailure(errorOutput || error.message, commands, argv);
   }
   return parsed;
@@ -137,6 +138,16 @@ function knownWords(commands: readonly Command[], argv: readonly string[]): stri
   const [first = '', second = ''] = argv.filter((word) => !word.startsWith('-'));
   if (names.some(([group, word]) => group === first && word === second && second !== '')) return [first, second];
   return names.some(([word]) => word === first) ? [first] : [];
+}
+
+/** Refuses an unknown word after a group, which commander takes for a surplus argument of the group's default command. */
+function assertGroupMember(commands: readonly Command[], [group = '', member = '-']: readonly string[]): void {
+  const members = commands.map(({ name }) => name.split(' ')).filter(([first, word]) => first === group && word);
+  if (members.length === 0 || member.startsWith('-') || members.some(([, word]) => word === member)) return;
+  // Hide the word: it may be a secret.
+  throw new Failure(`\`pie ${group}\` has no such command.`, {
+    advice: `It has ${members.map(([, word]) => word).join(', ')}. See \`pie ${group} --help\`.`,
+  });
 }
 
 function usageFailure(complaint: string, commands: readonly Command[], argv: readonly string[]): Failure {

@@ -31,6 +31,8 @@ export interface RequestOptions {
   readonly alsoStatus?: number;
 }
 
+const HEADER_RULE = 'Use visible ASCII characters only: no line breaks and no letters of other alphabets.';
+
 /** Sends the client's requests: adds address, key and deadline, and throws {@link PieError}. */
 export class Http {
   readonly reconnectMs: number;
@@ -51,6 +53,11 @@ export class Http {
 
   /** Returns an answer with a success status. Throws {@link PieError}, or the signal's reason when the caller aborted. */
   async request(path: string, options: RequestOptions = {}): Promise<Response> {
+    const headers = headersOf({
+      accept: 'application/json',
+      ...options.headers,
+      authorization: `Bearer ${this.#apiKey}`,
+    });
     const timeout = new AbortController();
     const signal = options.signal === undefined ? timeout.signal : AbortSignal.any([options.signal, timeout.signal]);
     const timer =
@@ -65,7 +72,7 @@ export class Http {
       // Pass no Request object: its signal works only while the object lives, and no code would hold it.
       response = await this.#fetch(`${this.#base}${path}`, {
         method: options.method ?? 'GET',
-        headers: { accept: 'application/json', ...options.headers, authorization: `Bearer ${this.#apiKey}` },
+        headers,
         body: options.body ?? null,
         signal,
       });
@@ -150,6 +157,23 @@ export class Http {
       cause,
     });
   }
+}
+
+/** Checks the headers before the request: `fetch` throws the same TypeError for a broken connection, which is worth a retry. */
+function headersOf(values: Readonly<Record<string, string>>): Headers {
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(values)) {
+    try {
+      headers.set(name, value);
+    } catch {
+      // Without the cause: its message can quote the value, which may be a key.
+      throw new PieError('invalid-input', `The value for the header ${name} has characters that no header can carry.`, {
+        hint: name === 'authorization' ? 'Check the API key: it has visible ASCII characters only.' : HEADER_RULE,
+        field: name,
+      });
+    }
+  }
+  return headers;
 }
 
 /** Reads a body to its end. Rejects with `TimeoutError` (DOMException) when no byte comes for `silentMs`. */

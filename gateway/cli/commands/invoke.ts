@@ -23,18 +23,27 @@ export const invoke: Command = {
     { flags: '--logs', help: 'also show the log lines of the function' },
     { flags: '--async', help: 'only start the invocation, and print its id' },
     { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: parseTime },
-    { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends' },
-    { flags: '--session-affinity <key>', help: 'prefer the GPU host of earlier invocations with this key' },
+    { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends', parse: parseUrl },
+    {
+      flags: '--session-affinity <key>',
+      help: 'prefer the GPU host of earlier invocations with this key',
+      parse: parseKey,
+    },
     {
       flags: '--concurrency-key <key>',
       help: 'refuse the invocation while --concurrency-limit others with this key are open',
+      parse: parseKey,
     },
     {
       flags: '--concurrency-limit <count>',
       help: 'limit of --concurrency-key (default: 1)',
       parse: wholeNumber(1, 1000),
     },
-    { flags: '--debounce-key <key>', help: 'start after --debounce-delay; a later one with this key takes its place' },
+    {
+      flags: '--debounce-key <key>',
+      help: 'start after --debounce-delay; a later one with this key takes its place',
+      parse: parseKey,
+    },
     { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: parseTime },
     {
       flags: '--debounce-max <time>',
@@ -125,6 +134,18 @@ function invokeOptions(options: Call['options']): InvokeOptions {
     ...(affinity === undefined ? {} : { affinity }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
   };
+}
+
+/** A key that travels as a header; the same rule as that of the gateway. */
+function parseKey(value: string): string {
+  if (/^[\x21-\x7e]{1,256}$/.test(value)) return value;
+  throw new Failure('It must be 1 to 256 visible ASCII characters without spaces.');
+}
+
+/** A URL that travels as a header: without its ASCII form, no request could carry it. The gateway checks the rest. */
+function parseUrl(value: string): string {
+  if (/^[\x21-\x7e]+$/.test(value)) return value;
+  throw new Failure('It must be visible ASCII characters: write the host in its xn-- form, and others as %XX.');
 }
 
 /** Milliseconds of an option that takes a time. */
