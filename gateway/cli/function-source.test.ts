@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ago, bytes, duration, quoted } from './format.ts';
-import { exampleInput, findFunction } from './function-source.ts';
+import { findFunction } from './function-source.ts';
 
 let folder = '';
 before(() => {
@@ -45,35 +45,6 @@ describe('findFunction', () => {
     assert.equal(kindOf('\x0d\0\x01\0'), 'component');
     assert.equal(kindOf('\x01\0\0\0'), 'source');
   });
-});
-
-describe('exampleInput', () => {
-  it('is the example of the schema if it has one', () => {
-    assert.deepEqual(exampleInput({ name: 'f', input: { examples: [{ prompt: 'Once' }] } }), { prompt: 'Once' });
-  });
-
-  it('fills in the required fields otherwise', () => {
-    const input = {
-      required: ['text', 'count', 'mode', 'all', 'size'],
-      properties: {
-        size: { type: 'integer', examples: [], enum: [] },
-        text: { type: 'string' },
-        count: { type: 'integer', default: 3 },
-        mode: { enum: ['fast', 'slow'] },
-        all: { type: 'boolean' },
-        optional: { type: 'string' },
-      },
-    };
-    assert.deepEqual(exampleInput({ name: 'f', input }), {
-      text: '…',
-      count: 3,
-      mode: 'fast',
-      all: true,
-      size: 1,
-    });
-  });
-
-  it('is empty without a schema', () => assert.deepEqual(exampleInput({ name: 'f' }), {}));
 });
 
 describe('formats', () => {

@@ -110,29 +110,3 @@ function functionName(text: string): string {
       .replace(/^-+|-+$/g, '') || 'function'
   );
 }
-
-/** An example input that fits the manifest's schema. */
-export function exampleInput(manifest: Manifest): unknown {
-  const schema = manifest.input;
-  if (typeof schema !== 'object' || schema === null) return {};
-  if ('examples' in schema && Array.isArray(schema.examples) && schema.examples.length > 0) return schema.examples[0];
-  const required = 'required' in schema && Array.isArray(schema.required) ? schema.required : [];
-  const properties = 'properties' in schema && typeof schema.properties === 'object' ? schema.properties : {};
-  const values: Record<string, unknown> = {};
-  for (const [key, property] of Object.entries(properties ?? {})) {
-    if (required.includes(key)) values[key] = exampleValue(property);
-  }
-  return values;
-}
-
-function exampleValue(property: unknown): unknown {
-  if (typeof property !== 'object' || property === null) return '…';
-  if ('examples' in property && Array.isArray(property.examples) && property.examples.length > 0)
-    return property.examples[0];
-  if ('default' in property) return property.default;
-  if ('enum' in property && Array.isArray(property.enum) && property.enum.length > 0) return property.enum[0];
-  const type = 'type' in property ? property.type : 'string';
-  if (type === 'integer' || type === 'number') return 1;
-  if (type === 'boolean') return true;
-  return type === 'array' ? [] : type === 'object' ? {} : '…';
-}

@@ -8,9 +8,10 @@ import { PieError } from '../../client/errors.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { planLines, reportLines } from '../deploy-report.ts';
 import { type Deployment, deployFunction, planFunction } from '../deployment.ts';
+import { acceptedExample } from '../example-input.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
 import { bytes, counted, duration, quoted } from '../format.ts';
-import { exampleInput, type FunctionSource, findFunction } from '../function-source.ts';
+import { type FunctionSource, findFunction } from '../function-source.ts';
 import { latency, type Targets } from '../latency.ts';
 import { wholeNumber } from '../whole-number.ts';
 
@@ -143,7 +144,8 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
     terminal.value(reportOf(deployment, url));
     for (const note of deployment.built?.notes ?? []) terminal.note(`note: ${note}`);
     for (const warning of deployed.warnings) terminal.note(`warning: ${warning}`);
-    const input = quoted(JSON.stringify(exampleInput(source.manifest)));
+    const example = await acceptedExample(source.manifest);
+    const input = example === undefined ? "'<JSON>'" : quoted(JSON.stringify(example));
     terminal.note(`Next: pie invoke ${referenceTo(deployed)} --input ${input}`);
     return EXIT.ok;
   } catch (error) {

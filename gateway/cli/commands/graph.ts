@@ -3,8 +3,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { drawGraph } from '../builder.ts';
 import { type Command, text } from '../command.ts';
+import { exampleInput } from '../example-input.ts';
 import { Failure } from '../failure.ts';
-import { exampleInput, findFunction } from '../function-source.ts';
+import { findFunction } from '../function-source.ts';
 import { readInput } from './input.ts';
 
 export const graph: Command = {

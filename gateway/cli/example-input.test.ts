@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { acceptedExample, exampleInput } from './example-input.ts';
+
+describe('exampleInput', () => {
+  it('is the example of the schema if it has one', () => {
+    assert.deepEqual(exampleInput({ name: 'f', input: { examples: [{ prompt: 'Once' }] } }), { prompt: 'Once' });
+  });
+
+  it('fills in the required fields otherwise', () => {
+    const input = {
+      required: ['text', 'count', 'mode', 'all', 'size'],
+      properties: {
+        size: { type: 'integer', examples: [], enum: [] },
+        text: { type: 'string' },
+        count: { type: 'integer', default: 3 },
+        mode: { enum: ['fast', 'slow'] },
+        all: { type: 'boolean' },
+        optional: { type: 'string' },
+      },
+    };
+    assert.deepEqual(exampleInput({ name: 'f', input }), {
+      text: '…',
+      count: 3,
+      mode: 'fast',
+      all: true,
+      size: 1,
+    });
+  });
+
+  it('is empty without a schema', () => assert.deepEqual(exampleInput({ name: 'f' }), {}));
+});
+
+describe('acceptedExample', () => {
+  const fits = async (input: Record<string, unknown>, expected: unknown) =>
+    assert.deepEqual(await acceptedExample({ name: 'f', input }), expected);
+
+  it('follows the types, bounds and required members of nested schemas', async () => {
+    await fits({ type: 'array', items: { type: 'string' }, minItems: 1 }, ['…']);
+    await fits({ type: 'string', minLength: 3 }, '………');
+    const point = { type: 'object', required: ['x'], properties: { x: { type: 'number', exclusiveMinimum: 4 } } };
+    await fits({ required: ['at', 'tag'], properties: { at: point } }, { at: { x: 5 }, tag: '…' });
+    await fits({ properties: { n: { type: ['null', 'string'] } }, required: ['n'] }, { n: null });
+    await fits({ anyOf: [{ const: 7 }, { type: 'string' }] }, 7);
+    await fits({ required: ['size'], properties: { size: { type: 'integer', maximum: 0 } } }, { size: 0 });
+  });
+
+  it('is undefined when the schema refuses the example, or the check of it does not end', async () => {
+    await fits({ required: ['id'], properties: { id: { type: 'string', pattern: '^[a-z]{3}$' } } }, undefined);
+    await fits({ examples: [{}], required: ['id'] }, undefined);
+    await fits({ type: 'string', minLength: 1e9 }, undefined);
+    await fits({ $ref: '#' }, undefined);
+  });
+});

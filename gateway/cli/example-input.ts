@@ -1,0 +1,87 @@
+import type { Manifest } from './function-source.ts';
+
+/** Maximum characters and items that an example has because its schema demands them. */
+const MAX_CHARACTERS = 40;
+const MAX_ITEMS = 5;
+
+type Schema = Readonly<Record<string, unknown>>;
+
+/** An example input for the manifest's schema. It follows the common keywords; {@link acceptedExample} checks it against all. */
+export function exampleInput(manifest: Manifest): unknown {
+  return isSchema(manifest.input) ? exampleOf(manifest.input, 'object') : {};
+}
+
+/** An example input that the manifest's schema accepts; undefined when none was found. */
+export async function acceptedExample(manifest: Manifest): Promise<unknown> {
+  const example = exampleInput(manifest);
+  if (!isSchema(manifest.input)) return example;
+  // A deployment has loaded this module; other commands need not.
+  const { SchemaValidator } = await import('#scheduler/functions/schema/validator.ts');
+  try {
+    return new SchemaValidator(manifest.input).check(example) === null ? example : undefined;
+  } catch {
+    // The check takes too many steps, or nests too deeply.
+    return undefined;
+  }
+}
+
+function exampleOf(schema: unknown, otherwise = 'string'): unknown {
+  if (!isSchema(schema)) return '…';
+  const { examples, enum: allowed, anyOf, oneOf } = schema;
+  if (Array.isArray(examples) && examples.length > 0) return examples[0];
+  if ('default' in schema) return schema.default;
+  if ('const' in schema) return schema.const;
+  if (Array.isArray(allowed) && allowed.length > 0) return allowed[0];
+  const alternatives = anyOf ?? oneOf;
+  if (schema.type === undefined && schema.properties === undefined && Array.isArray(alternatives))
+    return exampleOf(alternatives[0]);
+  switch (typeOf(schema) ?? otherwise) {
+    case 'object':
+      return objectOf(schema);
+    case 'array': {
+      const count = Math.min(countOf(schema.minItems), MAX_ITEMS);
+      return Array.from({ length: count }, () => exampleOf(schema.items));
+    }
+    case 'integer':
+    case 'number':
+      return numberOf(schema);
+    case 'boolean':
+      return true;
+    case 'null':
+      return null;
+    default:
+      return '…'.repeat(Math.min(Math.max(countOf(schema.minLength), 1), MAX_CHARACTERS));
+  }
+}
+
+/** The first type that a schema allows, or the one that its keywords are for. */
+function typeOf({ type, properties, required, items }: Schema): unknown {
+  if (Array.isArray(type)) return type[0];
+  if (type !== undefined) return type;
+  if (properties !== undefined || required !== undefined) return 'object';
+  return items === undefined ? undefined : 'array';
+}
+
+/** The required members alone. */
+function objectOf({ properties, required }: Schema): unknown {
+  const schemas = new Map<unknown, unknown>(isSchema(properties) ? Object.entries(properties) : []);
+  const names: readonly unknown[] = Array.isArray(required) ? required : [];
+  const known = [...schemas.keys()].filter((name) => names.includes(name));
+  const unknown = names.filter((name) => !schemas.has(name));
+  return Object.fromEntries([...known, ...unknown].map((name) => [String(name), exampleOf(schemas.get(name))]));
+}
+
+/** The number next to 1 that is within the bounds. */
+function numberOf({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }: Schema): number {
+  const least = Math.max(boundOf(minimum, 0, -Infinity), boundOf(exclusiveMinimum, 1, -Infinity));
+  const most = Math.min(boundOf(maximum, 0, Infinity), boundOf(exclusiveMaximum, -1, Infinity));
+  return Math.min(Math.max(1, least), most);
+}
+
+const boundOf = (bound: unknown, step: number, none: number): number =>
+  typeof bound === 'number' ? bound + step : none;
+
+const countOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 0);
+
+const isSchema = (value: unknown): value is Schema =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
