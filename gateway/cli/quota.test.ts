@@ -101,6 +101,14 @@ describe('pie quota and pie usage', () => {
       (await pie('quota', 'set', 'tokens-per-month', 'none')).stdout,
       'tokens-per-month of your tenant: no limit now.\n',
     );
+    assert.equal(
+      (await pie('quota', 'set', 'schedules', 'none')).stdout,
+      'schedules of your tenant: the default again, at most 100.\n',
+    );
+    assert.match(
+      (await pie('quota', 'set', 'latency-invocations', 'none')).stdout,
+      /: no limit now, and so no latency targets are granted\.\n$/,
+    );
     assert.equal((await pie('usage', '--from', 'yesterday')).code, 1);
     assert.equal((await pie('usage', '--csv', '--json')).code, 1);
     const unknown = await pie('quota', 'set', 'tokens-per-day', '5', '--function', 'nothing', '--json');

@@ -38,6 +38,9 @@ describe('parseSource', () => {
       'hf:a/b@../../x',
       'hf:a/b@x/../y',
       'http://x',
+      'file://host/x.gguf',
+      'file:///x%2Fy.gguf',
+      'file://[x/y.gguf',
     ]) {
       assert.throws(() => parseSource(text), { name: 'ModelError' }, text);
     }

