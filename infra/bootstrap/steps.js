@@ -83,7 +83,7 @@ const LIGHT = [
   'functions/sdk/src/workflow/!(device).test.ts',
   'gateway/@(app|client|node|worker)/**/*.test.ts',
   `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
-  'gateway/cli/backup/archive.test.ts',
+  'gateway/cli/backup/@(archive|snapshot).test.ts',
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
   `gpu-host/handlers/!(${TIMED}).test.ts`,
   'gpu-host/@(batcher|encoders|memory|server|telemetry)/**/*.test.ts',
