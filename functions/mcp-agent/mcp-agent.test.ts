@@ -31,8 +31,10 @@ describe('mcp-agent', () => {
     assert.deepEqual(server.methods, [
       'initialize',
       'notifications/initialized',
-      ...['tools/list', 'tools/list'],
-      ...['tools/call', 'tools/call'],
+      'tools/list',
+      'tools/list',
+      'tools/call',
+      'tools/call',
       'DELETE',
     ]);
     assert.equal(tokens + prefix.hitTokens - before.prefix.hitTokens, output.tokens - 1);

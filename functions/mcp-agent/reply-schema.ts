@@ -41,7 +41,12 @@ function withMovedRefs(schema: unknown, at: string): unknown {
 const DATA: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examples']);
 /** Keywords whose members are schemas, under names that are not keywords. */
 const BY_NAME: ReadonlySet<string> = new Set([
-  ...['properties', 'patternProperties', 'dependentSchemas', 'dependencies', '$defs', 'definitions'],
+  'properties',
+  'patternProperties',
+  'dependentSchemas',
+  'dependencies',
+  '$defs',
+  'definitions',
 ]);
 
 const isObject = (value: unknown): value is JsonSchema =>

@@ -43,7 +43,12 @@ function cells(hosted: HostedModel, load: ModelLoad | undefined): string[] {
 
 function encoderCells({ encoder, kind, device, deviceIndex, utilisation, batchSize }: EncoderLoad): string[] {
   return [
-    ...[encoder, kind, deviceText({ device, deviceIndex }), '-', '-', `${Math.round(100 * utilisation)}%`],
+    encoder,
+    kind,
+    deviceText({ device, deviceIndex }),
+    '-',
+    '-',
+    `${Math.round(100 * utilisation)}%`,
     batchSize ? number(batchSize) : '-',
   ];
 }

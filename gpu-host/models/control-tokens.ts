@@ -2,8 +2,14 @@
 export const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
 /** Names of other tokens that mark turns, of the formats ChatML, Llama 3, Gemma and Zephyr. */
 export const TURN_NAMES = [
-  ...['<|im_start|>', '<|start_header_id|>', '<|end_header_id|>', '<start_of_turn>', '<end_of_turn>'],
-  ...['<|system|>', '<|user|>', '<|assistant|>'],
+  '<|im_start|>',
+  '<|start_header_id|>',
+  '<|end_header_id|>',
+  '<start_of_turn>',
+  '<end_of_turn>',
+  '<|system|>',
+  '<|user|>',
+  '<|assistant|>',
 ];
 
 interface AddedToken {

@@ -118,7 +118,10 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   );
   const template = (await readOptionalText(root, 'chat_template.jinja')) ?? pickChatTemplate(settings.chat_template);
   const controlTokens = new Set<number | string | null | undefined>([
-    ...[settings.bos_token, settings.eos_token, settings.pad_token, settings.unk_token],
+    settings.bos_token,
+    settings.eos_token,
+    settings.pad_token,
+    settings.unk_token,
     ...ids.flatMap(({ bos_token_id, eos_token_id, pad_token_id }) => [bos_token_id, eos_token_id, pad_token_id].flat()),
   ]);
   const added_tokens = withControlTokens(parsed.data.added_tokens, controlTokens);

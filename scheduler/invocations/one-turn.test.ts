@@ -119,7 +119,11 @@ test('submissions of one turn have the same outcomes and effects as submissions 
     { seed: 20261122, numRuns: process.env.PIE_TEST_ALL ? 150 : 100 },
   );
   assert.deepEqual([...seen].sort(), [
-    ...['above-memory', 'answered', 'idempotency-key-reused', 'not-deployed', 'quota-exceeded'],
+    'above-memory',
+    'answered',
+    'idempotency-key-reused',
+    'not-deployed',
+    'quota-exceeded',
   ]);
 });
 

@@ -66,7 +66,12 @@ describe('the Redis user of a machine', () => {
       ['SET', 'other', '1'],
       ['PUBLISH', 'other', 'x'],
       ['EVAL', 'return redis.call("GET", "other")', '0'],
-      ...[['ACL', 'LIST'], ['CONFIG', 'GET', '*'], ['FLUSHALL'], ['KEYS', '*'], ['CLIENT', 'LIST'], ['SHUTDOWN']],
+      ['ACL', 'LIST'],
+      ['CONFIG', 'GET', '*'],
+      ['FLUSHALL'],
+      ['KEYS', '*'],
+      ['CLIENT', 'LIST'],
+      ['SHUTDOWN'],
     ])
       await assert.rejects(east.call(refused[0]!, ...refused.slice(1)), /NOPERM|can't access/, refused.join(' '));
     assert.equal(await scheduler.redisUsers.mayChange(), true);

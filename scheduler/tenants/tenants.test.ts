@@ -184,7 +184,9 @@ describe('tenants and their keys', () => {
     const [keys, audit] = [newApiKeys(), new AuditLog(newStore())];
     const acts = async () =>
       (await audit.read({ tenant: 'acts', limit: 10 })).map(({ actor, action, target, details }) => [
-        ...[actor, action, target],
+        actor,
+        action,
+        target,
         details,
       ]);
     const { key } = assertCreated(

@@ -105,8 +105,12 @@ through sandbox and runtime. Vectors like those of encoders lie near a space of 
       title: `Index: the ${LIMIT} nearest of ${count} vectors of ${DIMENSIONS} values, in ms`,
       header: ['vectors', 'where', 'n', `recall@${LIMIT}`, 'p50', 'p95', 'all compared ÷ p50'],
       rows: measurements.map(({ vectors, where, times, recall }) => [
-        ...[vectors, where, String(times.length), recall === null ? '' : format(recall, 4)],
-        ...[format(median(times)), isEnoughFor(0.95, times.length) ? format(quantile(times, 0.95)) : ''],
+        vectors,
+        where,
+        String(times.length),
+        recall === null ? '' : format(recall, 4),
+        format(median(times)),
+        isEnoughFor(0.95, times.length) ? format(quantile(times, 0.95)) : '',
         format(baseline(vectors) / median(times), 1),
       ]),
       notes: [

@@ -76,10 +76,17 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
       const perNode = (side: 0 | 1) =>
         rounds.length === 0 ? '' : format(median(rounds.map((round) => (1000 * round[side].cpuMs) / costs.nodes)), 0);
       rows.push([
-        ...[name, String(costs.nodes), format(queryMs, 0)],
-        ...[micros(costs.makeMs), micros(costs.passesMs), share(costs.makeMs + costs.passesMs)],
-        ...[micros(costs.planMs), share(costs.planMs)],
-        ...[ratio(({ elapsedMs }) => elapsedMs), ratio(({ calls }) => calls), ratio(({ steps }) => steps)],
+        name,
+        String(costs.nodes),
+        format(queryMs, 0),
+        micros(costs.makeMs),
+        micros(costs.passesMs),
+        share(costs.makeMs + costs.passesMs),
+        micros(costs.planMs),
+        share(costs.planMs),
+        ratio(({ elapsedMs }) => elapsedMs),
+        ratio(({ calls }) => calls),
+        ratio(({ steps }) => steps),
         `${perNode(0)} ${perNode(1)}`.trim(),
       ]);
       shares.push((costs.makeMs + costs.passesMs) / queryMs);
@@ -96,8 +103,18 @@ because the second one finds the prefix computed. CPU is the metered CPU time of
     return {
       title: "The optimiser's cost within a guest, and programs traced over interpreted",
       header: [
-        ...['application', 'nodes', 'query, ms', 'make, µs', 'passes, µs', 'share', 'plan, µs', 'share'],
-        ...['time', 'calls', 'device steps', 'CPU a node, µs'],
+        'application',
+        'nodes',
+        'query, ms',
+        'make, µs',
+        'passes, µs',
+        'share',
+        'plan, µs',
+        'share',
+        'time',
+        'calls',
+        'device steps',
+        'CPU a node, µs',
       ],
       rows,
       notes: [

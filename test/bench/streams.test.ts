@@ -9,8 +9,11 @@ const HEARTBEAT = ': heartbeat\n\n';
 describe('streams of benchmarks', () => {
   it('skip the heartbeats of a quiet stream', async () => {
     const frames = [
-      ...[HEARTBEAT, 'event: start\ndata: {"invocation":"a"}\n\n', HEARTBEAT],
-      ...['event: message\ndata: {"text":"Tim"}\n\n', HEARTBEAT],
+      HEARTBEAT,
+      'event: start\ndata: {"invocation":"a"}\n\n',
+      HEARTBEAT,
+      'event: message\ndata: {"text":"Tim"}\n\n',
+      HEARTBEAT,
       'event: result\ndata: {"output":{"text":"Tim","tokens":[5]}}\n\n',
     ];
     const { text, tokens } = (await receive({ fetch: async () => new Response(frames.join('')) }, {}))();

@@ -107,8 +107,14 @@ test('keys are created and rotated, a tenant is suspended and resumed, and the a
   const { stdout } = await pie(['audit', '--json']);
   const acts = new Set((JSON.parse(stdout) as { action: string }[]).map(({ action }) => action));
   for (const act of [
-    ...['function.deploy', 'alias.rollback', 'secret.set', 'key.create', 'key.rotate'],
-    ...['tenant.create', 'tenant.suspend', 'tenant.resume'],
+    'function.deploy',
+    'alias.rollback',
+    'secret.set',
+    'key.create',
+    'key.rotate',
+    'tenant.create',
+    'tenant.suspend',
+    'tenant.resume',
   ]) {
     assert.ok(acts.has(act), `${act} is missing in ${[...acts].join()}`);
   }

@@ -52,10 +52,15 @@ describe('the waterfall of an invocation', () => {
     assert.deepEqual(
       kinds(spans),
       [
-        ...['story/prefilling prefilling', 'story/decoding decoding', 'story/<b>"tool"& user-defined'],
-        ...['story/zero user-defined', 'story/loop loop'],
-        ...['story/loop/next user-defined', 'story/loop/done user-defined'],
-        ...['story/loop/next user-defined', 'story/loop/done user-defined'],
+        'story/prefilling prefilling',
+        'story/decoding decoding',
+        'story/<b>"tool"& user-defined',
+        'story/zero user-defined',
+        'story/loop loop',
+        'story/loop/next user-defined',
+        'story/loop/done user-defined',
+        'story/loop/next user-defined',
+        'story/loop/done user-defined',
       ].sort(),
     );
     const decoding = spans.find(({ kind }) => kind === 'decoding');

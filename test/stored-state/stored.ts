@@ -34,10 +34,19 @@ export interface Expected {
 
 /** Routes of the tenant whose answers must stay. `{invocation}` stands for the ended invocation. */
 export const ROUTES = [
-  ...['/v1/functions/keeper', '/v1/functions/keeper/versions', '/v1/functions/keeper/aliases'],
-  ...['/v1/functions/keeper/aliases/live/history', '/v1/keys', '/v1/secrets', '/v1/webhooks/secret'],
-  ...['/v1/schedules', '/v1/usage?by=month', '/v1/quotas'],
-  ...['/v1/invocations/{invocation}', '/v1/invocations/{invocation}/input', '/v1/invocations'],
+  '/v1/functions/keeper',
+  '/v1/functions/keeper/versions',
+  '/v1/functions/keeper/aliases',
+  '/v1/functions/keeper/aliases/live/history',
+  '/v1/keys',
+  '/v1/secrets',
+  '/v1/webhooks/secret',
+  '/v1/schedules',
+  '/v1/usage?by=month',
+  '/v1/quotas',
+  '/v1/invocations/{invocation}',
+  '/v1/invocations/{invocation}/input',
+  '/v1/invocations',
 ] as const;
 
 /** Members that depend on the time of the request. */

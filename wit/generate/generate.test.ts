@@ -65,8 +65,18 @@ test('documentation never ends the comment around it', () => {
 test('the reference says for each interface that it needs a grant, an encoder, a known trait, or nothing', async () => {
   const { interfaces } = referenceOf(await readWorld());
   const knownTraits = new Set([
-    ...['allocate', 'forward', 'fused', 'penalties', 'grammar', 'introspect', 'kv-files', 'adapter'],
-    ...['tokenize', 'input-text', 'input-image', 'output-text'],
+    'allocate',
+    'forward',
+    'fused',
+    'penalties',
+    'grammar',
+    'introspect',
+    'kv-files',
+    'adapter',
+    'tokenize',
+    'input-text',
+    'input-image',
+    'output-text',
   ]);
   const withUnknownNeed = interfaces.filter(({ needs }) => {
     const trait = /^Trait `(.*)` of the model\.$/.exec(needs)?.[1];

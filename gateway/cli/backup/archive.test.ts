@@ -323,9 +323,16 @@ describe('what a backup has', () => {
     for (const kept of [KV_FILE, `indexes/${'0a'.repeat(16)}/notes/records.db`])
       assert.equal(isKeptFile(kept), true, kept);
     for (const excluded of [
-      ...['kv/gpu-host-1/tiny/swap-1', KV_FILE.replace('gpu-host-1', '..'), KV_FILE.replace(/export-.*/, 'tmp-1-2')],
-      ...[`indexes/${'0a'.repeat(16)}/notes/records.db-wal`, `indexes/${'0a'.repeat(16)}/../records.db`],
-      ...['master.key', 'credentials.json', 'pie.toml', 'machine.pem', 'redis/appendonly.aof'],
+      'kv/gpu-host-1/tiny/swap-1',
+      KV_FILE.replace('gpu-host-1', '..'),
+      KV_FILE.replace(/export-.*/, 'tmp-1-2'),
+      `indexes/${'0a'.repeat(16)}/notes/records.db-wal`,
+      `indexes/${'0a'.repeat(16)}/../records.db`,
+      'master.key',
+      'credentials.json',
+      'pie.toml',
+      'machine.pem',
+      'redis/appendonly.aof',
     ])
       assert.equal(isKeptFile(excluded), false, excluded);
   });

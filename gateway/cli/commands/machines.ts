@@ -35,8 +35,13 @@ export const machinesList: Command = {
     terminal.table(
       ['MACHINE', 'STATE', 'ROLES', 'RUNNING', 'HOST', 'VERSION', 'STARTED'],
       machines.map((each) => [
-        ...[each.name, stateOf(each), each.roles.join(', '), number(each.running), each.host ?? '–'],
-        ...[each.version ?? '–', each.startedAt === null ? '–' : ago(each.startedAt)],
+        each.name,
+        stateOf(each),
+        each.roles.join(', '),
+        number(each.running),
+        each.host ?? '–',
+        each.version ?? '–',
+        each.startedAt === null ? '–' : ago(each.startedAt),
       ]),
       'No machine is registered: this gateway runs without a supervisor (`pie up`).',
     );

@@ -163,8 +163,11 @@ function table(terminal: Terminal, tenants: readonly Tenant[]): void {
   terminal.table(
     ['NAME', 'WEIGHT', 'TARGETS', 'STATE', 'CREATED'],
     tenants.map((t) => [
-      ...[t.name, String(t.weight), targetsText(t.latency)],
-      ...[t.suspended ? 'suspended' : 'active', ago(t.createdAt)],
+      t.name,
+      String(t.weight),
+      targetsText(t.latency),
+      t.suspended ? 'suspended' : 'active',
+      ago(t.createdAt),
     ]),
     'There are none.',
   );

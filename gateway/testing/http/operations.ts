@@ -267,9 +267,12 @@ export function describeOperations(get: () => Harness): void {
           String(action).startsWith('gpu-host.') ? [`${action} ${target} ${JSON.stringify(details)}`] : [],
         ),
         [
-          ...['gpu-host.undrain drain-away {}', 'gpu-host.undrain drain-2 {}', 'gpu-host.undrain drain-1 {}'],
+          'gpu-host.undrain drain-away {}',
+          'gpu-host.undrain drain-2 {}',
+          'gpu-host.undrain drain-1 {}',
           'gpu-host.drain drain-2 {"force":true}',
-          ...['gpu-host.drain drain-away {}', 'gpu-host.drain drain-1 {}'],
+          'gpu-host.drain drain-away {}',
+          'gpu-host.drain drain-1 {}',
         ],
       );
     } finally {

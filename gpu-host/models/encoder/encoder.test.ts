@@ -61,10 +61,25 @@ describe('the config of an encoder', () => {
     const wrong = [null, true, 'x', '', -1, 0, 1.5, 2 ** 31, Number.NaN, [], {}, ['x']];
     const fields = [
       ...Object.keys(CONFIG),
-      ...['type_vocab_size', 'pad_token_id', 'hidden_act', 'layer_norm_eps', 'position_embedding_type', 'is_decoder'],
-      ...['quantization_config', 'id2label'],
-      ...['hidden_activation', 'norm_eps', 'local_attention', 'global_attn_every_n_layers', 'layer_types', 'norm_bias'],
-      ...['global_rope_theta', 'local_rope_theta', 'rope_scaling', 'rope_parameters', 'classifier_pooling'],
+      'type_vocab_size',
+      'pad_token_id',
+      'hidden_act',
+      'layer_norm_eps',
+      'position_embedding_type',
+      'is_decoder',
+      'quantization_config',
+      'id2label',
+      'hidden_activation',
+      'norm_eps',
+      'local_attention',
+      'global_attn_every_n_layers',
+      'layer_types',
+      'norm_bias',
+      'global_rope_theta',
+      'local_rope_theta',
+      'rope_scaling',
+      'rope_parameters',
+      'classifier_pooling',
     ];
     for (const model_type of ['bert', 'xlm-roberta', 'modernbert'])
       for (const field of fields)
@@ -233,17 +248,13 @@ describe('the tokenizer of an encoder', () => {
 
   it('takes tokens from the longer text', () => {
     const cases = [
-      ...[
-        [10, 3, 8, 5, 3],
-        [3, 10, 8, 3, 5],
-        [10, 10, 9, 4, 5],
-        [11, 10, 9, 5, 4],
-      ],
-      ...[
-        [2, 2, 10, 2, 2],
-        [9, 0, 4, 4, 0],
-        [0, 9, 4, 0, 4],
-      ],
+      [10, 3, 8, 5, 3],
+      [3, 10, 8, 3, 5],
+      [10, 10, 9, 4, 5],
+      [11, 10, 9, 5, 4],
+      [2, 2, 10, 2, 2],
+      [9, 0, 4, 4, 0],
+      [0, 9, 4, 0, 4],
     ] as const;
     for (const [first, second, room, ...kept] of cases) assert.deepEqual(fitPair(first, second, room), kept);
   });

@@ -30,8 +30,18 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
 const REFUSED_METHODS: readonly string[] = ['CONNECT', 'TRACE', 'TRACK'];
 /** Refused because they concern the connection (RFC 9110, section 7.6.1), or because the runtime sets them. */
 const REFUSED_HEADERS: readonly string[] = [
-  ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer'],
-  ...['transfer-encoding', 'upgrade', 'expect', 'host', 'content-length'],
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'expect',
+  'host',
+  'content-length',
 ];
 const CREDENTIALS: readonly string[] = ['authorization', 'cookie'];
 const ENCODINGS = 'gzip, deflate';

@@ -93,20 +93,26 @@ function report(samples: readonly Sample[], size: TraceSize): BenchReport {
   const rows = [...new Set(samples.map(({ trace }) => trace))].flatMap((trace) => {
     const ofTrace = samples.filter((sample) => sample.trace === trace);
     const bound = [
-      ...[trace, 'bound'],
+      trace,
+      'bound',
       formatSpread(spread(ofTrace.map((each) => each.bound.meanMs / 1000))),
       formatSpread(
         spread(ofTrace.map((each) => each.bound.meanMs / (each.policies[ORACLE]?.meanMs ?? Number.NaN) - 1)),
       ),
       formatSpread(spread(ofTrace.map((each) => each.bound.p99Ms / (each.policies[ORACLE]?.p99Ms ?? Number.NaN) - 1))),
-      ...['', '', '', ''],
+      '',
+      '',
+      '',
+      '',
     ];
     const policies = names.map((policy) => {
       const cell = (of: (figures: Figures) => number, digits = 2) =>
         formatSpread(spread(ofTrace.flatMap((each) => each.policies[policy] ?? []).map(of)), digits);
       const hasContexts = ofTrace.some((each) => Number.isFinite(each.policies[policy]?.hitRate));
       return [
-        ...[trace, policy, cell(({ meanMs }) => meanMs / 1000)],
+        trace,
+        policy,
+        cell(({ meanMs }) => meanMs / 1000),
         formatSpread(spread(ofTrace.map((each) => regretOf(each, policy)))),
         formatSpread(spread(ofTrace.map((each) => regretOf(each, policy, 'p99Ms')))),
         cell(({ waitMs }) => waitMs / 1000),
@@ -120,8 +126,15 @@ function report(samples: readonly Sample[], size: TraceSize): BenchReport {
   return {
     title: `Placement on ${size.hosts} simulated GPU hosts`,
     header: [
-      ...['trace', 'policy', 'latency mean, s', 'regret of the mean', 'regret of the p99', 'wait mean, s'],
-      ...['first token p99, s', 'hit rate', 'fullest host over mean'],
+      'trace',
+      'policy',
+      'latency mean, s',
+      'regret of the mean',
+      'regret of the p99',
+      'wait mean, s',
+      'first token p99, s',
+      'hit rate',
+      'fullest host over mean',
     ],
     rows,
     notes: [

@@ -153,7 +153,9 @@ const changeTable = (list: readonly Change[]): string =>
   table(
     ['suite', 'row', 'figure', 'before', 'now', 'now over before'],
     list.map(({ figure: { suite, row, column, spread }, before, ratio }) => [
-      ...[suite, row, column],
+      suite,
+      row,
+      column,
       ...[before, spread].map(({ median: middle, min, max, isSingle }) =>
         isSingle ? String(middle) : `${middle} (${min}–${max})`,
       ),

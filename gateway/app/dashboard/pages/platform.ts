@@ -93,7 +93,11 @@ function machineTable(machines: PlatformLoad['machines']): Html {
   return table(
     'Machines',
     [
-      ...[{ head: 'Machine' }, { head: 'State' }, { head: 'Roles' }, { head: 'Running' }, { head: 'Host' }],
+      { head: 'Machine' },
+      { head: 'State' },
+      { head: 'Roles' },
+      { head: 'Running' },
+      { head: 'Host' },
       { head: 'Version' },
     ],
     machines.map((machine) => {
@@ -133,7 +137,13 @@ function gpuHostTable(hosts: readonly GpuHostState[]): Html {
       const running = number(host.running);
       if (models.length === 0) return [[name, state, running, '–', '–', '–', '–', '–']];
       return models.map((hosted) => [
-        ...[name, state, running, hosted.model, backendText(hosted), deviceText(hosted), memoryText(hosted)],
+        name,
+        state,
+        running,
+        hosted.model,
+        backendText(hosted),
+        deviceText(hosted),
+        memoryText(hosted),
         html`${number(hosted.pages)}<small> × ${number(hosted.pageSize)} slots</small>`,
       ]);
     }),
@@ -203,7 +213,10 @@ function encoderTable({ encoders, gpuHosts }: PlatformLoad): Html {
     encoders.map((encoder) => [
       encoder.encoder,
       ...(hasSeveralHosts ? [encoder.gpuHost ?? '–'] : []),
-      ...[encoder.kind, deviceText(encoder), number(encoder.textsPerSecond), number(encoder.tokensPerSecond)],
+      encoder.kind,
+      deviceText(encoder),
+      number(encoder.textsPerSecond),
+      number(encoder.tokensPerSecond),
       encoder.batchSize === null ? '–' : number(encoder.batchSize),
       number(encoder.maxBatchTokens),
       percent(encoder.utilisation),
