@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Dice } from '../batcher/testing/dice.ts';
 import type { DeviceClient, Outcome } from '../protocol/client.ts';
-import { GREEDY, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { Oracle, range, samplingStep, startTestHost, type TestHost } from '../testing/host.ts';
 import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -92,18 +92,7 @@ function stepByTokens(
   inputs: readonly number[],
   position: number,
 ): Answer {
-  return inferlet.ask(queue, {
-    op: 'step',
-    request: {
-      tokens: Uint32Array.from(inputs),
-      positions: range(position, position + inputs.length),
-      mask: undefined,
-      inPages: pages,
-      outPages: pages,
-      rows: 1,
-      output: { tag: 'sample', val: GREEDY },
-    },
-  });
+  return inferlet.ask(queue, samplingStep(inputs, position, pages));
 }
 
 function stepByEmbeds(

@@ -7,7 +7,7 @@ import type { Backend } from '../backends/backend.ts';
 import { Dice } from '../batcher/testing/dice.ts';
 import { type DeviceClient, type GpuHostConnection, type Sampler, SharedPages } from '../protocol/client.ts';
 import { Ended, take } from '../testing/ended.ts';
-import { NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { NONE, range, samplingStep, startTestHost, type TestHost } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { type Chapter, type Plot, plotOf, type Story } from './testing/plot.ts';
 
@@ -95,19 +95,7 @@ class Life {
 
   /** Asks for a step over `pages`, whose first token is at `position`. @returns the sampled token */
   async #sampled(queue: number, tokens: readonly number[], position: number, pages: Uint32Array): Promise<Uint32Array> {
-    const step = await this.#inferlet.ask(queue, {
-      op: 'step',
-      request: {
-        tokens: Uint32Array.from(tokens),
-        positions: range(position, position + tokens.length),
-        mask: undefined,
-        inPages: pages,
-        outPages: pages,
-        rows: 1,
-        output: { tag: 'sample', val: this.#sampler },
-      },
-    });
-    return take(step).tokens;
+    return take(await this.#inferlet.ask(queue, samplingStep(tokens, position, pages, this.#sampler))).tokens;
   }
 
   async #run(maxTokens: number): Promise<void> {

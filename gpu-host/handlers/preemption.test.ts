@@ -3,7 +3,18 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Backend } from '../backends/backend.ts';
 import { type Guest, guest } from '../testing/guest.ts';
-import { GREEDY, generate, must, NONE, range, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
+import {
+  GREEDY,
+  generate,
+  must,
+  NONE,
+  range,
+  samplingStep,
+  startTestHost,
+  type TestHost,
+  tagOf,
+  until,
+} from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
 const PAGES = 16;
@@ -11,19 +22,7 @@ const SWAP = { swapMemoryBytes: 1 << 18, prefixCache: false };
 
 /** A step of `tokens` from position 0 on, with the best token after them. */
 async function prefill({ inferlet, queue }: Guest, pages: Uint32Array, tokens: readonly number[]): Promise<number> {
-  const step = await inferlet.ask(queue, {
-    op: 'step',
-    request: {
-      tokens: Uint32Array.from(tokens),
-      positions: range(0, tokens.length),
-      mask: undefined,
-      inPages: pages,
-      outPages: pages,
-      rows: 1,
-      output: { tag: 'sample', val: GREEDY },
-    },
-  });
-  return must(step).tokens[0]!;
+  return must(await inferlet.ask(queue, samplingStep(tokens, 0, pages))).tokens[0]!;
 }
 
 const statsOf = (host: TestHost) => host.host.stats().models[0]!;
@@ -132,18 +131,7 @@ test('the loss of a host ends its holds', async () => {
   const own = must(older.inferlet.allocatePages(older.queue, 12));
   await prefill(older, own, [1, 2, 3]);
   const step = (by: Guest, at: Uint32Array, position: number) =>
-    by.inferlet.ask(by.queue, {
-      op: 'step',
-      request: {
-        tokens: Uint32Array.of(4),
-        positions: Uint32Array.of(position),
-        mask: undefined,
-        inPages: at,
-        outPages: at,
-        rows: 1,
-        output: { tag: 'sample', val: GREEDY },
-      },
-    });
+    by.inferlet.ask(by.queue, samplingStep([4], position, at));
   const answers = [step(newer, pages, 3), step(older, own, 3)];
   await until(() => holdChanges.length === 1);
   connection.close();
@@ -179,18 +167,7 @@ test('a call that needs pages of an older inferlet waits for them, and ends with
   });
   const [first, last] = [second, third].map(({ inferlet, queue }) => {
     const pages = must(inferlet.allocatePages(queue, 8));
-    return inferlet.ask(queue, {
-      op: 'step',
-      request: {
-        tokens: text.slice(0, 60),
-        positions: range(0, 60),
-        mask: undefined,
-        inPages: pages,
-        outPages: pages,
-        rows: 1,
-        output: { tag: 'sample', val: GREEDY },
-      },
-    });
+    return inferlet.ask(queue, samplingStep(text.slice(0, 60), 0, pages));
   });
   await until(areBothHeld);
   const closed = third.inferlet.close();
@@ -270,18 +247,7 @@ test('a held inferlet goes on when the older ones neither call nor wait, and the
   const pages = must(newer.inferlet.allocatePages(newer.queue, 10));
   const said = await prefill(newer, pages, text.slice(0, 70));
   assert.ok(statsOf(host).swapsOut > 0, 'the older one made room');
-  const again = await older.inferlet.ask(older.queue, {
-    op: 'step',
-    request: {
-      tokens: Uint32Array.of(5),
-      positions: Uint32Array.of(79),
-      mask: undefined,
-      inPages: own,
-      outPages: own,
-      rows: 1,
-      output: { tag: 'sample', val: GREEDY },
-    },
-  });
+  const again = await older.inferlet.ask(older.queue, samplingStep([5], 79, own));
   await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
   const alone = guest(connection, 3);
   assert.deepEqual(await generate(alone.inferlet, alone.queue, [...text, 5], 1), [...must(again).tokens]);

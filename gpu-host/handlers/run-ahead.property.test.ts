@@ -5,7 +5,7 @@ import type { Backend, SequenceInput } from '../backends/backend.ts';
 import { InvalidInput } from '../backends/check.ts';
 import { Dice } from '../batcher/testing/dice.ts';
 import type { DeviceClient, GpuHostConnection, Outcome, RunRequest, Sampler, StepResult } from '../protocol/client.ts';
-import { must, NONE, Oracle, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { must, NONE, Oracle, samplingStep, startTestHost, type TestHost } from '../testing/host.ts';
 import { checkCharged, openedBy } from '../testing/workbench.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
@@ -119,20 +119,10 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
   const queue = inferlet.createQueue('tiny');
   await turns(delays[0]!);
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + maxTokens + 9) / PAGE_SIZE)));
-  const step = (tokens: readonly number[], first: number, out: Uint32Array, output: object) =>
-    inferlet.ask(queue, {
-      op: 'step',
-      request: {
-        tokens: Uint32Array.from(tokens),
-        positions: range(first, first + tokens.length),
-        inPages: pages,
-        outPages: out,
-        mask: undefined,
-        rows: 1,
-        output: { tag: 'sample', val: sampler },
-        ...output,
-      },
-    });
+  const step = (tokens: readonly number[], first: number, outPages: Uint32Array, output: object) => {
+    const { op, request } = samplingStep(tokens, first, pages, sampler);
+    return inferlet.ask(queue, { op, request: { ...request, outPages, ...output } });
+  };
   must(await step(prompt, 0, pages, { rows: 0, output: { tag: 'none' } }));
   await turns(delays[1]!);
   if (story.usesSteps) {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
 import type { DeviceClient } from '../protocol/client.ts';
-import { GREEDY, must, NONE, range, startTestHost, type TestHost } from '../testing/host.ts';
+import { must, NONE, range, samplingStep, startTestHost, type TestHost } from '../testing/host.ts';
 import { MAX_LINKS, MAX_SPANS } from './batch-trace.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
@@ -25,18 +25,7 @@ async function guest(host: TestHost, id: string, traceparent?: string) {
 type Guest = { readonly inferlet: DeviceClient; readonly queue: number; readonly pages: Uint32Array };
 
 const step = ({ inferlet, queue, pages }: Guest, from: number, count: number) =>
-  inferlet.ask(queue, {
-    op: 'step',
-    request: {
-      tokens: range(1, count + 1),
-      positions: range(from, from + count),
-      inPages: pages,
-      outPages: pages,
-      mask: undefined,
-      rows: 1,
-      output: { tag: 'sample', val: GREEDY },
-    },
-  });
+  inferlet.ask(queue, samplingStep(range(1, count + 1), from, pages));
 
 test('the span of a batch is a child of the step that asked for it; calls without a step make no spans', async () => {
   const { host, spans } = await tracedHost();

@@ -164,6 +164,27 @@ export function range(from: number, to: number): Uint32Array {
   return Uint32Array.from({ length: to - from }, (_, i) => from + i);
 }
 
+/** A step that writes `tokens`, the first at `position`, into the pages that it reads, and samples the token after them. */
+export function samplingStep(
+  tokens: ArrayLike<number>,
+  position: number,
+  pages: Uint32Array,
+  sampler = GREEDY,
+): Operation<'step'> {
+  return {
+    op: 'step',
+    request: {
+      tokens: Uint32Array.from(tokens),
+      positions: range(position, position + tokens.length),
+      inPages: pages,
+      outPages: pages,
+      mask: undefined,
+      rows: 1,
+      output: { tag: 'sample', val: sampler },
+    },
+  };
+}
+
 /** Prefills `prompt` and decodes `count` tokens greedily, one fused step each. */
 export async function generate(
   inferlet: DeviceClient,
@@ -172,28 +193,13 @@ export async function generate(
   count: number,
 ): Promise<number[]> {
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / 8)));
-  let tokens = Uint32Array.from(prompt);
+  let tokens: ArrayLike<number> = prompt;
   let position = 0;
   const decodedTokens: number[] = [];
   while (decodedTokens.length < count) {
-    const positions = range(position, position + tokens.length);
+    const result = must(await inferlet.ask(queue, samplingStep(tokens, position, pages)));
     position += tokens.length;
-    const output = { tag: 'sample' as const, val: GREEDY };
-    const result = must(
-      await inferlet.ask(queue, {
-        op: 'step',
-        request: {
-          tokens,
-          positions,
-          inPages: pages,
-          outPages: pages,
-          mask: undefined,
-          rows: 1,
-          output,
-        },
-      }),
-    );
-    tokens = Uint32Array.from(result.tokens);
+    tokens = result.tokens;
     decodedTokens.push(tokens[0] as number);
   }
   inferlet.freePages(queue, pages);
