@@ -1,36 +1,21 @@
 import assert from 'node:assert/strict';
-import { tmpdir } from 'node:os';
 import { test } from 'node:test';
-import { DeviceMemory } from './device-memory.ts';
+import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
 import { FrameGain, framesGained, type PageHolding } from './pressure.ts';
 import type { PageSpace } from './space.ts';
-import { SwapStore } from './swap/store.ts';
-import { ArrayDevice } from './testing/array-device.ts';
+import { makeMemory, type TestMemoryOptions } from './testing/memory.ts';
 import { seeded } from './testing/random.ts';
 
 const FAMILIES = 500;
 const PAGES = 10_000;
 const TICKET = { place: 'memory' } as const;
+const AMPLE_SWAP = { swapMemoryPages: 100_000, ended: () => assert.fail('swap has room') };
 
 /** A pool with one inferlet in each of many families. `reads` counts the traversals of a watched inferlet's pages. */
-function crowd({ swapPages = 100_000, terminate }: { swapPages?: number; terminate(space: PageSpace): void }) {
-  const device = new ArrayDevice(8, PAGES);
-  const { pageBytes } = device;
-  const swap = new SwapStore({ pageBytes, memoryBytes: swapPages * pageBytes, diskBytes: 0, directory: tmpdir() });
-  const memory = new DeviceMemory({
-    pageSize: 8,
-    pageCount: PAGES,
-    device,
-    swap,
-    prefixCache: false,
-    rotates: true,
-    terminate,
-    preempt: () => undefined,
-  });
-  const spaces = Array.from({ length: FAMILIES }, (_, i): PageSpace => {
-    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: PAGES });
-  });
+function crowd(options: Pick<TestMemoryOptions, 'swapMemoryPages' | 'ended'>) {
+  const { memory, open } = makeMemory({ pages: PAGES, preempt: () => undefined, ...options });
+  const spaces = Array.from({ length: FAMILIES }, () => open());
   let count = 0;
   const watch = (space: PageSpace): void => {
     const { held } = space;
@@ -45,7 +30,7 @@ function crowd({ swapPages = 100_000, terminate }: { swapPages?: number; termina
 }
 
 test('a claim that preempts hundreds of families counts the pages of each a few times', () => {
-  const { memory, spaces, watch, reads } = crowd({ terminate: () => assert.fail('swap has room') });
+  const { memory, spaces, watch, reads } = crowd(AMPLE_SWAP);
   for (const space of spaces.slice(1)) {
     space.allocate(0, PAGES / FAMILIES);
     watch(space);
@@ -58,7 +43,7 @@ test('a claim that preempts hundreds of families counts the pages of each a few 
 });
 
 test('hundreds of preempted families that do not fit are considered with a few counts of the pages of each', () => {
-  const { memory, spaces, watch, reads } = crowd({ terminate: () => assert.fail('swap has room') });
+  const { memory, spaces, watch, reads } = crowd(AMPLE_SWAP);
   spaces[0]?.allocate(0, PAGES / 2);
   for (const [i, space] of spaces.entries()) {
     const { contender } = space;
@@ -75,7 +60,7 @@ test('hundreds of preempted families that do not fit are considered with a few c
 });
 
 test('a claim that ends hundreds of inferlets counts the pages of each a few times', () => {
-  const { memory, spaces, watch, reads } = crowd({ swapPages: 100, terminate: (space) => space.releaseAll() });
+  const { memory, spaces, watch, reads } = crowd({ swapMemoryPages: 100 });
   for (const space of spaces.slice(1)) {
     space.allocate(0, PAGES / FAMILIES);
     for (const page of space.held.keys()) page.filled = 1;
@@ -88,21 +73,8 @@ test('a claim that ends hundreds of inferlets counts the pages of each a few tim
 });
 
 test('pages that a step uses stay on the device when their family is preempted', () => {
-  const device = new ArrayDevice(8, 16);
-  const swap = new SwapStore({ pageBytes: device.pageBytes, memoryBytes: 1 << 20, diskBytes: 0, directory: tmpdir() });
-  const memory = new DeviceMemory({
-    pageSize: 8,
-    pageCount: 16,
-    device,
-    swap,
-    prefixCache: false,
-    rotates: true,
-    terminate: () => assert.fail('swap has room'),
-    preempt: () => undefined,
-  });
-  const [older, newer] = [0, 1].map((arrival) =>
-    memory.openSpace({ id: `${arrival}`, tenant: 'tenant', arrival, maxPages: 16 }),
-  ) as [PageSpace, PageSpace];
+  const { memory, open } = makeMemory({ pages: 16, preempt: () => undefined, ...AMPLE_SWAP });
+  const [older, newer] = [open(), open()];
   newer.allocate(0, 10);
   const pages = [...newer.held.keys()];
   newer.pins++;
@@ -144,18 +116,8 @@ test('an incremental gain equals that of all holders at once', () => {
 
 /** Spaces that share some of their pages; half of the pages are filled. */
 function openSharingSpaces(random: (below: number) => number): { memory: DeviceMemory; spaces: PageSpace[] } {
-  const memory = new DeviceMemory({
-    pageSize: 8,
-    pageCount: 200,
-    device: new ArrayDevice(8, 200),
-    swap: undefined,
-    prefixCache: false,
-    rotates: true,
-    terminate: () => assert.fail(),
-  });
-  const spaces = Array.from({ length: 12 }, (_, i) => {
-    return memory.openSpace({ id: `${i}`, tenant: 'tenant', arrival: i, maxPages: 200 });
-  });
+  const { memory, open } = makeMemory({ pages: 200, ended: () => assert.fail() });
+  const spaces = Array.from({ length: 12 }, () => open());
   for (const [i, space] of spaces.entries()) {
     space.allocate(0, 10);
     for (const page of space.held.keys()) if (random(2)) page.filled = 1;

@@ -1,38 +1,26 @@
 import assert from 'node:assert/strict';
-import { tmpdir } from 'node:os';
 import { test } from 'node:test';
 import { PROTECTED_DEVICE_STEPS } from '#scheduler/policies/preemption.ts';
-import { DeviceMemory } from './device-memory.ts';
+import type { DeviceMemory } from './device-memory.ts';
 import { CallHeld } from './fault.ts';
 import type { PageSpace } from './space.ts';
-import { SwapStore } from './swap/store.ts';
-import { ArrayDevice } from './testing/array-device.ts';
+import { makeMemory, type TestMemoryOptions } from './testing/memory.ts';
 
 const PAGES = 16;
+const SWAP_PAGES = 1000;
 
-/** Three inferlets by age, in a pool of 16 pages with enough swap: in memory, or only in a file that `openFile` makes. */
-function openThree(openFile?: () => never): { memory: DeviceMemory; spaces: [PageSpace, PageSpace, PageSpace] } {
-  const device = new ArrayDevice(8, PAGES);
-  const swap = new SwapStore({
-    pageBytes: device.pageBytes,
-    directory: tmpdir(),
-    report: () => undefined,
-    ...(openFile ? { memoryBytes: 0, diskBytes: 1 << 20, openFile } : { memoryBytes: 1 << 20, diskBytes: 0 }),
-  });
-  const memory = new DeviceMemory({
-    pageSize: 8,
-    pageCount: PAGES,
-    device,
-    swap,
-    prefixCache: false,
-    rotates: true,
-    terminate: () => assert.fail('swap has room'),
+/** Three inferlets by age, in a pool of 16 pages with enough swap. */
+function openThree(swap: Partial<TestMemoryOptions> = { swapMemoryPages: SWAP_PAGES }): {
+  memory: DeviceMemory;
+  spaces: [PageSpace, PageSpace, PageSpace];
+} {
+  const { memory, open } = makeMemory({
+    pages: PAGES,
     preempt: () => undefined,
+    ended: () => assert.fail('swap has room'),
+    ...swap,
   });
-  const spaces = [0, 1, 2].map((arrival) =>
-    memory.openSpace({ id: `${arrival}`, tenant: 'tenant', arrival, maxPages: PAGES }),
-  );
-  return { memory, spaces: spaces as [PageSpace, PageSpace, PageSpace] };
+  return { memory, spaces: [open(), open(), open()] };
 }
 
 /** Lets an inferlet take pages, leave, and return as after a preemption. */
@@ -146,8 +134,12 @@ test('no family overtakes when no older one runs', () => {
 });
 
 test('a family does not return for room in swap that the disk refuses, only to be held again', () => {
-  const { memory, spaces } = openThree(() => {
+  const openFile = () => {
     throw new Error('the disk is full');
+  };
+  const { memory, spaces } = openThree({
+    swapDiskPages: SWAP_PAGES,
+    swapFile: { openFile, report: () => undefined },
   });
   const [oldest, second, third] = spaces;
   oldest.allocate(0, 8);

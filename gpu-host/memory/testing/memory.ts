@@ -1,11 +1,12 @@
 import { tmpdir } from 'node:os';
 import type { TenantLimit } from '../../protocol/calls.ts';
+import type { Contender } from '../contender.ts';
 import { DeviceMemory } from '../device-memory.ts';
 import type { FamilyName } from '../family.ts';
 import { CallFault } from '../fault.ts';
 import type { PageSpace } from '../space.ts';
 import { type TokenCopy, TokenCopying } from '../space-copy.ts';
-import { SwapStore } from '../swap/store.ts';
+import { type SwapOptions, SwapStore } from '../swap/store.ts';
 import { Tenants } from '../tenants.ts';
 import { ArrayDevice } from './array-device.ts';
 
@@ -17,9 +18,13 @@ export interface TestMemoryOptions {
   /** Maximum pages in swap, in memory and on disk; none by default. */
   readonly swapMemoryPages?: number;
   readonly swapDiskPages?: number;
+  /** Replaces the swap file, and the report of its faults. */
+  readonly swapFile?: Pick<SwapOptions, 'openFile' | 'report'>;
   /** Receives each ended space, after its pages were released. */
   readonly ended?: (space: PageSpace, cause: string) => void;
   readonly freed?: (space: PageSpace, frames: number) => void;
+  /** Receives each preempted family; without it, a claim for pages ends inferlets. */
+  readonly preempt?: (family: Contender) => void;
   /** Milliseconds of the clock of leases. */
   readonly now?: () => number;
 }
@@ -51,6 +56,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
           diskBytes: swapDiskPages * device.pageBytes,
           directory: tmpdir(),
           settle: () => device.settlePages(),
+          ...options.swapFile,
         })
       : undefined;
   const tenants = new Tenants();
@@ -64,6 +70,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
     rotates: options.rotates ?? true,
     ...(options.freed && { freed: options.freed }),
     ...(options.now && { now: options.now }),
+    preempt: options.preempt,
     terminate(space, cause) {
       space.releaseAll();
       options.ended?.(space, cause);
