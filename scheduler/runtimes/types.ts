@@ -74,7 +74,10 @@ export const MEMORY_LIMITS = ['cgroup', 'rlimit'] as const;
 export const DEMOTIONS = ['cgroup', 'autogroup', 'none'] as const;
 export const PLACEMENTS = ['invocation', 'tenant'] as const;
 
-/** Placement of invocations on GPU hosts. `tenant`: all of a tenant's on one host, with its saved state. `invocation`: each tree on any host. */
+/**
+ * Placement of invocations on GPU hosts. `tenant`: all of a tenant's on one host, with its saved state. `invocation`: each root invocation on
+ * any host, with its children.
+ */
 export type PlacementPolicy = (typeof PLACEMENTS)[number];
 
 /** A runtime's description of itself when it registers. */

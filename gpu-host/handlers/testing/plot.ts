@@ -2,7 +2,7 @@ import { Dice } from '../../batcher/testing/dice.ts';
 import type { Sampler } from '../../protocol/client.ts';
 import type { ExportControl } from '../../protocol/operations.ts';
 
-/** A part of what an inferlet does, one after the other. */
+/** One part of an inferlet's life; a story has several, in order. */
 export type Chapter =
   | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
   | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
@@ -37,7 +37,7 @@ const HINTS: readonly Hint[] = [
   { op: 'demote-export', tier: 'memory' },
 ];
 
-/** Inferlets that run at once, and the host on which they do. */
+/** Inferlets that run at the same time, and the settings of their host. */
 export interface Plot {
   readonly stories: readonly Story[];
   readonly pageCount: number;

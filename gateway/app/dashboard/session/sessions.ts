@@ -120,7 +120,7 @@ export class Sessions {
     const nonce = sealedBytes.slice(0, NONCE_BYTES);
     const plaintext = await crypto.subtle
       .decrypt(cipher(nonce, purpose), seal, sealedBytes.subarray(NONCE_BYTES))
-      // A cookie that fails to open was not sealed under this secret, or for another purpose.
+      // A cookie that fails to open was changed, or sealed under another secret or for another purpose.
       .catch(() => null);
     return plaintext === null ? null : JSON.parse(new TextDecoder().decode(plaintext));
   }

@@ -231,7 +231,7 @@ function recount(a)
     local factor, kept, memory, by = string.match(kind, '^(%S+) (%S+) (%d) (.*)$')
     overcommit, reserve = math.max(overcommit, tonumber(factor)), math.max(reserve, tonumber(kept))
     hasMemory = hasMemory or memory == '1'
-    -- Where runtimes differ, `tenant` counts, the default.
+    -- If runtimes differ, `tenant` counts, the default.
     placement = placement ~= 'tenant' and by ~= '' and by or placement
   end
   local had, models, sameModels = {}, {}, true
