@@ -25,7 +25,7 @@ async function assertListening(credentials: Credentials): Promise<void> {
         exitCode: EXIT.unreachable,
         code: 'connection-failed',
         why: `${problem} (the address is from ${credentials.source}).`,
-        advice: 'Start the platform with `npm start` (or `pie up`); `pie doctor` looks further.',
+        advice: 'Start the platform with `npm start` (or `pie up`). If it runs, `pie doctor` looks for the cause.',
       });
     }
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));

@@ -97,7 +97,9 @@ export class Joining {
     const machine = { name: 'joining machine', versions: { oldest: version, newest: version } };
     if (commonVersion(this.versions, machine.versions) !== null) return;
     const gateway = { name: 'gateway', versions: this.versions };
-    throw new GatewayError('conflict', versionRefusal('join exchange', gateway, machine), { hint: 'Then join again.' });
+    throw new GatewayError('conflict', versionRefusal('join exchange', gateway, machine), {
+      hint: 'Join again after this upgrade.',
+    });
   }
 
   async #usableSource(): Promise<JoinSource & { readonly redis: NonNullable<JoinSource['redis']> }> {

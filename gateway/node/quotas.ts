@@ -44,7 +44,7 @@ export class NodeQuotas implements Quotas {
         throw new GatewayError(
           'invalid-quota',
           `The tenant ${tenant} has ${MAX_SETTINGS} quota settings, the maximum.`,
-          { hint: 'Restore a default in place of one that is not needed: `pie quota set QUOTA none --function NAME`.' },
+          { hint: 'Remove one that is not needed: `pie quota set QUOTA none --function NAME` restores the default.' },
         );
       }
       const { quota, function: fn } = limitChange;

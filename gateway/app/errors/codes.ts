@@ -105,7 +105,7 @@ export const CODES = {
   'body-too-large': {
     status: 413,
     title: 'The request body is too large',
-    hint: 'Send less: the message names the limit.',
+    hint: 'Send less: the error names the limit.',
     explanation:
       'The body passes the limit of its route: 4 MiB for an input, 1 MiB for a message, 16 MiB for a file. It is refused while it is read; nothing was stored.',
   },

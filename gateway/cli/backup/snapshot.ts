@@ -197,7 +197,7 @@ function unreachable(settings: RedisSettings, cause: unknown): Failure {
     advice:
       settings.kind === 'external'
         ? 'Check that this Redis runs, and the address: REDIS_URL, or url below [redis] in pie.toml.'
-        : 'Run this again; `pie doctor` looks further.',
+        : 'Run this again; if it fails again, `pie doctor` looks for the cause.',
     cause,
   });
 }
