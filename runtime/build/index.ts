@@ -4,6 +4,6 @@ export { type ArtifactBuildOptions, type BuildOutcome, buildArtifact } from './a
 export { artifactHashOf } from './artifact/hash.ts';
 export type { ArtifactMeta, ArtifactOptions, CoreModule } from './artifact/meta-schema.ts';
 export { buildComponent, type ComponentBuildOptions, type ComponentOutcome } from './component/build.ts';
-export type { BuildCode, BuildFailure, Diagnostic } from './outcome.ts';
+export type { BuildCode, BuildFailure, Diagnostic } from './failure-schema.ts';
 export { MAX_DESCRIPTION_BYTES, readPlainFile } from './plain-file.ts';
 export { readArtifact, readArtifactAsItIs, removeUnusedArtifact } from './store.ts';

@@ -9,7 +9,8 @@
  * code is 0 or 1, and 2 for wrong usage.
  */
 import { parseArgs } from 'node:util';
-import { type BuildFailure, failureFrom } from './outcome.ts';
+import type { BuildFailure } from './failure-schema.ts';
+import { failureFrom } from './outcome.ts';
 
 const USAGE = `usage: main.ts component SOURCE OUT.wasm [--store DIR] [--json]
        main.ts module SOURCE OUT.wasm [--json]

@@ -1,7 +1,5 @@
 import type { BuildCode, BuildFailure, Diagnostic } from './failure-schema.ts';
 
-export type { BuildCode, BuildFailure, Diagnostic };
-
 /** Ends a build. It crosses the process boundary as a BuildFailure. */
 export class BuildError extends Error {
   readonly code: BuildCode;

@@ -23,7 +23,7 @@ const coreModuleSchema = z
     hash: sha256Hex,
     bytes,
     /** Fuel checks inserted. */
-    checks: bytes,
+    checks: z.int().min(0),
     /** `program` has fuel checks and exports `pie_fuel` and `pie_yield`; `linkage` only connects others; `helper` is jco's own. */
     role: z.enum(['program', 'linkage', 'helper']),
     /** Maximum of each memory that the module defines, in pages of 64 KiB. */

@@ -1,7 +1,8 @@
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { runStage } from '../child.ts';
-import { type BuildFailure, failureFrom } from '../outcome.ts';
+import type { BuildFailure } from '../failure-schema.ts';
+import { failureFrom } from '../outcome.ts';
 import { makeTemporary, sweep } from '../store.ts';
 import type { ComponentStageResult } from './stage.ts';
 

@@ -1,7 +1,8 @@
 import { dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type BuildOptions, build, type Message, type OnResolveArgs, type Plugin } from 'esbuild';
-import { BuildError, type Diagnostic } from '../outcome.ts';
+import type { Diagnostic } from '../failure-schema.ts';
+import { BuildError } from '../outcome.ts';
 import { builtinHint, builtinOf } from './builtins.ts';
 import type { Source } from './source.ts';
 

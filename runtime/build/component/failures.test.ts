@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { type BuildFailure, failureFrom } from '../outcome.ts';
+import type { BuildFailure } from '../failure-schema.ts';
+import { failureFrom } from '../outcome.ts';
 import { buildComponent } from './build.ts';
 import { runComponentStage } from './stage.ts';
 

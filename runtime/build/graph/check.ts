@@ -2,7 +2,8 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve, sep } from 'node:path';
 import type { Source } from '../component/source.ts';
-import { BuildError, type Diagnostic } from '../outcome.ts';
+import type { Diagnostic } from '../failure-schema.ts';
+import { BuildError } from '../outcome.ts';
 import { conditionChecks } from './conditions.ts';
 import { evaluate } from './evaluate.ts';
 

@@ -2,7 +2,8 @@ import { readFile } from 'node:fs/promises';
 import { join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Source } from '../component/source.ts';
-import { BuildError, type Diagnostic } from '../outcome.ts';
+import type { Diagnostic } from '../failure-schema.ts';
+import { BuildError } from '../outcome.ts';
 import {
   type Compiled,
   inFolder,

@@ -3,8 +3,9 @@ import { delimiter, dirname, join, normalize, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { sha256 } from '../artifact/hash.ts';
 import type { Source } from '../component/source.ts';
+import type { Diagnostic } from '../failure-schema.ts';
 import { keepFile, readKeptFile } from '../kept-file.ts';
-import { BuildError, type Diagnostic } from '../outcome.ts';
+import { BuildError } from '../outcome.ts';
 import {
   type Compiled,
   inFolder,
