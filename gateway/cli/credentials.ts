@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { VISIBLE_ASCII } from '../app/http/visible-ascii.ts';
 import type { Credentials as StoredCredentials } from '../node/credentials.ts';
 import { EXIT, Failure } from './failure.ts';
 import { home } from './paths.ts';
@@ -20,7 +21,7 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
  */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;
-  if (apiKey && !/^[\x21-\x7e]+$/.test(apiKey.trim())) {
+  if (apiKey && !VISIBLE_ASCII.test(apiKey.trim())) {
     throw new Failure('PIE_API_KEY is not an API key.', {
       code: 'bad-credentials',
       why: 'It has a character that no key has: a key has visible ASCII characters only, and no spaces.',

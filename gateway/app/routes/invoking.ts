@@ -6,6 +6,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { readJson } from '../http/body.ts';
 import { preferencesOf, wantsEventStream } from '../http/preferences.ts';
 import { cancelAfterOf, debounceOf } from '../http/request-options.ts';
+import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../http/visible-ascii.ts';
 import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InvocationSchema, OutcomeSchema } from '../schemas/invocations.ts';
@@ -14,18 +15,13 @@ import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, proble
 import { invokeFunction, referenceParam } from './functions.ts';
 
 /** Valid values of `Idempotency-Key`. */
-export const idempotencyKey = z.string().min(1).max(256).optional().openapi({
+export const idempotencyKey = z.string().min(1).max(MAX_CHOSEN_KEY_LENGTH).optional().openapi({
   description:
     'A second request with the same key and body, for the same function, gets the outcome of the first one, with `Idempotency-Replayed: true`. It is refused with 409 while the first one runs, and with 422 when it has another body or function. The key is kept for some time after the end of the invocation: a day, unless the operator sets another time.',
 });
 
 /** A name in a header: visible ASCII characters. */
-const headerName = z
-  .string()
-  .min(1)
-  .max(256)
-  .regex(/^[\x21-\x7e]+$/)
-  .optional();
+const headerName = z.string().min(1).max(MAX_CHOSEN_KEY_LENGTH).regex(VISIBLE_ASCII).optional();
 
 /** Valid values of `X-Session-Affinity`. */
 export const sessionAffinity = headerName.openapi({

@@ -1,5 +1,6 @@
 import readline from 'node:readline';
 import { durationMs } from '../../app/http/durations.ts';
+import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../../app/http/visible-ascii.ts';
 import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
@@ -136,15 +137,15 @@ function invokeOptions(options: Call['options']): InvokeOptions {
   };
 }
 
-/** A key that travels as a header; the same rule as that of the gateway. */
+/** A key that travels as a header. */
 function parseKey(value: string): string {
-  if (/^[\x21-\x7e]{1,256}$/.test(value)) return value;
-  throw new Failure('It must be 1 to 256 visible ASCII characters without spaces.');
+  if (VISIBLE_ASCII.test(value) && value.length <= MAX_CHOSEN_KEY_LENGTH) return value;
+  throw new Failure(`It must be 1 to ${MAX_CHOSEN_KEY_LENGTH} visible ASCII characters without spaces.`);
 }
 
 /** A URL that travels as a header: without its ASCII form, no request could carry it. The gateway checks the rest. */
 function parseUrl(value: string): string {
-  if (/^[\x21-\x7e]+$/.test(value)) return value;
+  if (VISIBLE_ASCII.test(value)) return value;
   throw new Failure('It must be visible ASCII characters: write the host in its xn-- form, and others as %XX.');
 }
 
