@@ -18,7 +18,7 @@ import { Bodies } from './app/http/bodies.ts';
 import { OpenStreams } from './app/http/open-streams.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
 import { ensureCredentials } from './node/credentials.ts';
-import { defaultShares } from './node/default-limits.ts';
+import { defaultLimits } from './node/default-limits.ts';
 import type { JoinSource } from './node/joining.ts';
 import { countWebhooks, platformMetrics, watchPlatform, watchRequests } from './node/platform-metrics.ts';
 import { observeRequests } from './node/request-observer.ts';
@@ -65,7 +65,7 @@ async function main(): Promise<void> {
     onError,
   });
   await scheduler.quotas.setDefaults({
-    ...(await defaultShares(scheduler.store, config.home)),
+    ...(await defaultLimits(scheduler.store, config.home)),
     ...config.quotas,
     'waiting-invocations': config.admission.maxWaiting,
   });

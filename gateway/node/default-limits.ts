@@ -1,14 +1,19 @@
 import { statfs } from 'node:fs/promises';
 import type { DefaultLimits } from '#scheduler/quotas/limits.ts';
 import { diskShareBytes, redisShareBytes } from '#scheduler/quotas/shares.ts';
+import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import type { Store } from '#scheduler/store/store.ts';
 
-/** Default limits on a tenant's stored data: shares of the memory of Redis and of the disk of the home. */
-export async function defaultShares(store: Store, home: string): Promise<DefaultLimits> {
+/**
+ * Limits of a tenant where `pie.toml` sets none: shares of the memory of Redis and of the disk of the home, and the number of schedules that
+ * `Schedules` allows in any case, so that lists of limits have it.
+ */
+export async function defaultLimits(store: Store, home: string): Promise<DefaultLimits> {
   const [{ maxBytes, systemBytes }, { bsize, blocks }] = await Promise.all([store.memory(), statfs(home)]);
   return {
     // A Redis without a memory limit shares its machine's memory with other processes.
     'redis-bytes': redisShareBytes(maxBytes ?? systemBytes / 2),
     'disk-bytes': diskShareBytes(bsize * blocks),
+    schedules: DEFAULT_SCHEDULES,
   };
 }
