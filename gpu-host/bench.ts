@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { BACKENDS } from '#infra/model-entry.ts';
 import type { Backend, SequenceInput } from './backends/backend.ts';
 import type { KvPrecision, Precision } from './backends/cuda/addon.ts';
 import { createCudaBackend } from './backends/cuda/index.ts';
@@ -33,6 +34,10 @@ const { values } = parseArgs({
     kv: { type: 'string' },
   },
 });
+
+const backendName =
+  BACKENDS.find((name) => name === values.backend) ??
+  refuse(`There is no backend "${values.backend}". The backends are ${BACKENDS.join(', ')}.`);
 
 const PAGE_SIZE = 16;
 const PAGES = 1024;
@@ -174,7 +179,7 @@ const kv = values.kv === undefined ? {} : { kv: values.kv as KvPrecision };
 const model = {
   name: values.model,
   source: values.model,
-  backend: values.backend,
+  backend: backendName,
   bits: Number(values.bits),
   headBits: Number(values['head-bits']),
   precision: values.precision as Precision,
@@ -230,11 +235,23 @@ try {
 }
 
 function openBackend(): Promise<Backend> {
-  if (values.backend === 'reference') return createReferenceBackend(loaded, pool);
-  if (values.backend === 'cuda') return createCudaBackend(loaded, { ...pool, precision: model.precision, ...kv });
-  return createOnnxBackend(loaded, {
-    ...pool,
-    bits: model.bits as 32 | 8 | 4,
-    headBits: model.headBits as 32 | 8 | 4,
-  });
+  switch (backendName) {
+    case 'reference':
+      return createReferenceBackend(loaded, pool);
+    case 'cuda':
+      return createCudaBackend(loaded, { ...pool, precision: model.precision, ...kv });
+    case 'onnx':
+      return createOnnxBackend(loaded, {
+        ...pool,
+        bits: model.bits as 32 | 8 | 4,
+        headBits: model.headBits as 32 | 8 | 4,
+      });
+    default:
+      throw new Error(`The bare loop does not run on ${backendName satisfies never}.`);
+  }
+}
+
+function refuse(message: string): never {
+  console.error(message);
+  process.exit(1);
 }

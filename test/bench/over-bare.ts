@@ -86,22 +86,34 @@ export class BareBackend implements AsyncDisposable {
     const stats = await connectStats(platform);
     const directory = stats.models[0]?.directory;
     if (entry === undefined || directory === undefined) throw new Error('no model');
-    if (entry.backend === 'cuda')
-      throw new Error(
-        'The bare loop does not run on cuda. Unset PIE_BACKEND; cuda/card/platform-tax.ts measures the same on a card.',
-      );
-    const model = await loadModel(directory);
-    const memory = { pageSize: entry.pageSize, pageCount: entry.pages };
-    if (entry.backend === 'reference')
-      return new BareBackend(entry, await createReferenceBackend(model, memory), stats);
-    const { bits, headBits, threads } = entry;
-    const options = { ...memory, bits, headBits, ...(threads > 0 && { threads }) };
-    return new BareBackend(entry, await createOnnxBackend(model, options), stats);
+    return new BareBackend(entry, await createBackend(entry, directory), stats);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.stats.close();
     await this.backend.dispose();
+  }
+}
+
+async function createBackend(entry: ModelEntry, directory: string): Promise<Backend> {
+  const { backend, bits, headBits, threads } = entry;
+  const memory = { pageSize: entry.pageSize, pageCount: entry.pages };
+  switch (backend) {
+    case 'cuda':
+      throw new Error(
+        'The bare loop does not run on cuda. Unset PIE_BACKEND; cuda/card/platform-tax.ts measures the same on a card.',
+      );
+    case 'reference':
+      return createReferenceBackend(await loadModel(directory), memory);
+    case 'onnx':
+      return createOnnxBackend(await loadModel(directory), {
+        ...memory,
+        bits,
+        headBits,
+        ...(threads > 0 && { threads }),
+      });
+    default:
+      throw new Error(`The bare loop does not run on ${backend satisfies never}.`);
   }
 }
 
