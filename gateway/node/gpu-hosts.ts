@@ -33,7 +33,8 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
   }));
 }
 
-function runningOn(name: string, load: RuntimeInfo['load']): number {
+/** Number of a runtime's running invocations that the GPU host of this name serves. */
+export function runningOn(name: string, load: RuntimeInfo['load']): number {
   const runningByHost = load?.gpuHosts;
   return runningByHost !== undefined && Object.hasOwn(runningByHost, name) ? (runningByHost[name] ?? 0) : 0;
 }

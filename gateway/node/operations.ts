@@ -24,7 +24,7 @@ import type {
   Operations,
   PlatformLoad,
 } from '../app/resources/operations.ts';
-import { gpuHostsOf } from './gpu-hosts.ts';
+import { gpuHostsOf, runningOn } from './gpu-hosts.ts';
 import type { InvocationAccess } from './invocation-access.ts';
 import type { Joining } from './joining.ts';
 import { toInvocationState } from './present.ts';
@@ -225,12 +225,13 @@ function machineOf(
   drainedNames: ReadonlySet<string>,
   joinedAt: number | undefined,
 ): MachineState {
-  const ownHostNames = new Set(gpuHosts.map((each) => each.name));
-  const sum = (of: readonly { readonly running: number }[]) => of.reduce((total, { running }) => total + running, 0);
-  const localLoads = runtimes.flatMap(({ machine, alive: isAlive, load }) =>
-    machine === name && isAlive && load ? [load] : [],
-  );
-  const servedHosts = gpuHostsOf(runtimes).filter((each) => ownHostNames.has(each.name));
+  const ownHostNames = [...new Set(gpuHosts.map((each) => each.name))];
+  const runningHere = ({ machine, alive: isAlive, load }: RuntimeInfo): number => {
+    if (!isAlive || !load) return 0;
+    // A runtime of this machine counts all its invocations; a runtime of another machine, only those that this machine's GPU hosts serve.
+    if (machine === name) return load.running;
+    return ownHostNames.reduce((total, host) => total + runningOn(host, load), 0);
+  };
   return {
     name,
     roles,
@@ -240,8 +241,7 @@ function machineOf(
     startedAt: new Date(startedAt).toISOString(),
     joinedAt: timeOf(joinedAt),
     drained: drainedNames.has(machineEntry(name)),
-    // An invocation may count in both sums: the larger is a lower bound, and is 0 only when nothing runs there.
-    running: Math.max(sum(localLoads), sum(servedHosts)),
+    running: runtimes.reduce((total, runtime) => total + runningHere(runtime), 0),
   };
 }
 

@@ -112,6 +112,42 @@ export function describeOperations(get: () => Harness): void {
     await store.redis.del(store.keys.machine('west'));
   });
 
+  it('a machine counts each invocation once that a runtime or a GPU host of it runs', async () => {
+    const h = get();
+    const { store, runtimes } = h.platform.scheduler;
+    const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
+    const machine = {
+      roles: ['runtime'],
+      host: 'h',
+      pid: 1,
+      version: '1.2.3',
+      name: 'east',
+      gpuHosts: [host],
+    } as const;
+    const machineLease = await MachineLease.claim(store, machine, {
+      onTaken: () => assert.fail('no other supervisor'),
+    });
+    const other = 'gpu-host-1@west';
+    const loads = [
+      { name: 'runtime-1@east', machine: 'east', running: 5, gpuHosts: { [host.name]: 2, [other]: 3 } },
+      { name: 'runtime-1@west', machine: 'west', running: 7, gpuHosts: { [host.name]: 4, [other]: 3 } },
+    ];
+    const leases = await Promise.all(
+      loads.map(async ({ name, machine: at, running, gpuHosts }) => {
+        const hosts = [host.name, other].map((each) => ({ name: each, connected: true, models: [] }));
+        const lease = await runtimes.acquire({ name, machine: at, slots: 0, gpuHosts: hosts });
+        // As the next renewal of the lease would.
+        await store.redis.set(store.keys.alive(lease.id), JSON.stringify({ running, gpuHosts }), 'KEEPTTL');
+        return lease;
+      }),
+    );
+    try {
+      assert.equal((await h.ask('/v1/load')).body.machines[0].running, 5 + 4);
+    } finally {
+      await Promise.all([...leases.map((lease) => lease.release()), machineLease.release()]);
+    }
+  });
+
   it('an operator drains a machine with its GPU hosts while another GPU host is connected, and takes it back', async () => {
     const h = get();
     const { store, drains } = h.platform.scheduler;
