@@ -759,7 +759,8 @@ declare module 'pie:inferlet/kv-files@0.1.0' {
     pages(): number[];
     /**
      * The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
-     * they wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded.
+     * they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
+     * page limit would be exceeded.
      * @throws {Thrown} with the error as `payload`
      */
     reserve(tokens: number): number[];

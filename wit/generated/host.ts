@@ -344,7 +344,8 @@ export interface File extends Partial<Disposable> {
   pages(): Uint32Array;
   /**
    * The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
-   * they wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded.
+   * they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
+   * page limit would be exceeded.
    */
   reserve(tokens: number): Outcome<Uint32Array, HandlerError>;
   /** Adds `tokens` that `forward` or `fused` wrote into the reserved slots to the file. `next-position` is the first position after them. */

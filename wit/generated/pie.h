@@ -1460,7 +1460,8 @@ static inline pie_list_u32 pie_kv_files_file_pages(pie_kv_files_file self) {
 
 PIE_IMPORT("pie:inferlet/kv-files@0.1.0", "[method]file.reserve") void pie_raw_kv_files_file_reserve(int32_t, int32_t, void *);
 /* The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
- * they wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded. */
+ * they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
+ * page limit would be exceeded. */
 static inline pie_result_list_u32 pie_kv_files_file_reserve(pie_kv_files_file self, uint32_t tokens) {
   pie_result_list_u32 result;
   pie_raw_kv_files_file_reserve(self.handle, tokens, &result);

@@ -2925,7 +2925,8 @@ pub mod kv_files {
         }
 
         /// The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what
-        /// they wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded.
+        /// they wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's
+        /// page limit would be exceeded.
         #[inline]
         pub fn reserve(&self, tokens: u32) -> Result<Vec<u32>, crate::types::Error> {
             #[link(wasm_import_module = "pie:inferlet/kv-files@0.1.0")]

@@ -1878,9 +1878,10 @@ export const reference: ContractReference = {
     {
      "name": "file.reserve",
      "signature": "reserve: func(tokens: u32) -> result<list<u32>, error>",
-     "docs": "The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what\nthey wrote with `filled`, because the file does not count it. `limit-exceeded` when the invocation's page limit would be exceeded.",
+     "docs": "The pages of the file with empty slots for `tokens` more tokens after the filled slots, for `forward` and `fused` to fill. Report what\nthey wrote with `filled`, because the file does not count it. `unavailable` until the file is ready; `limit-exceeded` when the invocation's\npage limit would be exceeded.",
      "cost": "Answered at once.",
      "errors": [
+      "unavailable",
       "limit-exceeded"
      ],
      "errorsTitle": "Errors",
