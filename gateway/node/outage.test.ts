@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StoreError } from '#scheduler/store/errors.ts';
-import { eventually } from '#scheduler/testing/fixture.ts';
+import { eventually, submission } from '#scheduler/testing/fixture.ts';
 import type { InvokeRequest } from '../app/control.ts';
 import { type Frame, FrameParser } from '../client/event-source.ts';
 import { ASYNC, ECHO_SCHEMA, Harness, JSON_TYPE, json, SSE } from '../testing/http/harness.ts';
@@ -234,6 +234,28 @@ describe('a submission without a key that Redis does not answer in time', () => 
     process.kill(platform.redis.pid!, 'SIGKILL');
     await platform.redis.restart();
     assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
+  });
+
+  it('needs no withdrawal when the connection was lost before it was sent', async () => {
+    const { scheduler } = platform;
+    await platform.redis.kill();
+    await eventually(() => scheduler.store.redis.status !== 'ready', 'the loss is noticed');
+    const lost = submission({ function: 'echo', idempotencyKey: 'single-use' });
+    await assert.rejects(scheduler.withdrawals.submit(lost), { code: 'store-unavailable' });
+    assert.equal(scheduler.withdrawals.size, 0);
+    await platform.redis.restart();
+    await eventually(
+      () =>
+        scheduler.ping().then(
+          () => true,
+          () => false,
+        ),
+      'Redis answers',
+    );
+    // A repeat of the request is a submission of its own.
+    const { id, created } = await scheduler.withdrawals.submit(lost);
+    assert.deepEqual([id, created], [lost.id, true]);
+    await scheduler.cancel(id, 'The test has ended.');
   });
 
   it('waits for the retry of its client when the client has a key', async () => {

@@ -76,8 +76,7 @@ export class Withdrawals {
   }
 
   #withdraw(id: string): void {
-    // Past this bound, nothing is cancelled. After a loss of the connection, nothing needs it: the submissions that were sent fail first, and the
-    // store does not send the later ones.
+    // Past this bound, nothing is cancelled.
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
     void this.#untilCertain(id)
@@ -113,9 +112,12 @@ export class Withdrawals {
   }
 }
 
-/** True when Redis may store the submission although it failed. A Redis without free memory (`full`) has refused to store it. */
+/**
+ * True when Redis may store the submission although it failed. A Redis without free memory (`full`) has refused to store it, and Redis knows
+ * nothing of a submission that the store did not send (`unsent`).
+ */
 function mayBeStored(error: unknown): boolean {
-  return isUnanswered(error) && !error.full;
+  return isUnanswered(error) && !error.full && !error.unsent;
 }
 
 function isUnanswered(error: unknown): error is StoreError {

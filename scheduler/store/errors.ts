@@ -59,12 +59,19 @@ export class StoreError extends Error {
   readonly code: StoreErrorCode;
   /** True when Redis refused to store more because its memory is used up. */
   readonly full: boolean;
+  /** True when the store sent nothing of the failed call to Redis. False also when that is not certain. */
+  readonly unsent: boolean;
 
-  constructor(code: StoreErrorCode, message: string, options: { cause?: unknown; full?: boolean } = {}) {
+  constructor(
+    code: StoreErrorCode,
+    message: string,
+    options: { cause?: unknown; full?: boolean; unsent?: boolean } = {},
+  ) {
     super(message, options);
     this.name = 'StoreError';
     this.code = code;
     this.full = options.full ?? false;
+    this.unsent = options.unsent ?? false;
   }
 
   /** Returns a `StoreError` as it is, and wraps any other caught value in one, as its cause, for the log. */

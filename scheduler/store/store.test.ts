@@ -76,7 +76,8 @@ describe('store', () => {
     await redis.kill();
     // A command in flight at the loss of the connection may run after the reconnection; a command made after the loss must not.
     await eventually(() => store.redis.status !== 'ready', 'the connection loss is noticed');
-    const unavailable = (error: unknown) => error instanceof StoreError && error.code === 'store-unavailable';
+    const unavailable = (error: unknown) =>
+      error instanceof StoreError && error.code === 'store-unavailable' && error.unsent;
     await assert.rejects(
       store.call((client) => client.set('late', 'x')),
       unavailable,
@@ -99,9 +100,18 @@ describe('store', () => {
     await store.ping();
     await assert.rejects(
       store.call((client) => client.set('too late', 'x'), 0),
-      (error) => error instanceof StoreError && error.code === 'store-unavailable',
+      (error) => error instanceof StoreError && error.code === 'store-unavailable' && error.unsent,
     );
     assert.equal(await store.call((client) => client.get('too late')), null);
+  });
+
+  test('a call counts as sent once its commands were passed on, also when Redis is lost afterwards', async () => {
+    const store = new Store(redis.connect(), { deadlineMs: 300 });
+    await store.ping();
+    const answer = store.call((client) => client.blpop('nothing', 0));
+    await redis.kill();
+    await assert.rejects(answer, (error) => error instanceof StoreError && !error.unsent);
+    await redis.restart();
   });
 
   test('Redis keeps replies for longer than calls are repeated', () => {

@@ -99,11 +99,13 @@ export class Store {
    */
   async call<T>(commands: (redis: Redis) => Promise<T>, deadlineMs = this.deadlineMs): Promise<T> {
     const until = performance.now() + deadlineMs;
+    let unsent = true;
     for (let leftMs = deadlineMs; ; leftMs = Math.ceil(until - performance.now())) {
       // Timers are no finer than a millisecond.
-      if (leftMs < 1) throw unavailable(deadlineMs);
-      if (!this.#isReady) await withDeadline(this.#ready(), Math.min(leftMs, this.deadlineMs));
+      if (leftMs < 1) throw unavailable(deadlineMs, unsent);
+      if (!this.#isReady) await withDeadline(this.#ready(), Math.min(leftMs, this.deadlineMs), unsent);
       else {
+        unsent = false;
         try {
           return await withDeadline(commands(this.redis), leftMs);
         } catch (error) {
@@ -167,17 +169,18 @@ function isUnknownScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith('NOSCRIPT');
 }
 
-function unavailable(deadlineMs: number): StoreError {
+function unavailable(deadlineMs: number, unsent: boolean): StoreError {
   return new StoreError(
     'store-unavailable',
     `Redis did not answer within ${deadlineMs} ms. It may be restarting; try again, and check the redis-server process if this lasts.`,
+    { unsent },
   );
 }
 
-async function withDeadline<T>(work: Promise<T>, deadlineMs: number): Promise<T> {
+async function withDeadline<T>(work: Promise<T>, deadlineMs: number, unsent = false): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const deadline = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(unavailable(deadlineMs)), deadlineMs);
+    timer = setTimeout(() => reject(unavailable(deadlineMs, unsent)), deadlineMs);
   });
   try {
     return await Promise.race([work, deadline]);
