@@ -30,3 +30,11 @@ export async function takeError(queue: Queue): Promise<InferletError | undefined
     return InferletError.from(thrown);
   }
 }
+
+/** Keeps a call in `calls` until the call ends. @returns the call */
+export function holdUntilSettled<T>(call: Promise<T>, calls: Set<Promise<unknown>>): Promise<T> {
+  const forget = () => void calls.delete(call);
+  calls.add(call);
+  call.then(forget, forget);
+  return call;
+}

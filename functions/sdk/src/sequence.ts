@@ -5,7 +5,7 @@ import type { Future, Outcome } from 'pie:inferlet/types@0.1.0';
 import { Cache, type CacheState } from './cache.ts';
 import { InferletError } from './errors.ts';
 import { commonPrefix, range } from './pages.ts';
-import { settleOn, takeError } from './queue-errors.ts';
+import { holdUntilSettled, settleOn, takeError } from './queue-errors.ts';
 import { adapter, allocate, attempt, forward, fused, inputText, outputText, Queue, Run, settle } from './raw.ts';
 import type { Distribution } from './samplers.ts';
 import { checkRoom, checkTokens, NOTHING_PENDING, NOTHING_TO_JOIN, UNKNOWN_BEGINNING } from './sequence-checks.ts';
@@ -45,6 +45,7 @@ export class Sequence {
   /** Set when cached tokens that cannot be recomputed are lost. */
   #lost: InferletError | undefined;
   #released = false;
+  readonly #computing = new Set<Promise<unknown>>();
 
   constructor(model: ModelInfo, options: SequenceOptions, tokens: number[] = [], cache?: CacheState) {
     const { priority = 0 } = options;
@@ -225,7 +226,7 @@ export class Sequence {
    * pending again. This also takes the error from the queue, so that no later call reports it a second time.
    */
   settle<T>(future: Future<Outcome<T>>, start?: number): Promise<T> {
-    return settleOn(this.queue, future, (unreported) => {
+    const value = settleOn(this.queue, future, (unreported) => {
       if (this.#released) return;
       try {
         if (unreported) this.#lose(unreported);
@@ -234,6 +235,7 @@ export class Sequence {
         this.#lose(InferletError.from(thrown));
       }
     });
+    return start === undefined ? value : holdUntilSettled(value, this.#computing);
   }
 
   /** Hides tokens `[from, to)` from all later computation, or shows them again. All of them must be cached. */
@@ -262,13 +264,13 @@ export class Sequence {
     return new Sequence(this.model, this.#options, saved.tokens.slice(), saved.cache);
   }
 
-  /** Captures the present state for {@link restore}, after computing all but the last token. {@link discard} frees it. */
+  /** Captures the state for {@link restore} once all tokens but the last are computed, also by earlier calls. {@link discard} frees it. */
   async snapshot(): Promise<Saved> {
     this.#checkLost();
-    const prefill = this.prefill();
+    void this.prefill();
     const saved = { tokens: this.tokens.slice(), cache: this.cache.share() };
     try {
-      await prefill;
+      await Promise.all(this.#computing);
       return saved;
     } catch (error) {
       await this.#giveUp(saved);
