@@ -38,13 +38,18 @@ export class AwaitedQueues {
   within(ms: number, nowMs: number): { readonly count: number; readonly leftMs: number } {
     let count = 0;
     let lastMs = 0;
-    for (const { responseMs = ms, answeredMs = 0 } of this.#queues) {
-      const leftMs = answeredMs + Math.min(ms, 2 * responseMs + SLACK_MS) - nowMs;
-      if (responseMs > ms || leftMs <= 0) continue;
+    for (const queue of this.#queues) {
+      const leftMs = leftOf(queue, ms, nowMs);
+      if (leftMs <= 0) continue;
       count++;
       lastMs = Math.max(lastMs, leftMs);
     }
     return { count, leftMs: lastMs };
+  }
+
+  /** True when `within` counts this queue. */
+  hasWithin(queue: BatchQueue, ms: number, nowMs: number): boolean {
+    return this.#queues.has(queue) && leftOf(queue, ms, nowMs) > 0;
   }
 
   forget(queue: BatchQueue): void {
@@ -60,6 +65,12 @@ export class AwaitedQueues {
       this.#queues.delete(queue);
     }
   }
+}
+
+/** Milliseconds until a queue that was answered is late; 0 or less for a queue that is late, or not usually back within `ms`. */
+function leftOf(queue: BatchQueue, ms: number, nowMs: number): number {
+  const { responseMs = ms, answeredMs = 0 } = queue;
+  return responseMs > ms ? 0 : answeredMs + Math.min(ms, 2 * responseMs + SLACK_MS) - nowMs;
 }
 
 /** Updates a queue's usual response time by half of the difference to the latest one, so that a few slow ones end the waits for it. */

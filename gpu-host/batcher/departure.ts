@@ -23,7 +23,7 @@ export class Departure {
   readonly #rate = new ArrivalRate();
   #lastEndMs = Number.NEGATIVE_INFINITY;
   #lastStepMs = 0;
-  /** Time at which the last call came from a queue that had been answered. */
+  /** Time at which the last call came from a queue for which a batch could wait. */
   #lastCameMs = Number.NEGATIVE_INFINITY;
 
   /** @throws RangeError when a bound of the policy is not a positive number */
@@ -36,7 +36,7 @@ export class Departure {
   }
 
   came(call: BatchCall, nowMs: number): void {
-    if (call.queue.answeredMs !== undefined) this.#lastCameMs = nowMs;
+    if (this.#awaited.hasWithin(call.queue, this.#longestMs, nowMs)) this.#lastCameMs = nowMs;
     this.#awaited.came(call.queue, nowMs);
     if (this.#policy.kind === 'rate' && isDeviceCall(call)) this.#rate.arrived(nowMs);
   }
@@ -112,7 +112,7 @@ export class Departure {
     // A ready call whose queue is back only after the longest wait loses a step, too. If it left now, the awaited calls would get the next step, and
     // its queue would be too late for that one. The two groups would then miss each other's steps for ever.
     const slow = forwards.filter(({ queue: { responseMs } }) => responseMs !== undefined && responseMs > longestMs);
-    // The grace begins anew with each call from an answered queue: the wait for the next one must pay by itself.
+    // The grace begins anew with each awaited call: the wait for the next one must pay by itself.
     const quietMs = nowMs - Math.max(this.#lastEndMs, this.#lastCameMs);
     const graceLeftMs = graceMs(this.#grace, ready, awaited + slow.length, this.#lastStepMs) - quietMs;
     return Math.max(0, Math.min(longestMs - sinceEndMs, graceLeftMs, leftMs));

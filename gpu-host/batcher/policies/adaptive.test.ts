@@ -148,6 +148,28 @@ test('a call that the device does not wait for prolongs no wait', () => {
   assert.ok(Math.abs(ms - later.ms - 0.2) < 1e-9, `${ms} ms, then ${later.ms} ms`);
 });
 
+test('a call of a queue that is not awaited prolongs no wait', () => {
+  const batcher = new Batcher();
+  const queues = Array.from({ length: 18 }, () => batcher.openQueue(new Scoreboard()));
+  const [slow, awaited, ...ready] = queues as [BatchQueue, BatchQueue, ...BatchQueue[]];
+  const forwards = (of: readonly BatchQueue[]) => of.map((queue) => new SimCall(queue, { kind: 'forward' }));
+  const step = (of: readonly BatchQueue[], beginMs: number, endMs: number) => {
+    const calls = forwards(of);
+    for (const call of calls) batcher.push(call, beginMs);
+    assert.equal(batcher.next(beginMs).kind, 'batch');
+    for (const call of calls) batcher.finish(call, endMs);
+    batcher.ended(endMs);
+  };
+  // The slow queue is back after 100 ms, and nothing waits for it from then on.
+  step([slow], 0, 8);
+  step([slow, awaited], 108, 116);
+  for (const call of forwards(ready)) batcher.push(call, 116.1);
+  const { ms } = batcher.next(116.1) as { ms: number };
+  batcher.push(new SimCall(slow, { kind: 'instant' }), 116.3);
+  const later = batcher.next(116.3) as { ms: number };
+  assert.ok(Math.abs(ms - later.ms - 0.2) < 1e-9, `${ms} ms, then ${later.ms} ms`);
+});
+
 test('the policy waits for queues that return within a step, and for no others', () => {
   // A step with one sequence takes 5.05 ms.
   const twins = (thinkMs: number) => [
