@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, afterEach, before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { Health, InvocationState } from '#gateway/app/control.ts';
 import type { GpuHostChange, GpuHostState, InvocationPage, PlatformLoad } from '#gateway/app/resources/operations.ts';
@@ -18,6 +18,9 @@ before(async () => {
     config: '[gpu_host]\ncount = 2\nplacement = "invocation"\n',
   });
 });
+/** Invocations of `start`. Those that a failed test leaves waiting would run beside the next test, which counts what runs. */
+const startedIds: string[] = [];
+afterEach(async () => void (await cancel(startedIds.splice(0))));
 after(() => platform?.[Symbol.asyncDispose]());
 
 const statsByHost = () => statsOfEachHost(platform);
@@ -38,7 +41,9 @@ async function start(
         headers: { 'content-type': 'application/json', prefer: 'respond-async', ...headers },
         body: JSON.stringify({ mark: `${mark}-${i}`, ...input }),
       });
-      return ((await response.json()) as { id: string }).id;
+      const { id } = (await response.json()) as { id: string };
+      startedIds.push(id);
+      return id;
     }),
   );
 }
