@@ -50,6 +50,8 @@ describe('Redis at its memory limit', () => {
     await subscription.ready;
     const broadcast = (text: string) =>
       messaging.broadcasts.broadcast('t', 'topic', { sender: 's', message: { text } });
+    const concurrency = { key: 'one', limit: 1 };
+    await client.sadd(keys.concurrency('default', concurrency.key), 'lost');
     // A connection of its own sends the filler, since Redis keeps a large buffer for a connection that has sent so much.
     const filling = client.duplicate();
     await filling.set('filler', Buffer.alloc(8 * 2 ** 20));
@@ -59,6 +61,8 @@ describe('Redis at its memory limit', () => {
     const event = { event: 'message', data: '{"text":"x"}' } as const;
     for (const stored of [
       () => invocations.create(submission()),
+      // Redis has lost the record of the invocation that holds the key.
+      () => invocations.create(submission({ concurrency })),
       () => invocations.append(first.id, first.epoch, 1, [event]),
       () => files.put(first.id, 'f', 'text/plain', new Uint8Array(10)),
       () => inbox.push(first.id, { text: 'x' }),
