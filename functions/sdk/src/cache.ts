@@ -1,5 +1,14 @@
 import { InferletError } from './errors.ts';
-import { gatherMasks, maskSlots, pagesFor, planForget, planTruncate, planWrite, range } from './pages.ts';
+import {
+  gatherMasks,
+  maskSlots,
+  pagesFor,
+  planForget,
+  planTruncate,
+  planWrite,
+  range,
+  slotOfForgotten,
+} from './pages.ts';
 import { allocate, attempt, forward, type Queue, settle } from './raw.ts';
 import { UNKNOWN_BEGINNING } from './sequence-checks.ts';
 
@@ -108,8 +117,8 @@ export class Cache {
   /** Slot of a cached token, counted over all pages; -1 for a token whose page is gone or may be gone. */
   slotOf(token: number): number {
     if (token >= this.#floor) return token + this.#skew;
-    // Forgotten tokens follow a kept beginning, whose tokens keep their slots. With `base`, opened slots of unknown number precede them.
-    return this.#base === 0 && token < this.#floor + this.#skew ? token : -1;
+    // With `base`, the pages before the tokens' first slot were opened, and some of them may be gone.
+    return this.#base === 0 ? slotOfForgotten(token, this.#floor, this.#skew, this.#pageSize) : -1;
   }
 
   /** Pages for a call that reads all cached tokens, with room for `count` more. */

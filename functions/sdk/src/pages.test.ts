@@ -11,6 +11,7 @@ import {
   planTruncate,
   planWrite,
   range,
+  slotOfForgotten,
 } from './pages.ts';
 
 describe('planWrite', () => {
@@ -135,6 +136,12 @@ describe('planForget', () => {
             for (let token = floor; token < 100; token++) {
               const page = Math.floor((token + skew) / pageSize);
               assert.equal((pages[page] as number) + ((token + skew) % pageSize), token);
+            }
+            // A forgotten token has its slot as long as its page remains.
+            for (let token = 0; token < floor; token++) {
+              const page = pages.findIndex((begin) => token >= begin && token < begin + pageSize);
+              const slot = page === -1 ? -1 : page * pageSize + (token % pageSize);
+              assert.equal(slotOfForgotten(token, floor, skew, pageSize), slot);
             }
             // The remaining pages show exactly the tokens that are not hidden.
             const shown = pages.flatMap((begin, page) =>

@@ -84,6 +84,18 @@ export function planForget(masks: number[], from: number, to: number, pageSize: 
   };
 }
 
+/**
+ * Slot of a token before `floor`, the first token that is not forgotten; -1 when its page is gone. `skew` is minus the number of slots of the
+ * pages that are gone: `token + skew` is the slot of a token after them.
+ */
+export function slotOfForgotten(token: number, floor: number, skew: number, pageSize: number): number {
+  const floorSlot = floor + skew;
+  // All pages between the kept beginning and the page of `floor` are gone.
+  const pageStart = floorSlot - (floorSlot % pageSize);
+  if (token + skew >= pageStart) return token + skew;
+  return token < pageStart ? token : -1;
+}
+
 /** Masks of the fresh pages into which the slots at `indices` are copied, in order and without gaps. A hidden slot stays hidden. */
 export function gatherMasks(masks: readonly number[], indices: ArrayLike<number>, pageSize: number): number[] {
   const gathered: number[] = [];
