@@ -108,6 +108,7 @@ describe('a folder whose main is a C file', () => {
     const quote = 'pie_append(&text, PIE_TEXT("\\""));';
     const append = 'pie_append(&text, PIE_TEXT("abcd"));';
     const reserved = `pie_reserve(&text, 200); ${quote}`;
+    const result = '(pie_result_string_string){.ok = pie_text(&text)}';
     const inner = `pie_mark_t inner = pie_mark(); ${append} pie_release(inner);`;
     const own = 'pie_buffer own = {0}; for (int k = 0; k < 50; k++) pie_append(&own, PIE_TEXT("xyz"));';
     /**
@@ -120,13 +121,14 @@ describe('a folder whose main is a C file', () => {
       [quote, append, null],
       ['', append, null],
       [quote, inner, null],
+      // The memory belongs to a mark that was released before two newer ones began.
+      [`pie_mark_t gone = pie_mark(); ${reserved} pie_release(gone);`, `${inner} return ${result};`, null],
     ];
     const bodies = cases.map(([before, turn], i) => {
       const scratch = "for (char *at = pie_alloc(16, 1), *end = at + 16; at < end; at++) *at = '#';";
       const loop = `for (int i = 0; i < 30; i++) { pie_mark_t mark = pie_mark(); ${turn} ${scratch} pie_release(mark); }`;
       return `if (input.data[0] == '${i}') { ${before} ${loop} }`;
     });
-    const result = '(pie_result_string_string){.ok = pie_text(&text)}';
     const text = `${HEAD}${RUN} { pie_buffer text = {0};\n${bodies.join('\n')}\n${quote} return ${result}; }`;
     const component = await compileInProcess(await project('marks', text));
     for (const [i, [, , said]] of cases.entries()) {

@@ -7,14 +7,24 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 #define PIE_FIRST_BLOCK 65536u
 
 /*
+ * A mark that is not released. Its record is the first memory that the arena gives after the mark, so the release of the mark also releases the
+ * record. `outer` is the open mark before it.
+ */
+struct pie_open_mark {
+  uint32_t number;
+  struct pie_open_mark *outer;
+};
+
+/*
  * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. A block is larger
  * than that when the allocation for which it is made needs it.
  */
 static struct {
   /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
   uint32_t start[PIE_BLOCKS], end[PIE_BLOCKS], count, current, top;
-  /* Marks are numbered from 1, and open until their release. The number of marks so far, the last open mark, and the open mark before it (or 0). */
-  uint32_t marks, mark, outer;
+  /* Marks are numbered from 1. The number of marks so far, and the last open mark. */
+  uint32_t marks;
+  struct pie_open_mark *last;
 } pie_arena;
 
 /* Sets `at` to the first aligned address from `from` on. False when the bytes at that address do not end within the block. */
@@ -57,9 +67,10 @@ void *pie_alloc(uint32_t bytes, uint32_t align) {
 }
 
 pie_mark_t pie_mark(void) {
-  pie_mark_t mark = {pie_arena.current, pie_arena.top, pie_arena.mark, pie_arena.outer};
-  pie_arena.outer = pie_arena.mark;
-  pie_arena.mark = ++pie_arena.marks;
+  pie_mark_t mark = {pie_arena.current, pie_arena.top, pie_arena.last};
+  struct pie_open_mark *open = pie_alloc(sizeof *open, _Alignof(struct pie_open_mark));
+  *open = (struct pie_open_mark){++pie_arena.marks, pie_arena.last};
+  pie_arena.last = open;
   return mark;
 }
 
@@ -67,8 +78,14 @@ void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
   /* A mark that is older than the first block has no `top`. */
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
-  pie_arena.mark = mark.mark;
-  pie_arena.outer = mark.outer;
+  pie_arena.last = mark.outer;
+}
+
+/* True for the number of an open mark, and for 0, the time before all marks. */
+static bool pie_is_open(uint32_t number) {
+  struct pie_open_mark *mark = pie_arena.last;
+  while (mark && mark->number > number) mark = mark->outer;
+  return number == (mark ? mark->number : 0);
 }
 
 /* Allocates memory for the values that the platform passes to the inferlet. */
@@ -79,15 +96,13 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
 }
 
 void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
+  uint32_t last = pie_arena.last ? pie_arena.last->number : 0;
   if (buffer->capacity) {
-    /*
-     * A mark with a number above `mark`, or between `outer` and `mark`, is released, and so is the memory that a buffer took while it was the last
-     * mark. Marks before `outer` are not checked.
-     */
-    if (buffer->mark > pie_arena.mark || (buffer->mark > pie_arena.outer && buffer->mark < pie_arena.mark)) __builtin_trap();
+    /* The memory that a buffer took while a mark was the last one is released with that mark. */
+    if (!pie_is_open(buffer->mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
     /* The larger memory would be released with the last mark, but the buffer is older than that mark and may still be used afterwards. */
-    if (buffer->mark != pie_arena.mark) __builtin_trap();
+    if (buffer->mark != last) __builtin_trap();
   }
   if (buffer->length + bytes < bytes || buffer->length + bytes > INT32_MAX) __builtin_trap();
   uint32_t capacity = buffer->capacity ? buffer->capacity : 64;
@@ -96,7 +111,7 @@ void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
   for (uint32_t i = 0; i < buffer->length; i++) larger[i] = buffer->data[i];
   buffer->data = larger;
   buffer->capacity = capacity;
-  buffer->mark = pie_arena.mark;
+  buffer->mark = last;
 }
 
 static void pie_append_bytes(pie_buffer *buffer, const char *data, uint32_t length) {

@@ -43,8 +43,7 @@ typedef struct {
 typedef struct {
   uint32_t block;
   uint32_t top;
-  uint32_t mark;
-  uint32_t outer;
+  struct pie_open_mark *outer;
 } pie_mark_t;
 
 /* Memory of the arena, not cleared; `align` is a power of two. Traps when the inferlet's memory is full. */
