@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { handlerError } from '../protocol/errors.ts';
+import { KnownText } from './known-text.ts';
 import { fillSlot } from './pool.ts';
 import type { PageSpace } from './space.ts';
 import { faultOf, makeMemory, type TestMemory } from './testing/memory.ts';
@@ -81,6 +82,15 @@ test('a page that was masked, written, given back or replaced is unknown, and so
   first.free(Uint32Array.of(1));
   first.allocate(1, 1);
   assert.deepEqual(knownPages(first), []);
+});
+
+test('a page that is full, but ends with other content than text, is not added', () => {
+  const { space } = writeText();
+  const [full, mixed] = [space.peek(1), space.peek(4)];
+  for (let at = TOKENS; at < 4 * PAGE_SIZE; at++) fillSlot(mixed.page, at % PAGE_SIZE, at);
+  assert.equal(mixed.page.filled, space.pool.fullBits);
+  const text = new KnownText(space.pool);
+  assert.deepEqual([text.add(full), text.add(mixed), text.last], [true, false, full.page]);
 });
 
 test('a page that failed or came back in another frame is unknown', () => {

@@ -57,11 +57,10 @@ export class KnownText {
     );
   }
 
-  /** Adds the next page, which is on the device, when all of its slots are text; returns false otherwise. */
+  /** Adds the next page, which is on the device and unmasked, when all of its slots are text; returns false otherwise. */
   add(mapping: Mapping): boolean {
-    const { page, masked } = mapping;
-    const { prefix, frame } = page;
-    if (masked !== 0 || page.filled !== this.#fullBits || prefix?.known !== this.#pageSize) return false;
+    const { prefix, frame } = mapping.page;
+    if (prefix?.known !== this.#pageSize) return false;
     const first = this.#mappings.length * this.#pageSize;
     const slots = this.slots(this.#pageSize);
     for (let slot = 0; slot < this.#pageSize; slot++) slots[first + slot] = frame * this.#pageSize + slot;
