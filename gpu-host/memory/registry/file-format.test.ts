@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import test from 'node:test';
 import {
   type ByteReader,
@@ -24,8 +25,7 @@ const header = (snapshot: TestSnapshot): FileHeader => ({
   nextPosition: snapshot.nextPosition,
 });
 
-async function encode(snapshot: TestSnapshot): Promise<Buffer> {
-  const head = new FileHead(header(snapshot));
+async function encode(snapshot: TestSnapshot, head = new FileHead(header(snapshot))): Promise<Buffer> {
   for (const [i, { page, masked }] of snapshot.pages.entries()) {
     head.setPage(i, { filled: page.filled, positions: page.positions, masked });
     await head.setData(i, page.content);
@@ -74,6 +74,37 @@ test('gives back what was written, bit for bit', async () => {
     const json = JSON.stringify(header(snapshot)).length;
     assert.equal(bytes.length, json + fileSize(pages, { pageSize: PAGE_SIZE, pageBytes: PAGE_BYTES }));
   }
+});
+
+test('keeps the layout of files that earlier hosts have written', async () => {
+  const snapshot = snapshotOf(5, 2);
+  const sha256 = (...parts: Uint8Array[]) => createHash('sha256').update(Buffer.concat(parts)).digest();
+  const u32 = (...values: number[]) => {
+    const bytes = new DataView(new ArrayBuffer(values.length * 4));
+    for (const [i, value] of values.entries()) bytes.setUint32(i * 4, value, true);
+    return new Uint8Array(bytes.buffer);
+  };
+  const json = Buffer.from(JSON.stringify(header(snapshot)));
+  const start = Buffer.concat([Buffer.from('PIEKVSN\n'), u32(1, json.length), json]);
+  const table = snapshot.pages.flatMap(({ page, masked }) => [
+    u32(page.filled, masked, ...page.positions),
+    sha256(page.content),
+  ]);
+  const data = snapshot.pages.map(({ page }) => page.content);
+  const expected = Buffer.concat([start, sha256(start), ...table, sha256(sha256(start), ...table), ...data]);
+  assert.deepEqual(await encode(snapshot), expected);
+});
+
+test('reads a header of the maximum length, and says where a file ends too early', async () => {
+  const snapshot = snapshotOf(3, 1);
+  const short = header(snapshot);
+  const length = JSON.stringify(short).length;
+  const longest = { ...short, name: short.name.padEnd(short.name.length + 64 * 1024 - length, 'n') };
+  const bytes = await encode(snapshot, new FileHead(longest));
+  assert.deepEqual((await decode(bytes)).header, longest);
+  assert.throws(() => new FileHead({ ...longest, name: `${longest.name}n` }), RangeError);
+  const cut = (await encode(snapshot)).subarray(0, 16 + length + 31);
+  await assert.rejects(openBytes(cut), new FileDamage(`it ends before byte ${16 + length + 32}`));
 });
 
 test('finds every changed byte and every other length', async () => {
