@@ -38,7 +38,14 @@ test('embeds hold tokens or states, and refuse a wrong address with the reason',
     tagOf(() => embeds.allocate(10, 6)),
     'limit-exceeded',
   );
+  assert.equal(
+    tagOf(() => embeds.allocate(0xffff_ffff, 2)),
+    'invalid-argument',
+    'an address has 32 bits',
+  );
   assert.equal(embeds.count, 3);
+  embeds.allocate(0xffff_ffff, 1);
+  embeds.free(Uint32Array.of(0xffff_ffff));
 });
 
 test('bytes of states are counted through copies, overwrites and frees', () => {
@@ -81,18 +88,21 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   assert.deepEqual([embeds.count, embeds.stateBytes], [0, 0]);
 });
 
-test('places of embeds on the heap are counted for the tenant until they are given back', () => {
+test('places and values of embeds are counted for the tenant until they are given back', () => {
   const heap = new Shares(10_000);
+  const values = new Shares(100);
   const embeds = new EmbedSpace(LIMITS, {
     heap: new InferletShare(heap, 't'),
-    values: new InferletShare(new Shares(100), 't'),
+    values: new InferletShare(values, 't'),
   });
   embeds.allocate(1, 4);
   const each = heap.total / 4;
   embeds.free(Uint32Array.of(2, 3));
   assert.equal(heap.total, 2 * each);
+  embeds.setState(1, new Float32Array(8), 0);
+  assert.equal(values.total, 32);
   embeds.releaseAll();
-  assert.equal(heap.total, 0);
+  assert.deepEqual([heap.total, values.total], [0, 0]);
 });
 
 test('of the allocations that failed, the last 64 are remembered', () => {

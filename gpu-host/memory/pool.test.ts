@@ -37,8 +37,12 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.release(page);
   assert.deepEqual(dropped, [ticket]);
   assert.deepEqual(pool.counts(), { free: 2, cached: 0, owned: 0, total: 2, swappedOut: 0 });
+  assert.deepEqual([page.frame, page.swapped, page.filled], [-1, undefined, 0], 'its ticket is spent');
   assert.throws(() => pool.release(page), /twice/);
   assert.throws(() => pool.retain(page), /gone/);
+  assert.throws(() => pool.adopt(page), /gone/);
+  assert.throws(() => pool.swapIn(page), /only a page without a frame/);
+  assert.throws(() => pool.swapOut(page, undefined), /only a page with a frame/);
   pool.check();
 });
 
@@ -49,6 +53,7 @@ test('a page that is about to be released can give its frame to a swapped-out pa
   const donor = pool.take() as Page;
   assert.throws(() => pool.swapIn(page), /without a free frame/);
   pool.swapIn(page, donor);
+  assert.throws(() => pool.swapIn(page), /only a page without a frame/);
   assert.deepEqual([page.frame, donor.frame], [0, -1]);
   pool.release(donor);
   assert.deepEqual(pool.counts(), { free: 0, cached: 0, owned: 1, total: 1, swappedOut: 0 });
