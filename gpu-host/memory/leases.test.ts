@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { Lease } from './leases.ts';
+import { describe, test } from 'node:test';
+import { CallFault } from './fault.ts';
+import { Lease, Leases } from './leases.ts';
+import { PagePool } from './pool.ts';
+import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 
 test('a lease without time left has a reason for its end, however late the clock is read', () => {
   // If `status` read the clock twice, the lease would end before the first read for one start, and between the reads for the other.
@@ -22,4 +25,80 @@ test('a lease that gives way has ended for want of memory', () => {
   assert.deepEqual(lease.status, { leftMs: 10, ended: undefined });
   lease.giveWay();
   assert.deepEqual(lease.status, { leftMs: 0, ended: 'pressure' });
+});
+
+describe('the leases of a model with 64 pages', () => {
+  const HOUR_MS = 60 * 60 * 1000;
+  const pool = new PagePool(4, 64, () => {});
+  const snapshot = (tenant: string, pages: number): PageSnapshot =>
+    snapshotOf(
+      tenant,
+      Array.from({ length: pages }, () => ({ page: pool.blank(), masked: 0 })),
+    );
+  const setUp = (quota?: number) => {
+    const clock = { nowMs: 0 };
+    return { clock, leases: new Leases({ poolPages: 64, quotaOf: () => quota, now: () => clock.nowMs }) };
+  };
+  const tagOf = (action: () => unknown): string => {
+    try {
+      action();
+    } catch (error) {
+      if (error instanceof CallFault) return error.error.tag;
+      throw error;
+    }
+    return 'none';
+  };
+
+  test('last 1 ms to an hour', () => {
+    const { leases } = setUp();
+    assert.deepEqual(
+      [0, 1, HOUR_MS, HOUR_MS + 1].map((ms) => tagOf(() => leases.check('a', 1, ms))),
+      ['invalid-argument', 'none', 'none', 'invalid-argument'],
+    );
+  });
+
+  test('pin half of what other tenants leave of a quarter, and half of a quota', () => {
+    const { leases } = setUp();
+    const tags = (tenant: string, ...pages: number[]) =>
+      pages.map((count) => tagOf(() => leases.check(tenant, count, 1)));
+    assert.deepEqual(tags('a', 8, 9), ['none', 'limit-exceeded']);
+    leases.grant(snapshot('a', 6), 10);
+    assert.deepEqual(tags('a', 2, 3), ['none', 'unavailable'], 'its own lease counts');
+    assert.deepEqual(tags('b', 5, 6), ['none', 'unavailable'], 'half of the 10 that are left');
+    const limited = setUp(6).leases;
+    assert.deepEqual(
+      [tagOf(() => limited.check('a', 3, 1)), tagOf(() => limited.check('a', 4, 1))],
+      ['none', 'limit-exceeded'],
+    );
+  });
+
+  test('count a snapshot once when a new lease replaces its former one', () => {
+    const { leases, clock } = setUp();
+    const all = snapshot('a', 8);
+    leases.grant(all, 10);
+    clock.nowMs = 4;
+    assert.equal(leases.grant(all, 10).leftMs, 10);
+    assert.equal(leases.pages, 8);
+    leases.drop(all);
+    assert.ok(all.pages.every(({ page }) => !leases.isPinned(page)));
+  });
+
+  test('pin nothing once they gave way, and only those that lasted then count as ended early', () => {
+    const { leases, clock } = setUp();
+    const [late, early] = [snapshot('a', 2), snapshot('a', 2)];
+    const lateLease = leases.grant(late, 20);
+    const earlyLease = leases.grant(early, 10);
+    assert.equal(leases.giveWayOne(), true);
+    assert.deepEqual([earlyLease.ended, lateLease.ended, leases.endedEarlyCount], ['pressure', undefined, 1]);
+    assert.deepEqual([leases.isLeased(early), leases.isPinned(early.pages[0]!.page), leases.pages], [false, false, 2]);
+    clock.nowMs = 20;
+    leases.giveWay(late);
+    assert.deepEqual([lateLease.ended, leases.isLeased(late), leases.endedEarlyCount], ['expired', false, 1]);
+    leases.grant(snapshot('a', 3), 1);
+    const otherLease = leases.grant(snapshot('b', 1), 9);
+    clock.nowMs = 22;
+    assert.equal(leases.giveWayOne(), true);
+    assert.equal(otherLease.ended, 'pressure', 'the other lease, of the tenant with more pages, is over already');
+    assert.equal(leases.giveWayOne(), false);
+  });
 });
