@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { beginUse, type Change, type CoreUse, changesNow, MOST_CHANGES, nextUse, wantedWeight } from './core-policy.ts';
+import {
+  beginUse,
+  type Change,
+  type CoreUse,
+  changesNow,
+  inheritUse,
+  MOST_CHANGES,
+  nextUse,
+  wantedWeight,
+} from './core-policy.ts';
 
 const SEED = 13;
 const START: CoreUse = beginUse(0, { usedMs: 0, waitedMs: 0, ready: false });
@@ -131,6 +140,15 @@ describe('the core policy', () => {
     assert.equal(wantedWeight(use), 'background');
     for (let i = 0; i < 4; i++) use = useAfter(use, { passedMs: 250, used: 0, waited: 0 });
     assert.equal(wantedWeight(use), 'usual');
+  });
+
+  it('starts a sandbox with the usual weight, or with the use of others of its tenant up to 4 s ago', () => {
+    assert.equal(wantedWeight(START), 'usual');
+    assert.equal(inheritUse(START, undefined), START);
+    const others = useAfterSpinning();
+    const startAfter = (ms: number) => inheritUse({ ...START, atMs: others.atMs + ms, usedMs: 7 }, others);
+    assert.deepEqual(startAfter(4000), { ...others, atMs: others.atMs + 4000, usedMs: 7 });
+    assert.equal(wantedWeight(startAfter(4001)), 'usual');
   });
 
   it('counts a wait that the kernel has not counted yet', () => {

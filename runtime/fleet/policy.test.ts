@@ -74,6 +74,7 @@ describe('the fleet policy', () => {
     assert.equal(pauseAfter(0), 0);
     const pauses = Array.from({ length: 20 }, (_, i) => pauseAfter(i + 1));
     assert.ok(pauses.every((pause, i) => i === 0 || pause >= (pauses[i - 1] ?? 0)));
+    assert.deepEqual(pauses.slice(0, 3), [100, 200, 400]);
     assert.equal(pauses.at(-1), 10_000);
   });
 
