@@ -36,6 +36,8 @@ describe('kept events', () => {
     kept.add(991, events(991, 1, 10_001), 0);
     assert.equal(kept.bytes, 0);
     assert.equal(kept.takeAfter(990), null);
+    kept.add(992, events(992, 1, 10_000 - 128), 0);
+    assert.equal(kept.bytes, 10_000, 'exactly the bound');
   });
 
   it('return exactly the events that a log has lost, or null', () => {
