@@ -24,6 +24,14 @@ test('a call waits while one ahead of it computes its pages, and then computes t
   assert.deepEqual(trace.step(), ['second']);
 });
 
+test('a batch names the calls that wait for each of its calls', () => {
+  const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
+  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => prefill(trace, name, name < 'd' ? [1, 2, 3] : [7, 8, 9]));
+  const { batch, names } = trace.start();
+  assert.deepEqual(names, ['a:49', 'd:49']);
+  assert.deepEqual([batch.awaitedBy.get(a!), batch.awaitedBy.get(d!)], [[b, c], undefined]);
+});
+
 test('tenants do not wait for each other', () => {
   const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
   prefill(trace, 'a', [1, 2, 3], 'one');
@@ -65,6 +73,8 @@ test('a call that was cut goes in the place of a more urgent one that waits for 
   owner.left = 17;
   trace.batcher.setPriority(trace.queue('urgent'), 9);
   const urgent = prefill(trace, 'urgent', [4]);
+  // More urgent than the owner: only the urgent call brings the owner to the front.
+  trace.batcher.setPriority(trace.queue('lower'), 5);
   const lower = prefill(trace, 'lower', [7, 8]);
   assert.ok(lower.tokens < 48 && urgent.tokens > 16);
   assert.deepEqual(trace.step(), ['owner:17', 'lower:31']);
