@@ -99,6 +99,18 @@ test('a long prefill goes on in chunks together with the decodes', () => {
   assert.deepEqual(trace.step(), ['long:25']);
 });
 
+test('a short call, of up to a quarter of a small batch, goes before a long one', () => {
+  for (const [tokens, names] of [
+    [8, ['a:8', 'b']],
+    [9, ['b', 'a:9']],
+  ] as const) {
+    const trace = new Trace({ maxTokens: 32 });
+    trace.push('a', { kind: 'forward', tokens });
+    trace.decode('b');
+    assert.deepEqual(trace.step(), names);
+  }
+});
+
 test('many short calls leave a quarter of the tokens to a long one', () => {
   const trace = new Trace({ maxCalls: 100, maxTokens: 40 });
   for (let i = 0; i < 50; i++) trace.decode(`d${i}`);

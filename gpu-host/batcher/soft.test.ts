@@ -199,3 +199,18 @@ test('closing a queue drops followers that are not on the device, and lets the d
   assert.equal(trace.queue('a.1').length, 0);
   assert.equal(trace.queue('a.1').outstanding, 0);
 });
+
+test('a call waits for the unfinished writer or reader of one of very many pages, and for each of many readers', () => {
+  const pages = Array.from({ length: 5000 }, (_, page) => page);
+  for (const long of [{ writes: pages }, { reads: pages }]) {
+    const trace = new Trace();
+    trace.push('a.1', { kind: 'forward', tokens: 100, ...long }, 'long');
+    trace.push('a.2', { kind: 'forward', writes: [4] }, 'writer');
+    assert.deepEqual(trace.steps(), [['long:64'], ['long:36'], ['writer']]);
+  }
+  const trace = new Trace({ maxCalls: 64 });
+  trace.push('a', { kind: 'forward', reads: [1], tokens: 100 }, 'long');
+  for (let i = 0; i < 20; i++) trace.push(`a.${i}`, { kind: 'forward', reads: [1] }, `r${i}`);
+  trace.push('a.20', { kind: 'forward', writes: [1] }, 'writer');
+  assert.deepEqual(trace.steps().slice(1), [['long:56'], ['writer']]);
+});

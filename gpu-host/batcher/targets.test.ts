@@ -145,3 +145,17 @@ test('a short prompt has the stricter target, and the last input of a cut prompt
   cut.decode('live');
   assert.deepEqual(cut.step(10), ['live', 'a:63'], 'the next token has time');
 });
+
+test('calls that press leave one place to the others, and count a call of a quarter among the short ones', () => {
+  const trace = new Trace(LIMITS);
+  for (let i = 0; i < 5; i++) trace.queue(`live${i}`, 10, { firstTokenMs: 1, perTokenMs: 1 });
+  trace.decode('a');
+  for (let i = 0; i < 5; i++) trace.decode(`live${i}`);
+  assert.deepEqual(trace.step(10), ['live0', 'live1', 'live2', 'a']);
+  const mixed = new Trace(LIMITS);
+  mixed.queue('live', 10, { firstTokenMs: 1, perTokenMs: 1 });
+  mixed.push('a', { kind: 'forward', tokens: 16 });
+  mixed.push('b', LONG);
+  mixed.push('live', LONG);
+  assert.deepEqual(mixed.step(10), ['live:32', 'a:16', 'b:16']);
+});
