@@ -381,6 +381,13 @@ test('a page that cannot be moved stays in memory, and the next page tries again
   const second = put(2);
   await file.end();
   assert.equal(second.place, 'disk');
+  for (const hasRead of [false, true, false]) {
+    if (hasRead) store.read(second, new Uint8Array(PAGE_BYTES));
+    const next = put(3);
+    await file.end(new Error('no space'));
+    store.drop(next);
+  }
+  assert.equal(reports.length, 3, 'told again after a write or a read that succeeded, and only then');
   store.check();
 });
 
