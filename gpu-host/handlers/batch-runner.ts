@@ -89,8 +89,12 @@ export class BatchRunner {
     const projections = this.#withValidArguments(batch.projections as readonly ProjectCall[]);
     const answeredCalls = await this.#forward(batch, projections);
     const unanswered = projections.filter((call) => !answeredCalls.has(call) && !this.#followsHeld(call));
-    await this.#distributions(unanswered.filter((call) => call instanceof DistributionCall));
-    await this.#scores(unanswered.filter((call) => call instanceof ScoreCall));
+    const distributions = unanswered.filter((call) => call instanceof DistributionCall);
+    const scores = unanswered.filter((call) => call instanceof ScoreCall);
+    // Without this, the queue of a third kind of projection would wait for ever.
+    if (distributions.length + scores.length < unanswered.length) throw new Error('a projection has an unknown kind');
+    await this.#distributions(distributions);
+    await this.#scores(scores);
   }
 
   /** Returns the projections with valid arguments; the others have failed. */
