@@ -79,6 +79,7 @@ eachBackend('steps ahead', (subject) => {
       steps.push(subject.backend.forward(batch));
     }
     for (const [step, outputs] of (await Promise.all(steps)).entries()) {
+      assert.equal(outputs.length, expected[step]!.outputs.length);
       for (const [i, output] of outputs.entries()) {
         const { batch, outputs: expectedOutputs } = expected[step]!;
         assert.equal(pickedOf(batch[i]!, output), pickedOf(batch[i]!, expectedOutputs[i]!));
