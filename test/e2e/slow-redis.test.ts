@@ -6,10 +6,11 @@ import { invoke, numberOf, terminal, text } from '#test/harness/events.ts';
 import { Platform } from '#test/harness/platform.ts';
 import { SlowRedis } from '#test/harness/slow-redis.ts';
 
-/** A round trip to a Redis in another region. */
-const DELAY_MS = 40;
+/** A round trip to a Redis on another continent. A write takes longer than the 150 ms between two writes of an attempt. */
+const DELAY_MS = 200;
 const CLIENTS = 12;
-const TICKS = 20;
+/** Enough for several writes of one attempt. */
+const TICKS = 100;
 
 test('with a slow Redis every stream is complete and in order, and every invocation ends as succeeded', async () => {
   const redis = await TestRedis.start({ appendOnly: true });
