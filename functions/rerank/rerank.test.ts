@@ -52,7 +52,7 @@ describe('rerank', () => {
     assert.equal(status, 404);
     assert.match(answer.error?.message ?? '', /"tiny-encoder" is a model for embeddings; this route needs a reranker/);
     assert.equal((await post({ ...request, model: RANKER, documents: [] })).status, 400);
-    const untitled = await post({ ...request, model: RANKER, documents: [{ title: 'a' }] });
-    assert.match(untitled.answer.error?.message ?? '', /documents\/0\/text is missing/);
+    const withoutText = await post({ ...request, model: RANKER, documents: [{ title: 'a' }] });
+    assert.match(withoutText.answer.error?.message ?? '', /documents\/0\/text is missing/);
   });
 });

@@ -18,9 +18,9 @@ const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', 
 const SPINNER_MS = 80;
 
 /**
- * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output
- * holds JSON only, one value per line. Texts that others wrote (log lines, messages of other keys, errors of functions) reach a terminal
- * without control characters; only `write` and `progress` pass on everything.
+ * A command's output. Results go to standard output, progress and remarks to standard error. With `json`, standard output holds JSON only,
+ * one value per line. Other users may have written a text: a log line, the message of a deploy, the error of a function. On a terminal, control
+ * characters are therefore replaced (in JSON: escaped); only `write` and `progress` pass them on.
  */
 export class Terminal {
   readonly json: boolean;
@@ -79,7 +79,7 @@ export class Terminal {
     this.note(line);
   }
 
-  /** Rows in columns, below a heading. Without rows, `empty`. A cell stays on the line of its row. */
+  /** Prints rows in columns, below a heading; without rows, the remark `empty`. Line breaks within a cell become spaces. */
   table(heading: readonly string[], rawRows: readonly (readonly string[])[], empty: string): void {
     if (rawRows.length === 0) {
       this.note(empty);
@@ -127,7 +127,7 @@ export class Terminal {
     };
   }
 
-  /** The error, on standard error; with its stack when it is a fault of the command. */
+  /** Writes the error to standard error, with its stack when the command itself is at fault. */
   failure(failure: Failure): void {
     this.#writeFailure(failure);
     const { exitCode, cause } = failure;

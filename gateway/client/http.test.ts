@@ -4,7 +4,7 @@ import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
 
 describe('a header that no request can carry', () => {
-  /** Counts the requests, which must not begin. */
+  /** Requests that the client has sent: none, since it refuses the header before. */
   let requestCount = 0;
   const fetch = async () => {
     requestCount += 1;
@@ -27,7 +27,7 @@ describe('a header that no request can carry', () => {
     await assert.rejects(client.functions({ requestId: '日本' }), refusedAs('x-request-id'));
   });
 
-  it('may be that of the API key', async () => {
+  it('is refused in the same way when it carries the API key', async () => {
     const client = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'ключ', fetch });
     await assert.rejects(client.submit('echo', {}), refusedAs('authorization'));
   });

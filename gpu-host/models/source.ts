@@ -33,6 +33,7 @@ export function parseSource(text: string): ModelSource {
       return { kind: 'npm', package: name, version: version ?? 'latest' };
     }
     case 'hf': {
+      // An id has one part or two. The lookbehind allows a file only behind an id with two (OWNER/MODEL).
       const [, id, file, revision] =
         /^(\w[\w.-]*(?:\/\w[\w.-]*)?)(?:(?<=\/[^/]+)\/((?:\w[\w.+-]*\/)*\w[\w.+-]*\.gguf))?(?:@(\w[\w./-]*))?$/i.exec(
           location,
@@ -62,7 +63,10 @@ function pathOfUrl(text: string): string {
   }
 }
 
-/** The name of the model's directory in the cache: readable, and unique per content where the source fixes the content. */
+/**
+ * The name of the model's directory in the cache, readable by a person. For a path, it changes with the sizes and times of the files there. For a
+ * package or a Hub model, it has the version or the revision (none for `main`), even when new content is published as `latest` or on a branch.
+ */
 export function cacheName(source: ModelSource): string {
   switch (source.kind) {
     case 'catalog':

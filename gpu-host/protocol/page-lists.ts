@@ -2,21 +2,21 @@ import { ProtocolFault } from './errors.ts';
 import { MAX_ADDRESSES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Queues for which one end of a stream remembers the last list. */
+/** Queues whose last context one end of a stream remembers. */
 const SLOTS = 1024;
-/** Addresses kept of a list: 32,768 tokens with pages of 16. A longer list repeats the rest. */
+/** Addresses kept of a context: 32,768 tokens with pages of 16. The rest of a longer context is sent again with every call. */
 const MAX_KEPT = 2048;
 const EMPTY = new Uint32Array(0);
 
 /**
- * The last context of each queue, as one end of a stream knows it. A decode loop names the same pages in each call, or one more, so a list
- * goes as the number of addresses that it shares with the context before, and the rest. Both ends keep the same lists, because both see the
- * calls in the same order.
+ * The last context of each queue, as one end of a stream knows it. A context is the list of pages that a call reads. A decode loop reads the same
+ * pages in each call, or one more. A list is therefore sent in two parts: the number of leading addresses that it shares with the last context,
+ * and the addresses after these. Both ends keep the same contexts, because both see the calls in the same order.
  */
 export class PageLists {
   readonly #slots: (KeptList | undefined)[] = new Array(SLOTS);
 
-  /** The list of a queue; an empty one when another queue has used the slot since. */
+  /** The last context of a queue; an empty one when another queue has used the slot since. */
   of(inferlet: number, queue: number): KeptList {
     const slot = (Math.imul(inferlet, 31) + queue) & (SLOTS - 1);
     const keptList = this.#slots[slot];
@@ -44,11 +44,11 @@ export class KeptList {
     this.#list = EMPTY;
   }
 
-  /** Writes a list, and keeps it when it is a context. */
+  /** Writes a list. @param keep true when the list is a context (the field `contextPages`): it becomes the last one of the queue */
   put(writer: FrameWriter, values: Uint32Array, keep: boolean): void {
     const sameCount = this.#commonLength(values);
     writer.put(sameCount);
-    // The limit holds for the whole list.
+    // The limit holds for the whole list, with the addresses that are not sent.
     writer.putList(values.subarray(sameCount), MAX_ADDRESSES - sameCount);
     if (keep && (sameCount < this.#list.length || values.length > sameCount)) this.#list = values.slice(0, MAX_KEPT);
   }

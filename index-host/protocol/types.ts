@@ -1,6 +1,7 @@
 /*
- * `wit/index.wit` has metrics, comparisons and conditions, too. This room imports no other, so it states them again; `runtime/host/index.ts` passes
- * values of the contract's types to this room's client, so the compiler compares the two.
+ * `wit/index.wit` has the same metrics, comparisons and conditions. The index host imports no other top-level folder, so this file declares them
+ * again. `runtime/host/index.ts` passes values of the types that are made from `wit/index.wit` to the client in this folder, so the compiler
+ * checks that both declarations agree.
  */
 
 /** `cosine` compares directions; `dot-product` is for vectors of any length; `euclidean` ranks by distance. */
@@ -44,7 +45,7 @@ export interface Query {
 
 export interface Match {
   readonly id: string;
-  /** Larger is better. By vector: the metric's similarity. By text: BM25. By both: the sum of the reciprocal ranks. */
+  /** Larger is better. By vector: the metric's similarity. By text: BM25. By both: the sum of 1 / (60 + rank) over the two rankings. */
   readonly score: number;
   readonly text: string | null;
   readonly metadata: Metadata;

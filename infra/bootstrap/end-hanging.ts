@@ -1,4 +1,7 @@
-/** Preload of test processes: a file whose tests are over, but which keeps its process alive, fails instead of holding its step. */
+/**
+ * Preload of each process that runs a test file. When all tests of the file are over but its process does not end, this file ends that process
+ * with a failure. Otherwise the process would hold up the rest of the test run.
+ */
 import { after } from 'node:test';
 import { isMainThread } from 'node:worker_threads';
 
@@ -10,6 +13,7 @@ const file = process.argv[1] ?? '';
 // Threads and forks of a test process load this file, too.
 if (isMainThread && /\.test\.[cm]?[jt]s$/.test(file)) {
   after(() => {
+    // `unref`: this timer must not keep the process alive itself.
     setTimeout(() => {
       const activeResources = process.getActiveResourcesInfo().join(', ');
       console.error(

@@ -50,14 +50,18 @@ export class ChildRun implements RunningChild {
     this.#ended.resolve();
   }
 
-  async ending(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
+  /**
+   * @param refusalOf returns the error for a result of this many bytes while unread results take too much memory, else null: see
+   *   `RunningChild.ending`
+   */
+  async ending(refusalOf: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
     await this.#ended.promise;
     if (this.#keptEnding) return ok(this.#keptEnding);
-    return this.#options.read(this.#storedBytes, () => this.#readStored(refusal));
+    return this.#options.read(this.#storedBytes, () => this.#readStored(refusalOf));
   }
 
-  async #readStored(refusal: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
-    const refused = refusal(this.#storedBytes);
+  async #readStored(refusalOf: (bytes: number) => HandlerError | null): Promise<Outcome<Ending>> {
+    const refused = refusalOf(this.#storedBytes);
     if (refused) return err(refused);
     const lastEvent = await this.#options.events.last(this.id);
     const output = lastEvent?.event === 'result' ? (partsOf(lastEvent.data)?.output ?? null) : null;
@@ -85,7 +89,7 @@ export class ChildRun implements RunningChild {
         case 'too-large':
           return err(handlerError('limit-exceeded', 'the message is too large; send it in parts'));
         case 'closed':
-          return err(handlerError('closed', 'the session with the child was closed before'));
+          return err(handlerError('closed', 'the session with the child is already closed'));
         case 'ended':
         case 'unknown':
           return err(handlerError('closed', 'the child has ended'));

@@ -11,8 +11,9 @@ const WALL_MS = 6000;
 /** The platform's clock is an hour behind this machine's clock; no time in these tests may depend on the difference. */
 const clock = () => Date.now() - 3_600_000;
 /**
- * Each call of the busy inferlet needs a batch of its own, and others always wait. The device is therefore never idle, and a held call stays
- * held even while the busy inferlet stalls. A step mostly sleeps, which leaves the cores to other tests.
+ * A preempted inferlet returns when its memory is free, or when no other inferlet has a call that can run. The busy inferlet prevents the latter: it
+ * has twelve calls under way, and each needs a batch of its own, so some always wait, even while the inferlet stalls. A step mostly sleeps, which
+ * leaves the cores to other tests.
  */
 const gpuModel = {
   swapMemoryMb: 16,
@@ -89,7 +90,7 @@ describe('an inferlet that a GPU host has preempted', () => {
     assert.equal((await platform.transcript(older)).end.event, 'result');
   });
 
-  it('extends the time of its parents, and a child ends with its family', async () => {
+  it('extends the wall time of its parent, too, and both succeed', async () => {
     const { older, newer } = await preempt({ child: true });
     await outlast(newer);
     await tellToEnd(older);

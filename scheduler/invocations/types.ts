@@ -39,8 +39,8 @@ export const EVENT_NAMES = ['start', 'message', 'log', 'metric', 'gap', 'questio
 export type EventName = (typeof EVENT_NAMES)[number];
 
 /**
- * One event, numbered from 1. Numbers are skipped only before a `gap`, and before a terminal event when followers were shown earlier events
- * that the log then refused.
+ * One event, numbered from 1. An attempt may show events to followers before the log has stored them. Numbers are skipped only before a `gap`,
+ * and before a terminal event when the log has refused events that followers had been shown.
  */
 export interface InvocationEvent {
   readonly seq: number;
@@ -164,7 +164,10 @@ export interface Invocation
   readonly parent: string | null;
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
-  /** Key of the affinity by which admission placed the invocation; null when admission placed it by its id or its tenant. */
+  /**
+   * Key by which admission with placement by invocation chose the GPU host (`chosenKey` in ../policies/placement.ts): that of an affinity, or one
+   * that names a host. Null when the key is the invocation's own id; also before admission, with placement by tenant, and for a child.
+   */
   readonly placement: string | null;
   readonly status: InvocationStatus;
   /** Place in the order of all invocations (first come, first served). */
@@ -297,7 +300,7 @@ export type ChildOutcome =
  * `full`: the write would exceed the byte limit of the log or of all logs of the root's family (end the invocation with `output-limit`).
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
-/** `unwritten`: the last events are refused, and nothing was written. */
+/** `unwritten`: the store refused the attempt's last events, and wrote neither them nor the terminal event. */
 export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full' | 'unwritten';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 

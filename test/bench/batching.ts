@@ -66,6 +66,7 @@ report gives the adaptive policy's tokens a second divided by that of each other
     );
     return {
       title: `${clients} inferlets × ${STEPS} tokens under each batching policy`,
+      // `adaptive over it`: tokens/s of the adaptive policy divided by those of the policy of the row.
       header: ['calls', 'policy', 'tokens/s', 'adaptive over it', 'mean batch'],
       rows: rows.map(({ way, policy, rate, ratio, batch }) => [
         way,
@@ -76,6 +77,7 @@ report gives the adaptive policy's tokens a second divided by that of each other
       ]),
       notes: [
         'split: embed, forward and next-distribution as three calls a token; fused: one. Every policy is measured in every round, on a platform of its own that has decoded both ways once before; rounds begin with another policy and way.',
+        // A batch leaves: the GPU host starts its step.
         'k-only leaves at 64 ready calls or after 50 ms, t-only every 16 ms (about the time of a step of 128 inferlets), rate waits at most 5 ms.',
       ],
       data: rows,

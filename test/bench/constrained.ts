@@ -56,14 +56,14 @@ interface Sample {
   readonly msPerText: number;
 }
 
-/** Jump-forward decoding over stepwise decoding of the same JSON, in the same run. */
+/** Compares jump-forward decoding with stepwise decoding of the same JSON, in the same run. */
 export const constrained: Bench = {
   name: 'constrained',
   summary: 'device steps and time of JSON of a fixed schema, with and without jumps over forced tokens',
-  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in four ways: jumps over forced tokens in runs
-(run) and step by step (jump), and steps without jumps, which need no mask for a forced token (oracle) or take the mask of the grammar for all
-(step). The baseline is the oracle. A round runs all ways, which take turns in going first; one more round before warms all. Time is by
-the inferlet's clock.`,
+  help: `One inferlet generates ${TEXTS} greedy texts under a JSON schema, one after the other, in each of four ways. run: forced tokens are jumped
+over, and the runtime decodes ahead of the inferlet. jump: forced tokens are jumped over, step by step. oracle: no jumps, and a forced token needs
+no mask. step: no jumps, and every token takes the mask of the grammar. The baseline is the oracle. A round runs all ways; every round begins
+with another way. An unmeasured round comes first, to warm up. Time is by the inferlet's clock.`,
   quick: `${QUICK.length} of ${Object.keys(CASES).length} schemas (${QUICK.join(' and ')}), and ${QUICK_TEXTS} texts instead of ${TEXTS}.`,
   async run({ repetitions, quick, progress }) {
     await using platform = await Platform.start({ functions: false });
@@ -88,7 +88,7 @@ the inferlet's clock.`,
         const [run, jump, oracle, step] = await (i === 0 ? warmUp(sides) : inTurn(i, sides));
         for (const { text } of [run, jump])
           if (text !== oracle.text) throw new Error(`${schema}: ${text} instead of ${oracle.text}`);
-        if (i > 0) rounds.push({ run, jump, oracle, step }); // Round 0 warms.
+        if (i > 0) rounds.push({ run, jump, oracle, step }); // Round 0 only warms up.
       }
       for (const way of WAYS) {
         const over = (of: (sample: Sample) => number) =>

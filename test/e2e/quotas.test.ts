@@ -145,13 +145,15 @@ describe('each quota', () => {
     const bothTokens = few.usage.total_tokens + ranked.usage.total_tokens;
     assert.deepEqual([await used(tenant, 'tokens-per-day'), (await encoded()) - before], [bothTokens, bothTokens]);
     const input = new Array<string>(2048).fill('king '.repeat(60));
+    // Each of these texts has 62 tokens.
     const allTokens = 2048 * 62;
     let billed = bothTokens;
     let billedNow = 0;
-    // Vary the delay until a client leaves after the first batch and before the last one.
-    let [early, late] = [0, 1600];
+    // The client must leave after the first batch (some tokens are billed) and before the last one (not all are). The search halves the range of
+    // delays: no billed tokens mean that the client left too early, all tokens that it left too late.
+    let [earlyMs, lateMs] = [0, 1600];
     for (let tries = 0; tries < 40 && (billedNow === 0 || billedNow === allTokens); tries++) {
-      const waitMs = (early + late) / 2;
+      const waitMs = (earlyMs + lateMs) / 2;
       const leaving = new AbortController();
       const abandoned = ask('/v1/embeddings', { model: ENCODER, input }, leaving.signal).catch(
         (error: Error) => error.name,
@@ -169,10 +171,10 @@ describe('each quota', () => {
       const now = await used(tenant, 'tokens-per-day');
       billedNow = now - billed;
       billed = now;
-      if (billedNow === 0) early = waitMs;
-      else late = waitMs;
-      // The time of the first batch differs from one try to the next.
-      if (late - early < 10) [early, late] = [early / 2, 2 * late];
+      if (billedNow === 0) earlyMs = waitMs;
+      else lateMs = waitMs;
+      // The time of the first batch differs from one try to the next, so a narrow range may lie beside it: widen the range.
+      if (lateMs - earlyMs < 10) [earlyMs, lateMs] = [earlyMs / 2, 2 * lateMs];
     }
     assert.ok(billedNow > 0 && billedNow < allTokens, `${billedNow} of ${allTokens} tokens`);
     assert.equal(await usageOf(tenant, ({ inputTokens = 0 }) => inputTokens), billed);

@@ -92,7 +92,7 @@ async function readCalls(): Promise<(path: string) => CallReference | undefined>
   return (path) => interfaces.flatMap((entry) => entry.calls.filter(({ name }) => `${entry.name}/${name}` === path))[0];
 }
 
-test('the reference lists the errors of a call without a WIT `result` as those that later calls report', async () => {
+test('the reference introduces the errors of a call without a WIT `result` with "Later calls report"', async () => {
   const call = await readCalls();
   for (const path of ['queue/queue.stop', 'penalties/start-run', 'http/exchange.constructor']) {
     assert.equal(call(path)?.errorsTitle, 'Later calls report', path);
@@ -178,7 +178,7 @@ test('Rust derives a default only for a variant whose first case is `none`', () 
 });
 
 suite('parsing and resolving WIT throws', () => {
-  /** WIT text, and a part of the error's message; the message has the place when the part begins with one. */
+  /** WIT text, and a part of the error's message. Most parts begin with the place of the mistake: file, line and column. */
   const mistakes: readonly (readonly [string, string])[] = [
     [
       'package a:b@1.0.0;\ninterface x { f: func(a: strin); }\nworld w { import x; }',

@@ -29,7 +29,7 @@ const FENCE = '\n```';
  * closing fence, or −1 while the block is open.
  */
 function closingFence(start: number): (text: string) => number {
-  // In an empty block, this line break also begins the closing fence.
+  // The search begins with this line break: in an empty block, it is also the first character of the closing fence.
   let from = start;
   return (text) => {
     const at = text.indexOf(FENCE, from);
@@ -122,6 +122,7 @@ export class ToolCallParser {
 
   /** The text without its calls and their frames. */
   get plain(): string {
+    // A call ends with its last brace, so each one leaves its closing tag. At most one call is unfinished, and leaves its opening tag.
     const plain = this.#plain + this.text.slice(this.#from);
     return this.#format === 'hermes' ? plain.replaceAll(CLOSE, '').replace(OPEN, '').trim() : plain.trim();
   }

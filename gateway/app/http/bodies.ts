@@ -6,7 +6,10 @@ import { ByteBuffer } from './byte-buffer.ts';
 
 /** Bounds on the bodies and answers of all requests together. */
 export interface BodyLimits {
-  /** Maximum bytes of request bodies and large answers held at once. A tenant may hold a quarter, and more while all tenants hold at most half. */
+  /**
+   * Maximum bytes of request bodies and large answers that the gateway holds at once. One tenant may hold a quarter of them, and more as long as
+   * all tenants together hold at most half.
+   */
   readonly heldBodyBytes: number;
   /** A body may arrive at any speed for this long; from then on it must average 16 KiB a second. */
   readonly bodyGraceMs: number;
@@ -101,7 +104,7 @@ export class Bodies {
     };
   }
 
-  /** Maximum bytes of one body: half of the total. A body may have as many only when nothing else is held. */
+  /** Maximum bytes of one body: half of `heldBodyBytes`. A body can grow that large only while the gateway holds no other body or answer. */
   get mostBytes(): number {
     return this.limits.heldBodyBytes / 2;
   }

@@ -95,7 +95,10 @@ export const quotaSet: Command = {
 const amount = (quota: QuotaStatus['quota'], value: number): string =>
   quota.endsWith('-bytes') ? bytes(value) : number(value);
 
-/** Describes a quota for which no limit is set: two quotas have a rule of their own then. */
+/**
+ * Describes a quota for which neither the tenant nor the platform sets a limit. Then Pie's own default holds for `schedules`. The quota
+ * `latency-invocations` is a grant: up to that many invocations have latency targets, and without the quota none has.
+ */
 function unlimited(quota: string): string {
   if (quota === 'schedules') return `the default again, at most ${number(DEFAULT_SCHEDULES)}`;
   return quota === 'latency-invocations' ? 'no limit now, and so no latency targets are granted' : 'no limit now';

@@ -18,6 +18,16 @@ import {
 import { checkExportNames, readImports, readParameterCounts } from './types.ts';
 
 const I32_EQZ = 0x45;
+/** The type of a function without parameters and results. */
+const NULLARY_TYPE = [0x60, 0, 0];
+/** A table with one function reference: type of its elements, flag "has a maximum", minimum, maximum. */
+const YIELD_TABLE = [0x70, 1, 1, 1];
+/** A mutable i32, 0 at first. */
+const FUEL_GLOBAL = [I32, 1, I32_CONST, 0, OP.end];
+/** Kinds of exports. */
+const [FUNCTION_EXPORT, TABLE_EXPORT, GLOBAL_EXPORT] = [0, 1, 3] as const;
+/** Number of declarations of locals, with which a function's body begins. */
+const NO_LOCALS = 0;
 
 export interface Metered {
   readonly bytes: Uint8Array;
@@ -62,15 +72,15 @@ export function meter(bytes: Uint8Array): Metered {
   if (code.checks === 0) return { bytes: writeSections(sections), checks: 0 };
 
   const table = imports.tables + entryCount(sections, SECTION.table);
-  let metered = appendEntry(sections, SECTION.type, [0x60, 0, 0]);
+  let metered = appendEntry(sections, SECTION.type, NULLARY_TYPE);
   if (pieces.count > 0) metered = appendEntry(metered, SECTION.type, PIECES_TYPE);
   metered = appendEntry(metered, SECTION.function, leb(type));
   metered = appendEntry(metered, SECTION.function, leb(type));
   for (let i = 0; i < pieces.count; i++) metered = appendEntry(metered, SECTION.function, leb(type + 1));
-  metered = appendEntry(metered, SECTION.table, [0x70, 1, 1, 1]);
-  metered = appendEntry(metered, SECTION.global, [I32, 1, I32_CONST, 0, OP.end]);
-  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), 3, ...fuel]);
-  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), 1, ...leb(table)]);
+  metered = appendEntry(metered, SECTION.table, YIELD_TABLE);
+  metered = appendEntry(metered, SECTION.global, FUEL_GLOBAL);
+  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.fuel), GLOBAL_EXPORT, ...fuel]);
+  metered = appendEntry(metered, SECTION.export, [...nameBytes(PIE_EXPORTS.yield), TABLE_EXPORT, ...leb(table)]);
   metered = withSection(metered, SECTION.code, code.body);
   metered = appendEntry(metered, SECTION.code, refillFunction(fuel, yieldIndex));
   metered = appendEntry(metered, SECTION.code, yieldFunction(type, table, fuel));
@@ -91,7 +101,7 @@ function exportStart(sections: readonly Section[]): readonly Section[] {
   const index = reader.u32();
   if (!reader.done) throw new WasmError('bytes after the start function', reader.at);
   const otherSections = sections.filter((section) => section !== start);
-  return appendEntry(otherSections, SECTION.export, [...nameBytes(PIE_EXPORTS.start), 0, ...leb(index)]);
+  return appendEntry(otherSections, SECTION.export, [...nameBytes(PIE_EXPORTS.start), FUNCTION_EXPORT, ...leb(index)]);
 }
 
 /** Tells V8 which branches are rare (branch hinting proposal), so that it moves their code out of the way. */
@@ -114,19 +124,22 @@ const isName = ({ body }: Section): boolean => {
 
 const withSize = (body: readonly number[]): number[] => [...leb(body.length), ...body];
 
-/** The function that a loop calls when its grant is used up: takes the next grant. */
+/**
+ * The function that refills a local counter. A function with loops takes GRANT units of fuel at its entry and counts them down in a local. At the
+ * end of the count it calls this function, which takes as many again, and yields when none are left.
+ */
 const refillFunction = (fuel: readonly number[], yieldIndex: readonly number[]): number[] =>
   withSize([
-    0,
+    NO_LOCALS,
     ...[GLOBAL_GET, ...fuel, I32_CONST, GRANT, I32_SUB, GLOBAL_SET, ...fuel],
     ...[GLOBAL_GET, ...fuel, I32_CONST, 0, I32_LE_S, OP.if, EMPTY_BLOCK, OP.call, ...yieldIndex, OP.end],
     OP.end,
   ]);
 
-/** The function that code calls when no fuel is left. */
+/** The function that code calls when no fuel is left: calls the host, and traps when the host gives none. */
 const yieldFunction = (type: number, table: number, fuel: readonly number[]): number[] =>
   withSize([
-    0,
+    NO_LOCALS,
     ...[I32_CONST, 0, OP.callIndirect, ...leb(type), ...leb(table)],
     ...[GLOBAL_GET, ...fuel, I32_EQZ, OP.if, EMPTY_BLOCK, OP.unreachable, OP.end],
     OP.end,

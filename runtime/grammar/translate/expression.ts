@@ -10,7 +10,7 @@ export type Expression =
   /** `max` may be Infinity. */
   | { readonly kind: 'repeat'; readonly body: Expression; readonly min: number; readonly max: number }
   | { readonly kind: 'rule'; readonly name: string }
-  /** A text of a separate language. Grammars share the language, and what is made from it. */
+  /** A text of a separate language. Grammars share the language, and the automaton that is made from it. */
   | { readonly kind: 'language'; readonly language: Language };
 
 /** Expressions by name, and the name of the root. */
@@ -21,13 +21,13 @@ export interface Definitions {
 
 /** A language with its own rules, without the empty text. Every rule matches at least one text. Some rules are built at their first lookup. */
 export interface Language extends Definitions {
-  /** True for JSON strings, and for the rest of strings: no text goes on after its closing quote. */
+  /** True when each text is a JSON string, or the rest of one: it ends with its only closing quote. */
   readonly isString: boolean;
   /** Number of rules that count towards a schema's limit. */
   readonly size: number;
   /** Upper bound on the states of its automaton. */
   readonly states: number;
-  /** Present if the strings may have any characters. */
+  /** Bounds on the lengths of the strings; present if these may have any characters. */
   readonly lengths?: Lengths;
 }
 
@@ -35,20 +35,20 @@ export interface Lengths {
   /** Fewest and most characters; `max` may be Infinity. */
   readonly min: number;
   readonly max: number;
-  /** True for the rest of a string. */
+  /** True when the texts are rests of strings, without the opening quote. */
   readonly isBegun: boolean;
 }
 
 /** A context-free grammar over characters; JSON schemas, regular expressions and EBNF are translated into it. */
 export interface Grammar extends Definitions {
   readonly rules: ReadonlyMap<string, Expression>;
-  /** Checks texts of the grammar for rules that the grammar cannot express. */
+  /** Checks whole texts for the keywords of a JSON schema that no grammar expresses; absent when there are none. */
   readonly check?: Check;
 }
 
 /** A check of whole texts. */
 export interface Check {
-  /** The rules that the grammar leaves open, with their places. */
+  /** The keywords of the schema that the grammar does not enforce, each with its place, such as `uniqueItems (#/tags)`. */
   readonly open: readonly string[];
   /** Checks a whole text. Returns its fault, or null. @throws GrammarError for a text that takes too long to check */
   fault(text: string): string | null;
@@ -151,7 +151,7 @@ export class RuleSet {
   }
 
   define(name: string, expression: Expression): Expression {
-    this.reserve(0);
+    this.reserve(0); // Throws at the limit.
     this.#rules.set(name, expression);
     return { kind: 'rule', name };
   }
@@ -164,7 +164,7 @@ export class RuleSet {
     return this.#reserved;
   }
 
-  /** Counts rules that the grammar shares with others. */
+  /** Counts rules that the grammar shares with others towards the limit. */
   reserve(rules: number): void {
     this.#reserved += rules;
     if (this.#rules.size + this.#reserved >= this.#limit) throw this.#refuse();

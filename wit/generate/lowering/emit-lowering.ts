@@ -14,7 +14,8 @@ interface HostEntry {
 
 /**
  * The text of `lowering.ts`. Each function that an inferlet imports becomes one specialised core function: straight-line code that converts the
- * arguments and the result as the canonical ABI says.
+ * arguments and the result as the canonical ABI says. In that code, `g` is the guest (`LoweredGuest`), `h0`, `h1` and so on are the host
+ * functions, and `F` has the types of futures.
  */
 export function emitLowering(world: WitWorld): string {
   const resources: string[] = [];
@@ -138,8 +139,8 @@ function hostFunctions(hostEntries: readonly HostEntry[]): string[] {
 }
 
 /**
- * Helpers of the generated code, if `body` calls them. A payload may cross in an integer that fits every case of its variant (`coerce`): `f32of`
- * and `f64of` turn the bits of that integer back into a float.
+ * Helpers of the generated code, if `body` calls them. The payloads of a variant's cases arrive in the same core values, so a float may arrive as
+ * the bits of an integer (`coerce`). `f32of` and `f64of` turn these bits back into the float.
  */
 function coercions(body: string): string[] {
   const helpers = {
@@ -216,7 +217,10 @@ function hasLength(type: WitType | null): boolean {
   return type.kind === 'string' || type.kind === 'list' || parts(type).some(hasLength);
 }
 
-/** Payloads of the futures in the signature of a function, as `[future-read-0]` and so on count them: those within a payload come before it. */
+/**
+ * Types of the values of the futures in a function's signature, in the order in which the canonical ABI numbers its imports for them: the first is
+ * read by `[future-read-0]`, the second by `[future-read-1]`. A future within another one's value comes before that one.
+ */
 function futureTypes(fn: WitFunction): WitType[] {
   const found: WitType[] = [];
   const visit = (type: WitType | null): void => {

@@ -1,10 +1,8 @@
-import { type CoreType, flatten, layoutOf, sequence, signatureOf } from '../layout.ts';
+import { flatten, layoutOf, sequence, signatureOf } from '../layout.ts';
 import { pascalCase, type WitFunction, type WitInterface, type WitType } from '../model.ts';
 import { comment, functionName, identifier, paramTypeName, typeName } from './names.ts';
 
-const CORE: Readonly<Record<CoreType, string>> = { i32: 'i32', i64: 'i64', f32: 'f32', f64: 'f64' };
-
-/** Bytes of the place for a result or for arguments in memory: `abi::Area`. */
+/** Size of `abi::Area`: memory for one result, or for arguments that a call passes behind a pointer. */
 const AREA_BYTES = 256;
 
 /** A function or method with its import. */
@@ -17,15 +15,16 @@ export function callLines(entry: WitInterface, fn: WitFunction): string[] {
     ...(isMethod ? ['&self'] : []),
     ...params.map(({ name, type }) => `${name}: ${paramTypeName(type)}`),
   ];
+  // The core types have the same names in Rust.
   const flat = signature.spilled ? null : signature.params.flatMap(flatten);
   const core = [
-    ...(flat?.map((type, index) => `a${index}: ${CORE[type]}`) ?? ['arguments: *const u8']),
+    ...(flat?.map((type, index) => `a${index}: ${type}`) ?? ['arguments: *const u8']),
     ...(signature.returnPointer ? ['result: *mut u8'] : []),
   ];
   const { result } = fn;
-  const returnType = result && !signature.returnPointer ? ` -> ${CORE[flatten(result)[0] ?? 'i32']}` : '';
+  const returnType = result && !signature.returnPointer ? ` -> ${flatten(result)[0] ?? 'i32'}` : '';
   const values = [
-    ...(flat?.map((type, index) => `arguments.${CORE[type]}(${index})`) ?? ['arguments.at()']),
+    ...(flat?.map((type, index) => `arguments.${type}(${index})`) ?? ['arguments.at()']),
     ...(signature.returnPointer ? ['result.at()'] : []),
   ];
   const call = `call(${values.join(', ')})`;
@@ -122,7 +121,7 @@ function resultLines({ result }: WitFunction, call: string, returnPointer: boole
   }
 }
 
-/** An empty text; throws when a value of this size does not fit in an `abi::Area`. */
+/** Throws when a value of this size does not fit in an `abi::Area`. Returns an empty text, which a template of generated code can contain. */
 function checkFits(bytes: number): '' {
   if (bytes <= AREA_BYTES) return '';
   throw new TypeError(`a value of ${bytes} bytes needs a larger abi::Area`);

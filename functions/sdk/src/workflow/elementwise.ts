@@ -6,7 +6,10 @@ const LISTS: ReadonlySet<Type> = new Set<Type>(['texts', 'vectors', 'numbers', '
 /** One stage of a node: its elements, as the input of the node's elementwise port. */
 export interface Stage {
   readonly elements: Input;
-  /** True for a stage outside of the order of modules, because its elements exist before a whole module has ended. */
+  /**
+   * True when the elements exist before the module that makes them has ended. The stage then does not wait for the modules in `after`, unless the
+   * node is `ordered`.
+   */
   readonly early: boolean;
 }
 
@@ -14,13 +17,13 @@ export interface Stage {
  * Splits nodes that treat their elements one by one into stages. Nodes that read the elements of a split node one by one are split in the same
  * way. For all other readers, an aggregate with the node's own id joins the stages.
  *
- * @param stagesOf the stages of a node over elements that no split node gives; undefined leaves the node whole
+ * @param stagesOf the stages of a node whose elements come from no split node; undefined leaves the node whole
  */
 export function splitNodes(
   graph: Graph,
   stagesOf: (node: Node, elements: Input) => readonly Stage[] | undefined,
 ): Graph {
-  /** Outputs of stages, in order, by the output that they make up. */
+  /** By the key of a split node's output: the outputs of its stages whose lists, in this order, make up that output. */
   const staged = new Map<string, { readonly refs: readonly Ref[]; readonly early: boolean }>();
   const joins = new Set<string>();
   const used = new Set(graph.nodes.map(({ id }) => id));

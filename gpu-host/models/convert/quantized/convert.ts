@@ -18,8 +18,8 @@ const PIECE_BYTES = 4 << 20;
 
 /**
  * Converts a checkpoint in Hugging Face layout whose `config.json` has a `quantization_config` to the same layout without one, in `directory`.
- * Matrices of levels become Pie's blocks where these hold exactly the same values, else 32-bit floats. 8-bit floats become 32-bit floats.
- * Plain values keep their type. Each matrix is converted some rows at a time.
+ * A matrix of integer levels (`GroupedMatrix`) becomes Pie's blocks where blocks can hold exactly the same values, else 32-bit floats. A matrix of
+ * 8-bit floats becomes 32-bit floats. Tensors that are not quantised keep their type. Each matrix is converted some rows at a time.
  *
  * @throws ModelError `unsupported-model`, `malformed-config`, `malformed-weights`, `malformed-tokenizer`, `missing-tensor` or `wrong-shape`
  */

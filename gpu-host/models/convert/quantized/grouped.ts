@@ -28,9 +28,10 @@ interface PackedNumbers {
   readonly packing: Packing;
 }
 
-/** @throws ModelError `malformed-weights` when a scale is not finite */
+/** @throws ModelError `malformed-weights` when a scale, or its product with the largest level, is not finite in 32 bits */
 export function readGroupScales({ scales: { name, tensor, by }, bits, rows, groups }: GroupedMatrix): Float32Array {
-  const scales = readScales(name, tensor, 2 ** bits - 1);
+  const largestLevel = 2 ** bits - 1;
+  const scales = readScales(name, tensor, largestLevel);
   return by === 'row' ? scales : transposed(scales, groups, rows);
 }
 
@@ -69,6 +70,7 @@ export function groupingOf(
   expectStored(index.name, index.tensor, 'I32', [columns]);
   const groupOf = readWords(index.tensor);
   if (groupOf.every((group, i) => group === orderedGroupOf[i])) return orderedGrouping;
+  // These are signed numbers of 32 bits, read as unsigned ones: a negative group is too large. `| 0` shows it as it is stored.
   const wrongColumn = groupOf.findIndex((group) => group >= groups);
   if (wrongColumn >= 0)
     throw new ModelError(
