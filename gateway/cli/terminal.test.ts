@@ -33,6 +33,7 @@ describe('the output of a command', () => {
     ['a remark', (terminal) => terminal.remark(HOSTILE)],
     ['a cell', (terminal) => terminal.table(['NAME', 'MESSAGE'], [['live', HOSTILE]], '')],
     ['an error', (terminal) => terminal.failure(new Failure(HOSTILE, { why: HOSTILE, advice: HOSTILE }))],
+    ['the code of an error', (terminal) => terminal.failure(new Failure('No.', { code: HOSTILE, requestId: HOSTILE }))],
   ] satisfies [string, (terminal: Terminal) => void][]) {
     it(`shows ${name} on a terminal without control characters`, () => {
       const output = outputOf(true, command);

@@ -159,7 +159,7 @@ export class Terminal {
       failure.invocation && `invocation ${failure.invocation}`,
       failure.requestId && `request ${failure.requestId}`,
     ];
-    const marksLine = this.#style(2, `  (${marks.filter(Boolean).join(', ')})`);
+    const marksLine = this.#style(2, displayText(`  (${marks.filter(Boolean).join(', ')})`, this.#err));
     this.#err.write(`${this.#style(31, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
   }
 
