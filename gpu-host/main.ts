@@ -29,11 +29,11 @@ import { GpuHost, type HostedModel } from './server/gpu-host.ts';
 import { measuredSteps } from './telemetry/measure-steps.ts';
 
 /**
- * The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. It imports its backends, and
- * what only some configurations need, once it knows that it needs them: a small model takes less time to load than all of them.
+ * The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. It imports a backend, and other
+ * modules that only some configurations need, once its configuration asks for them: all these imports take longer than loading a small model.
  */
 async function main(): Promise<void> {
-  // Do this first: loading can take minutes.
+  // Do this first: the models load for minutes, and the supervisor may end meanwhile.
   let stop = async (): Promise<void> => undefined;
   exitWithParent(() => stop());
   const { config, telemetry: settings, security } = await hostConfig();
@@ -71,7 +71,7 @@ async function main(): Promise<void> {
   });
 }
 
-/** Exports nothing. */
+/** Settings of a process that sends its metrics and spans nowhere. */
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
 /** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */

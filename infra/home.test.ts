@@ -55,7 +55,7 @@ test('of several starts at once, one claims the home, also when its last owner w
   const children: ChildProcess[] = [];
   try {
     for (let round = 0; round < ROUNDS; round++) {
-      // A pid that no process has.
+      // As after a kill, the file names a process that does not run: the pid is above the largest one.
       if (round % 2 === 1) writeFileSync(pidFile, String(2 ** 22 + 1));
       const starts = Array.from({ length: STARTS }, () => {
         // The argument makes the command line look like that of a supervisor.
@@ -88,10 +88,13 @@ test('of several starts at once, one claims the home, also when its last owner w
   }
 });
 
-/** A program that claims the home repeatedly for 8 s, releases it or leaves it as a killed owner would, and counts claims beside another owner. */
+/**
+ * A program that claims the home again and again for 8 s, and then releases it or leaves it as a killed owner would. It counts its claims, and
+ * those that it got while another process still owned the home.
+ */
 const CLAIMS = `${PREPARE}
   const { readFileSync, readdirSync, rmSync, writeFileSync } = await import('node:fs');
-  let [claims, shared] = [0, 0];
+  let [claims, sharedClaims] = [0, 0];
   for (const endMs = Date.now() + 8000; Date.now() < endMs; ) {
     let release;
     try {
@@ -103,7 +106,7 @@ const CLAIMS = `${PREPARE}
     try {
       writeFileSync(home + '/owner', '', { flag: 'wx' });
     } catch {
-      shared++;
+      sharedClaims++;
     }
     for (const untilMs = Date.now() + Math.random() * 2; Date.now() < untilMs; );
     rmSync(home + '/owner', { force: true });
@@ -116,10 +119,11 @@ const CLAIMS = `${PREPARE}
         } catch {
           continue;
         }
+        // As after a kill, the claim names a process that does not run: 4194305 is above the largest pid.
         if (owner === String(process.pid)) writeFileSync(home + '/run/' + name, '4194305');
       }
   }
-  console.log(JSON.stringify({ claims, shared }));`;
+  console.log(JSON.stringify({ claims, sharedClaims }));`;
 
 const skipLong = process.env.PIE_TEST_ALL ? false : 'set PIE_TEST_ALL';
 
@@ -130,9 +134,9 @@ test('a home never has two owners, however often they die while others start', {
     const options = { env: { ...process.env, PIE_HOME: home } };
     const runs = Array.from({ length: 6 }, () => promisify(execFile)(process.execPath, args, options));
     for (const { stdout } of await Promise.all(runs)) {
-      const { claims, shared } = JSON.parse(stdout) as { claims: number; shared: number };
+      const { claims, sharedClaims } = JSON.parse(stdout) as { claims: number; sharedClaims: number };
       assert.ok(claims > 0);
-      assert.equal(shared, 0);
+      assert.equal(sharedClaims, 0);
     }
   } finally {
     rmSync(home, { recursive: true, force: true });
@@ -141,7 +145,7 @@ test('a home never has two owners, however often they die while others start', {
 
 const noThreads = existsSync('/proc/self/task') ? false : 'this system has no /proc with the ids of threads';
 
-test('the id of a thread, also of the supervisor itself, owns no home', { skip: noThreads }, async () => {
+test('a pid file with the id of a thread, even of the claiming process, is no claim', { skip: noThreads }, async () => {
   const home = mkdtempSync(join(tmpdir(), 'pie-home-'));
   mkdirSync(join(home, 'run'));
   const script = `${PREPARE}

@@ -14,7 +14,7 @@ function withToml(text: string, environment: NodeJS.ProcessEnv = {}) {
   return loadConfig({ PIE_HOME: home, ...environment });
 }
 
-test('each of several GPU hosts has all models, and each CUDA model gets its own card, counted from its device', () => {
+test('several GPU hosts each have all models, and each host puts a CUDA model on another card', () => {
   const { gpuHosts, placement } = withToml(
     `[gpu_host]\ncount = 3\nplacement = "invocation"\n[[model]]\nname = "a"\nbackend = "cuda"\ndevice = 1\n[[model]]\nname = "b"`,
   );

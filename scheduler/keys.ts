@@ -93,9 +93,9 @@ export interface Keys {
   readonly joinedMachines: string;
   /** String with a TTL: the key of a token with which one machine may join. */
   joinToken(id: string): string;
-  /** String: the restore that changes the platform, or that broke off; no machine starts or goes on meanwhile. */
+  /** String: the last restore that began to change the platform. It is absent when that restore ended well; else no machine starts or goes on. */
   readonly restoreMark: string;
-  /** String with a TTL: the restore that runs; no machine starts meanwhile. */
+  /** String with a TTL: the restore that runs; while it is set, no machine starts, but running machines go on. */
   readonly restoreLease: string;
   /** Channel: a machine has come, changed or gone; its name, or `removalNotice` of it. */
   readonly machinesChannel: string;
@@ -142,7 +142,10 @@ export interface Keys {
   blob(hash: string): string;
   /** Set: function versions that use a component. */
   blobUsers(hash: string): string;
-  /** Set with a TTL: prefixes of the accounts that count an uploaded component which their tenants' deploys still build. */
+  /**
+   * Set with a TTL: prefixes of the accounts (`account`) of tenants that uploaded a component which no function version uses yet. Its bytes count
+   * in each of these accounts.
+   */
   blobUploads(hash: string): string;
   /** String with a TTL: the reply to a build request. */
   build(id: string): string;

@@ -270,7 +270,7 @@ describe('without a running platform', () => {
 const namesFor = async (argv: readonly string[]) => (await commandsFor(argv)).map(({ name }) => name);
 
 describe('bin.js', () => {
-  /** The command prints the address of each module that it loads. */
+  /** Makes the command print the URL of each module that it loads. */
   const hook = `import { registerHooks } from 'node:module';
       registerHooks({ load: (url, context, next) => (process._rawDebug(url), next(url, context)) });`;
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(hook)}`;
@@ -282,7 +282,7 @@ describe('bin.js', () => {
     assert.deepEqual([...packages], ['commander']);
   });
 
-  it('loads the modules of the commands with the first word alone', async () => {
+  it('loads only the module of the commands that begin with the given first word', async () => {
     const { stderr } = await pie(['list'], { NODE_OPTIONS });
     const modules = Array.from(stderr.matchAll(/gateway\/cli\/commands\/(.+)\.ts$/gm), ([, name]) => name);
     assert.deepEqual(modules, ['index', 'functions']);

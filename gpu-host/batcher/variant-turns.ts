@@ -1,9 +1,10 @@
 import type { BatchCall } from './call.ts';
 
 /**
- * Chooses the variant of the next batch of forwards: the model alone, or one of its adapters. If the most urgent call always chose, one
- * queue whose calls change adapters would hold up all other queues with batches of a single call. So the variants take turns: the model's
- * own calls never wait for more than one batch of others, and among adapters the one that has waited longest goes first.
+ * Chooses the variant of the next batch of forwards: the model alone, or the model with one of its adapters. A batch has calls of one variant
+ * only. If the most urgent call always chose, a queue whose calls change from adapter to adapter would fill batch after batch with a single
+ * call each, and hold up all other queues. So the variants take turns: the model's own calls wait for at most one batch of an adapter, and among
+ * adapters the one that has waited longest goes first. A call that presses for its latency target takes no turn: the batcher serves its variant.
  */
 export class VariantTurns {
   /** Adapters that had a batch, the latest last. */
@@ -14,6 +15,7 @@ export class VariantTurns {
   next(ready: readonly BatchCall[]): string | undefined {
     const waiting = new Set<string | undefined>();
     for (const { variant } of ready) waiting.add(variant);
+    // After a batch of the model alone, an adapter goes next if one waits.
     this.#lastWasModel = waiting.has(undefined) && !(this.#lastWasModel && waiting.size > 1);
     if (this.#lastWasModel) return undefined;
     waiting.delete(undefined);
@@ -26,6 +28,6 @@ export class VariantTurns {
   #longestWaiting(waiting: ReadonlySet<string>): string {
     for (const variant of waiting) if (!this.#served.has(variant)) return variant;
     for (const variant of this.#served) if (waiting.has(variant)) return variant;
-    throw new Error('a turn was asked for without a ready call');
+    throw new Error('no call is ready, so no variant can have a turn');
   }
 }

@@ -23,8 +23,9 @@ interface Story {
   readonly priority: number;
   /** Turns of the event loop before the prompt. */
   readonly delay: number;
-  /** Turns from the prompt until the inferlet is cancelled; undefined for most. */
+  /** Turns of the event loop from the prompt until the test cancels the inferlet; undefined for most. */
   readonly cancelAfter: number | undefined;
+  /** Number of tokens to decode. */
   readonly tokens: number;
 }
 
@@ -46,21 +47,22 @@ function plotOf(seed: number): Plot {
   const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
   const common = text(20 + dice.roll(40));
   const prompts = [common, [...common, ...text(1 + dice.roll(30))], [...common.slice(0, 30), ...text(dice.roll(40))]];
-  const spread = dice.roll(3) * 8;
-  const mayEnd = dice.roll(3) > 0;
+  const maxDelay = dice.roll(3) * 8;
+  // In a third of the plots nothing ends an inferlet early, so that the computed tokens can be compared.
+  const mayEndEarly = dice.roll(3) > 0;
   return {
     stories: Array.from({ length: 6 + dice.roll(10) }, () => ({
       tenant: `tenant-${dice.roll(4) === 0 ? 1 : 0}`,
       prompt: prompts[dice.roll(2) * dice.roll(prompts.length)]!,
       byEmbeds: dice.roll(4) === 0,
       priority: dice.roll(3) === 0 ? dice.roll(21) - 10 : 0,
-      delay: dice.roll(spread + 1),
-      cancelAfter: mayEnd && dice.roll(4) === 0 ? dice.roll(24) : undefined,
+      delay: dice.roll(maxDelay + 1),
+      cancelAfter: mayEndEarly && dice.roll(4) === 0 ? dice.roll(24) : undefined,
       tokens: 1 + dice.roll(12),
     })),
-    pageCount: mayEnd && dice.roll(2) === 0 ? 40 : 300,
+    pageCount: mayEndEarly && dice.roll(2) === 0 ? 40 : 300,
     maxBatchTokens: [20, 48, 512][dice.roll(3)]!,
-    failsOneIn: mayEnd && dice.roll(3) === 0 ? 16 : 0,
+    failsOneIn: mayEndEarly && dice.roll(3) === 0 ? 16 : 0,
   };
 }
 
@@ -153,6 +155,7 @@ async function play(plot: Plot, seed: number, prefixCache: boolean) {
     }),
   );
   await checkAtRest(host, opened);
+  // Each guessed sequence that no call took computed one token, which no inferlet asked for.
   const { tokens, vainGuesses = 0, prefix } = host.host.stats().models[0]!;
   return { tellings, oracle: await Oracle.of(host.model), tokens: tokens - vainGuesses, hits: prefix.hitTokens };
 }
@@ -186,6 +189,7 @@ test('prompts that are sent at once get the tokens that each would get alone, wh
       } else if (cancelAfter !== undefined) counts.cancelled++;
       else {
         counts.failed++;
+        // Without failing steps, only a lack of pages ends an inferlet.
         if (plot.failsOneIn === 0) assert.ok(end === 'terminated' && plot.pageCount < 100, what);
       }
     }

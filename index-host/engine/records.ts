@@ -16,7 +16,7 @@ import { SCHEMA, type Statements, statements, UNSETTLED, WITH_WORDS } from './st
 
 /** Version of the file format; the index host refuses files of other versions. */
 const FORMAT = 1;
-/** Bytes that an entry counts besides its content. */
+/** Bytes that each entry counts towards the limits besides its content. */
 const ENTRY_BYTES = 128;
 const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
@@ -27,7 +27,7 @@ const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
 const SHRUNK_PAGES = 64;
-/** A write interrupts open reads when the write-ahead log is longer. Each read then starts its word search again, about 10 ms. */
+/** A write interrupts open reads when the write-ahead log is longer, bytes. Each read then starts its word search again, which takes about 10 ms. */
 const LOG_BYTES = 16 * 2 ** 20;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
@@ -242,7 +242,7 @@ export class Records {
     return Number(this.#statements.countWord.get(word, limit)?.count ?? 0);
   }
 
-  /** Key of the entry with a word that exactly `newerCount` newer entries also have; 0 when too few entries have the word. */
+  /** Of the entries with a word, newest first, the key of the one after the first `newerCount`; 0 when no more entries have the word. */
   keyWithWord(word: string, newerCount: number): number {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
@@ -308,7 +308,10 @@ export class Records {
     throw new IndexError('limit-exceeded', text);
   }
 
-  /** Truncates a long write-ahead log, since commits never do while reads are open. When this fails, the caller's write does not happen. */
+  /**
+   * Interrupts open reads and truncates the write-ahead log when it is long: SQLite cannot truncate it while a read is open. Runs before each write,
+   * so a failure keeps the write from happening.
+   */
   #boundLog(): void {
     const log = `${this.#db.location()}-wal`;
     if (this.#cursors.isEmpty || (statSync(log, { throwIfNoEntry: false })?.size ?? 0) <= LOG_BYTES) return;

@@ -8,6 +8,7 @@ import type { Entry } from '../protocol/types.ts';
 import { temporaryFolder } from '../testing/folder.ts';
 import { randomFrom, randomVector } from '../testing/random.ts';
 import type { Pieces } from './pieces.ts';
+import { WORDED_AT_ONCE } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 
 const SIZES = { tail: 100, maxCompared: 50, width: 400, maxWorded: 6 };
@@ -104,8 +105,9 @@ test('vectors of any length have their neighbours by the other metrics, too, als
       const recall = (index: VectorIndex) => {
         let hits = 0;
         for (let query = 0; query < 10; query++) {
-          const length = metric === 'euclidean' ? scale : 1;
-          const vector = randomVector(dimensions, randomFrom(query)).map((value) => value * length);
+          // The length of a query does not change its ranking by dot product. To rank by distance, it must be as long as the vectors.
+          const queryScale = metric === 'euclidean' ? scale : 1;
+          const vector = randomVector(dimensions, randomFrom(query)).map((value) => value * queryScale);
           const nearest = vectors
             .map((own, i) => ({ id: `${i}`, score: nearness(vector, own) }))
             .sort((a, b) => b.score - a.score)
@@ -202,7 +204,7 @@ test('texts are stored, ranked and deleted in pieces, between which others write
     if (piece < 9) finish(index.delete([`e${piece}`]));
   });
   const best = piecesOf(index.query({ ...query, limit: 1 }), () => undefined);
-  assert.ok(best.pieces >= 200 / 8, `${best.pieces} pieces`);
+  assert.ok(best.pieces >= 200 / WORDED_AT_ONCE, `${best.pieces} pieces`);
   const found = new Set(ranked.value.map(({ id }) => id));
   for (const id of expected) assert.equal(found.has(id), !/^e[1-8]$/.test(id), id);
   const ids = Array.from({ length: 200 }, (_, i) => `e${i}`);
@@ -249,7 +251,7 @@ test('the log of writes stays short while queries by text overlap, and these fin
   index.close();
 });
 
-test('the words of a write that ended early come later, also after the index was opened again', () => {
+test('words that a write left unindexed when it ended early are indexed later, also after a restart', () => {
   using folder = temporaryFolder();
   let index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' });
   const texts = (word: string) =>
@@ -271,7 +273,7 @@ test('the words of a write that ended early come later, also after the index was
   assert.equal(index.stats.entries, 60);
   reopened();
   assert.equal(found('fox'), 60);
-  // Some words are replaced before the index has them.
+  // The second write replaces texts whose words are not indexed yet.
   cutOff(index.upsert(texts('sea'), ROOM), 1);
   cutOff(index.upsert(texts('den'), ROOM), 3);
   assert.deepEqual([found('fox'), found('sea')], [0, 0]);
@@ -281,7 +283,7 @@ test('the words of a write that ended early come later, also after the index was
   reopened();
   assert.equal(found('den'), 58);
   index.close();
-  // The index of words has no word of a replaced text.
+  // The table of words, read without the index, has no word of a replaced or deleted text.
   using db = new DatabaseSync(path.join(folder.path, 'records.db'));
   const counts = ['fox', 'sea', 'den'].map((word) =>
     Number(db.prepare('SELECT count(*) AS count FROM words WHERE words MATCH ?').get(word)?.count),

@@ -34,8 +34,8 @@ import { chosenWords, type WordCount, wordExpressions } from './words.ts';
 const RECORDS = 'records.db';
 
 /**
- * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to `#graphUpTo` and keys
- * of deleted ones. Methods that may take long are generators, which yield often.
+ * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to the key `#graphUpTo`,
+ * and still has the keys of deleted ones. Methods that may take long are generators, which yield often.
  */
 export class VectorIndex {
   readonly shape: Shape;
@@ -44,10 +44,11 @@ export class VectorIndex {
   readonly #sizes: Sizes;
   readonly #tail: Tail;
   #graph: Graph;
-  /** Largest key that the graph has been given. */
+  /** Largest key that the graph has been given; keys grow with each write. */
   #graphUpTo = 0;
   /** False while the graph lacks entries up to `#graphUpTo`, because its file was lost. Queries then compare those entries one by one. */
   #isWhole = true;
+  /** `#graphUpTo` at the last save; 0 when there was none since the graph was made. */
   #savedUpTo = 0;
   #isClosed = false;
 
@@ -113,7 +114,7 @@ export class VectorIndex {
     yield* this.absorbExcess();
   }
 
-  /** True when a write that was cancelled, or that preceded the opening, left unindexed words, a long tail or a sparse file. */
+  /** True when `absorbExcess` has work: a cancelled write left it, or the index was closed with unindexed words or an unsaved graph. */
   get hasExcess(): boolean {
     if (this.#isClosed) return false;
     return this.#records.unsettled > 0 || this.#tail.size > this.#sizes.tail || this.#records.isSparse;
@@ -144,6 +145,7 @@ export class VectorIndex {
       count += removed.length;
       at += taken;
     }
+    // `absorbExcess` checks that the index is still open. A call that deleted nothing may end without this check.
     yield;
     if (count > 0) yield* this.absorbExcess();
     return count;
@@ -175,7 +177,7 @@ export class VectorIndex {
     return found;
   }
 
-  /** True when the graph is due to be made again, because it lacks entries or has too many of deleted ones. */
+  /** True when `rebuild` is due, because the graph lacks entries or has too many keys of deleted ones. */
   get needsRebuild(): boolean {
     return !this.#isWhole || this.#staleCount > Math.max(STALE_LEAST, STALE_PART * this.#graph.size);
   }
@@ -198,8 +200,7 @@ export class VectorIndex {
         if (!graph.fits(vector)) return;
         graph.add(key, vector);
         lastKey = key;
-        yield;
-        this.#checkOpen();
+        yield* this.#pause();
       }
     }
     this.#graph = graph;

@@ -37,7 +37,7 @@ export const LIMITS: Limits = {
 /** Memory of an open index besides its vectors: the cache of SQLite, which `records.ts` bounds. */
 const OPEN_INDEX_BYTES = 2 * MIB;
 
-/** Time between a failed save of an index and the next one: a save keeps the thread of all tenants busy. */
+/** Time from a failed save of an index to the next attempt: a save keeps the thread, which serves all tenants, busy. */
 const SAVE_PAUSE_MS = 60_000;
 
 /** Prefix of the directory of a dropped index, which a killed process may leave behind. */
@@ -48,9 +48,9 @@ interface OpenIndex {
   readonly index: VectorIndex;
   /** Calls that use it now. */
   users: number;
-  /** Running maintenance, which calls have made necessary. */
+  /** The running maintenance; null while none runs. */
   maintenance: Promise<void> | null;
-  /** Time before which no save begins. */
+  /** Time before which no save begins, milliseconds of the catalog's clock. */
   nextSaveMs: number;
 }
 
@@ -61,11 +61,13 @@ export class Catalog {
   readonly #limits: Limits;
   readonly #onError: (error: unknown) => void;
   readonly #now: () => number;
+  /** Id of this run of the index host. With `#lastSequence` it tells a reader of two sums which one is newer. */
   readonly #life = randomUUID();
-  /** Number of sums that were read. */
-  #sums = 0;
-  /** Sizes of all indexes of the tenants that called since the start. */
+  /** Number of the last sum that `sum` returned. */
+  #lastSequence = 0;
+  /** Last known sizes of all indexes of each tenant that has called since the start, by tenant and name; an open index has newer ones. */
   readonly #stats = new Map<string, Map<string, IndexStats>>();
+  /** Running reads of the sizes, by tenant. */
   readonly #loading = new Map<string, Promise<void>>();
   /** Indexes that are open or being opened, by path; the least recently used one first. */
   readonly #openings = new Map<string, Promise<OpenIndex | null>>();
@@ -141,10 +143,10 @@ export class Catalog {
     return current.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Reads the bytes of all of the tenant's indexes. */
+  /** Adds up the bytes of all of the tenant's indexes. */
   sum(tenant: string): IndexSum {
     const bytes = this.list(tenant).reduce((sum, stats) => sum + stats.bytes, 0);
-    return { bytes, life: this.#life, sequence: ++this.#sums };
+    return { bytes, life: this.#life, sequence: ++this.#lastSequence };
   }
 
   stats(tenant: string, name: string): IndexStats {
@@ -242,7 +244,7 @@ export class Catalog {
       this.#openings.delete(directory);
       this.#openings.set(directory, opening);
       const opened = await opening.catch((error: unknown) => {
-        // The opening may have failed before it was in the map.
+        // `#openNow` forgets a failed opening. If it failed before it returned, though, this method has put the opening into the map afterwards.
         if (this.#openings.get(directory) === opening) this.#forget(directory);
         throw error;
       });

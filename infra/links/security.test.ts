@@ -6,7 +6,7 @@ import { mock, test } from 'node:test';
 import { newCertificate, writeCertificate } from './certificate.ts';
 import { openLinkSecurity } from './security.ts';
 
-test('a list of machines that cannot be read is logged once a minute, and the last list counts', async () => {
+test('a list of machines that cannot be read is logged once a minute, and the last readable one holds', async () => {
   const home = mkdtempSync(path.join(os.tmpdir(), 'pie-security-'));
   const list = path.join(home, 'peers.json');
   writeCertificate(home, await newCertificate('east', Date.now()));
@@ -16,7 +16,8 @@ test('a list of machines that cannot be read is logged once a minute, and the la
   try {
     const security = openLinkSecurity({ home, runDirectory: home });
     writeFileSync(list, '{');
-    mock.timers.tick(2000);
+    // Ten failed reads, and the first is logged.
+    mock.timers.tick(10 * 200);
     assert.equal(printed.callCount(), 1);
     assert.equal(security?.machineOf('AB'), 'west');
   } finally {

@@ -7,6 +7,7 @@ import { type Vitals, vitalFamilies, watchVitals } from './vitals.ts';
 
 export interface TelemetryOptions {
   readonly settings: TelemetrySettings;
+  /** The room (top-level folder) of the process: `service.name` is `pie-<room>` by default. */
   readonly room: 'gateway' | 'runtime' | 'gpu-host' | 'index-host';
   /** Name of the process, such as `runtime-1`: `service.instance.id`, and the label `process` on `/metrics`. */
   readonly process: string;

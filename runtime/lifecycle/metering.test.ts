@@ -29,7 +29,7 @@ describe('metered invocations', () => {
   afterEach(async () => {
     for (const quota of limitedQuotas.splice(0)) await setQuota(quota, null);
   });
-  /** Sets a limit that leaves `left` of the quota. @returns the usage until then */
+  /** Sets the quota's limit to `left` above the present usage. @returns that usage */
   async function leaveUnused(quota: QuotaName, left: number): Promise<number> {
     await limit(quota, 1_000_000);
     const used = await usedOf(quota);
@@ -43,6 +43,7 @@ describe('metered invocations', () => {
     const { messages, end } = await platform.invoke(counting, { tokens: 12 });
     assert.equal(messages.length, 12);
     const usage = end.data.usage ?? {};
+    // Inputs: the prompt of 8 tokens, then 11 of the 12 decoded tokens, because the last one is not fed back.
     assert.deepEqual([usage.inputTokens, usage.outputTokens, usage.messages], [8 + 11, 12, 12]);
     for (const name of ['gpuMs', 'cpuMs', 'wallMs', 'pageSeconds', 'kvPagesPeak', 'memoryBytes', 'calls'])
       assert.ok((usage[name] ?? 0) > 0, name);
@@ -51,7 +52,7 @@ describe('metered invocations', () => {
   it('end exactly at the token quota of their tenant, and name the quota, its limit and its reset', async () => {
     const before = await leaveUnused('tokens-per-month', 30);
     const { messages, end } = await platform.invoke(counting, { tokens: 100 });
-    // The prompt and one token, then two for each further token, and not one beyond the limit.
+    // The first step takes 9 tokens: the prompt of 8 and its output. Each further step takes 2: an input and its output.
     assert.equal(messages.length, 1 + Math.floor((30 - 9) / 2));
     assert.equal(end.data.code, 'quota-tokens');
     assert.match(
@@ -66,7 +67,7 @@ describe('metered invocations', () => {
     assert.equal(inputTokens - cachedTokens + outputTokens, used);
   });
 
-  it('end for device and CPU time after a usage report, also without messages', async () => {
+  it('end after a usage report that exceeds the quota of device or CPU time, also without messages', async () => {
     await leaveUnused('gpu-ms-per-day', 1);
     const talking = await platform.invoke(counting, { tokens: 400, pauseMs: 1 });
     assert.equal(talking.end.data.code, 'quota-gpu-time');

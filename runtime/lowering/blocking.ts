@@ -4,7 +4,8 @@ import type { BlockingFunction } from './intrinsics.ts';
 /**
  * The module of a core function that may suspend the guest. Only the wait itself is a suspending import, because V8 suspends at each call of
  * such an import, even when it returns at once, and resumes the guest in a later microtask. Before the wait, `begin` returns true if the guest
- * must wait. After the wait, the fuel check starts the clock on the guest's stack and traps when the guest must stop; `end` returns the result.
+ * must wait. After the wait, `check` (the function `yield` of the guest's `Fuel`) runs on the guest's stack: it starts the clock of the guest's CPU
+ * time again, and traps when the guest must stop. Then `end` returns the result.
  *
  *     (func $begin (import "m" "b") (param i32…) (result i32)) (func $wait (import "m" "w"))
  *     (func $check (import "m" "y")) (func $end (import "m" "e") (param i32…) (result i32)?)

@@ -8,7 +8,7 @@ import { type CoreWeight, SESSION_NICE, weightOf } from './core-weight.ts';
 
 const PROBE_DEADLINE_MS = 20_000;
 
-/** Raises and restores the nice of its own session. The kernel accepts ten changes a second from unprivileged users. */
+/** Raises and restores the nice of its own session. Repeats a refused change, as the kernel accepts ten a second from unprivileged users. */
 const PROBE = `
   set_nice() {
     for try in 1 2 3 4 5 6 7 8; do { echo $1 > /proc/self/autogroup; } 2>/dev/null && return 0; sleep 0.12; done
@@ -16,7 +16,7 @@ const PROBE = `
   }
   set_nice ${SESSION_NICE.heavy} && set_nice ${SESSION_NICE.usual} && echo both`;
 
-/** Reads lines of a process id and a nice. Retries a refused change once; the runtime reads the result. */
+/** Reads lines of a process id and a nice, and sets the nice. Retries a refused change once. Reports nothing: `sessionWeight` reads the nice back. */
 const WRITER = `
   while read -r pid nice; do
     { echo "$nice" > "/proc/$pid/autogroup" || { sleep 0.12; echo "$nice" > "/proc/$pid/autogroup"; }; } 2>/dev/null
@@ -41,8 +41,8 @@ export async function autogroupMissing(): Promise<string | null> {
 }
 
 /**
- * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes, because Node's permission model
- * confines this process and cannot name the files of future processes.
+ * Changes the share of the cores that sessions get, sched(7) "The autogroup feature". A shell writes the files, because Node's permission model
+ * confines this process, and its rules cannot name the files of future processes.
  */
 export class AutogroupWriter {
   readonly #shell: ChildProcess;

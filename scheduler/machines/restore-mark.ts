@@ -3,10 +3,10 @@ import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 
-/** A restore that has not renewed its lease for this long has died. */
+/** A restore that has not renewed its lease for this long counts as dead. */
 const LEASE_MS = 15_000;
 const RENEWALS_PER_LEASE = 5;
-/** Time limit of one command: many of them are on their way at once. */
+/** Time limit of one command. It is long because a restore sends many commands at once, and each waits for the earlier ones. */
 const STEP_MS = 60_000;
 
 const BEGIN = loadScript(new URL('./scripts/begin-restore.lua', import.meta.url));
@@ -17,7 +17,7 @@ const END = loadScript(new URL('./scripts/end-restore.lua', import.meta.url));
 /** A Redis command of a restore: its name and arguments, at most {@link MOST_WORDS} words. */
 export type RestoreCommand = readonly (string | Buffer)[];
 
-/** Redis's Lua passes no more than 8,000 values to a call. */
+/** Maximum words of a command: half of the 8,000 values that Redis's Lua can pass to one call. */
 export const MOST_WORDS = 4000;
 
 /** Another restore writes into the same Redis. */
@@ -41,8 +41,9 @@ export class RestoreLost extends Error {
 }
 
 /**
- * The lease and the mark of a restore in the Redis that it writes. While it holds the lease, no supervisor of any machine claims a name there.
- * The mark also stops running machines, and no machine starts after a restore that broke off and left only a part of the platform.
+ * The lease and the mark of a restore in the Redis that it writes. While the restore holds the lease, no machine starts, because no supervisor can
+ * claim a machine's name there; running machines go on. The mark also stops running machines. It outlives a restore that broke off, so that no
+ * machine starts on a platform of which parts are missing.
  */
 export class RestoreMark {
   readonly #store: Store;
@@ -65,7 +66,7 @@ export class RestoreMark {
   }
 
   /**
-   * Takes the lease alone.
+   * Takes the lease. The mark stays unset until `set`.
    * @param holder name of the restoring process, for messages
    * @param renewMs interval of the renewals
    * @throws RestoreRuns

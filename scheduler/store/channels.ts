@@ -18,6 +18,7 @@ export interface ChannelListener {
 export class Channels {
   readonly #redis: Redis;
   readonly #listeners = new Map<string, Set<ChannelListener>>();
+  /** Functions that end the waits of `listen` when the connection is lost. */
   readonly #onceLost = new Set<() => void>();
   readonly #onMessage = (channel: Buffer, payload: Buffer) => {
     for (const listener of [...(this.#listeners.get(channel.toString()) ?? [])]) listener.message(payload);
@@ -101,25 +102,26 @@ export class Channels {
     if (this.#redis.status === 'ready') this.#redis.unsubscribe(channel).catch(() => undefined);
   }
 
-  /** Waits for the reply to a subscribe, but no longer than a call and not past the loss of the connection. */
-  async #settled(answer: Promise<unknown>, channel: string, listener: ChannelListener): Promise<void> {
+  /** Waits for the reply to a subscribe, until the time limit of a call has passed or the connection is lost. */
+  async #settled(reply: Promise<unknown>, channel: string, listener: ChannelListener): Promise<void> {
     const settled = Promise.withResolvers<void>();
-    const lost = () => settled.resolve();
-    const late = () => {
-      lost();
-      answer.then(
+    const settle = () => settled.resolve();
+    const settleLate = () => {
+      settle();
+      // `listen` no longer waits for the subscription, so tell the listener when it is active.
+      reply.then(
         () => this.#listeners.get(channel)?.has(listener) && listener.resumed(),
         () => undefined,
       );
     };
-    const timer = setTimeout(late, DEFAULT_CALL_DEADLINE_MS);
-    this.#onceLost.add(lost);
-    answer.then(lost, (error) => (isConnectionError(error) ? lost() : settled.reject(error)));
+    const timer = setTimeout(settleLate, DEFAULT_CALL_DEADLINE_MS);
+    this.#onceLost.add(settle);
+    reply.then(settle, (error) => (isConnectionError(error) ? settle() : settled.reject(error)));
     try {
       await settled.promise;
     } finally {
       clearTimeout(timer);
-      this.#onceLost.delete(lost);
+      this.#onceLost.delete(settle);
     }
   }
 }

@@ -2,20 +2,20 @@ import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import { test } from 'node:test';
 import { stripVTControlCharacters } from 'node:util';
-import { PLAIN } from '#infra/bootstrap/steps.js';
+import { PLAIN as SHARED_PLATFORM_FILES } from '#infra/bootstrap/steps.js';
 import { Network } from '#test/harness/network.ts';
 import { ROOT, runProgram } from '#test/harness/platform.ts';
 
 const skip = Network.missingReason() || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
-/** Limit for one test, on machines that share two cores. */
+/** Time limit of one test; all machines run on this one, which may have two cores. */
 const TEST_MS = 300_000;
 
-/** Runs the tests that share a platform again, on machines that `pie join` set up. */
+/** Another step of `npm test` runs the same test files, which share one platform, on this machine alone; here `pie join` sets up machines. */
 test('a gateway, two runtimes and three GPU hosts on machines of their own pass the tests of one platform', {
   skip,
 }, async (t) => {
-  const files = globSync(`test/e2e/@(${PLAIN}).test.ts`, { cwd: ROOT }).sort();
-  assert.equal(files.length, PLAIN.split('|').length);
+  const files = globSync(`test/e2e/@(${SHARED_PLATFORM_FILES}).test.ts`, { cwd: ROOT }).sort();
+  assert.equal(files.length, SHARED_PLATFORM_FILES.split('|').length);
   const flags = ['--test', '--test-isolation=none', '--test-concurrency=1', `--test-timeout=${TEST_MS}`];
   // With this variable, the new test runner would act as one test file of this runner.
   const { NODE_TEST_CONTEXT: _, ...environment } = process.env;

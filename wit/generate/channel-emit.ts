@@ -14,9 +14,14 @@ import { HEADER } from './names.ts';
  */
 export function emitChannel(contract: WitWorld, internal: WitWorld): string {
   checkPlacement(contract);
+  // Names of the types that `host.ts` declares, by codec name. `channel.ts` imports these and declares the others itself.
   const hostNameOf = new Map([...hostNames(contract)].map(([type, name]) => [codecName(type), name]));
+  // TypeScript names of the types found so far. The contract and the channel's interfaces are resolved apart, so two type objects may stand for one
+  // type, with one codec name.
   const names = new Map<NamedType, string>();
+  // The types that get a codec, by codec name.
   const typeOfCodec = new Map<string, NamedType>();
+  // Those of them that `host.ts` lacks.
   const channelOnlyTypes: NamedType[] = [];
   const declare = (type: WitType | null): void => {
     if (!type || ('name' in type && names.has(type))) return;
@@ -87,18 +92,19 @@ function callText(
     fn.kind === 'method' ? [{ kind: 'borrow', interface: entry.name, resource: fn.resource ?? '' }] : [];
   const params = [...self, ...fn.params.map((param) => param.type)];
   const madeResource = fn.result?.kind === 'own' ? numberOf(fn.result.interface, fn.result.resource) : -1;
-  const value = fn.result?.kind === 'future' ? fn.result.value : madeResource >= 0 ? null : fn.result;
   const types = params.map((type) => (type.kind === 'borrow' ? 'unknown' : typeText(type, names)));
   const answering = answeringOf(entry, fn);
   const hasAnswer = answering === 'future' || answering === 'waits';
-  const write = hasAnswer && value ? writeStatement(value, 'v', numberOf) : '';
+  // A call that makes a resource needs no answer: the sandbox has chosen the resource's number.
+  const value = hasAnswer ? answerValue(fn) : null;
+  const write = value ? writeStatement(value, 'v', numberOf) : '';
   return [
     '  {',
-    `    interface: '${entry.name}', name: '${fn.coreName}', answering: '${answering}', resource: ${madeResource}, fallible: ${hasAnswer && isFallible(value)},`,
+    `    interface: '${entry.name}', name: '${fn.coreName}', answering: '${answering}', resource: ${madeResource}, fallible: ${isFallible(value)},`,
     `    writeArguments(${params.length > 0 ? `w, [${params.map((_, i) => `a${i}`).join(', ')}]: readonly [${types.join(', ')}]` : ''}) { ${params.map((type, i) => writeStatement(type, `a${i}`, numberOf)).join(' ')} },`,
     `    readArguments(${params.length > 0 ? 'r' : ''}) { return [${params.map((type) => readExpression(type, numberOf)).join(', ')}]; },`,
     write === '' ? '    writeResult() {},' : `    writeResult(w, v: ${typeText(value, names)}) { ${write} },`,
-    `    readResult(${write === '' ? '' : 'r'})${value && hasAnswer ? `: ${typeText(value, names)}` : ''} { return ${value && hasAnswer ? readExpression(value, numberOf) : 'undefined'}; },`,
+    `    readResult(${write === '' ? '' : 'r'})${value ? `: ${typeText(value, names)}` : ''} { return ${value ? readExpression(value, numberOf) : 'undefined'}; },`,
     '  },',
   ].join('\n');
 }
@@ -127,6 +133,9 @@ function answeringOf(entry: WitInterface, fn: WitFunction): Answering {
       return 'waits';
   }
 }
+
+/** Type of the value in an answer: for a future, that of the value that it will have. */
+const answerValue = ({ result }: WitFunction): WitType | null => (result?.kind === 'future' ? result.value : result);
 
 const isFallible = (type: WitType | null): boolean =>
   type?.kind === 'result' && type.err !== null && 'name' in type.err && codecName(type.err) === 'TypesError';

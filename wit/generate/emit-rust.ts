@@ -10,8 +10,9 @@ import { type Directions, directionsOf, typeLines } from './rust/types.ts';
 const part = (name: string): string => readFileSync(new URL(`rust/${name}`, import.meta.url), 'utf8');
 
 /**
- * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with nothing but the standard library. Each interface
- * is a module. Texts and lists that a call returns are the inferlet's own `String` and `Vec`, in the memory where the platform wrote them.
+ * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with the standard library as its only dependency. Each
+ * interface is a module. The platform writes the texts and lists that a call returns into memory that the inferlet has allocated, and the call
+ * returns them as a `String` or `Vec` that owns this memory.
  * Inferlets in Rust are of the plain form (`run` as a core export, blocking reads).
  */
 export function emitRust(world: WitWorld): string {
@@ -36,7 +37,8 @@ function checkExport({ name, params, result }: WitFunction): void {
     result?.kind === 'result' &&
     result.ok?.kind === 'string' &&
     result.err?.kind === 'string';
-  if (!isKnown) throw new TypeError(`no Rust export of ${name} is known`);
+  if (!isKnown)
+    throw new TypeError(`inferlet! exports only run, from a text to a text or an error text: extend it for ${name}`);
 }
 
 function moduleLines(entry: WitInterface, directions: Directions): string[] {

@@ -76,11 +76,12 @@ test('evicts the least recently used leaf first, a parent after its children', (
   assert.equal(tree.stats().evictions, 4);
 });
 
-test('removing a page removes the pages after it, which can no longer be found', () => {
+test('evictBlocked takes an evictable page with the pages in use after it, which no lookup then finds', () => {
   const tree = new PrefixTree<TestPage>(1);
   const used = page('used');
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('free'), used, page('last')]);
   const canEvict = (each: TestPage) => each.name === 'free';
+  // The only leaf, 'last', is in use, so 'free' can leave the tree only together with the pages in use after it.
   assert.equal(tree.evictLeaves(canEvict).next().value, undefined);
   assert.deepEqual(
     tree.evictBlocked(canEvict).map(({ name }) => name),
@@ -94,7 +95,7 @@ test('removing a page removes the pages after it, which can no longer be found',
   tree.check();
 });
 
-test('a page that is removed takes the pages after it along', () => {
+test('remove takes a page with the pages after it, and counts no eviction', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('1'), page('12'), page('123')]);
   const removed = tree.remove(nodes[1]!);

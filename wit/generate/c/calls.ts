@@ -140,6 +140,7 @@ function flatValue(type: WitType, value: string): string[] {
         const at = common ? `${value}.value` : `${value}.${identifier(entry.name)}`;
         return [{ tag: constantName(type, entry.name), types: flatten(entry.type), values: flatValue(entry.type, at) }];
       });
+      // The cases share slots of core values. Each slot gets one C expression: `v.tag == A ? a : v.tag == B ? b : 0`.
       const slots = joinCases(type.cases.map((entry) => entry.type));
       return [
         `${value}.tag`,
@@ -165,5 +166,5 @@ function flatValue(type: WitType, value: string): string[] {
 function coerce(value: string, have: CoreType, want: CoreType): string {
   if (have === want) return value;
   if (have === 'i32') return `(int64_t)(uint32_t)(${value})`;
-  throw new TypeError(`no case of the contract puts ${have} where another has ${want}`);
+  throw new TypeError(`a variant puts ${have} into a slot of ${want}, for which the C header has no conversion`);
 }

@@ -81,11 +81,13 @@ struct AdapterMatrices { int layer; const char* projection; int rank, inputs, ou
 // more rows than a step is computed in pieces, unless its mask shows later inputs to earlier rows at every possible cut ("invalid").
 struct Sequence {
   int rows = 0;
-  const uint32_t* tokens = nullptr;  // Or null: embeds, or picked.
+  // The inputs: exactly one of `tokens`, `embeds` and `picked` is set.
+  const uint32_t* tokens = nullptr;
   const float* embeds = nullptr;     // rows × hidden
-  const uint32_t* picked = nullptr;  // Indices into the tokens that the previously submitted batch picks, one per row of it that wants
-                                     // tokens: drawn, or the most probable (token 0 for a row without a number). Both batches must fit one device
-                                     // step each; else "invalid".
+  // Indices into the picked tokens of the previously submitted batch. In that batch each row with topK > 0 has one picked token, in the order of its
+  // rows: the drawn token, or else the most probable one (token 0 if no allowed token has a logit that is a number). Both batches must fit one
+  // device step each; else "invalid".
+  const uint32_t* picked = nullptr;
   const uint32_t* positions = nullptr;
   const uint32_t* context = nullptr;  // The slots from `known` on.
   int contextCount = 0;
@@ -143,8 +145,9 @@ class Engine {
   virtual ~Engine() = default;
 
   // Copies the batch to the device and starts it without waiting. Up to two steps may be in flight: the second is prepared while the first runs; a
-  // third waits for the first to end. Throws "invalid" for a batch that does not fit (nothing is started), "cuda" if the device is lost. All calls
-  // except `wait`, `project`, `score`, `waitForPages` and `loadAdapter` must come from one thread at a time, and run after all earlier steps.
+  // third waits for the first to end. Steps run in the order of their submits. Throws "invalid" for a batch that does not fit (nothing is started),
+  // "cuda" if the device is lost. The caller must make all calls from one thread at a time, except `wait`, `project`, `score`, `waitForPages` and
+  // `loadAdapter`.
   virtual uint64_t submit(const Batch& batch) = 0;
   // Waits for a step. May be called by any thread, during any other call, and repeatedly while the results are valid.
   virtual Results wait(uint64_t step) = 0;
@@ -153,6 +156,7 @@ class Engine {
   virtual void project(const float* states, int count, int topK, uint32_t* tokens, float* logProbabilities) = 0;
   // tokens[first[r] .. first[r + 1]) are scored for state r.
   virtual void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) = 0;
+  // Queues copies between slots, after all earlier steps and before all later ones.
   virtual void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) = 0;
   virtual size_t pageBytes() const = 0;
   // Copies between pages and host memory on a separate stream, overlapped with running steps; the caller guarantees that these do not touch the
