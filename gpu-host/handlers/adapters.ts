@@ -19,9 +19,10 @@ interface Resident {
 }
 
 /**
- * The low-rank adapters of one model: all known ones, and those on the device. They are loaded one after the other, in an order that gives
- * every tenant its turn. When their memory passes its bound the least recently used ones leave, once the calls that hold them are done. No
- * further call gets hold of a leaving adapter, so an adapter serves all that waited for it before another takes its place.
+ * The low-rank adapters of one model: all known ones, and those on the device (the residents). Adapters are loaded one after the other, and
+ * the tenants that want one take turns. A new adapter that finds no room makes the least recently used residents leave, each once the calls
+ * that hold it are done. A leaving adapter takes no further call, so a steady stream of calls cannot keep it on the device. An adapter that
+ * has arrived serves all calls that waited for it before another takes its place.
  */
 export class Adapters {
   readonly #backend: Pick<Backend, 'loadAdapter' | 'adapterBytes' | 'mixesAdapters'>;
@@ -79,8 +80,9 @@ export class Adapters {
   }
 
   /**
-   * Returns the adapter when it is on the device, held there until it is released. Otherwise loads it and tells `want` later: `arrived`
-   * once it is there and held; or `failed` with `unavailable` when it cannot be read, `limit-exceeded` when it is too large.
+   * Returns the adapter when it is on the device, held there until `release`. Otherwise returns undefined, loads the adapter, and then calls
+   * `want.arrived`, with the adapter held as well, or `want.failed`: with `unavailable` when the adapter cannot be read, with `limit-exceeded`
+   * when it is too large.
    */
   hold(want: AdapterWant): DeviceAdapter | undefined {
     const { name } = want;
@@ -98,16 +100,16 @@ export class Adapters {
     this.#wakeLoader();
   }
 
-  /** Drops a want without telling it. */
+  /** Drops a want and calls neither of its callbacks. */
   drop(want: AdapterWant): void {
     this.#queue.drop(want);
     this.#wakeLoader();
   }
 
   /**
-   * Brings an adapter to the device ahead of its use; it may leave again at once.
-   * @param space of the inferlet that wants it, for `forget`
-   * @throws CallFault as `refuse` and `hold` say
+   * Brings an adapter to the device ahead of its use, and does not hold it: the adapter may leave again at once.
+   * @param space of the inferlet that wants the adapter: `forget` ends the wait when the inferlet ends
+   * @throws CallFault what `refuse` returns, or what `hold` gives to `failed`
    */
   load(name: string, space: AdapterWant['space']): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -124,13 +126,13 @@ export class Adapters {
     });
   }
 
-  /** Drops all wants of an inferlet that has ended. */
+  /** Fails all wants of an inferlet that has ended with `cancelled`. */
   forget(space: AdapterWant['space']): void {
     for (const want of this.#queue.dropAll(space)) want.failed(fault('cancelled', 'the inferlet has ended'));
     this.#wakeLoader();
   }
 
-  /** Drops all wants without telling them; resolves when no adapter is being read. */
+  /** Drops all wants and calls none of their callbacks; resolves when no adapter is being read. */
   async close(): Promise<void> {
     this.#queue.clear();
     this.#wakeLoader();
@@ -138,7 +140,7 @@ export class Adapters {
   }
 
   async #bringAll(): Promise<void> {
-    // The caller of `hold` may be in the middle of other work.
+    // Start after this turn of the event loop: the caller of `hold` may be in the middle of other work.
     await setImmediate();
     for (let name = this.#queue.next(); name !== undefined; name = this.#queue.next()) {
       try {
@@ -151,7 +153,7 @@ export class Adapters {
     this.#loading = undefined;
   }
 
-  /** Gives the adapter to all that have waited for it; they pay for the load. */
+  /** Gives the adapter to all wants that waited for it; their inferlets pay for the load. */
   #hand(name: string, resident: Resident): void {
     const wants = this.#queue.take(name);
     if (wants.length === 0) return;
@@ -161,7 +163,7 @@ export class Adapters {
     for (const want of wants) want.arrived(this.#use(name, resident));
   }
 
-  /** Undefined when no call wants the adapter any more. */
+  /** Makes room for the adapter and loads it. Undefined when no call wants it any more. */
   async #bring(name: string): Promise<Resident | undefined> {
     const resident = this.#residents.get(name);
     if (resident) return resident;
@@ -173,7 +175,7 @@ export class Adapters {
     this.#sizes.set(name, adapter.bytes);
     let hasRoom = false;
     try {
-      // The device may need more bytes than expected.
+      // Make room again: the loaded adapter may take more bytes than expected.
       hasRoom = await this.#makeRoom(name, adapter.bytes);
     } finally {
       if (!hasRoom) adapter.release?.();
@@ -212,7 +214,7 @@ export class Adapters {
     while (this.#queue.wants(name)) {
       fits = this.#evict(bytes);
       if (fits) break;
-      // Calls that hold an adapter have had their turn: they will end, by the device or with their inferlet, or give it back to wait for memory.
+      // This wait ends: each call that holds a leaving adapter ends, or gives the adapter back while it waits for memory.
       await new Promise<void>((resolve) => {
         this.#wakeLoader = resolve;
       });
@@ -221,7 +223,7 @@ export class Adapters {
     return fits;
   }
 
-  /** Evicts the least recently used ones until `bytes` more fit, or marks held ones as leaving. @returns whether the bytes fit now */
+  /** Evicts the least recently used residents until `bytes` more fit; marks those that are held as leaving. @returns whether the bytes fit now */
   #evict(bytes: number): boolean {
     this.#leavingNames.clear();
     let residentBytes = this.bytes;

@@ -23,16 +23,19 @@ export interface ModelContext {
   readonly slices: RunSlices;
   /** Time slices of the runs whose text clients read. */
   readonly evenSlices: RunSlices;
-  /** Counts chosen batches. Within one round a call's answers to the batcher stay the same. */
+  /** Counts the rounds of the engine's loop, of which each chooses one batch at most. Within a round, a call's answers to the batcher stay equal. */
   readonly round: number;
   /** Values of a token's embedding; undefined when the host cannot look them up. */
   embedding(token: number): Float32Array | undefined;
 }
 
-/** Items of a call beyond which it counts as long. On its arrival, each address takes the thread about 0.2 µs. Other items take no longer. */
+/**
+ * Maximum items (addresses, tokens and the like) of a call that does not count as long. An address takes the thread about 0.2 µs when its call
+ * arrives, and no other item takes longer: such a call takes about 50 µs at most.
+ */
 const MANY_ITEMS = 256;
 
-/** Approximate bytes of a scoreboard entry: the map's slot, the entry, and a list of readers. */
+/** Approximate bytes of a call's entry on the scoreboard for one address: the map's slot, the entry, and a list of readers. */
 const KEY_BYTES = 100;
 
 export function pageKey(address: number): number {
@@ -54,7 +57,7 @@ export abstract class HostCall extends BatchCall {
   hasManyAddresses = false;
   /** True when the call's lists have so many items that its execution without a step takes the thread for long. */
   isLong = false;
-  /** Span that the call belongs to, 16 hexadecimal digits; empty for none. */
+  /** Trace span that the call belongs to, 16 hexadecimal digits; empty for none. */
   span = '';
   /** Error of the failed call. */
   failure: HandlerError | undefined;
@@ -99,10 +102,10 @@ export abstract class HostCall extends BatchCall {
     return !this.hostQueue.space.park(this);
   }
 
-  /** Gives back what the call holds of the host. Called when it is done or dropped. */
+  /** Gives back what the call holds of the host, such as an adapter. Called when the call is done or dropped. */
   release(): void {}
 
-  /** Marks what the failed call should have made, so that later calls which need it fail with its cause. */
+  /** Marks the pages, embeds or names that the failed call should have written, so that later calls which need them fail with `cause`. */
   protected abstract poison(cause: HandlerError): void;
 
   /** Ends the call with an error, which goes to its future, its queue and its dependents. */
@@ -149,7 +152,7 @@ export abstract class HostCall extends BatchCall {
   }
 }
 
-/** A call that needs no device step and starts between two batches; an allocation of a spared page also between two steps of a batch. */
+/** A call that needs no device step. It runs between two batches; an allocation of a spared page also runs between two steps of a batch. */
 export abstract class InstantCall extends HostCall {
   /** Executes the call. Returns a promise when it ends later, for example on a disk. @throws CallFault */
   abstract execute(): undefined | Promise<void>;
@@ -211,7 +214,7 @@ export abstract class DeviceCall extends HostCall {
   }
 }
 
-/** `done`; `more`: inputs are ready; `held` until its consumer catches up. */
+/** State of a call after one of its steps: `done`, `more` when further inputs are ready, `held` until the consumer of a run catches up. */
 export type Progress = 'done' | 'more' | 'held';
 
 /** Turns a thrown value into an error of the closed set. */

@@ -1,27 +1,27 @@
-/** Longest sleep of an engine until another model's step ends; that end, and each frame, wakes it before. */
+/** Longest sleep, ms, of a model's engine that waits for the end of another model's step. That end wakes it earlier, and so does each frame. */
 export const LONGEST_USE_MS = 1000;
 
 /**
- * Maximum inputs of a step that a backend on the CPU computes quickly, unless the model is large. A larger step may block the process's thread for
- * seconds, while it answers no runtime.
+ * Maximum inputs of a small step, which a backend on the CPU computes quickly unless the model is large. A larger step may block the thread of the
+ * process for seconds, in which it answers no runtime.
  */
 const QUICK_INPUTS = 16;
-/** Duration of a quick step, far below the time after which a silent host counts as lost. */
+/** Maximum duration of a quick step: far less than the time after which runtimes take a silent host for lost. */
 const QUICK_MS = 500;
-/** Part of the slowest quick step that counts at the next one: a single slow one is forgotten after a few dozen. */
+/** Factor by which each small step lowers the recorded duration of the slowest one: a single slow step is forgotten after a few dozen. */
 const SLOWEST_STEP_DECAY = 0.9;
 
-/** A model's turns on the device that it shares with other models. */
+/** One model's access to the device that it shares with other models. */
 export interface DeviceTurns {
-  /** True while another model uses the device or goes first. Ask again after a turn of the event loop, or when `isUsed` ends. */
+  /** True while another model uses the device or has the next turn. Ask again after a turn of the event loop, or when `isUsed` becomes false. */
   mustWait(): boolean;
-  /** True while another model's step is on the device. Its end calls the `ended` of `join`. */
+  /** True while another model's step is on the device. At the end of that step, `DeviceShare` calls the `ended` that was given to `join`. */
   isUsed(): boolean;
   /** True when another model uses the device, or has done so or asked for it since this model's last step. */
   isContended(): boolean;
-  /** A step of this many inputs begins. Each step of a batch is charged on its own: a model that comes later is not owed their time. */
+  /** Notes that a step of this many inputs begins. A batch of several steps calls this for each, so that each is charged when it ends. */
   begin(inputs: number): void;
-  /** The step has ended; it took the device for `ms`. */
+  /** Notes that the step has ended, and took the device for `ms`. */
   end(ms: number): void;
 }
 
@@ -33,23 +33,25 @@ interface Participant {
   readonly ended: () => void;
   /** True when the model had to wait when it last asked. */
   waits: boolean;
-  /** Virtual time at which the model's time so far ends: its time divided by its weight, ms. */
+  /** Virtual time at which the model's last step ended, ms: each step takes its duration divided by the model's weight. */
   endMs: number;
   /** Weight of the step on the device; 0 between steps. */
   weight: number;
-  /** Duration of the slowest recent step of few inputs, ms. */
+  /** Duration of the slowest recent small step, ms. */
   slowestMs: number | undefined;
-  /** Number of steps that the model has ended, and of times that it had to wait. Between two looks, a change shows that it is at work. */
+  /** Number of the model's signs of work: ended steps, and requests that had to wait. Another model that reads a new number knows it is at work. */
   signs: number;
-  /** Signs of each other model when this one last asked. */
+  /** The number of signs of each other model when this model last asked. */
   readonly signsSeen: Map<Participant, number>;
 }
 
 /**
- * Divides the time of one device among its models by the number of tenants that want each: start-time fair queueing (Goyal et
- * al., SIGCOMM '96) with device time for the length of packets. Without it, a model with long steps slows the others down to its own pace.
- * A tenant that wants several models has a part of its weight in each, so that it gains nothing by using more. A model waits only for
- * models that use the device or ask for it, so the device never idles for the sake of a share.
+ * Divides the time of one device among its models, in proportion to the number of tenants that want each. Without this division, a model with
+ * long steps slows the others down to its own pace. The method is start-time fair queueing (Goyal et al., SIGCOMM '96), with device time in
+ * place of the length of packets: the model whose next step has the smallest virtual start time goes first.
+ *
+ * A tenant that wants several models splits its weight of 1 among them, so that it gains nothing by using more. A model waits only for models that
+ * use the device or ask for it, so the device never idles for the sake of a share.
  */
 export class DeviceShare {
   readonly #participants = new Set<Participant>();
@@ -72,7 +74,7 @@ export class DeviceShare {
   join(tenants: () => Iterable<string>, ended: () => void = () => undefined): DeviceTurns {
     let startMs = 0;
     let isSmall = false;
-    /** Signs of the other models at the end of this one's last step. A guest between two steps may want the device again in a moment. */
+    /** Number of signs of each other model when this model's last step ended. */
     const signsAtEnd = new Map<Participant, number>();
     const participant: Participant = {
       tenants,
@@ -120,7 +122,7 @@ export class DeviceShare {
     for (const other of this.#others(me)) {
       const isAtWork = other.weight > 0 || other.signs !== me.signsSeen.get(other);
       me.signsSeen.set(other, other.signs);
-      // Steps that overlap would pay for each other's time.
+      // Wait while any step is on the device: if two steps overlapped, each would be charged the other's time, too.
       const goesFirst = other.weight > 0 || this.#start(other) < this.#start(me);
       if (isAtWork && goesFirst && wants(other)) waits = true;
       // Wakes the other model, which may keep the device idle while it waits for calls of its own.

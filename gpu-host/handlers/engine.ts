@@ -46,9 +46,9 @@ import type { ThreadShare } from './thread-share.ts';
 import { PageTurnover } from './turnover.ts';
 
 /**
- * One model at work: takes the calls of all inferlets, asks the batcher what to do next and runs it. The engine never computes two batches
- * at once; while one is computed, calls queue. Memory changes between two batches only, so that no page moves while the device uses it; amid
- * guessed steps, inferlets get pages that no step before uses (`spare-pages.ts`).
+ * One model at work: the engine takes the calls of all inferlets, asks the batcher for the next batch and runs it. It never computes two batches
+ * at once; calls that arrive meanwhile wait in their queues. Memory changes only between two batches, so that no page moves while the device uses
+ * it. The one exception: during a batch of guessed steps, inferlets may get spare pages, which no step uses yet (`spare-pages.ts`).
  */
 export class ModelEngine {
   readonly model: HostedModel;
@@ -121,7 +121,7 @@ export class ModelEngine {
       tenants,
       timed: (pages, work) => this.#timed(pages, work),
       freed: (pages, frames) => {
-        // The pages of an ended inferlet go to the one that it gave way to, so they do not count as turnover.
+        // Count no pages of a terminated inferlet: they go to the inferlet that it gave way to, and are room for no other.
         if (pages.terminationCause === undefined) this.#turnover.freed(frames, performance.now());
       },
     });
@@ -260,13 +260,13 @@ export class ModelEngine {
     return queue;
   }
 
-  /** Sets whether the inferlet waits for something else: its pages may then leave the device while none of its calls is pending. */
+  /** Notes if the inferlet waits on I/O: while it waits and none of its calls is pending, its pages may leave the device. */
   setWaiting(space: ModelSpace, waiting: boolean): void {
     space.pages.waiting = waiting;
     if (waiting && this.memory.relief.holdsCalls) this.wake();
   }
 
-  /** Takes a call with `bytes` of arguments; its turn comes after the queue's earlier calls. */
+  /** Takes a call with `bytes` bytes of arguments. Its turn comes after the earlier calls of its queue. */
   submit(queue: HostQueue, id: number, operation: QueuedOperation, bytes: number): void {
     const { space } = queue;
     if (space.closed) return;
@@ -295,8 +295,8 @@ export class ModelEngine {
   }
 
   /**
-   * Ends a space: no call of it goes to the device any more, and `released` is called when its memory is back. Its pending calls are
-   * answered with `why`, those on the device when they come back; without `why` they get no answer.
+   * Ends a space: none of its calls goes to the device any more. Calls `released` when the memory of the space is free. With `why`, answers its
+   * pending calls with that error, those on the device once their step has ended; without `why` they get no answer.
    */
   closeSpace(space: ModelSpace, released: () => void, why?: HandlerError): void {
     if (!this.spaces.has(space)) {
@@ -308,7 +308,7 @@ export class ModelEngine {
     this.wake();
   }
 
-  /** Starts the next batch, after the frames that have arrived were read. */
+  /** Starts the engine's loop, or wakes it from a pause. A new loop starts once the frames that have arrived have been read. */
   wake(): void {
     this.#pause.wake();
     if (this.#running || this.#stopped) return;
@@ -331,7 +331,7 @@ export class ModelEngine {
     this.#swap?.close();
   }
 
-  /** Runs batch after batch, until nothing is ready. Between two batches the sockets are read, so that fresh calls join the next batch. */
+  /** Runs batch after batch until no call is ready. Between two batches, the thread reads its sockets, so that new calls join the next batch. */
   async #work(): Promise<void> {
     while (!this.#stopped) {
       this.#preemption.admit();
@@ -388,7 +388,7 @@ export class ModelEngine {
     if (!this.#stopped) this.#refusedGraphs.check(log);
   }
 
-  /** After a stop there are no steps any more, so the gaps need no loop. */
+  /** Gives long work its turn: in the engine's loop, or without the loop after a stop, when there are no more steps to work between. */
   #serveGaps(): void {
     if (!this.#stopped) this.wake();
     else if (!this.batcher.busy) {
@@ -417,13 +417,13 @@ export class ModelEngine {
     else space.port.finished();
   }
 
-  /** Gives the inferlet's pages back at once, since the device is idle. Its calls end without an answer of their own. */
+  /** Ends an inferlet to take its pages. The device is idle, so they are free at once. The inferlet's calls end without an answer of their own. */
   #terminate(pages: PageSpace, cause: string): void {
     const space = this.#spaces.of(pages);
     if (!space) throw new Error('a space that is not open was terminated');
     const retryAfterMs = this.#turnover.retryAfterMs(pages.heldPages, performance.now());
     this.#spaces.empty(space);
-    // Memory is in the middle of a claim.
+    // Close the space later: memory calls this method in the middle of a claim.
     this.#instants.later(() => this.memory.closeSpace(pages));
     space.port.terminated(space, { cause, retryAfterMs });
   }

@@ -1,4 +1,4 @@
-/** Usage of one inferlet on this host, on all its models and encoders: device time, held pages over time, and encoded tokens. */
+/** Usage of one inferlet on this host, summed over all models and encoders: device time, held pages over time, and encoded tokens. */
 export class Meter {
   readonly #changed: () => void;
   readonly #now: () => number;
@@ -6,7 +6,7 @@ export class Meter {
   #pages = 0;
   #pageMs = 0;
   #encodedTokens = 0;
-  /** Time up to which `pageMs` is integrated. */
+  /** Clock time up to which `#pageMs` covers the held pages. */
   #sinceMs: number;
 
   /**
@@ -46,6 +46,7 @@ export class Meter {
     this.#changed();
   }
 
+  /** Counts device time, in whole nanoseconds. */
   charge(ns: number): void {
     this.#deviceNs += ns;
     this.#changed();
@@ -68,20 +69,21 @@ export class Meter {
 /** The inferlet that pays for a part of a step. */
 export type Payer = Pick<Meter, 'charge'>;
 
-/** The time of one device. Every nanosecond has a payer: time spent and time charged are always equal. */
+/** The time of one device. Each method that spends time charges all of it to payers: time spent and time charged stay equal. */
 export class DeviceTime {
   #spentNs = 0;
-  /** Spent and not charged. Kept apart, since a sum over years is not exact to the nanosecond. */
+  /** Time spent that no payer was charged for. A counter of its own stays exact; the difference of two sums over years would not. */
   #unchargedNs = 0;
 
-  /** For display: exact up to about a hundred days. */
+  /** For display: exact up to about a hundred days, or 2^53 ns. */
   get spentNs(): number {
     return this.#spentNs;
   }
 
   /**
-   * Divides the duration of one step among its parts by their tokens, of which each has at least one. The shares are whole nanoseconds that add up to
-   * the duration, each within 1 of its exact value, since the running totals are rounded, not the shares.
+   * Divides the duration of one step among its parts in proportion to their tokens; each part has at least one token. The shares are whole
+   * nanoseconds, add up to the duration, and each is within 1 ns of its exact value: the code rounds the running totals, not the shares.
+   * @param ms duration of the step
    */
   spend<T>(ms: number, parts: readonly T[], tokensOf: (part: T) => number, payerOf: (part: T) => Payer): void {
     const ns = this.#spent(ms);
@@ -96,17 +98,17 @@ export class DeviceTime {
     }
   }
 
-  /** Divides the duration evenly. */
+  /** Divides `ms` evenly among the payers. */
   spendEvenly(ms: number, payers: readonly Payer[]): void {
     this.spend(ms, payers, one, itself);
   }
 
-  /** Charges the whole duration to one payer. */
+  /** Charges all of `ms` to one payer. */
   spendFor(ms: number, payer: Payer): void {
     this.#charge(payer, this.#spent(ms));
   }
 
-  /** Reports, once, time that was charged to no payer. Cheap enough to run whenever the model is idle. */
+  /** Reports time that was charged to no payer, once: it shows a bug of the host. Cheap enough to run whenever the model is idle. */
   check(tell: (text: string) => void): void {
     if (this.#unchargedNs === 0) return;
     tell(`${this.#unchargedNs} ns of device time were charged to no inferlet`);

@@ -13,27 +13,27 @@ export interface HostedModel {
   /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
   /**
-   * Embedding rows, `vocabulary × hiddenSize`, needed when one forward mixes tokens with states and when a call reads a token's embed.
-   * Called at most once. Without it, such calls fail with `unsupported`.
+   * Reads the embedding matrix, `vocabulary × hiddenSize`. The host needs its rows when one forward mixes tokens with states or images, and when
+   * a call reads a token's embed; without this function, such calls fail with `unsupported`. Called at most once.
    */
   readonly embeddings?: () => Float32Array;
   /** Names of the WIT interfaces that the model offers; `TRAITS` by default. */
   readonly traits?: readonly string[];
-  /** Bits of a weight as the device holds it; 32 by default. */
+  /** Bits of one weight in the device's memory; 32 by default. */
   readonly bits?: number;
   /** Maximum inputs of one batch; see `BatchLimits`. */
   readonly maxBatchTokens?: number;
   /** Maximum sequences of one batch. */
   readonly maxBatchCalls?: number;
-  /** Times of steps that were measured at the start; none by default. */
+  /** Times of steps by their size, measured when the host started; none by default. */
   readonly profile?: StepProfile;
-  /** Policy for when a batch leaves; adaptive by default. */
+  /** Policy that decides when a batch goes to the device; adaptive by default. */
   readonly batchPolicy?: BatchPolicy;
   /** True (the default) to keep finished prefixes for later calls of the same tenant. */
   readonly prefixCache?: boolean;
-  /** Bytes of host memory for pages of waiting inferlets; none by default. */
+  /** Bytes of host memory for swap: pages of waiting and preempted inferlets, and of exports; 0 by default. */
   readonly swapMemoryBytes?: number;
-  /** Bytes of disk for those pages once host memory is full, in the directory of `kv` or of temporary files; none by default. */
+  /** Bytes of swap on disk, in the directory of `kv` or else of temporary files, for pages that find no room in memory; 0 by default. */
   readonly swapDiskBytes?: number;
   /** As `SwapOptions.openFile`. */
   readonly openSwapFile?: SwapOptions['openFile'];
@@ -41,9 +41,9 @@ export interface HostedModel {
   readonly adapters?: ReadonlyMap<string, LoadedAdapter>;
   /** Bytes of device memory for adapters; `DEFAULT_ADAPTER_BYTES` by default. */
   readonly adapterMemoryBytes?: number;
-  /** Bytes of host memory for the embeds of images that come again; `DEFAULT_IMAGE_CACHE_BYTES` by default, none with 0. */
+  /** Bytes of host memory that keep the embeds of images in case the images come again; `DEFAULT_IMAGE_CACHE_BYTES` by default, 0 for none. */
   readonly imageCacheBytes?: number;
-  /** Directory of persistent exports and the swap file; without it exports last as long as the process. */
+  /** Directory of persistent exports and of the swap file; without this directory, exports last as long as the process. */
   readonly kv?: KvDirectory;
 }
 
@@ -57,7 +57,10 @@ export interface KvDirectory {
 /** Maximum number of candidates that a distribution or a sampler sees. */
 export const MAX_TOP_K = 256;
 
-/** The WIT interfaces of every Llama-family model here. The runtime implements `grammar`, which needs only `fused`'s token mask. */
+/**
+ * The WIT interfaces that this host implements for every model of the Llama family. The list lacks `grammar`: the runtime implements that
+ * interface with the token mask of `fused`.
+ */
 export const TRAITS = [
   'queue',
   'allocate',
@@ -79,13 +82,13 @@ export function traitsOf({ traits = TRAITS, adapters, backend }: HostedModel): r
 export const DEFAULT_ADAPTER_BYTES = 1024 * 1024 * 1024;
 export const DEFAULT_IMAGE_CACHE_BYTES = 64 * 1024 * 1024;
 
-/** The limits of one inferlet on one model besides its pages. */
+/** The limits of the embeds of one inferlet on one model. */
 export const EMBED_LIMITS = { maxEmbeds: MAX_EMBEDS, maxStateBytes: 64 * 1024 * 1024 } as const;
 
-/** Maximum pending calls of one inferlet on one model, and maximum bytes of their arguments and keys. An inferlet past either bound is ended. */
+/** Maximum pending calls of an inferlet on one model, and maximum bytes of their arguments and scoreboard entries. Past either, the host ends it. */
 export const MAX_PENDING_CALLS = 16_384;
 export const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-/** Pending bytes that every inferlet may have, whatever the tenant's other inferlets have. */
+/** Pending bytes that an inferlet may always have, even when the tenant's other inferlets have used up the tenant's share of the heap. */
 export const LEAST_PENDING_BYTES = 256 * 1024;
 
 export function maxTopK(backend: Backend): number {

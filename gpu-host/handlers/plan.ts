@@ -10,23 +10,23 @@ import type { Mask } from '../protocol/calls.ts';
 import { isChunkable } from './chunkable.ts';
 import { type Context, checkContext, gatherContext, matrixRows, visibility } from './visibility.ts';
 
-/** A forward's or a step's request to the page table. */
+/** The pages and inputs of a forward or a step, as its call gives them. */
 export interface ForwardRequest {
   readonly positions: Uint32Array;
   readonly inPages: Uint32Array;
   readonly outPages: Uint32Array;
   readonly mask: Mask | undefined;
-  /** The inputs' known tokens, when all inputs are tokens: the prefix cache may hold the keys of the first ones. */
+  /** The inputs' tokens; undefined unless all inputs are tokens. The prefix cache may have the keys and values of the first ones. */
   readonly tokens: Uint32Array | undefined;
-  /** Number of last inputs whose outputs are wanted: these are always computed. */
+  /** Number of last inputs whose outputs are wanted: the device computes them even when the prefix cache has them. */
   readonly rows: number;
-  /** True when committed parts stay although a later one fails, because a run has sent their tokens. Otherwise the whole call is undone. */
+  /** True for a run, which has sent its tokens already: when a part fails, the parts before it stay. Otherwise the whole call is undone. */
   readonly keepsParts: boolean;
   /** The low-rank adapter that computes the forward; undefined for the model alone. */
   readonly adapter: string | undefined;
 }
 
-/** Maximum scores of a call that cannot be cut (inputs × keys × heads): 64 Mi, which are 256 MiB on the device. */
+/** Maximum attention scores (inputs × keys × heads) of a call that cannot be cut: 64 Mi, which take 256 MiB on the device, 4 bytes each. */
 export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
 /** Maximum inputs of a call that cannot be cut, over no context. */
@@ -43,17 +43,17 @@ interface PageFrame {
 }
 
 /**
- * A forward resolved to physical slots, to be computed at once or in chunks. The call makes it when its turn has come. The pages that it
- * names cannot change before the call is done, and keep their frames as long as calls of their inferlet are
- * pending, unless it is preempted between two parts of the call.
+ * A forward resolved to physical slots, to be computed at once or in parts. The call makes its plan when its turn has come. No other call
+ * changes the pages of the plan before the call is done. The pages keep their frames (places on the device) while calls of the inferlet are
+ * pending, unless the inferlet is preempted between two parts of the call.
  */
 export class ForwardPlan {
   readonly positions: Uint32Array;
-  /** Inputs that need no more computing: taken from the prefix cache, or computed. */
+  /** Number of first inputs that need no more computing: they came from the prefix cache, or have been computed. */
   doneInputs: number;
-  /** Inputs after the done ones that are being computed; their slots count as filled. */
+  /** Number of inputs after the done ones that are being computed; their slots count as filled. */
   reservedInputs = 0;
-  /** Inputs that came from the prefix cache; the rest have slots. */
+  /** Number of first inputs that came from the prefix cache. `#slots` has one slot for each of the others. */
   readonly cachedInputs: number;
   readonly #prefix: PrefixRun | undefined;
   readonly #pages: ContextPages;
@@ -69,7 +69,7 @@ export class ForwardPlan {
 
   /**
    * @throws CallFault when a page is not held, the out-pages are too small, a position is past the model's context, the mask does not fit,
-   * or the call would take more of the device than one call may (`limit-exceeded`; makes no room for it then).
+   * or an uncut call would have too many scores (`limit-exceeded`; memory then makes no room for it).
    */
   constructor(space: PageSpace, request: ForwardRequest, config: Pick<ModelConfig, 'contextLength' | 'heads'>) {
     const { positions, inPages } = request;
@@ -105,7 +105,7 @@ export class ForwardPlan {
 
   /**
    * The next `count` inputs in the device's form. Their slots count as filled from here on, so that the next call of the batch reads them;
-   * `commit` or `rollback` follows. Later inputs may begin before that.
+   * `commit` or `rollback` follows. On a backend that works ahead, the inputs after them may begin before that.
    * @throws CallHeld or CallFault when pages have left the device since the last part and find no room, and changes nothing then
    */
   begin(count: number, inputs: InputRows, output: OutputRequest): SequenceInput {
@@ -150,7 +150,7 @@ export class ForwardPlan {
     else if (!this.#keepsParts) this.#pageFrames = this.#usedPageFrames();
   }
 
-  /** The pages that the next parts read and write. A run has new plans instead. */
+  /** The pages that the next parts read and write, with their frames now. A run needs none: it makes a new plan when its pages have moved. */
   #usedPageFrames(): PageFrame[] {
     const { text, rest } = this.#prefix?.context ?? this.#pages;
     const mappings = new Set([...text.mappings, ...rest, ...this.#space.peekAll(this.#outPages)]);
@@ -158,7 +158,7 @@ export class ForwardPlan {
     return pageFrames.filter(({ frame }) => frame >= 0);
   }
 
-  /** Brings the pages back, and follows them to other frames. */
+  /** Brings back the pages that have left the device since the last part, and replaces the slots of their former frames by the new ones. */
   #settle(): void {
     const pageFrames = this.#pageFrames;
     if (pageFrames.length === 0) return;
@@ -215,7 +215,7 @@ export class ForwardPlan {
 function resolve(space: PageSpace, request: ForwardRequest, pages: ContextPages, prefix: PrefixRun | undefined) {
   const { outPages, mask } = request;
   const positions = prefix ? request.positions.subarray(prefix.cachedInputs) : request.positions;
-  // Before the context is gathered: `emptySlots` may move an address that is both in and out to a copy.
+  // Take the slots before the context: `emptySlots` may move an address that is both in and out to a copy of its page.
   const slots = outPages.length > 0 ? space.emptySlots(outPages, positions.length) : [];
   const context = gatherContext(space, prefix?.context ?? pages, smallest(positions), slots.length, mask !== undefined);
   const matrix = visibility(positions, context, mask);
@@ -245,7 +245,7 @@ export function prefixRequest({
 }
 
 /**
- * Bounds the scores of a call that cannot be cut: all its inputs are computed at once. The limits of a batch bound any other call.
+ * Bounds the scores of a call that cannot be cut, because one step computes all its inputs. The limits of a batch bound the steps of others.
  * @throws CallFault `limit-exceeded`
  */
 function checkScores({ positions, outPages, mask }: ForwardRequest, keys: number, heads: number): void {

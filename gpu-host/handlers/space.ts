@@ -75,15 +75,15 @@ export class ModelSpace {
   readonly runs = new Map<number, OpenRun>();
   /** Calls with an image by their id, for `image-pixels` and `image-failed`. */
   readonly images = new Map<number, OpenImage>();
-  /** Number of runs that wait for their consumer, and of images that wait for their pixels. */
+  /** Number of calls that wait for the client: runs that wait for their consumer, and calls with an image that wait for its pixels. */
   waitingCallCount = 0;
-  /** Calls that wait to be pushed to the batcher: one with many addresses, and those that came after it. */
+  /** Calls that wait, in order, to be pushed to the batcher: one with many addresses, which needs a gap between steps, and the calls after it. */
   readonly arrivingCalls: HostCall[] = [];
   /** Calls that are held while the family is preempted or pages come from disk. */
   readonly parkedCalls = new Set<HostCall>();
   #pendingBytes = 0;
   readonly #pendingShare: InferletShare;
-  /** Set when no result is wanted any more. The memory goes back as soon as the device does not use it. */
+  /** True once the inferlet has ended, and nothing waits for results. The memory is freed as soon as the device does not use it. */
   closed = false;
   /** Answer to the calls that were pending at the close; without it they get none. */
   closeAnswer: HandlerError | undefined;
@@ -108,7 +108,7 @@ export class ModelSpace {
     return this.#pendingBytes;
   }
 
-  /** Counts bytes of pending calls, their arguments and their keys on the scoreboard; negative ones when a call has ended. */
+  /** Counts the bytes of a pending call: its arguments and its entries on the scoreboard. Negative when the call has ended. */
   pend(bytes: number): void {
     this.#pendingBytes += bytes;
     this.#pendingShare.add(bytes);
@@ -129,26 +129,29 @@ export class ModelSpace {
     this.#pendingShare.close();
   }
 
-  /** Holds a call that needs pages while the family is preempted or pages come from disk; returns false otherwise. */
+  /** Holds a call that needs pages while the family is preempted or pages come from disk. Returns false when the call may go on. */
   park(call: HostCall): boolean {
     if (!call.claims || !(this.pages.contender.isAway || this.pages.isFetching)) return false;
     if (this.parkedCalls.has(call)) return true;
     this.parkedCalls.add(call);
     this.pages.contender.heldCalls++;
     if (this.parkedCalls.size === 1) this.port.held(this, true);
-    // Between two steps of the call: its pages may move.
+    // The call may be between two of its steps: its pages may move now.
     call.parked();
     return true;
   }
 
-  /** The call is held no longer. */
+  /** Stops holding a call. */
   unpark(call: HostCall): void {
     if (!this.parkedCalls.delete(call)) return;
     this.pages.contender.heldCalls--;
     if (this.parkedCalls.size === 0) this.port.held(this, false);
   }
 
-  /** Tells memory whether calls are pending. Those of `waitingCallCount` do not count: a run among them resolves its pages anew when it goes on. */
+  /**
+   * Tells memory if calls are pending: the pages of an idle inferlet may leave the device. The calls of `waitingCallCount` do not count: a run
+   * looks up its pages anew when it goes on, and a call with an image uses no pages.
+   */
   noteBusy(): void {
     this.pages.busy = this.#pendingCalls > this.waitingCallCount;
   }
@@ -161,7 +164,7 @@ export class HostQueue {
   readonly trail = new StepTrail();
   /** Page without an address for the queue's next allocation of one page, while steps are guessed. */
   sparePage: Page | undefined;
-  /** False after a step was guessed in vain on a spare page: the inferlet may get its pages in another way. */
+  /** False after a step was guessed in vain on a spare page: the inferlet may allocate its pages in another way than one by one. */
   takesSpares = true;
   /** First error since the last `synchronize`. */
   failure: HandlerError | undefined;

@@ -2,9 +2,9 @@ import { Rotation } from '../batcher/rotation.ts';
 import type { DeviceTime, Payer } from './meter.ts';
 import type { ThreadShare } from './thread-share.ts';
 
-/** Work that is too long for one gap between two steps. */
+/** A piece of long work: too long for one gap, the time of the host's thread between two device steps. */
 interface GapTask {
-  /** Does a small part; false when it was the last, undefined when there was nothing to do. */
+  /** Does a small part. Returns false when the part was the last, undefined when there was nothing to do or the inferlet has ended. */
   readonly next: () => boolean | undefined;
   readonly tenant: string;
   readonly payer: Payer;
@@ -12,14 +12,14 @@ interface GapTask {
   readonly failed: (why: unknown) => void;
 }
 
-/** Time for such work in one gap: then sockets are read and the next step starts. */
+/** Maximum milliseconds of long work in one gap; afterwards the thread reads its sockets and starts the next step. */
 export const GAP_MS = 2;
-/** Time until tenants that have used their share of the thread are looked at again, ms. */
+/** Milliseconds after which `StepGaps` asks again if tenants that had used up their share of the thread may work. */
 const RETRY_MS = 5;
 
 /**
- * Long work, done in the gaps between device steps. Tenants take turns of one gap; each gap does at least one part, unless the tenants have
- * used their share of the thread.
+ * Does long work in the gaps between device steps. The tenants' tasks take turns: a task works until the gap is over or its tenant has used up
+ * its share of the thread (`ThreadShare`). Each gap does at least one part, unless no tenant may work.
  */
 export class StepGaps {
   readonly #tasks = new Rotation<GapTask>();
@@ -30,7 +30,7 @@ export class StepGaps {
   #retry: NodeJS.Timeout | undefined;
 
   /**
-   * @param wanted called when there is work: `run` must be called soon, between two steps
+   * @param wanted called when there is work that may be done; the callee must then call `run` soon, between two steps
    * @param time charges the tasks' payers
    * @param thread says which tenants may work now
    * @param now milliseconds of a monotonic clock
@@ -47,7 +47,7 @@ export class StepGaps {
     return this.#tasks.isDue(this.#mayWork);
   }
 
-  /** Calls `next` in one gap or several until it no longer returns true. Rejects with the error of `next`. `payer` pays for the time. */
+  /** Calls `next` in one gap or several until it returns false or undefined. Rejects with the error of `next`. `payer` pays for the time. */
   work(next: () => boolean | undefined, tenant: string, payer: Payer): Promise<void> {
     return new Promise((done, failed) => {
       this.#tasks.push(tenant, { next, tenant, payer, done, failed });
@@ -56,7 +56,7 @@ export class StepGaps {
     });
   }
 
-  /** Works for one gap. Returns true when work is left that may be done now; `wanted` is called for the rest later. */
+  /** Works for one gap. Returns true when there is more work that may be done now. For work that may not, `wanted` is called later. */
   run(): boolean {
     if (this.#tasks.isEmpty) return false;
     const untilMs = this.#now() + GAP_MS;
@@ -68,7 +68,7 @@ export class StepGaps {
     return this.isDue;
   }
 
-  /** Asks for a gap later when no work may be done now. */
+  /** Calls `wanted` after `RETRY_MS` when there is work, but none that may be done now. */
   #retryLater(): void {
     if (this.#tasks.isEmpty || this.isDue) return;
     this.#retry ??= setTimeout(() => {
@@ -96,10 +96,10 @@ export class StepGaps {
       failed(why);
       return false;
     } finally {
-      // `undefined` also stands for an ended inferlet, which cannot pay: its last report of usage may have been sent.
+      // After `undefined` the payer may be an inferlet that has ended: its last report of usage may have been sent, so it cannot pay.
       const ms = more === undefined ? 0 : this.#now() - startedMs;
       this.#thread.spend(tenant, ms);
-      // Parts that copy pages have charged that time already.
+      // Parts that copy pages have charged the time of their copies already.
       if (ms > 0) this.#time.spendFor(ms - (this.#time.spentNs - spentNs) / 1e6, payer);
     }
   }

@@ -5,10 +5,10 @@ import type { Mask } from '../protocol/calls.ts';
 
 /** The slots that a call reads: the filled, unmasked ones of its in-pages, in order. */
 export interface Context {
-  /** Physical slots, with room for at least the requested number more after `count`. */
+  /** The first `count` elements are the physical slots. After them there is room for the slots of the call's inputs. */
   readonly slots: Uint32Array;
   readonly count: number;
-  /** Position of each slot; undefined without an explicit mask when all are smaller than the call's first input position. */
+  /** Position of each slot. Undefined when the call has no explicit mask and all positions are smaller than those of its inputs. */
   readonly positions: Uint32Array | undefined;
   /** For an explicit mask: each slot's column among all filled slots, including masked ones. `filled` is the number of columns. */
   readonly columns: Uint32Array | undefined;
@@ -21,7 +21,7 @@ function maxContext({ owner, pool }: PageSpace): number {
 }
 
 /**
- * Counts the unmasked slots of a call's in-pages, resident or not. Brings no page in and keeps nothing.
+ * Counts the filled, unmasked slots of a call's in-pages, on the device or swapped out. Brings no page in and keeps nothing.
  * @throws CallFault `limit-exceeded` when the filled slots are more than a call may read
  */
 export function checkContext(space: PageSpace, { text, rest }: ContextPages): number {
@@ -43,9 +43,9 @@ export function checkContext(space: PageSpace, { text, rest }: ContextPages): nu
 }
 
 /**
- * Gathers the context of a call whose smallest input position is `firstPosition`. Leaves `room` more elements at the end of `slots`.
- * With `hasExplicitMask`, keeps what such a mask needs. The caller has brought the pages onto the device and, unless they are distinct,
- * checked them with `checkContext`.
+ * Gathers the context of a call whose smallest input position is `firstPosition`. Leaves room for `room` more elements after the slots. With
+ * `hasExplicitMask`, the result has `positions` and `columns`. The caller must have brought the pages onto the device. If a page may be named
+ * twice, the caller must also have called `checkContext`, which bounds the slots.
  */
 export function gatherContext(
   space: PageSpace,
@@ -71,7 +71,7 @@ export function gatherContext(
   return { slots, count, ...positionsAndColumns([...text.mappings, ...rest], pageSize, count) };
 }
 
-/** For each slot that `gatherContext` lists, its index among all slots of `pages`. */
+/** For each slot that `gatherContext` lists, its index among all slots of `pages`, empty and masked ones included. */
 export function visiblePlaces(space: PageSpace, pages: Uint32Array): number[] {
   const { pageSize } = space.pool;
   const indices: number[] = [];
@@ -107,12 +107,12 @@ function positionsAndColumns(
   return { positions, columns, filled: column };
 }
 
-/** Largest visibility matrix, in elements: 64 Mi. */
+/** Maximum elements of a visibility matrix: 64 Mi, one byte each. */
 const MAX_MATRIX = 64 * 1024 * 1024;
 
 /**
- * The visibility of each input: `causal` when each sees every context slot and the inputs up to itself, else a matrix of `inputs × (context
- * + inputs)`.
+ * The keys that each input sees: `causal` when each input sees the whole context and the inputs up to itself, else a matrix with a row for each
+ * input and a column for each key, those of the context before those of the inputs.
  * @throws CallFault `limit-exceeded` for a matrix that is too large, `invalid-argument` for one of the wrong shape or with a row that hides every key
  */
 export function visibility(positions: Uint32Array, context: Context, mask: Mask | undefined): Uint8Array | 'causal' {

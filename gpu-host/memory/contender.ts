@@ -9,8 +9,9 @@ export interface DeviceSteps {
 }
 
 /**
- * An invocation and its children on one model, as preemption sees them: all leave the device and return together. While they are away,
- * their calls are held and their pages may go to swap.
+ * A family (an invocation and its children) on one model, as preemption sees it. Preemption takes the whole family off the device, and brings it
+ * back as a whole. While the family is away, its calls are held and its pages may go to swap. After its return it is protected from preemption
+ * for some of its steps.
  */
 export class Contender implements Preemptible {
   readonly arrival: number;
@@ -18,13 +19,13 @@ export class Contender implements Preemptible {
   readonly spaces = new Set<PageSpace>();
   /** Number of held calls. A family that is away and has none needs no memory. */
   heldCalls = 0;
-  /** Frames of the largest claim that was held since the family's last step. */
+  /** Frames of the largest claim of a held call since the family's last step. */
   wanted = 0;
   readonly #device: DeviceSteps;
   #isAway = false;
   #protectedSteps = 0;
   #overtook: Place | undefined;
-  /** Number of the device's step at which the protection ends at the latest. */
+  /** Count of device steps at which the protection ends, even if the family has made few steps. */
   #protectedUntil = 0;
 
   constructor(arrival: number, order: number, device: DeviceSteps) {
@@ -46,14 +47,14 @@ export class Contender implements Preemptible {
     return this.#overtook;
   }
 
-  /** True when the family is not preempted, and a member that holds pages is not idle. */
+  /** True when the family is not preempted and one of its members holds pages and is not idle. */
   get runs(): boolean {
     if (this.#isAway) return false;
     for (const space of this.spaces) if (space.heldPages > 0 && !space.idle) return true;
     return false;
   }
 
-  /** True while frames of the family's pages are in use. */
+  /** True while a step or a transfer uses frames of the family's pages. */
   get isPinned(): boolean {
     for (const { pins } of this.spaces) if (pins > 0) return true;
     return false;
@@ -63,7 +64,7 @@ export class Contender implements Preemptible {
     this.#isAway = true;
   }
 
-  /** @param overtook the newest of the older families that are away */
+  /** Ends the preemption. @param overtook the newest of the older families that stay away: there is no protection from it and older ones */
   return(overtook?: Contender): void {
     this.#isAway = false;
     // Do not keep the contender itself: it may have overtaken others in turn, and chains of contenders would never be freed.
@@ -78,7 +79,7 @@ export class Contender implements Preemptible {
     if (this.#protectedSteps > 0) this.#protectedSteps--;
   }
 
-  /** Frames that the family needs to go on: the wanted ones, and one for each page of its members off the device. Idle members need none. */
+  /** Frames that the family needs to go on: `wanted`, and one for each page off the device that a member which is not idle holds. */
   get needed(): number {
     let frames = this.wanted;
     for (const space of this.spaces) {
@@ -95,13 +96,13 @@ export class Contender implements Preemptible {
     return frames;
   }
 
-  /** Frames promised to the family at its recent return that it has not taken yet: its pages come back as calls need them. */
+  /** Frames that a family under protection still needs. Memory promised them at the return; its pages come back only as its calls need them. */
   get promised(): number {
     return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
   }
 }
 
-/** The contenders of one model. */
+/** The families of one model. An inferlet without a family is a contender of its own. */
 export class Contenders implements Iterable<Contender> {
   readonly #contenders = new Set<Contender>();
   readonly #families = new Map<string, Contender>();

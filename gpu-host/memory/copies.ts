@@ -8,6 +8,7 @@ export interface Copy {
   readonly bytes: number;
 }
 
+/** Time without a call after which a transfer from or to another host counts as given up, ms. */
 const IDLE_MS = 15_000;
 
 interface KeptCopy {
@@ -16,9 +17,9 @@ interface KeptCopy {
 }
 
 /**
- * Copies of pages that other hosts own, in the memory of this process: those that arrive, and those that are kept for the next import. The
- * kept ones give way, least recently used first, to what arrives. A copy is found under its tenant and its version only, so it tells no
- * tenant about another.
+ * Copies of pages that other hosts own, in the memory of this process: copies that are arriving, and whole ones kept for the next import. When an
+ * arriving copy needs room, kept copies are dropped, least recently used first. A copy is found only by its tenant and its version together, so a
+ * tenant learns nothing about copies of other tenants.
  */
 export class Copies {
   readonly #shares: Shares;
@@ -41,7 +42,7 @@ export class Copies {
     return this.#shares.total;
   }
 
-  /** Bytes reserved for copies on their way. */
+  /** Bytes reserved for arriving copies. */
   get arriving(): number {
     let arrivingBytes = this.bytes;
     for (const { copy } of this.#keptCopies.values()) arrivingBytes -= copy.bytes;
@@ -49,7 +50,7 @@ export class Copies {
   }
 
   /**
-   * Takes room for a copy that arrives. The caller must call `leave`, or `keep`.
+   * Reserves room for a copy that begins to arrive. The caller must call `keep` with the whole copy, or `leave`.
    * @throws CallFault `limit-exceeded` when no copy may be that large, `unavailable` when the room is in use by others that arrive
    */
   enter(tenant: string, bytes: number): void {
@@ -68,14 +69,14 @@ export class Copies {
     this.#shares.leave(tenant, bytes);
   }
 
-  /** Keeps a copy whose room was taken, until others need the room. */
+  /** Keeps a copy that has arrived, in its reserved room, until other arriving copies need the room. */
   keep(tenant: string, version: string, copy: Copy): void {
     const key = keyOf(tenant, version);
     this.#drop(key);
     this.#keptCopies.set(key, { tenant, copy });
   }
 
-  /** The copy of a version, which counts as used now. */
+  /** Finds the copy of a version, and counts it as used now. */
   find(tenant: string, version: string): Copy | undefined {
     const key = keyOf(tenant, version);
     const keptCopy = this.#keptCopies.get(key);

@@ -18,13 +18,16 @@ import { TransferBuffers } from './transfers.ts';
 export interface PageDevice {
   /** Bytes of one page as `readPage` gives them. */
   readonly pageBytes: number;
-  /** Copies between physical slots, pairwise, all sources read first; each key is rotated by its shift, in positions. */
+  /**
+   * Copies the i-th source slot to the i-th destination slot, and rotates its key by the i-th shift, in positions. Reads all sources before it
+   * writes any destination.
+   */
   copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void;
   readPage(frame: number, into: Uint8Array): void;
   writePage(frame: number, from: Uint8Array): void;
   /**
-   * As `readPage`, but returns once the copy is queued; later calls run after it. The caller keeps `into`; until `pagesSettled` resolves, only
-   * further queued copies may use it.
+   * As `readPage`, but returns once the copy is queued; the device executes later calls after it. Until `pagesSettled` resolves, the caller keeps
+   * `into`, and only further queued copies may use that memory.
    */
   queueReadPage?(frame: number, into: Uint8Array): void;
   /** As `writePage`, with the terms of `queueReadPage` for `from`. */
@@ -47,16 +50,16 @@ export interface MemoryOptions {
   readonly swap: SwapStore | undefined;
   /** True when the model's keys can be rotated to other positions. */
   readonly rotates: boolean;
-  /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and no other method of the memory. */
+  /** Ends an inferlet to make room, during a claim. Must call `space.releaseAll()` before it returns, and no other method of `DeviceMemory`. */
   terminate(space: PageSpace, cause: string): void;
   /**
-   * Holds the calls of a family that gives way, during a claim: none takes part in a step until the family returns (`Relief.next`). Without
-   * this or without swap, memory ends inferlets instead.
+   * Holds the calls of a family that gives way, during a claim: none of them takes part in a step until the family returns (`Relief.next`).
+   * Without this callback, or without swap, memory ends inferlets instead.
    */
   readonly preempt?: ((family: Contender) => void) | undefined;
   /**
-   * Begins to bring pages of a space back from swap on disk, with `bringFromDisk`. Without this, memory reads such a page when a call needs
-   * it, and its thread waits for the disk.
+   * Begins to bring pages of a space back from swap on disk, with `bringFromDisk`. Without this callback, memory reads such a page when a call
+   * needs the page, and the host's thread waits for the disk.
    */
   readonly fetch?: (space: PageSpace, pages: readonly Page[]) => void;
   /** Pages that each tenant holds on all models of the host; by default on this model only. */
@@ -73,8 +76,9 @@ export interface MemoryStats extends PoolCounts, ReliefStats {
   readonly prefix: PrefixStats;
   /** Pages moved back from swap since the start. */
   readonly swapsIn: number;
-  /** Pages of leased exports now, and leases that ended early since the start. */
+  /** Pages of leased exports now. */
   readonly pinnedPages: number;
+  /** Leases that ended before their time, since the start. */
   readonly leasesEnded: number;
 }
 
@@ -82,11 +86,11 @@ const NO_COPIES: ReadonlyMap<Page, number> = new Map();
 const NO_LOOKUPS: PrefixStats = { lookups: 0, hitTokens: 0, missTokens: 0, evictions: 0 };
 
 /**
- * All pages of one model on one device. When frames run out, `Relief` frees some between batches. During a batch, only frames of cached
- * prefixes are freed (`takeSpare`).
+ * All pages of one model on one device. A frame is the place of one page on the device. When frames run out, `Relief` frees some between
+ * batches. During a batch, memory frees only frames of cached prefixes (`takeSpare`).
  *
- * free + cached + owned = frames, always. A claim of the oldest inferlet is refused only when the inferlet passes a limit, or when pages of
- * snapshots that find no room in swap take the frames.
+ * free + cached + owned = frames, always. Memory refuses a claim of the oldest inferlet only when the inferlet passes a limit, or when snapshots
+ * hold the frames and swap has no room for their pages.
  */
 export class DeviceMemory implements SpaceMemory {
   readonly pool: PagePool;
@@ -188,8 +192,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Makes `frames` frames free, and those for copies of written pages: `copies` gives the number of mappings that write each page.
-   * Never swaps out pages of the requester.
+   * Makes `frames` frames free, and as many more as the call needs to copy shared pages that it writes: `copies` gives the number of mappings
+   * that write each page. Never swaps out pages of the requester.
    * @throws CallHeld when the call must wait until other inferlets give pages back; CallFault `limit-exceeded` when so many frames can never
    * be free (ends no inferlet then), `terminated` when the requester must end.
    */
@@ -198,8 +202,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Makes room for the pages of a snapshot that is on disk only and belongs to `tenant`. They are the requester's until the snapshot is
-   * whole.
+   * Makes room for the pages of a snapshot that is on disk only and belongs to `tenant`. Until the snapshot is whole, the pages count for the
+   * requester.
    * @throws as `claim`, `limit-exceeded` when the requester may not hold that many more pages (makes no room then)
    */
   restore(requester: PageSpace, tenant: string, pages: number): PageRestoration {
@@ -250,8 +254,9 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Brings pages back from swap on disk, a buffer at a time: other threads read them, and `move` takes them to the device. Pages that have
-   * come stay on the device until the last one has. A page that the disk does not return is left for the call that needs it.
+   * Brings pages back from swap on disk, a buffer of pages at a time: other threads read the pages from disk, and `move` takes them to the device.
+   * All pages of the space stay on the device until the last one has come. A page that the disk does not return stays in swap: the call that needs
+   * it reads the disk again.
    * @param between runs `move` between two device steps, unless the space has ended
    * @throws as `claim`; pages that have come are kept
    */
@@ -289,8 +294,8 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   #takeFetched(space: PageSpace, page: Page, ticket: SwapTicket | undefined, bytes: Uint8Array): void {
-    // Meanwhile another space may have brought the page back, or this space let it go. A claim for a page that this space does not hold could
-    // end the last inferlet that holds it.
+    // While the disk read, another space may have brought the page back, or this space may have let it go. A claim for a page that this space does
+    // not hold could end the last inferlet that holds the page.
     if (!ticket || page.swapped !== ticket || !space.held.has(page)) return;
     this.claim(space, 1);
     this.#runTimed(space, () => {
@@ -308,8 +313,9 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * An empty page, in a frame that is free or holds a cached prefix only: no inferlet gives way. Undefined when there is no such frame, or
-   * while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases it.
+   * Takes an empty page for an inferlet's next allocation, in a frame that is free or holds only a cached prefix, so that no inferlet gives way.
+   * Undefined when there is no such frame, or while calls wait for memory. The caller hands the page to `PageSpace.allocate` or releases
+   * it.
    */
   takeSpare(): Page | undefined {
     if (this.pool.available === 0 || this.relief.holdsCalls) return undefined;
@@ -317,7 +323,7 @@ export class DeviceMemory implements SpaceMemory {
   }
 
   /**
-   * Brings a page back to the device, into a frame that is free or holds a cached prefix only: no inferlet gives way. False when there is
+   * Brings a page back to the device, into a frame that is free or holds only a cached prefix, so that no inferlet gives way. False when there is
    * no such frame, or while calls wait for memory. @throws CallFault `internal` when swap lost the page
    */
   bringBack(requester: PageSpace, page: Page): boolean {
@@ -327,7 +333,7 @@ export class DeviceMemory implements SpaceMemory {
     return true;
   }
 
-  /** Moves a page to swap when only unleased snapshots hold it. False when it is on the device and stays. */
+  /** Moves a page to swap if only snapshots without a lease hold it. False when the page stays on the device. */
   moveOut(requester: PageSpace, page: Page): boolean {
     if (page.frame < 0) return true;
     return this.snapshots.mayLeave(page) && this.relief.moveOut(requester, page);

@@ -3,7 +3,10 @@ import type { HandlerError } from '../protocol/errors.ts';
 import { Failures } from './failures.ts';
 import { dependencyFault, fault } from './fault.ts';
 
-/** Content of an embed: nothing yet, a token to embed when it is used, the values of a state, or those of a part of an image. */
+/**
+ * Content of an embed, an input of the model by address: nothing yet, a token, or values. The values are a state, which a forward computed, or a
+ * part of an image.
+ */
 export type Embed =
   | { readonly kind: 'empty' }
   | { readonly kind: 'token'; readonly token: number; readonly position: number }
@@ -17,21 +20,21 @@ export interface EmbedLimits {
   readonly maxStateBytes: number;
 }
 
-/** The bytes that the embeds of one inferlet take of the memory that tenants share. */
+/** The shares that the embeds of one inferlet have of the host memory that all tenants use together. */
 export interface EmbedBytes {
-  /** Bytes of JavaScript's heap, for the table of embeds. */
+  /** Share of JavaScript's heap, in bytes, for the table of embeds. */
   readonly heap: InferletShare;
-  /** Bytes of the values of states and images. */
+  /** Share of the memory for values of states and images, in bytes. */
   readonly values: InferletShare;
 }
 
-/** Approximate bytes of the heap for one embed: the map's slot, and a token. */
+/** Approximate bytes of the heap for one embed: the map's slot, and the object of a token. */
 const EMBED_BYTES = 100;
 
-/** The embeds of one inferlet on one model, by address. Token embeds cost two numbers: their values are looked up on the device. */
+/** The embeds of one inferlet on one model, by address. An embed of a token takes two numbers: the device looks up its values at each use. */
 export class EmbedSpace {
   #embeds = new Map<number, Embed>();
-  /** Causes of the calls that should have filled an address and failed. */
+  /** For addresses that a failed call should have filled, the cause of its failure. */
   readonly failures = new Failures();
   #stateBytes = 0;
   #limits: EmbedLimits;

@@ -1,7 +1,7 @@
-/** An invocation and its children, whose pages are counted together: the scheduler admitted only the root invocation. */
+/** A family is a root invocation and its children. Its pages count together, because the scheduler admitted the root alone, with its limit. */
 export interface FamilyName {
   readonly name: string;
-  /** Attempt of the root invocation. Pages of an earlier attempt do not count for this one. */
+  /** Attempt of the root invocation. Each attempt is a family of its own, so that pages of an earlier one do not count. */
   readonly epoch: number;
   /** Maximum distinct pages of all members together; a page that two members hold counts twice. */
   readonly maxPages: number;

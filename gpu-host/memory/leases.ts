@@ -4,16 +4,17 @@ import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
 import type { PageSnapshot } from './space-snapshot.ts';
 
-/** Maximum duration of a lease: a tenant that has gone pins nothing for longer. */
+/** Maximum duration of a lease, 1 hour: after it, a tenant that has gone away pins no page any more. */
 const MAX_LEASE_MS = 60 * 60 * 1000;
 
-/** One page of this many may be pinned, over all tenants. */
+/** Leases of all tenants together pin at most one in this many frames of the pool. */
 const PINNABLE_PART = 4;
 
-/** Keeps a snapshot's pages on the device for some time, while no inferlet needs their frames. */
+/** A promise to keep (pin) a snapshot's pages on the device until a time, unless inferlets need their frames earlier. */
 export class Lease {
   readonly #untilMs: number;
   readonly #now: () => number;
+  /** True when the lease ended early because inferlets needed the frames. */
   #hasGivenWay = false;
 
   constructor(untilMs: number, now: () => number) {
@@ -26,12 +27,12 @@ export class Lease {
     return this.#hasGivenWay ? 0 : Math.max(0, this.#untilMs - this.#now());
   }
 
-  /** Undefined while the lease lasts. */
+  /** The reason why the lease has ended; undefined while it lasts. */
   get ended(): LeaseEnd | undefined {
     return this.status.ended;
   }
 
-  /** Both values at one time of the clock: between two reads, a lease that has 1 ms left may end. */
+  /** `leftMs` and `ended` by one reading of the clock: the two getters, read one after the other, may contradict each other. */
   get status(): { readonly leftMs: number; readonly ended: LeaseEnd | undefined } {
     const { leftMs } = this;
     if (this.#hasGivenWay) return { leftMs, ended: 'pressure' };
@@ -58,8 +59,8 @@ interface Holding extends Pinned {
 }
 
 /**
- * The leases on snapshots of one model. A leased page leaves the device after every other page that may leave without stopping an inferlet,
- * and before a running inferlet must give way: a lease stops no inferlet.
+ * The leases on snapshots of one model. When memory runs out, cached prefixes and pages of waiting inferlets and of other snapshots leave the
+ * device first, then leased pages. Only then must a running inferlet give way: no lease stops an inferlet.
  */
 export class Leases {
   readonly #options: LeasesOptions;
@@ -80,15 +81,15 @@ export class Leases {
     return pages;
   }
 
-  /** Leases that ended before their time, since the start. */
+  /** Number of leases that ended before their time, since the host's start. */
   get endedEarlyCount(): number {
     return this.#endedEarlyCount;
   }
 
   /**
-   * Pins a snapshot; replaces its former lease.
-   * @throws CallFault `invalid-argument` for a duration that no lease may have, `limit-exceeded` when the tenant may never pin that much,
-   * `unavailable` when it may not pin that much now. After an error, the former lease stays
+   * Pins a snapshot for `leaseMs`. Replaces the snapshot's former lease, which stays after an error.
+   * @throws CallFault `invalid-argument` for a duration that no lease may have, `limit-exceeded` when the tenant may never pin that many pages,
+   * `unavailable` when it may not pin that many now
    */
   grant(snapshot: PageSnapshot, leaseMs: number): Lease {
     const { tenant, pages } = snapshot;
@@ -108,7 +109,7 @@ export class Leases {
     return lease;
   }
 
-  /** Ends the lease on a snapshot, if there is one, without a reason to report. */
+  /** Removes the lease on a snapshot, if there is one, and returns it. The lease itself does not note that it ended early. */
   drop(snapshot: PageSnapshot): Lease | undefined {
     const holding = this.#holdings.get(snapshot);
     if (!holding) return undefined;
@@ -121,7 +122,7 @@ export class Leases {
     return holding.lease;
   }
 
-  /** Ends the lease on a snapshot that gives way to others. */
+  /** Ends the lease on a snapshot early, with the reason `pressure`. */
   giveWay(snapshot: PageSnapshot): void {
     const lease = this.drop(snapshot);
     if (!lease || lease.ended) return;
@@ -129,7 +130,7 @@ export class Leases {
     this.#endedEarlyCount++;
   }
 
-  /** Ends one lease, so that its pages may leave the device. False without leases. */
+  /** Ends the lease that `leaseToEnd` chooses, so that its pages may leave the device. False without leases. */
   giveWayOne(): boolean {
     this.sweep();
     const holding = leaseToEnd(this.#holdings.values());

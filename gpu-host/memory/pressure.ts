@@ -7,8 +7,8 @@ export interface PageHolding {
 }
 
 /**
- * Frames that a call needs: for new pages, and for copies of written pages. `copies` maps each page to the number of mappings through which it is
- * written.
+ * Frames that a call needs: `frames` for new pages, and those for copies of shared pages that it writes. `copies` maps each written page to the
+ * number of mappings (addresses) through which the call writes it.
  */
 export interface FrameNeed {
   readonly frames: number;
@@ -21,7 +21,7 @@ export interface IdleHolders {
   readonly snapshots: ReadonlyMap<Page, number>;
 }
 
-/** Frames that `need` takes once all of `ended` have let go. The prefix tree alone makes no copy necessary: a page can leave it. */
+/** Frames that `need` takes once all of `ended` have let go. A page that the prefix tree shares needs no copy: memory takes it out of the tree. */
 export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): number {
   let frames = need.frames;
   for (const [page, mappings] of need.copies) {
@@ -33,13 +33,13 @@ export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): nu
   return frames;
 }
 
-/** Room in swap: `pages` places now, and the place of each swapped-out page whose last holder ends, if `reusable` accepts its ticket. */
+/** Room in swap: `pages` places are free now. A swapped-out page whose last holder ends leaves a further one, if `reusable` accepts its ticket. */
 export interface SwapRoom {
   readonly pages: number;
   reusable(ticket: SwapTicket): boolean;
 }
 
-/** Frames that come free when all of `ended` let go and the pages of all of `idle` move to swap, as far as it has room. */
+/** Frames that become free when all of `ended` let go of their pages, and the pages of `idle` move to swap as far as swap has room. */
 export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, room: SwapRoom): number {
   const goneCounts = countHeld(ended);
   const endedHolders = new Set(ended);
@@ -62,13 +62,13 @@ export function framesGained(ended: readonly PageHolding[], idle: IdleHolders, r
   return freedFrames + Math.min(movedPages, swapPlaces);
 }
 
-/** References to a page by the holders that are idle, and by those that are gone. */
+/** References to a page by idle holders, and by holders that count as ended. */
 interface Counts {
   idle: number;
   gone: number;
 }
 
-/** As `framesGained`, kept up to date while holders change one by one: the choice among many holders asks for it often. */
+/** Keeps the result of `framesGained` up to date while holders change one by one: a policy that chooses among many holders reads it often. */
 export class FrameGain {
   readonly #counts = new Map<Page, Counts>();
   readonly #room: SwapRoom;
@@ -87,12 +87,12 @@ export class FrameGain {
     return this.#freedFrames + Math.min(this.#movedPages, this.#swapPlaces);
   }
 
-  /** A holder becomes idle (1), or is idle no longer (-1). */
+  /** Counts a holder as idle (1), or no longer as idle (-1). */
   changeIdle({ held }: PageHolding, change: 1 | -1): void {
     this.#change(held, change, 0);
   }
 
-  /** A holder ends (1), or has not ended after all (-1). @param isIdle true when it is idle while it has not ended */
+  /** Counts a holder as ended (1), or no longer as ended (-1). @param isIdle true for a holder that is idle unless it has ended */
   changeEnded({ held }: PageHolding, change: 1 | -1, isIdle: boolean): void {
     this.#change(held, isIdle ? (change === 1 ? -1 : 1) : 0, change);
   }
@@ -125,8 +125,8 @@ export class FrameGain {
 }
 
 /**
- * Pages that may be swapped out after those that only snapshots hold, in order: each has only idle holders (and the prefix tree). Pages of
- * one inferlet alone come first, then the shared ones.
+ * Pages that may be swapped out once no page is left that snapshots alone hold, in this order: first the pages of one idle space alone, then
+ * those that idle spaces and snapshots share. The prefix tree may hold each of them, too; any other holder keeps a page on the device.
  */
 export function* swappable(idle: IdleHolders): Generator<Page> {
   for (const { held } of idle.spaces) {

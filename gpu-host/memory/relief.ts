@@ -30,28 +30,29 @@ export interface ReliefStats {
   readonly swapsOut: number;
   readonly preemptions: number;
   readonly terminations: number;
-  /** Frames that waiting and preempted inferlets could move to swap, as far as swap has room; a page that several share counts for each. */
+  /** Frames of pages that waiting and preempted inferlets could move to swap, as far as it has room; a shared page counts for each inferlet. */
   readonly idle: number;
   /** Families that are preempted now and have calls that are held. */
   readonly preempted: number;
 }
 
-/** Families that could not return, and the state of memory then. They are considered again once it has improved. */
+/** Families whose return `next` refused, and the state of memory at that time. `next` considers them again once that state has improved. */
 interface Refusal {
   readonly families: ReadonlySet<Contender>;
   /** Frames that were free or held cached prefixes only. */
   readonly available: number;
-  /** Number of families that kept the oldest of these from pages. */
+  /** Number of other families that kept pages from the oldest of the refused ones. */
   readonly inTheWay: number;
 }
 
 /**
- * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves pages of unmapped snapshots, of
- * inferlets that wait on I/O and of preempted families to swap; ends leases, and moves their pages, too; preempts the newest families; ends
- * the newest inferlets (Pie, SOSP '25, section 5.3), once swap is full.
+ * Makes room when frames run out, in this order: evicts cached prefixes that no inferlet uses; moves to swap the pages of snapshots that no
+ * inferlet maps, of inferlets that wait on I/O, and of preempted families; ends leases, and moves their pages to swap as well; preempts the newest
+ * families; once swap is full, ends the newest inferlets (Pie, SOSP '25, section 5.3).
  *
- * A claim that would need pages of older families preempts its own family, and its call is held. A family is held this way only while an
- * older one runs, so the oldest that can go on always does, and every hold ends when older families give pages back, wait, or end.
+ * A claim that needs pages of families older than its own preempts its own family instead, and its call is held. A family is held in this way
+ * only while an older one runs. The oldest family that can go on is therefore never held, and each hold ends when older families give pages
+ * back, wait on I/O, or end.
  */
 export class Relief {
   readonly #options: ReliefOptions;
@@ -95,8 +96,9 @@ export class Relief {
   }
 
   /**
-   * Lets a preempted family with held calls return: first come, first served. Undefined when none fits. While older families that run keep
-   * the first in the queue from its pages, later ones that fit return before it, without protection from those that they overtake.
+   * Lets the oldest preempted family with held calls return, and gives it back; undefined when none fits. When running families leave no room
+   * for the oldest, a newer family that fits may return before it. The newer family then has no protection from the families that it
+   * overtakes.
    */
   next(): Contender | undefined {
     const heldFamilies = this.#oldestFirst();
@@ -116,7 +118,7 @@ export class Relief {
   #firstThatFits(oldest: Contender, candidates: readonly Contender[]): Contender | undefined {
     const { total } = this.#pool;
     const mayOvertake = this.#runningFamilies(oldest).some((other) => other.runs && isNewer(oldest, other));
-    // No later candidate has more room than this, because a later candidate cannot take pages from more families.
+    // Upper bound on the room of all later candidates: they are newer, so they can take pages from no further family.
     let maxAvailable = Number.POSITIVE_INFINITY;
     for (const family of candidates) {
       if (family !== oldest && !mayOvertake) return undefined;
@@ -127,18 +129,18 @@ export class Relief {
       if (!olderRuns) return family;
       const available = this.#gained(family, others);
       if (mayReturn({ needed, available, total, olderRuns })) return family;
-      // The candidate's own pages were not counted: later candidates may use them.
+      // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
       maxAvailable = Math.min(maxAvailable, available + family.resident);
     }
     return undefined;
   }
 
-  /** Frames that the family would have, once newer ones without protection from it were preempted. */
+  /** Frames that the family would have after the preemption of all newer families that are not protected from it. */
   #gained(family: Contender, others: readonly Contender[]): number {
     const newer = others.filter((other) => isNewer(other, family) && !isProtectedFrom(other, family));
     const leavingFamilies = new Set(newer);
     const promised = others.reduce((sum, other) => sum + (leavingFamilies.has(other) ? 0 : other.promised), 0);
-    // A family that returned for room that swap refuses would be held again at once, and so on without end.
+    // Count no room that a failing swap refuses: the family would return for it, be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
     return this.#pool.available - promised + framesGained([], this.#movable(newer, family), room);
   }
@@ -200,7 +202,7 @@ export class Relief {
     return [...this.#heldFamilies()].sort((a, b) => (isNewer(a, b) ? 1 : -1));
   }
 
-  /** True when memory has improved for the oldest held family since its refusal, or it was not considered yet. */
+  /** True when memory has improved for the oldest held family since its refusal, or when `next` has not considered that family yet. */
   #isBetter(oldest: Contender | undefined): boolean {
     if (!oldest) return false;
     const lastRefusal = this.#lastRefusal;
@@ -209,7 +211,7 @@ export class Relief {
     return this.#inTheWay(oldest) < lastRefusal.inTheWay;
   }
 
-  /** Held families that were not considered yet. */
+  /** Held families that the last refusal does not include: `next` has not considered them yet. */
   #notConsidered(heldFamilies: readonly Contender[]): Contender[] {
     return heldFamilies.filter((family) => !this.#lastRefusal?.families.has(family));
   }

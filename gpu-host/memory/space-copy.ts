@@ -13,9 +13,9 @@ export type TokenCopy = Omit<Operation<'copy-tokens'>, 'op'>;
 /** Maximum position that a shift can express. */
 const MAX_POSITION = 0x7fff_ffff;
 
-/** Pages made writable in one part: a copy takes about 40 µs. */
+/** Maximum pages that one part makes writable. Each may need a copy, which takes the thread about 40 µs: a part takes at most about 0.6 ms. */
 const ROOMS_A_PART = 16;
-/** Tokens copied in one part. */
+/** Maximum tokens that one part copies. */
 const TOKENS_A_PART = 128;
 
 /** One slot to copy. */
@@ -27,7 +27,7 @@ interface SlotMove {
   readonly position: number;
 }
 
-/** Copies a page into a free frame, which must exist. The copy has one reference. */
+/** Copies a page into a free frame; there must be one. The copy has one reference, which the caller owns. */
 export function copyPage(space: PageSpace, page: Page): Page {
   const { pool } = space;
   const copy = pool.take();
@@ -100,15 +100,16 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
 }
 
 /**
- * Copies single tokens, masks included, to the first empty slots of the destinations, in short parts with other work in between; a page may
- * be both source and destination. The caller keeps other calls away from these pages, and stops when the space ends.
+ * Copies single tokens and their masks to the first empty slots of the destinations. Each `next` does one short part, so that device steps and
+ * other work can go in between. A page may be both source and destination. The caller keeps other calls away from all these pages until the
+ * last part is done, and stops when the space ends.
  */
 export class TokenCopying {
   readonly #space: PageSpace;
   readonly #tokens: readonly SourceToken[];
   readonly #shifts: Int32Array | undefined;
   readonly #positions: Uint32Array;
-  /** Mappings whose pages get the tokens. */
+  /** Mappings of the destination pages that get the tokens: those with the first empty slots. */
   readonly #rooms: readonly Mapping[];
   /** Number of `#rooms` that are writable. */
   #writableRooms = 0;
@@ -129,7 +130,7 @@ export class TokenCopying {
         `${positions.length} positions for ${indices.length} tokens: give one for each token, or none`,
       );
     this.#space = space;
-    // Check the room first: then no more tokens are looked up than the destinations have slots.
+    // Check the room before the tokens: this bounds the tokens to look up by the destinations' slots.
     this.#rooms = space.roomIn(destinations, indices.length);
     this.#tokens = sourceTokens(space, sources, indices);
     this.#positions = positions;
@@ -137,7 +138,7 @@ export class TokenCopying {
     checkCopies(space, this.#rooms);
   }
 
-  /** Does one part; false when it was the last. After CallHeld it may be called again. @throws what a copy-on-write or a swapped-out page throws */
+  /** Does one part; false when it was the last. After a CallHeld, `next` may be called again. @throws as `makeWritable` and `makeResident` */
   next(): boolean {
     if (this.#writableRooms < this.#rooms.length) {
       const end = Math.min(this.#writableRooms + ROOMS_A_PART, this.#rooms.length);
@@ -155,7 +156,7 @@ export class TokenCopying {
     const space = this.#space;
     const firstToken = this.#copiedTokens;
     const tokens = this.#tokens.slice(firstToken, firstToken + TOKENS_A_PART);
-    // Between two parts the inferlet may have been preempted, so the destinations may have left the device, too.
+    // Bring the destinations back as well as the sources: the inferlet may have been preempted since the last part.
     const targetPages = new Set(slots.slice(firstToken, firstToken + tokens.length).map(({ page }) => page));
     const rooms = this.#rooms.filter(({ page }) => targetPages.has(page));
     space.makeResident([...tokens.map(({ address }) => space.peek(address)), ...rooms]);

@@ -4,7 +4,7 @@ import { bitCount, holders, largestPosition, type Page, type PagePool } from './
 import type { Tenants } from './tenants.ts';
 import type { TransferBuffer, TransferBuffers } from './transfers.ts';
 
-/** Pages frozen at one moment. The holder of a snapshot retains its pages, so that later writes copy. */
+/** Pages frozen at one moment. The holder of a snapshot retains its pages, so that an inferlet that writes one later writes a copy instead. */
 export interface PageSnapshot {
   /** Tenant that owns the pages. */
   readonly tenant: string;
@@ -21,7 +21,7 @@ export interface FrozenPage {
   readonly masked: number;
 }
 
-/** The content of these pages now. Retains nothing. */
+/** A snapshot of these pages as they are now. The caller must retain it (`FrozenPages.retain`) before any page is written. */
 export function snapshotOf(tenant: string, pages: readonly FrozenPage[]): PageSnapshot {
   let tokens = 0;
   let nextPosition = 0;
@@ -36,19 +36,19 @@ export interface FrozenPagesOptions {
   readonly pool: PagePool;
   readonly tenants: Tenants;
   readonly leases: Leases;
-  /** Copies out the keys and values of a page, on the device or in swap. They are in `into` once `transfers` have settled. */
+  /** Copies the keys and values of a page from the device or from swap. They are in `into` once `transfers` have settled. */
   read(page: Page, into: Uint8Array): void;
   readonly transfers: TransferBuffers;
   /** Milliseconds of a clock that never goes back. */
   now(): number;
 }
 
-/** The pages that snapshots hold (exports and KV files, `registry/`), counted so that memory finds pages with no other holder. */
+/** The snapshots of exports and KV files (`registry/`), and the references that they hold on pages: memory may swap out pages without others. */
 export class FrozenPages {
   readonly leases: Leases;
   readonly #options: FrozenPagesOptions;
   readonly #references = new Map<Page, number>();
-  /** The snapshots, least recently used first, with the time of the expected next use. */
+  /** The snapshots, least recently used first, each with the time at which its owner expects its next use, if it has said so. */
   readonly #nextUses = new Map<PageSnapshot, number | undefined>();
 
   constructor(options: FrozenPagesOptions) {
@@ -87,18 +87,18 @@ export class FrozenPages {
     }
   }
 
-  /** Counts the snapshot as used now. An earlier hint about its next use is then fulfilled. */
+  /** Counts the snapshot as used now, and forgets an earlier hint about its next use. */
   used(snapshot: PageSnapshot): void {
     if (!this.#nextUses.delete(snapshot)) throw new Error('an unknown snapshot is used');
     this.#nextUses.set(snapshot, undefined);
   }
 
-  /** Notes when the snapshot will be used next; 0 for no expectation. */
+  /** Notes that the snapshot will be used next in about `nextUseMs`; 0 for no expectation. */
   expect(snapshot: PageSnapshot, nextUseMs: number): void {
     if (this.has(snapshot)) this.#nextUses.set(snapshot, nextUseMs > 0 ? this.#options.now() + nextUseMs : undefined);
   }
 
-  /** The pages on the device with no holder but unleased snapshots, in the order in which they should leave the device. */
+  /** The pages that may leave the device (`mayLeave`), in the order in which they should leave. */
   *leavingPages(): Generator<Page> {
     this.leases.sweep();
     const nowMs = this.#options.now();
@@ -111,12 +111,12 @@ export class FrozenPages {
         candidates.push({ tenant: snapshot.tenant, pages, nextUseMs: nextUse && nextUse - nowMs, snapshot });
     }
     for (const { snapshot } of departures(candidates)) {
-      // A page of two snapshots has left with the first.
+      // A page that two snapshots hold may have left already, with the first of them.
       for (const { page } of snapshot.pages) if (this.mayLeave(page)) yield page;
     }
   }
 
-  /** True when the page is on the device and has no holder but unleased snapshots. */
+  /** True when the page is on the device and only snapshots without a lease hold it. */
   mayLeave(page: Page): boolean {
     return page.frame >= 0 && !this.leases.isPinned(page) && holders(page) === this.#references.get(page);
   }

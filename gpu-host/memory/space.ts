@@ -23,7 +23,7 @@ export interface SpaceOwner {
   readonly arrival: number;
   /** Function that the inferlet runs. An inferlet of the same tenant that is ended to make room for this one is told its name. */
   readonly functionName?: string | undefined;
-  /** Maximum distinct pages, resident or not. */
+  /** Maximum distinct pages, on the device or swapped out. */
   readonly maxPages: number;
   /** Maximum pages that the tenant may hold on this host. */
   readonly tenantPages?: TenantLimit | undefined;
@@ -37,13 +37,13 @@ export interface Mapping {
   page: Page;
   /** Bit `s` set hides slot `s` from calls through this address. */
   masked: number;
-  /** True until the address is given back; a known text may keep this object longer. */
+  /** True until the address is given back. A `KnownText` may keep this object longer, and checks this flag. */
   isMapped: boolean;
-  /** Known text that begins with this page, while no call has taken it. */
+  /** Findings of the last call about the text that begins with this page; undefined while a call uses them. */
   text: KnownText | undefined;
 }
 
-/** The pages that a call reads, looked up once: those of the text known from earlier calls, then the others. */
+/** The pages that a call reads, looked up once: first those of the text that an earlier call has looked up (`text`), then the `rest`. */
 export interface ContextPages {
   readonly text: KnownText;
   readonly rest: readonly Mapping[];
@@ -72,13 +72,13 @@ export interface SpaceMemory {
 }
 
 /**
- * The pages of one inferlet on one model, by address. Every access checks that the address is held. Pages are shared copy-on-write: a write
- * through an address whose page has other holders moves the address to a copy first. A method that throws has changed nothing, except
- * that pages may have been swapped in, and that `free` frees what is held.
+ * The pages of one inferlet on one model, by address. Every access checks that the inferlet holds the address. Pages are shared copy-on-write: a
+ * write through an address whose page has other holders first moves the address to a copy of the page. A method that throws has changed nothing,
+ * except that pages may have been swapped in, and that `free` has freed the addresses that are held.
  *
- * A method that needs a frame may put other inferlets under pressure (`DeviceMemory.claim`). It throws CallHeld when its call has to wait
- * until other inferlets give frames back, or until pages have come from disk. It ends this space when waiting does not help; it then
- * throws CallFault `terminated`, as every method does from then on.
+ * A method that needs a frame may take frames from other inferlets (`DeviceMemory.claim`). The method throws CallHeld when its call has to wait
+ * until other inferlets give frames back, or until pages have come from disk. When waiting does not help, memory ends this inferlet, and the
+ * method throws CallFault `terminated`, as every method does from then on.
  */
 export class PageSpace {
   readonly owner: SpaceOwner;
@@ -92,20 +92,20 @@ export class PageSpace {
   waiting = false;
   /** True while calls of the inferlet are pending. */
   busy = false;
-  /** Number of uses of the pages' frames under way: a step, or pages on their way from disk. The pages stay on the device. */
+  /** Number of steps and of restores from disk that use the pages' frames now. While there are any, the pages stay on the device. */
   pins = 0;
   /** True while pages come from swap on disk: calls that need pages are held. */
   isFetching = false;
-  /** True when a fetch left pages on disk: the next call that needs them blocks this thread while it reads them. */
+  /** True when a fetch has left pages on disk: the next call that needs them reads them itself, and blocks this thread meanwhile. */
   readsItself = false;
-  /** The family, as preemption sees it. */
+  /** The inferlet's family, as preemption sees it. */
   readonly contender: Contender;
   /** Set when memory ended the inferlet to make room. */
   terminationCause: string | undefined;
   readonly #mappings = new Map<number, Mapping>();
-  /** Holds on each page: one per address, and one while `keep` holds it. The number of pages counts against the limit. */
+  /** Number of holds on each page: one for each address, and one while `keep` holds the page. The limits bound the number of pages. */
   readonly #holdCounts = new Map<Page, number>();
-  /** Pages that `keep` holds: a call under way replaced them and may need them again, or their snapshot is still coming from disk. */
+  /** Pages that `keep` holds without an address: a call under way replaced them and needs them if it fails, or they are still coming from disk. */
   readonly #keptPages = new Set<Page>();
   readonly limits: SpaceLimits;
 
@@ -123,12 +123,12 @@ export class PageSpace {
     return this.owner.arrival;
   }
 
-  /** Distinct pages held, resident or not. */
+  /** Number of distinct pages held, on the device or swapped out. */
   get heldPages(): number {
     return this.#holdCounts.size;
   }
 
-  /** Holds by page: its addresses, and one while `keep` holds it. */
+  /** Number of holds on each page: its addresses, and one while `keep` holds it. */
   get held(): ReadonlyMap<Page, number> {
     return this.#holdCounts;
   }
@@ -159,7 +159,7 @@ export class PageSpace {
   }
 
   /**
-   * Claims `count` pages at `first`, `first + 1`, …, or takes `spare`, a page of `DeviceMemory.takeSpare`, as the only one.
+   * Allocates `count` pages at the addresses `first`, `first + 1`, …. With `spare`, a page of `DeviceMemory.takeSpare`, the only one is that page.
    * @throws CallFault `limit-exceeded`, `invalid-argument` when an address is in use, `terminated`, or CallHeld; allocates nothing then
    */
   allocate(first: number, count: number, spare?: Page): void {
@@ -173,14 +173,14 @@ export class PageSpace {
     for (let i = 0; i < count; i++) this.#map(first + i, this.pool.take() as Page, 0);
   }
 
-  /** Marks the content of these addresses as never computed: a call of the queue `source` failed with `cause`. Ignores those not held. */
+  /** Marks the content of these addresses as missing, because a call of the queue `source` failed with `cause`. Ignores addresses not held. */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#mappings.has(address)) this.failures.mark(address, cause, source);
   }
 
   /**
-   * Gives addresses back; those whose allocation failed have no page.
-   * @throws CallFault `not-owned` for unknown addresses, after it freed the others; `invalid-argument` for a repeated one, before it frees any
+   * Gives addresses back. An address whose allocation failed has no page, and giving it back is no error.
+   * @throws CallFault `not-owned` for an unknown address, after freeing the others; `invalid-argument` for a repeated one, and frees none then
    */
   free(addresses: Uint32Array): void {
     const distinct = new Set(addresses);
@@ -249,7 +249,7 @@ export class PageSpace {
     return slotsIn(this.pool, rooms, count);
   }
 
-  /** The mappings whose pages have the first `count` empty slots; they need be neither resident nor writable. @throws as `emptySlots` */
+  /** The mappings whose pages have the first `count` empty slots. It brings none in and makes none writable. @throws as `emptySlots` */
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
     return roomIn(this, addresses, count);
   }
@@ -295,13 +295,13 @@ export class PageSpace {
     return tree && beginPrefix(this, tree, request, pages);
   }
 
-  /** A call's inputs that the prefix tree has now; undefined without a tree. Changes nothing, and counts as no lookup. */
+  /** Finds the inputs of a call that the prefix tree has now; undefined without a tree. Changes nothing and does not count as a lookup. */
   peekPrefix(request: PrefixRequest): PrefixPeek | undefined {
     const tree = this.memory.prefixes;
     return tree && peekPrefix(this, tree, request);
   }
 
-  /** The mapping of an address, resident or not. @throws CallFault `not-owned` or `dependency-failed` */
+  /** The mapping of an address, with its page on the device or swapped out. @throws CallFault `not-owned` or `dependency-failed` */
   peek(address: number): Mapping {
     return this.#lookup(address);
   }
@@ -319,8 +319,8 @@ export class PageSpace {
   }
 
   /**
-   * The mappings of a call's addresses, resident or not, with the known text that begins there. The call owns that text, and
-   * gives it back with `keepText` when it is done; otherwise the text is lost. @throws CallFault as `peek`
+   * The mappings of a call's addresses, with the `KnownText` of an earlier call that begins there. The call owns the text until it gives it back
+   * with `keepText`; unless it does, the next call looks up all pages anew. @throws CallFault as `peek`
    */
   takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {
     const text = this.#takeText(addresses) ?? new KnownText(this.pool);
@@ -373,7 +373,7 @@ export class PageSpace {
   }
 
   #bringIn(pages: ReadonlySet<Page>): void {
-    // Claims first, so that only a call with room reads the disk.
+    // Claim frames first, so that only a call that has room makes the disk read.
     if (!this.isFetching) this.memory.claim(this, pages.size);
     if (this.memory.beginFetch(this, pages)) throw new CallHeld('the call waits for pages from disk');
     for (const page of pages) this.memory.swapIn(this, page);

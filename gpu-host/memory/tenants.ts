@@ -5,9 +5,9 @@ import { fault } from './fault.ts';
 import type { Page } from './pool.ts';
 
 /**
- * The pages of one tenant: those that its inferlets, its exports and its KV files hold, on all models of this host. A page counts once,
- * however many of them share it, and whether it is on the device or swapped out. A page that other tenants hold as well (it came from
- * `system/`) counts for each of them. Pages that only the prefix cache or a file on disk holds count for no tenant.
+ * The pages of one tenant: those that its inferlets, its exports and its KV files hold, on all models of this host, on the device or swapped
+ * out. A page counts once, however many of these holders share it. A page that several tenants hold, because they imported it from `system/`,
+ * counts for each of them. Pages that only the prefix cache or a file on disk has count for no tenant.
  */
 export class TenantPages {
   readonly name: string;
@@ -15,11 +15,11 @@ export class TenantPages {
   #maxPages = Number.POSITIVE_INFINITY;
   /** Time when the limit was read from its store. */
   #readAt = 0;
-  /** Open spaces. */
+  /** Number of the tenant's open spaces, one for each of its inferlets and models. */
   members = 0;
-  /** Pages of the quota reserved for pages that a call under way may have to take back. */
+  /** Pages of the quota that stay free for calls under way: such a call has given up pages that it must take back if it fails. */
   reservedPages = 0;
-  /** Number of spaces and snapshots that hold each page. */
+  /** For each page, the number of the tenant's spaces and snapshots that hold it. */
   readonly #holders = new Map<Page, number>();
 
   constructor(name: string) {

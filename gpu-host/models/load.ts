@@ -9,12 +9,12 @@ import { checkUnchanged, readStoredTensors, readTensor, type StoredTensor } from
 import { parseVision, type VisionConfig } from './vision/config.ts';
 import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
-/** A model in Hugging Face layout with checked names and shapes. `tensors` reads weights on demand. */
+/** An opened model directory in Hugging Face layout. The names and shapes of its tensors have been checked; `tensors` reads weights on demand. */
 export interface LoadedModel {
   /** Absolute path of the directory with config.json, the weights and the tokenizer. */
   readonly directory: string;
   readonly config: ModelConfig;
-  /** The text model's tensors, named as in `expectedTensors`, and the vision tower's, named as in `expectedVisionTensors`. */
+  /** Tensors of the text model (`expectedTensors` lists their names) and of the vision tower, if any (`expectedVisionTensors`). */
   readonly tensors: TensorStore;
   /** Set for models that take images. */
   readonly vision?: VisionConfig;
@@ -54,7 +54,7 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
 }
 
 /**
- * Checks that the files of the text model's weights are those that were opened: a pull may have replaced the model since.
+ * Checks that a pull has not replaced the files of the text model's weights since `loadModel` opened them.
  * @throws ModelError `malformed-weights` or `missing-file`
  */
 export function checkWeights({ config, tensors }: Pick<LoadedModel, 'config' | 'tensors'>): void {
@@ -62,7 +62,7 @@ export function checkWeights({ config, tensors }: Pick<LoadedModel, 'config' | '
   for (const part of new Map(parts.map((part) => [part.file, part])).values()) checkUnchanged(part);
 }
 
-/** Every tensor of a model with this config, in the order of the forward pass. */
+/** Names and shapes of all tensors of a text model with this config, in the order in which the forward pass uses them. */
 export function expectedTensors(config: ModelConfig): [name: string, shape: readonly number[]][] {
   const { hiddenSize: hidden, intermediateSize: intermediate, headDim } = config;
   const queries = config.heads * headDim;
@@ -96,7 +96,7 @@ export function expectedTensors(config: ModelConfig): [name: string, shape: read
   return expected;
 }
 
-/** @throws ModelError `missing-tensor` or `wrong-shape` */
+/** Checks that all expected tensors are there with their shapes; further ones are allowed. @throws ModelError `missing-tensor`, `wrong-shape` */
 export function checkTensors(expected: ReturnType<typeof expectedTensors>, tensors: TensorStore): void {
   for (const [name, shape] of expected) {
     if (!tensors.has(name)) {
@@ -124,7 +124,7 @@ export async function openTensors(directory: string): Promise<TensorStore> {
   return store(tensorsOf(await storedTensors(directory)));
 }
 
-/** The places of all tensors of a model directory, from one file or shards, under the names of the files. */
+/** All tensors of a model directory by the names that the files give them, and their places in the one file or the shards. */
 export async function storedTensors(directory: string): Promise<Map<string, StoredTensor>> {
   const single = join(directory, 'model.safetensors');
   if (existsSync(single)) return readStoredTensors(single);
@@ -179,7 +179,7 @@ function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
   return { has: (name) => tensors.has(name), info, read };
 }
 
-/** Real tokenizers and indexes of shards reach some 30 MB; the bound keeps a wrong file from filling the memory. */
+/** Maximum bytes of a JSON or text file, so that a wrong file does not fill the memory. Real tokenizers and indexes reach some 30 MB. */
 const MAX_TEXT_BYTES = 128 << 20;
 
 /** Reads a JSON file of a model directory. @throws ModelError `missing-file` or `malformed-config` */

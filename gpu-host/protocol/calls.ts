@@ -1,6 +1,6 @@
 /**
- * Arguments and results of the device calls: records of the contract (`wit/*.wit`), and the fields that only the platform sets. Lists handed
- * to a call are copied before it returns, so they may be views of a guest's memory.
+ * Arguments and results of the device calls: records of the contract (`wit/*.wit`), and fields that only the platform sets. A call copies the
+ * lists of its arguments before it returns, so they may be views of a guest's memory.
  */
 import type {
   FinishReason,
@@ -32,7 +32,8 @@ export type {
 
 export interface StepRequest extends WitStepRequest {
   /**
-   * Allowed tokens, one row of `ceil(vocabularySize / 32)` words per output row: bit `t % 32` of word `t / 32`. Without it, all tokens are allowed.
+   * Allowed tokens: `ceil(vocabularySize / 32)` words for each output row, in which bit `t % 32` of word `t / 32` allows token `t`. Without this
+   * field, all tokens are allowed.
    */
   readonly allowed?: Uint32Array | undefined;
   /** Name of the low-rank adapter to compute with. */
@@ -49,21 +50,21 @@ export interface StepResult extends WitStepResult {
   readonly cachedTokens: number;
 }
 
-/** In the order of their wire codes, from 1. */
+/** In the order of their wire codes, from 1: the code 0 stands for a run that goes on. */
 export const FINISH_REASONS = ['stop-token', 'max-tokens', 'stopped'] as const satisfies readonly FinishReason[];
 
 /** In the order of their wire codes, from 0. */
 export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const satisfies readonly Rights[];
 
-/** In the order of their wire codes, from 0, and from the fastest on. */
+/** From the fastest to the slowest; also the order of their wire codes, from 0. */
 export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Tier[];
 
-/** A residency as it travels: JSON has no numbers of 64 bits. */
+/** A residency as it travels in JSON, which has no 64-bit integers: the contract's `bytes` is one. */
 export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };
 
-/** The content that a name has now. */
+/** The version of the content that the name of an export or file has now. */
 export interface NameVersion {
-  /** Random text, which no other content has: a save, or a restart of the host, gives another one. */
+  /** Random text that no other content has. A save gives the name another version, and so does a restart of the host. */
   readonly version: string;
 }
 
@@ -75,7 +76,7 @@ export interface PageLayout {
   readonly pageBytes: number;
 }
 
-/** The model that made pages, and their layout: only pages of an equal maker can be used. */
+/** The model that made pages, and their layout. A host can use pages only if they come from the same model in the same layout. */
 export interface PagesMaker extends PageLayout {
   /** `Fingerprint.hash` of the model. */
   readonly fingerprint: string;
@@ -83,17 +84,17 @@ export interface PagesMaker extends PageLayout {
 
 /** Pages that a host has frozen and sends piece by piece. */
 export interface SentPages extends PagesMaker {
-  /** Names the sending in later calls of the inferlet. */
+  /** Id by which later calls of the inferlet name this transfer. */
   readonly sending: number;
   readonly pages: number;
   /** Bytes of all pieces together. */
   readonly bytes: number;
 }
 
-/** Maximum pages that a tenant holds on one host, as read at some time. */
+/** Maximum pages that a tenant may hold on one host, as read from the store of limits at some time. */
 export interface TenantLimit {
   /** Null for no limit. */
   readonly pages: number | null;
-  /** Time of the reading, ms since the epoch by the clock of the limit's store: of two limits the later reading counts. */
+  /** Time of the reading, milliseconds since the Unix epoch by the store's clock. Of two limits, the one that was read later counts. */
   readonly readAt: number;
 }

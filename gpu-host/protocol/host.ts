@@ -9,7 +9,7 @@ export interface ModelCompute {
   readonly backend: string;
   /** Precision of the weights, such as `bf16`. */
   readonly precision: string;
-  /** Precision of keys and values, where it differs. */
+  /** Precision of keys and values; absent when it is that of the weights. */
   readonly kv?: string;
   readonly device: Device;
 }
@@ -24,7 +24,7 @@ export interface Device {
   readonly memory?: { readonly takenBytes: number; readonly totalBytes: number };
 }
 
-/** One model's part of the hello. Positions from `contextLength` on are refused. */
+/** One model, as the host's hello frame describes it. The model refuses inputs at positions from `contextLength` on. */
 export interface ModelSummary extends ModelCompute, ModelInfo {
   /** Pages of the whole pool. */
   readonly pageCount: number;
@@ -32,30 +32,30 @@ export interface ModelSummary extends ModelCompute, ModelInfo {
   readonly directory: string;
   /** Maximum `topK` of a distribution. */
   readonly maxTopK: number;
-  /** Bits of a weight as the device holds it. */
+  /** Bits of one weight in the device's memory. */
   readonly bits: number;
 }
 
-/** One encoder's part of the hello. */
+/** One encoder, as the host's hello frame describes it. */
 export interface EncoderSummary extends EncoderInfo {
-  /** Segments that the model tells apart. */
+  /** Maximum segments of one text, such as a query and a document, that the model tells apart. */
   readonly tokenTypes: number;
   /** Hugging Face directory on the host's machine, for the tokenizer. */
   readonly directory: string;
   readonly device: Device;
 }
 
-/** The host's part of the hello frame. */
+/** The content of a host's hello frame. */
 export interface HostHello {
-  /** The host's name in the configuration, by which runtimes tell whether they reached the host that they wanted. */
+  /** The host's name in the configuration: a runtime checks by the name that the host that it wanted answers at the address. */
   readonly name?: string;
   readonly models: readonly ModelSummary[];
   readonly encoders: readonly EncoderSummary[];
-  /** Random id of one host process: runtimes on any machine can tell by it whether they share a host. */
+  /** Random id of one host process: by this id, two runtimes on any machines find out that they use the same host. */
   readonly hostId: string;
-  /** Process id, so that logs and tests can tell a restarted host. */
+  /** Id of the process in its operating system, by which logs and tests notice a restart. */
   readonly processId: number;
-  /** Version of the later frames, which the host has chosen among those of the runtime's hello; absent from a host that does not choose. */
+  /** Version of all later frames, chosen by the host among those in the runtime's hello; absent from a host too old to choose. */
   readonly version?: number;
 }
 
@@ -69,13 +69,13 @@ export interface PageStats {
   readonly total: number;
 }
 
-/** Savings of the prefix cache since the start, unaffected by a reset. */
+/** Savings of the prefix cache since the host's start. A reset of the counters leaves them as they are. */
 export interface PrefixStats {
   readonly lookups: number;
-  /** Tokens looked up that were found (hit) or not (miss). */
+  /** Of the tokens that calls looked up, those whose pages the cache had (hit), and the others (miss). */
   readonly hitTokens: number;
   readonly missTokens: number;
-  /** Pages that left the cache for others. */
+  /** Pages that the cache gave up to make room. */
   readonly evictions: number;
 }
 
@@ -85,17 +85,17 @@ export interface ModelStats extends ModelCompute {
   readonly pages: PageStats;
   /** Pages whose content is in the swap store and in no frame of the pool. */
   readonly swappedOutPages: number;
-  /** Approximate number of owned pages that could go to the swap store when other inferlets need room, within the store's free room. */
+  /** Approximate number of owned pages that other inferlets could push out to the swap store now, as far as the store has room. */
   readonly idlePages: number;
   readonly prefix: PrefixStats;
-  /** Pages moved to the swap store, and back. */
+  /** Pages moved to the swap store, and pages moved back. */
   readonly swapsOut: number;
   readonly swapsIn: number;
   /** Pages of exports with a lease now; a page in two of them counts twice. */
   readonly pinnedPages: number;
-  /** Leases that ended early, because memory was needed. */
+  /** Leases that ended before their time, because memory was needed or the export was removed. */
   readonly leasesEnded: number;
-  /** Invocations, each with its children, preempted to take their memory; and those of them that wait now. */
+  /** Families (a root invocation and its children) that were preempted to take their memory, and those that wait to return now. */
   readonly preemptions: number;
   readonly preempted: number;
   /** Inferlets ended to take their memory. */
@@ -108,9 +108,9 @@ export interface ModelStats extends ModelCompute {
   readonly waitingCalls: number;
   /** Device steps. */
   readonly batches: number;
-  /** Those of `batches` that went to the device while it computed the batch before, or before their calls had come. */
+  /** Steps among `batches` that went to the device early: while it computed the step before, or as a guess, before their calls had come. */
   readonly stepsAhead: number;
-  /** Sequences of guessed steps that no call took. Absent from hosts that do not guess. */
+  /** Sequences of guessed steps that were computed in vain, because no call asked for them. Absent from hosts that do not guess. */
   readonly vainGuesses?: number;
   /** Mean sequences per batch; 0 without batches. */
   readonly meanBatchSize: number;
@@ -121,7 +121,7 @@ export interface ModelStats extends ModelCompute {
   /** Tokens of sequences with one input. */
   readonly decodeTokens: number;
   readonly images: number;
-  /** Images that were not encoded, because their tenant had them encoded before. */
+  /** Images whose embeds came from the image cache: a call of the same tenant had them encoded before. */
   readonly imageHits: number;
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
@@ -129,24 +129,25 @@ export interface ModelStats extends ModelCompute {
   /** Milliseconds per batch on the device, mean. */
   readonly meanStepMs: number;
   /**
-   * Maximum efficient size of a step, inputs: up to it, more inputs cost little time; beyond, time grows with them. Absent until the measured
-   * times tell it.
+   * Maximum efficient size of a step, in inputs. Up to this size, further inputs cost little time; beyond it, the time grows with each input.
+   * Absent until enough times of steps have been measured.
    */
   readonly efficientTokens?: number;
   /** Measured times of steps, one point for each range of sizes. Absent from hosts that do not measure them. */
   readonly stepTimes?: StepTimes;
   /** Milliseconds that a free device waited for queues that had just got results. */
   readonly graceMs: number;
-  /** Waits of calls for their batches: `waitCounts[i]` up to `BATCH_WAIT_BOUNDS_MS[i]`, the last longer; `waitMs` is their sum. */
+  /** Histogram of the waits of calls for their batches, with the bounds of `BATCH_WAIT_BOUNDS_MS`; the last entry counts longer waits. */
   readonly waitCounts: readonly number[];
+  /** Sum of these waits. */
   readonly waitMs: number;
-  /** Share of the computed input × key work that was padding, 0 to 1; 0 for a backend that does not pad. */
+  /** Share of the attention's work (pairs of an input and a key) that was spent on padding, 0 to 1; 0 for a backend that does not pad. */
   readonly paddingShare: number;
-  /** Graphs of steps that the driver has refused since the start: such steps are slower. 0 for a backend without graphs. */
+  /** Step graphs that the GPU's driver has refused since the start: their steps are slower. 0 for a backend without graphs. */
   readonly graphsRefused: number;
 }
 
-/** Mean times of a causal model's steps by their size, smallest first. */
+/** Mean times of a causal model's steps by their size, the smallest size first. */
 export interface StepTimes {
   /** Times by the number of inputs of all sequences of a step. */
   readonly tokens: readonly { readonly size: number; readonly ms: number }[];
@@ -169,13 +170,13 @@ export interface EncoderStats {
   readonly failedCalls: number;
   /** Milliseconds that the device computed. */
   readonly deviceBusyMs: number;
-  /** Maximum tokens of the next batch, padding included: as many as take about 25 ms by `latency`. */
+  /** Maximum tokens of the next batch, padding included: as many as would take about 25 ms, estimated from `latency`. */
   readonly maxBatchTokens: number;
   /** Measured time of batches by their size, smallest first. */
   readonly latency: readonly { readonly tokens: number; readonly msPerToken: number }[];
 }
 
-/** Share of a model's device steps that were handed over ahead. */
+/** Share of a model's device steps that went to the device early (`ModelStats.stepsAhead`), 0 to 1. */
 export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead' | 'batches'>): number {
   return batches === 0 ? 0 : stepsAhead / batches;
 }
@@ -183,12 +184,12 @@ export function aheadShare({ stepsAhead, batches }: Pick<ModelStats, 'stepsAhead
 export interface StatsOptions {
   /** Resets the counters after reading. */
   readonly reset?: boolean;
-  /** Reads neither tenants nor the health of the process. */
+  /** True to leave out the tenants and the health of the process. */
   readonly modelsOnly?: boolean;
 }
 
 export interface GpuHostStats {
-  /** Since the start or the last reset. */
+  /** Time since the start or the last reset. */
   readonly elapsedMs: number;
   readonly connections: number;
   readonly models: readonly ModelStats[];
@@ -199,10 +200,10 @@ export interface GpuHostStats {
   readonly vitals?: Vitals;
 }
 
-/** Pages of one tenant on this host: inferlets, exports and KV files, on all models. */
+/** Pages that the inferlets, exports and KV files of one tenant hold on this host, on all models. */
 export interface TenantPageStats {
   readonly tenant: string;
-  /** Distinct pages, resident or not: a shared page counts once. */
+  /** Distinct pages, on the device or swapped out: a shared page counts once. */
   readonly pages: number;
   /** Null without a limit. */
   readonly maxPages: number | null;

@@ -2,25 +2,26 @@ import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from './addresses.ts';
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
- * Pages that several inferlets hold together, by model: the inferlets of one root share its limit. Like `PageBudget` this counts addresses.
- * The host, which gets the family's name and limit, counts the copies as well.
+ * Pages that a family, a root invocation and its children, holds together on each model: they share the root's limit. The client counts here,
+ * by the addresses that each member's `PageBudget` knows. The GPU host gets the family's name and limit, and counts its copies of pages as
+ * well.
  */
 export class SharedPages {
   readonly maxPages: number;
   /** Name of the family; not empty. */
   readonly family: string;
-  /** Attempt of the root; set before any of the inferlets is opened. */
+  /** Attempt of the root invocation; set before any inferlet of the family is opened. */
   epoch = 0;
   readonly #heldPages = new Map<string, number>();
   readonly #peak = new Map<string, number>();
 
-  /** @param maxPages of all inferlets together, per model */
+  /** @param maxPages maximum pages of all inferlets of the family together, on each model */
   constructor(family: string, maxPages: number) {
     this.family = family;
     this.maxPages = maxPages;
   }
 
-  /** Maximum pages held at once so far, by model. */
+  /** The most pages that the family has held at once, by model. */
   get peak(): ReadonlyMap<string, number> {
     return this.#peak;
   }
@@ -36,28 +37,29 @@ export class SharedPages {
   }
 }
 
-/** Maximum sources of imports that a budget remembers. Pages of a forgotten source count again when another import maps them. */
+/** Maximum sources of imports that a budget remembers. After a source is forgotten, its pages count twice when they are imported once more. */
 const MAX_SOURCES = 256;
 
 /**
- * The client's count of the pages behind one inferlet's addresses, so that an allocation past the limit is refused at once. The host counts
- * again, exactly: only it knows the copies made by writes to shared pages, the pages that two names share, and when a name gets new pages.
+ * The client's count of the pages behind one inferlet's addresses, so that the client refuses an allocation past the limit without a message to
+ * the host. The host counts exactly: only the host knows the copies that writes to shared pages make, the pages that two names share, and when a
+ * name gets new pages.
  */
 export class PageBudget {
   #maxPages: number;
   #poolPages: number;
-  /** Page behind each address, named by the address that first had it; only for the later addresses of a page. */
+  /** For each address that shares a page with an earlier one: that page's origin, the address that had the page first. */
   #origins = new Map<number, number>();
-  /** Number of held addresses of each shared page. */
+  /** Number of held addresses of each shared page, by the page's origin. */
   #sharers = new Map<number, number>();
   #liveAddresses = new Set<number>();
-  /** First address of the first import from each source; the least recently imported source comes first. */
+  /** By source, the first address of its first import, which is its pages' origin. The least recently imported source comes first. */
   #sources = new Map<string, number>();
   #sharedPages: SharedPages | undefined;
   #model: string;
   #heldPages = 0;
 
-  /** @param shared budget shared with other inferlets, counted under `model` */
+  /** @param shared budget of the inferlet's family, in which this budget counts its pages under `model` */
   constructor(maxPages: number, poolPages: number, shared?: SharedPages, model = '') {
     this.#maxPages = maxPages;
     this.#poolPages = poolPages;
@@ -76,7 +78,7 @@ export class PageBudget {
     this.#sharedPages = undefined;
   }
 
-  /** Error when `count` more pages cannot be allocated. */
+  /** Returns the error of an allocation of `count` more pages; undefined when they fit. */
   refuse(count: number): HandlerError | undefined {
     if (count > this.#poolPages) {
       return handlerError('limit-exceeded', `${count} pages were requested, and the whole pool has ${this.#poolPages}`);
@@ -97,7 +99,7 @@ export class PageBudget {
     return undefined;
   }
 
-  /** Error when `count` more addresses cannot be made for shared pages. */
+  /** Returns the error when `count` more addresses of shared pages are too many; undefined when they fit. */
   refuseShare(count: number): HandlerError | undefined {
     return this.#liveAddresses.size + count <= MAX_PAGE_ADDRESSES ? undefined : TOO_MANY_ADDRESSES;
   }

@@ -10,7 +10,7 @@ import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.t
 import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Kinds of results: a reader knows a result's shape without the call. */
+/** Wire codes of the kinds of results. A result names its kind, so that a reader can decode it without a record of the call. */
 const RESULT = {
   done: 0,
   distribution: 1,
@@ -23,7 +23,7 @@ const RESULT = {
   bytes: 8,
 } as const;
 
-/** One result of the call `id`. A run has many results, the last of which is an error or has `finished`. */
+/** One result of a call. A run has many results; the last one is an error or has `finished`. */
 export type DecodedResult =
   | { readonly kind: 'done' }
   | { readonly kind: 'distribution'; readonly value: Distribution }
@@ -33,10 +33,10 @@ export type DecodedResult =
   | { readonly kind: 'floats'; readonly values: Float32Array }
   | ({ readonly kind: 'imported' } & ImportedCounts)
   | { readonly kind: 'text'; readonly text: string }
-  /** A piece of pages; only hosts of `COPIES_VERSION` send it. */
+  /** A piece of the pages that a host sends to another; only hosts from `COPIES_VERSION` on send such results. */
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
-/** Counts of an import; its pages are the `pages` addresses from the call's first one on. */
+/** Counts of an import. Its pages have `pages` successive addresses, from the first address that the call gave. */
 export interface ImportedCounts extends Omit<Imported, 'pages'> {
   readonly pages: number;
 }
@@ -47,7 +47,7 @@ function begin(writer: FrameWriter, id: number, kind: number): void {
   writer.put(kind);
 }
 
-/** Host side. Encoders return false when the result does not fit a frame. */
+/** Writes a result without a value. This function and the next ones are the host's side; they return false when a result does not fit a frame. */
 export function encodeDone(writer: FrameWriter, id: number): boolean {
   begin(writer, id, RESULT.done);
   return writer.end();
@@ -102,7 +102,7 @@ export function encodeImported(writer: FrameWriter, id: number, counts: Imported
   return writer.end();
 }
 
-/** JSON. Returns false, and writes nothing, past `MAX_JSON_BYTES`. */
+/** Writes a JSON text. Returns false, and writes nothing, when the text has more than `MAX_JSON_BYTES` bytes. */
 export function encodeText(writer: FrameWriter, id: number, text: string): boolean {
   if (Buffer.byteLength(text) > MAX_JSON_BYTES) return false;
   begin(writer, id, RESULT.text);
@@ -110,7 +110,7 @@ export function encodeText(writer: FrameWriter, id: number, text: string): boole
   return writer.end();
 }
 
-/** A piece of at most `PIECE_BYTES`. */
+/** Writes a piece of pages for another host, at most `PIECE_BYTES` bytes. */
 export function encodeBytes(writer: FrameWriter, id: number, bytes: Uint8Array): boolean {
   begin(writer, id, RESULT.bytes);
   writer.putBytes(bytes);
@@ -124,7 +124,7 @@ export interface Termination {
   readonly retryAfterMs: number;
 }
 
-/** The frame that ends an inferlet: its memory is gone. */
+/** Writes the frame that ends an inferlet, because the host has taken its memory. */
 export function encodeTerminated(writer: FrameWriter, inferlet: number, { cause, retryAfterMs }: Termination): boolean {
   writer.begin(FRAME.terminated);
   writer.put(inferlet);
@@ -143,7 +143,7 @@ export interface DeviceUsage {
   readonly encodedTokens: number;
 }
 
-/** The frame that reports an inferlet's usage so far, in whole numbers. */
+/** Writes the frame that reports an inferlet's usage since it was opened; all values are whole numbers. */
 export function encodeUsage(writer: FrameWriter, inferlet: number, usage: DeviceUsage): boolean {
   writer.begin(FRAME.usage);
   writer.put(inferlet);
@@ -153,7 +153,7 @@ export function encodeUsage(writer: FrameWriter, inferlet: number, usage: Device
   return writer.end();
 }
 
-/** The frame that reports whether calls of an inferlet are held, because its family is preempted or its pages come from disk. */
+/** Writes the frame that says if calls of an inferlet are held (because its family is preempted, or its pages come from disk). */
 export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolean): boolean {
   writer.begin(FRAME.held);
   writer.put(inferlet);
@@ -161,7 +161,7 @@ export function encodeHeld(writer: FrameWriter, inferlet: number, isHeld: boolea
   return writer.end();
 }
 
-/** The frame that is a sign of life, and asks a GPU host for one. Its sender may be silent for `silentMs`; 0 for no longer than usual. */
+/** Writes a sign of life, which a GPU host answers with its own. Its sender may then be silent for `silentMs`; 0 for no longer than usual. */
 export function encodeAlive(writer: FrameWriter, silentMs: number): boolean {
   writer.begin(FRAME.alive);
   writer.put(silentMs);
@@ -173,7 +173,7 @@ function putDistribution(writer: FrameWriter, value: Distribution): void {
   writer.putFloats(value.logProbabilities);
 }
 
-/** Client side: reads the results of one frame's body in order. */
+/** Reads the results of one frame's body in order. This function and the next ones are the client's side. */
 export function decodeResults(
   reader: WordReader,
   end: number,
@@ -204,7 +204,7 @@ export function decodeTerminated(
   }
 }
 
-/** Reads the inferlets of one usage frame's body, of a connection of this version. */
+/** Reads the inferlets of one usage frame's body. @param version of the connection: it decides which values the frame has */
 export function decodeUsage(
   reader: WordReader,
   end: number,

@@ -1,6 +1,6 @@
 import type { TransferBuffer } from '../transfers.ts';
 
-/** Pages frozen at one moment. Writers copy a page that has another holder, so these never change. */
+/** Pages frozen at one moment. They never change: an inferlet that writes a page with another holder writes a copy of it instead. */
 export interface Snapshot {
   readonly pages: readonly SnapshotPage[];
   /** Filled slots. */
@@ -15,7 +15,7 @@ export interface SnapshotPage {
   readonly masked: number;
 }
 
-/** The registry's view of memory. Calls happen between device steps, except that `release` may come at any time. */
+/** Memory as the registry sees it. The registry calls `release` at any time, and all other methods only between device steps. */
 export interface SnapshotMemory<S extends Snapshot> {
   /** Adds one reference of the registry to each page. */
   retain(snapshot: S): void;
@@ -23,11 +23,11 @@ export interface SnapshotMemory<S extends Snapshot> {
   release(snapshot: S): void;
   /** Counts a held snapshot as used now. */
   used(snapshot: S): void;
-  /** Memory for `readPage` and `Restoration.fill`. */
+  /** Takes a buffer for the bytes of `readPage` and `Restoration.fill`. */
   takeBuffer(bytes: number): TransferBuffer;
-  /** Copies out the keys and values of the page at `index`, on the device or in swap. They are in `into` once `settled` resolves. */
+  /** Copies the keys and values of the page at `index`, from the device or from swap. They are in `into` once `settled` resolves. */
   readPage(snapshot: S, index: number, into: Uint8Array): void;
-  /** Resolves when the copies from and to buffers that were queued before have ended; undefined when none can be under way. */
+  /** Resolves when all earlier copies from and to buffers have ended; undefined when no copy can be under way. */
   settled(): Promise<void> | undefined;
 }
 
@@ -39,10 +39,10 @@ export interface StoredPage {
   readonly positions: Uint32Array;
 }
 
-/** Turns on the device's memory, which one inferlet pays for. */
+/** Gives one inferlet turns between device steps, when pages may change. The inferlet pays for the device time that they take. */
 export interface DeviceTurns {
   /**
-   * Calls `next` between two device steps, again and again until it returns false. Each call of `next` is short; other steps go in between.
+   * Calls `next` between device steps until it returns false. Each call of `next` is short, and device steps may run between two calls.
    * Rejects with what `next` throws.
    */
   between(next: () => boolean): Promise<void>;
@@ -53,19 +53,19 @@ export interface Requester<S extends Snapshot> extends DeviceTurns {
   readonly tenant: string;
   /** True once the inferlet has ended: its pages are gone, or go before the next step. */
   readonly hasEnded: boolean;
-  /** Calls `tell` when the inferlet ends. Returns a function that cancels this. */
+  /** Calls `tell` when the inferlet ends. Returns a function that unregisters `tell`. */
   whenEnded(tell: () => void): () => void;
   /** Makes room for `pages` pages of a snapshot that belongs to `owner`, between device steps. @throws CallFault */
   restore(owner: string, pages: number): Restoration<S>;
 }
 
-/** Pages of a snapshot on their way from disk. They count as the requester's, and go when it ends. Only `end` may come during a step. */
+/** A snapshot's pages on their way from disk. They count as the requester's, and are freed when it ends. Only `end` may come during a step. */
 export interface Restoration<S extends Snapshot> {
-  /** @param bytes the keys and values in a transfer buffer, which must not change before `SnapshotMemory.settled` resolves */
+  /** Fills the page at `index`. @param bytes its keys and values in a transfer buffer, unchanged until `SnapshotMemory.settled` resolves */
   fill(index: number, page: StoredPage, bytes: Uint8Array): void;
-  /** The snapshot of the filled pages, held once for the registry. */
+  /** Makes the snapshot of the filled pages, and adds one reference of the registry to each page, as `SnapshotMemory.retain` does. */
   finish(tokens: number, nextPosition: number): S;
-  /** Ends the requester's hold: unless the registry or a mapping holds the pages, they are given back. */
+  /** Ends the requester's hold on the pages. Pages that neither the registry nor an address holds are freed. */
   end(): void;
 }
 

@@ -1,8 +1,11 @@
 import fc from 'fast-check';
 
-/** One call of a batch. Numbers pick among what exists, so that a shortened schedule stays meaningful. */
+/**
+ * One call of a batch. `who` is the inferlet. Numbers choose among the pages that the inferlet has then (modulo their count), so that an
+ * operation still means something after fast-check has dropped earlier ones.
+ */
 export type WriteCall =
-  /** Continues its inferlet's text. All inferlets use the same few tokens, so that prefixes meet. */
+  /** Continues the inferlet's text. All inferlets use the same two tokens, so that different inferlets often have equal prefixes. */
   | {
       readonly kind: 'text';
       readonly who: number;
@@ -12,7 +15,7 @@ export type WriteCall =
       readonly pick: number;
       readonly adapter: number;
     }
-  /** Any pages, any positions. */
+  /** Reads and writes any pages of the inferlet, at positions from `first` on. */
   | {
       readonly kind: 'forward';
       readonly who: number;
@@ -24,12 +27,12 @@ export type WriteCall =
     };
 
 /**
- * Changes that make a different text: a page left out of the context, one moved to its front, new pages begun before the last was full, or
- * positions that exist already.
+ * A change that gives a call another context than the text has: a page left out (`omit`), a page moved to the front (`reorder`), new pages
+ * begun before the last one is full (`elsewhere`), or positions that exist already (`overlap`).
  */
 export type Bend = 'none' | 'omit' | 'reorder' | 'elsewhere' | 'overlap';
 
-/** Hints about exports. `pass` lets time pass. */
+/** Calls that say where an export's pages should be. `pass` moves the clock on by `ms`. */
 export type LeaseOperation =
   | { readonly kind: 'pin' | 'expect'; readonly who: number; readonly name: number; readonly ms: number }
   | { readonly kind: 'unpin' | 'prefetch' | 'demote'; readonly who: number; readonly name: number }
@@ -44,7 +47,7 @@ export type Operation =
   | {
       readonly kind: 'batch';
       readonly calls: readonly WriteCall[];
-      /** Outcome of the step; `killed` ends the first call's inferlet after all were prepared. */
+      /** Outcome of the step. `killed` ends the first call's inferlet once all calls of the batch are prepared. */
       readonly fate: 'done' | 'failed' | 'killed';
     }
   | {

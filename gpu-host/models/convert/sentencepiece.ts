@@ -1,12 +1,12 @@
 import { ModelError } from '../errors.ts';
 
 /**
- * Role of a piece. Texts become `normal` and `byte` pieces; `control` and `unknown` are special tokens; `added` is recognised in every text,
- * before anything else; `unused` fills the vocabulary up.
+ * Role of a piece. Text is cut into `normal` and `byte` pieces. `control` and `unknown` pieces are special tokens. An `added` piece is found in
+ * a text before the text is cut. An `unused` piece only fills a place of the vocabulary.
  */
 export type PieceKind = 'normal' | 'unknown' | 'control' | 'added' | 'unused' | 'byte';
 
-/** One entry of a SentencePiece BPE vocabulary: higher scores merge first. */
+/** One entry of a SentencePiece BPE vocabulary, a token. The tokenizer joins neighbouring pieces into the union with the highest score first. */
 export interface Piece {
   readonly text: string;
   readonly score: number;
@@ -19,17 +19,18 @@ const EOS = 2;
 const FIRST_BYTE = 3;
 const FIRST_PIECE = FIRST_BYTE + 256;
 const MAX_PIECE_BYTES = 1024;
-/** Bounds the sum of length² over pieces, and so the time to find merges. Gemma's 256,000 pieces have 10 million, and 580,604 merges. */
+/** Maximum sum of length² over all pieces: it bounds the time to find merges. Gemma's 256,000 pieces have a sum of 10 million. */
 const MAX_MERGE_WORK = 1 << 26;
+/** Gemma's pieces give 580,604 merges; this is 786,432. */
 const MAX_MERGES = 3 << 18;
-/** Bounds the text of all merges, and so the memory that the tokenizer takes: Gemma's have less than 10 million characters. */
+/** Maximum characters of all merges: it bounds the memory that the tokenizer takes. Gemma's merges have less than 10 million. */
 const MAX_MERGE_CHARACTERS = 1 << 24;
 
 /**
  * Reads llama2.c's tokenizer.bin: a length, then score, length and bytes of each piece.
  *
- * Old and new files differ in the special entries (ids 1 and 2 with newlines around, bytes raw or as `<0x0A>`). The parser recognises
- * these entries by id and gives them SentencePiece's own spelling. Spaces become `▁` again.
+ * Old and new files spell the special entries in different ways: ids 1 and 2 with newlines around or without, bytes raw or as `<0x0A>`. The
+ * parser therefore recognises these entries by id and gives them SentencePiece's own spelling. In all others, spaces become `▁` again.
  *
  * @throws ModelError `malformed-tokenizer`
  */
@@ -90,11 +91,12 @@ export function vocabularyOf(pieces: readonly Piece[]): Map<string, number> {
 /**
  * A Hugging Face `tokenizer.json` (BPE with byte fallback) that tokenizes as the SentencePiece model does.
  *
- * SentencePiece joins the pair whose union has the highest score; Hugging Face wants the pairs listed in order of joining. Every way to
- * cut a piece into two pieces becomes a merge, ordered by the piece's score, then by its id and those of its parts. Hugging Face's own
- * converter does the same (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
+ * SentencePiece joins the pair of pieces whose union has the highest score. Hugging Face instead reads a list of pairs, the merges, in the
+ * order in which they are joined. Every way to cut a piece into two other pieces therefore becomes a merge. Merges are ordered by the whole
+ * piece's score, highest first, then by its id, then by the ids of its two parts. Hugging Face's own converter does the same
+ * (`SentencePieceExtractor` in transformers' convert_slow_tokenizer.py).
  *
- * @throws ModelError `malformed-tokenizer` when two pieces have the same text, or the pieces give too many merges
+ * @throws ModelError `malformed-tokenizer` when two pieces have the same text, or the pieces are too long or give too many merges
  */
 export function sentencePieceTokenizer(
   pieces: readonly Piece[],
@@ -148,7 +150,7 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
   const work = pieces.reduce((sum, { text }) => sum + text.length ** 2, 0);
   if (work > MAX_MERGE_WORK)
     throw new ModelError('malformed-tokenizer', `the vocabulary has too many long tokens for ${MAX_MERGE_WORK} steps`);
-  // Ids of the merges' pieces, and of their parts: objects would take 60 MB more.
+  // For each merge, the ids of the whole piece and of its parts. One object for each merge would take 60 MB more.
   const wholes: number[] = [];
   const lefts: number[] = [];
   const rights: number[] = [];
@@ -156,7 +158,7 @@ function mergesOf(pieces: readonly Piece[], vocabulary: ReadonlyMap<string, numb
   for (const [pieceId, { text, kind }] of pieces.entries()) {
     if (kind !== 'normal') continue;
     for (let cut = 1; cut < text.length; cut++) {
-      // A cut inside a surrogate pair would not be text.
+      // Do not cut a character that has two UTF-16 units.
       if ((text.charCodeAt(cut) & 0xfc00) === 0xdc00) continue;
       const leftId = vocabulary.get(text.slice(0, cut));
       const rightId = leftId === undefined ? undefined : vocabulary.get(text.slice(cut));
