@@ -11,20 +11,21 @@ import type { PageLayout } from '../protocol/calls.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import type { ModelSpace } from './space.ts';
 
-/** Maximum sendings, and maximum arriving copies, of one inferlet on a model at once. */
+/** Maximum transfers to other hosts, and also from other hosts, that one inferlet has at once on a model. */
 const MAX_TRANSFERS = 4;
 
-/** Pages frozen for another host, which reads their bytes in order. */
+/** Transfer of frozen pages to another host, which fetches their bytes in order, piece by piece. */
 export class Sending {
   readonly bytes: number;
   readonly #snapshot: PageSnapshot;
   readonly #memory: DeviceMemory;
   readonly #layout: PageLayout;
   readonly #hash = createHash('sha256');
-  /** Bytes of a record, and records that `#records` has room for. */
+  /** Bytes of one page's record (`page-records.ts`). */
   readonly #recordBytes: number;
+  /** Number of records that `#records` has room for. */
   readonly #maxRecords: number;
-  /** The records of `#pageCount` pages from `#firstPage` on. */
+  /** Buffer with the records of the `#pageCount` pages from `#firstPage` on. */
   readonly #records: TransferBuffer;
   #firstPage = 0;
   #pageCount = 0;
@@ -43,7 +44,7 @@ export class Sending {
     memory.snapshots.retain(snapshot);
   }
 
-  /** The next piece; empty when all is sent. @throws CallFault */
+  /** Returns the next piece; empty when all pieces have been sent. @throws CallFault */
   async next(turns: DeviceTurns): Promise<Uint8Array> {
     if (this.#isReading) throw fault('invalid-argument', 'the piece before is still being read');
     this.#isReading = true;
@@ -60,7 +61,7 @@ export class Sending {
         piece.set(part, copiedBytes);
         copiedBytes += part.length;
       }
-      // The hash is computed in a turn, so that the inferlet pays for it.
+      // Hash the piece in a turn of the inferlet, which then pays for the time.
       if (piece.length > 0) await onceBetween(turns, () => this.#hash.update(piece));
       this.#sentBytes += piece.length;
       return piece;
@@ -69,7 +70,7 @@ export class Sending {
     }
   }
 
-  /** Checksum of what was sent. */
+  /** SHA-256 of all pieces sent so far, in hexadecimal digits. */
   checksum(): string {
     return this.#hash.copy().digest('hex');
   }
@@ -110,7 +111,7 @@ export class Sending {
   }
 }
 
-/** A copy of another host's pages, whose pieces arrive in order. */
+/** Transfer of pages from another host: the pieces of the copy arrive in order. */
 export class Arrival {
   readonly #tenant: string;
   readonly #version: string;
@@ -134,7 +135,7 @@ export class Arrival {
     copies.enter(tenant, this.#bytes);
   }
 
-  /** @throws CallFault `invalid-argument` for a piece of another length than the one that is due */
+  /** Adds the next piece. @throws CallFault `invalid-argument` for a piece of another length than the next one must have */
   take(piece: Uint8Array): void {
     const expectedLength = Math.min(PIECE_BYTES, this.#bytes - this.#receivedBytes);
     if (expectedLength === 0 || piece.length !== expectedLength) {
@@ -145,7 +146,7 @@ export class Arrival {
     this.#receivedBytes += piece.length;
   }
 
-  /** Checks that the whole copy is what was sent, and keeps it. @throws CallFault `invalid-argument` when it is not */
+  /** Keeps the copy. @throws CallFault `invalid-argument` when pieces are missing, or `checksum` is not that of the pieces */
   keep(checksum: string): void {
     if (this.#receivedBytes < this.#bytes) {
       throw fault('invalid-argument', `${this.#receivedBytes} of ${this.#bytes} bytes have come`);
@@ -171,8 +172,8 @@ interface Entry<T> {
 }
 
 /**
- * Sendings or arriving copies of one inferlet on a model, by number. One that gets no call for some time ends, since it holds memory; all end
- * with the inferlet.
+ * Transfers of one inferlet on a model in one direction, by number. A transfer ends when it gets no call for `idleMs`, because it holds memory. All
+ * transfers end with the inferlet.
  */
 class NumberedTransfers<T extends { end(): void }> {
   readonly #itemsName: string;

@@ -7,18 +7,19 @@ import type { Preemption } from './preemption.ts';
 import type { ModelSpace } from './space.ts';
 import type { StepGaps } from './step-gaps.ts';
 
-/** Maximum fetches that read the disk at once: each takes a buffer, and `TransferBuffers` has this many in pinned memory. */
+/** Maximum fetches that read the disk at once. Each takes a transfer buffer, and `TransferBuffers` keeps this many in pinned memory. */
 const MAX_CONCURRENT_READS = 8;
 
-/** A fetch that waits for its turn. */
+/** A fetch that waits until it may read the disk. */
 interface WaitingFetch {
   readonly frames: number;
   readonly start: () => void;
 }
 
 /**
- * Brings pages of inferlets back from swap on disk. The inferlet's calls that need pages are held meanwhile, and the others go on. Fetches
- * beyond `MAX_CONCURRENT_READS`, and those for which no frames are left beside others, wait for their turn.
+ * Brings pages of inferlets back from swap on disk. Meanwhile, the inferlet's calls that need pages are held, and its other calls go on. A fetch
+ * waits for its turn while `MAX_CONCURRENT_READS` others read the disk, or while the free frames are too few for the pages of all fetches
+ * together.
  */
 export class Fetches {
   readonly #memory: DeviceMemory;
@@ -26,7 +27,7 @@ export class Fetches {
   readonly #preemption: Preemption;
   readonly #runningFetches = new Set<Promise<void>>();
   readonly #waitingFetches: WaitingFetch[] = [];
-  /** Number of fetches that read the disk, and frames for all their pages. */
+  /** Number of fetches that may read the disk now, and the number of frames that all their pages need. */
   #readingCount = 0;
   #readingFrames = 0;
 
@@ -43,7 +44,7 @@ export class Fetches {
     this.#runningFetches.add(runningFetch);
   }
 
-  /** Resolves when no disk is read any more. */
+  /** Resolves when no fetch is under way any more. */
   async whenIdle(): Promise<void> {
     // A copy in a gap may begin another fetch meanwhile.
     while (this.#runningFetches.size > 0) await Promise.all(this.#runningFetches);
@@ -56,13 +57,13 @@ export class Fetches {
     try {
       if (!space || hasWaited === null) return;
       const between = (move: () => void) => this.#between(space, move);
-      // Others may have taken the frames meanwhile.
+      // Claim the frames again: while the fetch waited, other calls may have taken them.
       if (hasWaited) await between(() => this.#memory.claim(pages, absent.length));
       if (space.closed) return;
       isReading = true;
       await this.#memory.bringFromDisk(pages, absent, between);
     } catch (error) {
-      // The calls meet the same refusal when they go on.
+      // Report no refusal here: the held calls meet it themselves when they go on.
       if (!(error instanceof CallHeld || error instanceof CallFault)) unexpected(error);
     } finally {
       if (hasWaited !== null) this.#leave(absent.length);
@@ -84,8 +85,8 @@ export class Fetches {
   }
 
   /**
-   * Resolves when a fetch of so many pages may read the disk: true when it had to wait. `leave` must follow. Null when its space has ended
-   * while it waited.
+   * Resolves when a fetch of `frames` pages may read the disk: with true when it had to wait, else with false; the caller must then call `#leave`.
+   * Resolves with null when the space has ended while the fetch waited.
    */
   #waitForTurn(frames: number, space: ModelSpace | undefined): Promise<boolean | null> {
     if (this.#waitingFetches.length === 0 && this.#hasRoom(frames)) {

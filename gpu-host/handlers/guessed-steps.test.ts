@@ -51,7 +51,7 @@ async function withStepper(play: (stage: Stage) => Promise<void>, { failsAt = 0 
   }
 }
 
-test('after some steps in a row the next one is handed over before its call has come, and the call takes the result', async () => {
+test('after some steps in a row, the host hands over the next before its call, which takes the result', async () => {
   await withStepper(async ({ device, oracle, stepper, stepsAhead, ending }) => {
     let answer = stepper.step();
     await device.reaches(6);
@@ -87,7 +87,7 @@ test('a sampled token is the same with and without a guess', async () => {
   assert.deepEqual(texts[0], texts[1]);
 });
 
-test('a call that asks for anything else gets what it asked for, and so do those after it', async () => {
+test('a call that differs from the guess gets what it asked for, and so do the calls after it', async () => {
   const different: Record<string, (stepper: Stepper) => Promise<number>> = {
     'another token': (stepper) => {
       stepper.text[stepper.text.length - 1] = (stepper.text.at(-1)! + 1) % 90;
@@ -109,7 +109,7 @@ test('a call that asks for anything else gets what it asked for, and so do those
   }
 });
 
-test('a call that comes a little after the guessed step has ended takes its result', async (t) => {
+test('a call that comes a little after the guessed step has ended takes the result of that step', async (t) => {
   await withStepper(async ({ device, oracle, stepper, stepsAhead, connection, ending }) => {
     // The clock stands still, so the wait for the call never times out.
     const nowMs = performance.now() + 100;
@@ -239,7 +239,7 @@ test('inferlets that allocate page after page get what they ask for, whether the
   });
 });
 
-test('a call that asks for anything else does not wait for one that cannot come', async (t) => {
+test('a call that differs from the guess goes on without a wait for the guessed call', async (t) => {
   await withStepper(async ({ device, stepper, connection }) => {
     stepper.text.push(5);
     const answer = stepper.step(2);

@@ -10,25 +10,25 @@ import type { HostQueue } from './space.ts';
 import type { SparePages } from './spare-pages.ts';
 import { StepCall } from './step.ts';
 
-/** Maximum milliseconds for which a guessed step that has ended waits for its calls, while no other call can go. */
+/** Maximum milliseconds for which the results of a guessed step wait for calls that have not come, while no other call can go. */
 const MAX_LATE_MS = 20;
-/** Maximum guessed steps that follow each other: memory changes only after them, but for pages that were spared. */
+/** Maximum guessed steps that follow each other. Until the last one has ended, memory does not change, except that spared pages are allocated. */
 const MAX_GUESSED_STEPS = 256;
 
 /** The engine, as the guesses see it. */
 export interface EngineTurns {
   /**
-   * True when nothing but the calls of the batch wants the device or the memory, and no other call is expected soon. With `own`: when at most
-   * `own` other calls can go, whatever is expected.
+   * True when nothing but the calls of the batch wants the device or the memory, and no other call is ready or expected soon. With `own`, up to
+   * `own` calls may be ready, and expected calls do not count.
    */
   isAlone(own?: number): boolean;
-  /** A step has ended, and one of `rows` inputs has begun: sends the results, and reads the frames that have arrived. */
+  /** Notes that a step has ended and one of `rows` inputs has begun. Sends the results, and reads the frames that have arrived. */
   stepped(rows: number): Promise<void>;
   /** Resolves when a call has come, and at the latest with `end`. */
   waitForCall(end: Promise<void>): Promise<void>;
   /** Sends the results, and resolves when a call has come, or after `ms`. */
   linger(ms: number): Promise<void>;
-  /** Pages of the next allocations. */
+  /** Pages set aside for the next allocations of queues. */
   readonly spares: SparePages;
   /** Executes allocations that have come, if their pages were spared. */
   allocateSpared(): void;
@@ -48,18 +48,18 @@ export interface GuessTurns extends EngineTurns {
   charge(step: GuessedStep): number;
   /** Hands out the results of a step. */
   accept(step: ComputedStep, startedMs: number): void;
-  /** Hands out the result of a call that came after the end of its step. */
+  /** Hands out the result of a call that came after its guessed step had ended. */
   acceptLate(part: StepPart, output: SequenceOutput): void;
-  /** Counts a row that was computed in vain. */
+  /** Counts a row (the input of one call) that was computed in vain. */
   noteVainGuess(): void;
   /** Computes prepared calls in a step of their own. */
   compute(parts: readonly StepPart[]): Promise<void>;
 }
 
-/** A guessed step. Calls that came too late for an earlier one, and others like them, may join it. */
+/** A guessed step. Its rows are guesses (`NextStep`), and calls that were ready when it was handed over and joined it (`StepPart`). */
 export type GuessedStep = DeviceStep<NextStep | StepPart>;
 
-/** The rows of a guessed step whose calls have not come, with the places of their results. */
+/** The guesses of a step whose calls have not come, each with the index of its row among the step's results. */
 type AwaitedRows = Map<NextStep, number>;
 
 /** A call that has taken a row of a guessed step, or joined it. */
@@ -70,14 +70,16 @@ interface TakenRow {
 }
 
 /**
- * Steps ahead of inferlets that see every token. An inferlet that has asked for some steps in a row, each with the token of the one before,
- * will probably ask for the next one, and the device computes that while the inferlet still reads the token. When the call comes, it is prepared
- * as always, and takes the result only if it would have gone to the device in exactly that form: same slots, position and sampler, and the
- * token that was picked. A wrong guess costs its inferlet the time, and changes no result: the key and value that it wrote lie in a slot that
- * counts as empty. When all calls for a guessed step have come, the step after it is handed over.
+ * Guesses the next steps of inferlets that read every token before they ask for the next one. An inferlet that has asked for some steps in a row,
+ * each with the token of the step before, will probably ask for another such step. The device computes it while the inferlet still reads the token.
+ * When the call comes, the host prepares it as always. The call takes the guessed result only if its own input would be exactly the guessed one: same
+ * slots, position and sampler, and the token that was picked. A wrong guess is charged to its inferlet, and changes no result: the key and value that
+ * it wrote lie in a slot that counts as empty. When all calls for a guessed step have come, the host hands over the step after it.
  *
- * A step is guessed only if each inferlet of the step before will probably ask for another one: a call that is left out would have to wait.
- * Other calls that are ready by then join the step if all of them are such steps with their pages in place; otherwise the guesses end.
+ *
+ * The host guesses a step only if each inferlet of the step before will probably ask for another one: the call of an inferlet without a row in the
+ * step would have to wait for its end. Other ready calls join the step if they all ask for one token and have their pages in place; if not, the
+ * guesses end.
  */
 export class GuessedSteps {
   readonly #context: ModelContext;
@@ -88,7 +90,7 @@ export class GuessedSteps {
     this.#turns = turns;
   }
 
-  /** The next steps of the inferlets whose step is under way; empty when one may ask for something else, or another call wants the device. */
+  /** The guesses that follow the step under way; empty when one of its inferlets may ask for something else, or another call wants the device. */
   rowsAfter({ parts, failure }: DeviceStep): readonly NextStep[] {
     if (this.#context.backend.ahead !== true || failure || !this.#turns.isAlone()) return [];
     if (!parts.every(({ call }) => call instanceof StepCall && call.hostQueue.trail.isSteady)) return [];
@@ -96,7 +98,7 @@ export class GuessedSteps {
   }
 
   /**
-   * Hands a guessed step over, with the ready calls that join it, unless another call wants the device. Calls that come later wait for the step.
+   * Hands a guessed step to the device, with the ready calls that join it, unless another call wants the device. Later calls wait for its end.
    * @param ownReady as for `isAlone`
    */
   handOver(rows: readonly NextStep[], ownReady?: number): GuessedStep | undefined {
@@ -270,7 +272,7 @@ export class GuessedSteps {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
         guess?.recordGuess(ownReady === 0);
       }
-      // A queue whose next call asks for anything else has no call for this step.
+      // A queue whose next call differs from the guess has no call for this step.
       const expectedCount = [...awaitedRows.keys()].filter(({ hasCall }) => !hasCall).length;
       ownReady = step.parts.filter((part) => queueOf(part).batchQueue.front?.state === 'ready').length;
       if (!this.#turns.isAlone(ownReady)) return undefined;

@@ -7,15 +7,15 @@ import { checkTokens } from './checks.ts';
 import { RowChangeList } from './row-changes.ts';
 import { candidatesWanted } from './sampler.ts';
 
-/** Maximum biases of a run: sorting them takes time of the host's thread. */
+/** Maximum biases of a run: to sort them takes time of the host's thread, which all inferlets share. */
 const MAX_BIASES = 1024;
-/** Largest penalty or bias. Sums of these over a text are far from the end of 32-bit floats. */
+/** Largest penalty or bias: even sums over a whole text stay far below the largest 32-bit float. */
 const MAX_CHANGE = 1e6;
 
 /**
- * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. They apply to the most probable
- * tokens that no bias excludes. The run requests those that its sampler wants, and as many more as the changes can move below them. Sorted lists
- * take as much memory as they took on the wire, which is the amount that their inferlet is charged.
+ * Changes of a run's logits (`wit/penalties.wit`): biases, and penalties for tokens that the text has chosen. The run asks the backend for the most
+ * probable tokens that no bias excludes: as many as its sampler wants, and one more for each token that a change can move below those. The changes
+ * are kept as sorted lists, which take no more memory than the lists of the call, for which the inferlet is charged.
  */
 export class Penalties {
   readonly #frequency: number;
@@ -25,13 +25,13 @@ export class Penalties {
   readonly #distinctChosenCount: number;
   /** Number of times that the run has sampled each token. */
   readonly #sampleCounts = new Map<number, number>();
-  /** Sorted, with the value of each. */
+  /** Sorted; the bias of the token at an index is at the same index of `#biasValues`. */
   readonly #biasedTokens: Uint32Array;
   readonly #biasValues: Float32Array;
   /** Tokens with a bias of negative infinity; the list may name one more than once. */
   readonly #excludedTokens: Uint32Array;
   readonly #vocabularySize: number;
-  /** True when a change may raise a token, from any place below. */
+  /** True when a change may raise a token: then any token may become one of the most probable. */
   readonly #mayRaise: boolean;
   #list: RowChangeList | undefined;
 
@@ -92,8 +92,8 @@ export class Penalties {
   }
 
   /**
-   * The tokens that no bias excludes, as the row's `allowed` tokens; undefined when no bias excludes any. Each step makes them
-   * anew: kept ones would take memory that the inferlet is not charged for.
+   * The tokens that no bias excludes, in the form of `StepRequest.allowed`; undefined when no bias excludes any. Each step makes the words
+   * anew: if the run kept them, they would take memory for which the inferlet is not charged.
    */
   allowed(): Uint32Array | undefined {
     if (this.#excludedTokens.length === 0) return undefined;
@@ -103,7 +103,7 @@ export class Penalties {
     return words;
   }
 
-  /** Number of most probable `allowed` tokens that the next draw must see. */
+  /** Number of most probable `allowed` tokens that the run must ask for, so that the changes leave the sampler as many as it wants. */
   candidates(sampler: Sampler, maxTopK: number): number {
     if (this.#mayRaise) return maxTopK;
     const changedCount =
@@ -112,7 +112,7 @@ export class Penalties {
   }
 
   /**
-   * The token after an input at `position`, from its most probable `allowed` ones before the other changes.
+   * Draws the token after the input at `position`. @param top the input's most probable `allowed` tokens, before penalties and other biases
    * @throws CallFault `internal` when the model computed no numbers, `invalid-argument` when the changes leave no token
    */
   tokenOf(sampler: Sampler, top: TopTokens, maxTopK: number, position: number): number {
@@ -125,7 +125,7 @@ export class Penalties {
     return tokens[drawPlace(draw, Float32Array.from(logits), 0, candidateCount)] as number;
   }
 
-  /** The tokens that the changes leave, most probable first, equal ones by token id. */
+  /** Applies penalties and biases to `top`. Returns the tokens that remain, most probable first, equally probable ones by token id. */
   #applyChanges({ tokens, logProbabilities }: TopTokens): { readonly tokens: number[]; readonly logits: number[] } {
     const changedTokens: { readonly token: number; readonly logit: number }[] = [];
     const unchangedIndices: number[] = [];

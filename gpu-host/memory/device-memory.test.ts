@@ -162,7 +162,7 @@ test('a copy is made only for holders that stay', () => {
   kit.memory.audit();
 });
 
-test('pages that two inferlets share come free when both are gone, and count for neither alone', () => {
+test('pages that two inferlets share become free only when both have ended, and count for neither alone', () => {
   const ended: string[] = [];
   const kit = makeMemory({ pages: 6, ended: ({ owner }) => ended.push(owner.id) });
   const [oldest, second, third] = [kit.open(), kit.open(), kit.open()];

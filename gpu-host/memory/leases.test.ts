@@ -83,7 +83,7 @@ describe('the leases of a model with 64 pages', () => {
     assert.ok(all.pages.every(({ page }) => !leases.isPinned(page)));
   });
 
-  test('pin nothing once they gave way, and only those that lasted then count as ended early', () => {
+  test('pin nothing once they have given way, and count as ended early only if they had time left', () => {
     const { leases, clock } = setUp();
     const [late, early] = [snapshot('a', 2), snapshot('a', 2)];
     const lateLease = leases.grant(late, 20);

@@ -5,10 +5,10 @@ import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
 import { textKeys } from './text-keys.ts';
 
-/** An out-page, mapped by `room`, that a page of the tree replaces. */
+/** A call's empty out-page, mapped by `room`, in whose place the call uses a page of the prefix tree. */
 export interface Replacement {
   readonly room: Mapping;
-  /** The page to put back, which is kept until then; undefined when a new empty page will do. */
+  /** The former page, kept so that a failed call gets it back; undefined when a new empty page does as well. */
   readonly former: Page | undefined;
   /** True when one page of the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
   readonly reserved: boolean;
@@ -21,8 +21,9 @@ export interface CopiedPart {
 }
 
 /**
- * A call over a plain text from position 0 on, whose pages can be found by their tokens. Its first inputs may come from the prefix tree,
- * and the pages that it fills go there (RadixAttention, SGLang, section 3), after each part when the call is computed in parts.
+ * One call's use of the prefix tree (RadixAttention, SGLang, section 3). The call is over a plain text from position 0 on, whose pages can be found
+ * by their tokens. Keys and values of its first inputs may come from the tree. The pages that it fills go into the tree, after each part when
+ * the call is computed in parts.
  */
 export class PrefixRun {
   /** Inputs whose keys and values came from the tree, mapped or copied. The call computes the remaining inputs, over `context`. */

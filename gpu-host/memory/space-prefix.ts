@@ -15,7 +15,7 @@ export interface PrefixRequest {
   readonly outPages: Uint32Array;
   /** One position per input. */
   readonly positions: Uint32Array;
-  /** The known tokens of the inputs. Of a run of steps, only the first is known: the device picks the others. */
+  /** The known tokens of the inputs. For a run that is handed over ahead, only the first token is known: the device picks the others. */
   readonly tokens: Uint32Array;
   /** Number of last inputs that must be computed, because the caller wants their outputs. */
   readonly keep: number;
@@ -25,13 +25,13 @@ export interface PrefixRequest {
   readonly adapter?: string | undefined;
 }
 
-/** The text that a call continues: its full pages, and the page in which it ends. */
+/** The text (successive tokens from position 0 on) that a call continues: its full pages, and the page in which it ends. */
 interface Text {
   /** Full pages after those of the known text, in order. */
   readonly full: readonly Mapping[];
   /** The page that the text ends in, unless the text ends at a page's end. */
   readonly partial: Mapping | undefined;
-  /** Tokens so far. */
+  /** Number of tokens of the text. */
   readonly length: number;
 }
 
@@ -87,13 +87,13 @@ export function beginPrefix(
   });
 }
 
-/** The pages that a call which has not begun would find now. */
+/** The pages of the prefix tree that a call would take if it began now. */
 export interface PrefixPeek {
   /** Number of inputs that `beginPrefix` would take, as long as no page has to leave for them. */
   readonly cachedInputs: number;
-  /** Keys of the whole pages after those found, which the call would compute and give to others (`textKeys`). Made only when asked for. */
+  /** Computes the keys (`textKeys`) of the whole pages after those found, which the call would compute and give to others. */
   keys(): readonly number[];
-  /** Number of these pages, counted from the first, that the call could take instead of computing them, once they exist. */
+  /** Number of these pages, from the first one on, that the call could take from the tree if another call computes them first. */
   readonly takes: number;
 }
 

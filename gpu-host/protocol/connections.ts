@@ -6,14 +6,14 @@ export interface GpuHostAddress extends Omit<ConnectOptions, 'deadlineMs' | 'onR
   readonly name: string;
   /** A unix socket's path, or `host:port`. */
   readonly address: string;
-  /** False when the host's machine has probably died: `ready` does not wait for the host. True by default. */
+  /** False when the host's machine has probably died: `ready` then does not wait for the host. True by default. */
   readonly alive?: boolean;
 }
 
 export interface GpuHostConnectionsOptions {
-  /** Time, in milliseconds, that a connected host may be missing from the hosts of `set` before its connection is closed; 0 by default. */
+  /** Milliseconds for which an established connection stays open after `set` has no longer named its host; 0 by default. */
   readonly keptMs?: number;
-  /** Called with the reason when another host answers at a host's address. */
+  /** Called with the reason when a host of another name, or one with no protocol version in common, answers at a host's address. */
   readonly onRefused?: (why: string) => void;
 }
 
@@ -22,7 +22,7 @@ interface OpenHost {
   readonly connection: GpuHostConnection;
   /** True when `ready` waits for the host. */
   isAwaited: boolean;
-  /** Time since which the host has been missing from the hosts of `set`, in milliseconds of the caller's clock. */
+  /** Time of the first call of `set` that no longer named the host, in milliseconds of the caller's clock; undefined while it is named. */
   missingSinceMs: number | undefined;
 }
 
@@ -45,9 +45,9 @@ export class GpuHostConnections {
   }
 
   /**
-   * Connects to new hosts, and again to living ones at whose address another host answered. Closes connections to hosts that have another
-   * address or are gone. A connected host is gone only once it has been missing from the hosts for `keptMs`, or its connection ends: a
-   * registry may be empty for a moment. Others stay as they are.
+   * Sets the GPU hosts to connect to. Connects to new hosts, and again to living ones after a refusal (`onRefused`). Closes connections to
+   * hosts that have a new address or are gone. A host that `hosts` no longer names is gone when it is not connected, or after `keptMs`, because a
+   * registry may be empty for a moment. All other connections stay as they are.
    * @param nowMs time of a monotonic clock
    */
   set(hosts: readonly GpuHostAddress[], nowMs = performance.now()): void {
@@ -68,8 +68,8 @@ export class GpuHostConnections {
   }
 
   /**
-   * Waits for the first hello, and then up to `othersMs` for the other living hosts: a host that loads for longer, or does not come up, does
-   * not delay the others. It joins as soon as it says hello.
+   * Waits for the first hello, and then up to `othersMs` for the other living hosts. A host that loads for longer, or does not start, does not
+   * delay the others: it joins as soon as it says hello.
    * @throws Error when no host answered in time.
    */
   async ready({ deadlineMs = 10_000, othersMs = 10_000 } = {}): Promise<void> {

@@ -53,8 +53,8 @@ export interface LinkOptions {
 }
 
 /**
- * One socket to a GPU host: from connect to the first error or end. Frames may be written at once, and leave when the host can be reached. A
- * link is never reopened; its owner makes a new one.
+ * One socket to a GPU host, from its connection to its first error or its end. Frames may be written at once; the link sends them when it has
+ * reached the host. A link is never reopened; its owner makes a new one.
  */
 export class Link {
   readonly writer = new FrameWriter();
@@ -62,9 +62,9 @@ export class Link {
   readonly pending = new Map<number, Pending>();
   /** Open inferlets by their handle. */
   readonly inferlets = new Map<number, LinkMember>();
-  /** Set when nothing can be sent any more. */
+  /** The error of every call on the link once it has ended; undefined before. */
   lost: HandlerError | undefined;
-  /** Counts the moments at which the kernel had taken every written byte; bounds what an inferlet may leave unsent. */
+  /** Number of times that the kernel had taken every written byte. Callers use it to bound what an inferlet may leave unsent. */
   drains = 0;
   #socket: Socket;
   #events: LinkEvents;
@@ -80,7 +80,7 @@ export class Link {
   #heartbeat: Heartbeat | undefined;
 
   /**
-   * @param versions of the frames, among which the host may choose. With one version, calls may be written before the host's hello.
+   * @param versions of the frames, among which the host may choose. With a single version, calls may be written before the host's hello.
    * @throws Error at a network address of another machine, without `security`
    */
   constructor(address: string, events: LinkEvents, versions: Versions, options: LinkOptions = {}) {

@@ -21,24 +21,25 @@ export interface GraphOptions {
   readonly headBits: WeightBits;
   /** Rows of each plane of the pool. */
   readonly slotCount: number;
-  /** True for a separate graph that also returns attention: a branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
+  /** True for a graph of its own that also returns attention. A branch of the main graph would keep all layers' keys to the end, at 12 % cost. */
   readonly attention: boolean;
   /** True when every multiplication of the graph's layers takes an adapter's matrices. */
   readonly adapter: boolean;
 }
 
 /**
- * The decoder as one ONNX graph: paged attention over a pool of key and value rows that the caller owns.
+ * The decoder as one ONNX graph: paged attention over a pool of keys and values that the caller owns (`KvPool`).
  *
- * Inputs, for B sequences of T tokens over W attended rows (T and W padded to the largest of the run):
+ * Inputs, for B rows of T tokens over W columns. A row is one sequence or several (`rows.ts`); a column is an input of the row or a context slot,
+ * to which tokens may attend. T and W are those of the largest row of the run; shorter rows are padded.
  * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]; `query_cos` and
  *   `query_sin` are the same times 1 / √headDim
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
- * - `slots` int32 [B, W]: the pool slots to gather; a sequence's own T keys then replace the first T columns
- * - `bias` float32 [B, 1, T, W]: 0 where an input sees a row, very negative elsewhere
+ * - `slots` int32 [B, W]: the pool slot to gather for each column; the keys and values of the row's own T inputs then replace the first T columns
+ * - `bias` float32 [B, 1, T, W]: 0 where an input sees a column, very negative elsewhere
  * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; no such input with `attention`
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
- *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for these, very negative where a row has fewer
+ *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for these, very negative where a row has less than G
  * - `pool` float32 [2 × layers × slotCount, kvHeads × headDim]: planes of keys and values, layer by layer
  * - `out_rows` int32 [R]: flat inputs whose states are wanted; `head_rows` int32 [M]: which of the R go to the head; R and M may be 0
  * - `top_k` int64 [1]; `has_head`, `wants_log_sum` bool [1]: true to compute `top_*`, `log_sum`; never true without head rows
@@ -49,7 +50,7 @@ export interface GraphOptions {
  * Outputs (empty when not wanted): `states` [R, hidden], after the final norm; for M rows `top_logits` float32 and `top_tokens` int64
  * [M, K], largest first, equal ones by token, and `log_sum` [M, 1], the logarithm of the sum of all exponentiated logits; `allowed_*`, the
  * same over allowed tokens; `new_kv` [2 × layers × B, T, kvHeads × headDim], rotated keys and values of the inputs in the pool's order;
- * with `attention`, `received` [B, T, W], each input's attention to each row, the mean over heads and layers.
+ * with `attention`, `received` [B, T, W], each input's attention to each column, the mean over heads and layers.
  */
 export function buildDecoder(
   model: LoadedModel,
@@ -131,7 +132,7 @@ function addAdapter(graph: GraphBuilder, x: string, projected: string, linear: L
   return graph.node('Add', [projected, change], `${name}:adapted`);
 }
 
-/** The residual stream, and the residual stream after the norm that the next step takes. */
+/** The residual stream, and the same after the norm of the next sublayer, which reads it. */
 interface ResidualRow {
   readonly x: string;
   readonly normed: string;
@@ -171,7 +172,7 @@ function addDecoderLayer(
   let attended = attention.output;
   let residual = row.x;
   if (isLast) {
-    // No step after the last attention reads other rows, so only the wanted rows go on.
+    // After the last attention no input reads another, so compute only the wanted inputs from here on.
     const flat = graph.node('Reshape', [attended, graph.integers([-1, heads * headDim])], 'attended-flat');
     attended = graph.node('Gather', [flat, 'out_rows'], 'attended-wanted');
     const flatResidual = graph.node('Reshape', [row.x, graph.integers([-1, hiddenSize])], 'residual-flat');
@@ -247,7 +248,7 @@ function addAttention(
   const query = rotated('query', heads);
   const key = rotated('key', kvHeads);
 
-  // Gathers the pool's rows, then overwrites the columns of the inputs' own rows in place.
+  // Gather the pool's rows, then overwrite the first columns with the inputs' own keys or values.
   const gathered = (name: 'keys' | 'values', plane: number, fresh: string) => {
     const rows = graph.node('Add', ['slots', graph.integer32(plane * options.slotCount)], at(`${name}-rows`));
     const past = graph.node('Gather', ['pool', rows], at(`${name}-past`));

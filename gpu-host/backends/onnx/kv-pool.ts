@@ -2,22 +2,22 @@ import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from '../rotary.ts';
 
 /**
- * Keys and values of all slots in one typed array that the session reads in place: a plane of keys and a plane of values per layer,
- * `slotCount` rows of `kvHeads × headDim` each.
+ * Keys and values of all slots in one typed array, which the session reads in place. Each layer has two planes, one of keys and one of values. A
+ * plane has `slotCount` rows of `kvHeads × headDim` floats, one row for each slot.
  */
 export class KvPool {
   readonly planes: number;
   readonly rowSize: number;
   /** Rows of a plane: the pool's slots and the {@link nullSlot}. */
   readonly slotCount: number;
-  /** The slot after the last one of the pages. It always holds zeros, and fills the places where a shorter sequence of a batch has no slot. */
+  /** The slot after the slots of all pages. It always holds zeros: a run reads it where a sequence has fewer slots than the longest one. */
   readonly nullSlot: number;
   readonly data: Float32Array;
   readonly pageBytes: number;
-  /** One number per slot; each write of a slot changes its number. Equal numbers mean equal keys and values. */
+  /** A version number for each slot, which each write of the slot changes: a slot with an unchanged number has unchanged keys and values. */
   readonly versions: Float64Array;
   #writes = 0;
-  /** The memory of `data`: pages are moved as bytes, so that every bit stays. */
+  /** The memory of `data` as bytes: pages are copied out and in bit by bit. */
   readonly #bytes: Uint8Array;
   readonly #planePageBytes: number;
   readonly #frequencies: Float64Array;
@@ -36,7 +36,7 @@ export class KvPool {
     this.#frequencies = rotaryFrequencies(config);
   }
 
-  /** Writes new keys and values, one input per slot: from each plane of `newKv` (`inputs × rowSize`), the inputs from `firstInput` on. */
+  /** Writes the keys and values of successive inputs, from `firstInput` on, to `slots`. Each plane of `newKv` has `inputs` rows. */
   store(newKv: Float32Array, inputs: number, firstInput: number, slots: Uint32Array): void {
     const { data, planes, rowSize, slotCount } = this;
     this.#markWritten(slots);
@@ -55,7 +55,7 @@ export class KvPool {
     }
   }
 
-  /** Copies rows pairwise in every plane and rotates keys on by `shifts`; reads all sources before it writes any destination. */
+  /** Copies each source slot to its destination and rotates its key by its shift, in positions. Reads all sources before it writes. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
     const { data, planes, rowSize, slotCount } = this;
     this.#markWritten(destinations);
@@ -78,7 +78,7 @@ export class KvPool {
     }
   }
 
-  /** Copies the rows of the page's slots unchanged, plane by plane. */
+  /** Copies the rows of the page's slots, bit by bit, plane after plane. */
   readPage(page: number, into: Uint8Array): void {
     const bytes = this.#planePageBytes;
     for (let plane = 0; plane < this.planes; plane++) {
@@ -107,7 +107,7 @@ export class KvPool {
   }
 }
 
-/** Rotates cached keys on. Rotations add up: under every frequency scaling, a shift turns each pair by a further `shift × frequency`. */
+/** Rotates stored keys to other positions. Rotations add up: a shift turns each pair of a key's numbers by a further `shift × frequency`. */
 class KeyTurner {
   readonly #shifts: Int32Array;
   /** Cosines and sines of each shift that occurs, `headDim / 2` each. */
@@ -122,7 +122,7 @@ class KeyTurner {
     }
   }
 
-  /** Turns all heads of the `index`-th copied key in place, in float64, rounded once. */
+  /** Turns all heads of the `index`-th copied key in place. Computes in 64-bit floats and rounds each result once. */
   turn(key: Float32Array, index: number): void {
     const rotation = this.#rotations.get(this.#shifts[index]);
     if (rotation === undefined) return;

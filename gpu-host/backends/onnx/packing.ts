@@ -1,7 +1,7 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { SEGMENT_SLOTS } from './segments.ts';
 
-/** The sizes of a row that decide how it is packed. */
+/** The sizes of a row (the inputs of one sequence or of several, see `rows.ts`) that decide which run it joins. */
 export interface RowShape {
   /** Inputs. */
   readonly tokens: number;
@@ -9,26 +9,27 @@ export interface RowShape {
   readonly context: number;
 }
 
-/** Estimated nanoseconds of a run, linear in its work. Only the proportions matter: they decide when padding costs more than a run. */
+/** Estimated nanoseconds for each part of a run's work. Only their proportions matter: they decide when padding costs more than a further run. */
 export interface RunCosts {
-  /** Each run: the weights stream through the cache once. */
+  /** For each run: it reads all weights from memory once. */
   readonly perRun: number;
-  /** Each padded token. */
+  /** For each token, padding included. */
   readonly perToken: number;
-  /** Each column that a row of the batch attends to (a context slot or an input), gathered once per run. */
+  /** For each column of a row, padding included: a context slot or an input that the row's inputs may attend to. The run gathers it once. */
   readonly perColumn: number;
-  /** Added for each such column in rows of several inputs: the multiplication then packs the keys and values first. */
+  /** Added for each such column of a row with several inputs: the multiplication then packs the keys and values first. */
   readonly perPackedColumn: number;
-  /** Each pair of a padded token and a column that the token might attend to. */
+  /** For each pair of a token and a column of its row, padding included. */
   readonly perScore: number;
-  /** Added for a run that reads segments, and for each segment in memory: see `KvSegments`. */
+  /** Added for a run that reads segments (`KvSegments`). */
   readonly perSegmentRun: number;
+  /** Added to such a run for each segment in memory. */
   readonly perSegment: number;
 }
 
-/** Rates fitted to runs of 1 to 128 rows on two AVX-512 cores. Only their proportions matter; these differ little on other CPUs. */
+/** This rate and the next ones were fitted to runs of 1 to 128 rows on two AVX-512 cores. Their proportions differ little on other CPUs. */
 const GATHER_BYTES_PER_NS = 60;
-/** Set below the memory's rate, because the smaller multiplications of a split run are less efficient, too. */
+/** Set below the rate of the memory: when a batch is split into runs, the smaller multiplications are also less efficient. */
 const WEIGHT_BYTES_PER_NS = 40;
 const FLOPS_PER_NS = 250;
 const ATTENTION_FLOPS_PER_NS = 310;
@@ -38,7 +39,7 @@ const LAYER_NS = 15_000;
 const GATHER_PASSES = 3;
 /** Fixed cost of a layer's nodes that join the attention over segments to the attention over gathered columns. */
 const SEGMENT_LAYER_NS = 40_000;
-/** Maximum number of scores of one layer kept at once, 4 bytes each: 512 MiB. Batches are split to meet it; a single sequence may exceed it. */
+/** Maximum scores of a run in one layer: 512 MiB, 4 bytes each. A batch is split into runs to stay below; a run of a single row may exceed it. */
 const MAX_SCORES = 1 << 27;
 
 /** Costs of a model whose decoder weights have `bits` bits and whose head weights have `headBits`. */
@@ -65,7 +66,7 @@ export function rowCost({ tokens, context }: RowShape, costs: RunCosts): number 
   return tokens * costs.perToken + width * perColumn + tokens * width * costs.perScore;
 }
 
-/** True when the scores of `rows` rows of one shape may be kept at once. */
+/** True when one run may hold the scores of `rows` rows of this shape. */
 export function fitsScores({ tokens, context }: RowShape, heads: number, rows = 1): boolean {
   return rows * tokens * (context + tokens) * heads <= MAX_SCORES;
 }
@@ -78,8 +79,8 @@ export interface Packing {
 }
 
 /**
- * Splits a batch into runs, each padded to its longest row, so that the estimated total is least. Decode steps run apart from prefills,
- * and short contexts apart from long ones, unless another pass over the weights costs more than the padding.
+ * Splits a batch into runs, each padded to its longest row, so that the estimated total time is least. Decode steps and prefills therefore get runs
+ * of their own, and so do short and long contexts, unless a further run, which reads all weights again, costs more than the padding.
  */
 export function packRuns(shapes: readonly RowShape[], costs: RunCosts, heads: number): Packing {
   if (shapes.length === 0) return { runs: [], cost: 0 };

@@ -2,33 +2,36 @@ import type { SequenceInput } from '../backend.ts';
 import { fitsScores, type RunCosts, rowCost } from './packing.ts';
 import { SEGMENT_SLOTS } from './segments.ts';
 
-/** One row of a run: one sequence, or several that read the same first slots, read each other's inputs, or only fill a row together. */
+/**
+ * One row of a run. It holds one sequence, or several: sequences that share their first context slots, linked sequences (a later one reads slots
+ * that an earlier one writes), or sequences that have nothing in common and only fill a row together.
+ */
 export interface Row {
   readonly members: readonly RowMember[];
   /** Inputs of all members. */
   readonly tokens: number;
-  /** Number of context slots: the shared slots once, then each member's own; for linked members, the length of {@link slots}. */
+  /** Number of context slots: the shared slots, counted once, and each member's own. For linked members, the length of {@link slots}. */
   readonly context: number;
   /** Leading context slots that all members read. */
   readonly shared: number;
-  /** The context slots, when members are linked. */
+  /** The distinct context slots of linked members; null for other rows. */
   readonly slots: Uint32Array | null;
   /**
-   * Segments that hold the beginning of the context of the row's only member, a decode step. The member's sequence in this row has the rest
-   * of its context.
+   * Segments (`KvSegments`) that hold the beginning of a decode step's context. The step is then the row's only member, and its `sequence` has
+   * only the rest of the context. Empty for other rows.
    */
   readonly segments: readonly number[];
 }
 
 export interface RowMember {
-  /** Place in the batch. */
+  /** Index of the sequence in the batch. */
   readonly index: number;
   readonly sequence: SequenceInput;
   /** Index of the member's first input among the row's inputs. */
   readonly firstInput: number;
   /** Index of the member's own first context slot among the row's context slots. */
   readonly firstOwn: number;
-  /** For a linked member: the place of each of its context slots, in the form that {@link columnOf} reads. */
+  /** For a linked member, a link for each of its context slots: the column of the row that holds the slot, encoded as {@link columnOf} reads it. */
   readonly links: Int32Array | null;
 }
 
@@ -43,9 +46,9 @@ export function separateRows(batch: readonly SequenceInput[], indices: readonly 
 }
 
 /**
- * Puts sequences whose contexts begin with the same slots (forks of one prefix, and forks of forks) into rows, where that is cheaper: the run
- * gathers shared keys once instead of once per sequence, at the price of scores that the mask hides. Null when no sequences share slots at a
- * profit and within the bound on scores.
+ * Puts sequences whose contexts begin with the same slots (forks of one prefix, and forks of forks) into one row where that is cheaper. The run then
+ * gathers the shared keys once, not once for each sequence. In return it computes scores between sequences, which the mask hides. Null when no row
+ * of several sequences is cheaper within the bound on scores.
  */
 export function sharedRows(
   batch: readonly SequenceInput[],

@@ -5,19 +5,19 @@ import { Tensor } from './library.ts';
 import type { RunCosts } from './packing.ts';
 import type { Row } from './rows.ts';
 
-/** Context slots of one segment. Longer segments leave more of each context to gather. */
+/** Context slots of one segment. Only whole segments are read in place: with longer ones, more slots at the end of each context are gathered. */
 export const SEGMENT_SLOTS = 32;
-/** Maximum bytes of all segments of a model, 256 MiB; a batch's segments take as much as the keys and values that they copy. */
+/** Maximum bytes of all segments of a model, 256 MiB. A segment takes as many bytes as the keys and values that it copies. */
 const MAX_BYTES = 1 << 28;
 /** A segment that no run has read for this many batches makes room for another. */
 const KEPT_BATCHES = 8;
-/** Maximum bytes of segments filled after one batch, 32 MiB: the thread copies for about 10 ms. */
+/** Maximum bytes of segments filled after one batch, 32 MiB: to copy them takes the thread about 10 ms. */
 const MAX_FILL_BYTES = 1 << 25;
-/** Maximum segments moved before one batch. */
+/** Maximum segments moved before one batch, so that moves do not delay it. */
 const MAX_MOVES = 8;
 const NO_SEGMENTS: readonly number[] = [];
 
-/** The segments that hold the beginnings of a batch's contexts. */
+/** The segments in which a batch's decode steps find the beginnings of their contexts. */
 export interface FoundSegments {
   /** For each sequence of the batch, its segments in order; no two sequences share a segment. */
   readonly bySequence: readonly (readonly number[])[];
@@ -26,36 +26,38 @@ export interface FoundSegments {
 }
 
 /**
- * Copies of the keys and values of contexts in decoding. A copy is ordered head by head, so that the attention reads it in place: the pool
- * scatters a context over slots, and gathering them would copy the whole context in every step and layer. The pool remains the truth.
+ * Copies of the keys and values of contexts that decode steps read again and again. The pool scatters a context over slots, and to gather the slots
+ * copies the whole context in every step and layer. A segment is ordered head by head instead, so that the attention reads it in place. The pool
+ * stays the source of truth.
  *
- * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when the segment was filled. It serves any context that
- * has the same slots, from a multiple of SEGMENT_SLOTS on, while the pool's versions of these slots stay the same. So a write, copy or swap
- * of a slot invalidates the slot's segments without a notification. Segments in use lie at the beginning of each plane's memory, since a
- * run reads a contiguous part.
+ * A segment holds {@link SEGMENT_SLOTS} successive slots of a context as they were when the segment was filled. It serves any context that has the
+ * same slots at an index that is a multiple of SEGMENT_SLOTS, while the pool's version numbers of these slots stay the same. A write, copy or swap
+ * of a slot changes its number, so it invalidates the slot's segments without a notification. Segments in use lie at the beginning of each plane's
+ * memory, because a run reads one contiguous part. (A plane holds the keys, or the values, of one layer.)
  */
 export class KvSegments {
   readonly #config: ModelConfig;
   readonly #pool: KvPool;
   readonly #costs: RunCosts;
   readonly #capacity: number;
-  /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system allocates memory for the written parts only. */
+  /** For each plane of the pool, all segments, `kvHeads × SEGMENT_SLOTS × headDim` each. The system provides memory for the written parts only. */
   readonly #planes: readonly Float32Array[];
   /** Values of a segment in one plane. */
   readonly #segmentSize: number;
+  /** Maximum segments filled after one batch. */
   readonly #maxFills: number;
   #count = 0;
   #batch = 0;
   readonly #slots: Uint32Array;
   readonly #versions: Float64Array;
-  /** Batch that used each segment last. */
+  /** Number of the batch that used each segment last. */
   readonly #lastUsed: Float64Array;
   /** Linked lists of the segments with the same last slot: each slot's first segment, and each segment's next one; -1 ends a list. */
   readonly #endingAt: Int32Array;
   readonly #nextSameEnd: Int32Array;
   /**
-   * For each slot, the last batch with a causal sequence that stored its inputs' keys and had the slot at the end of a segment:
-   * a later step probably continues that sequence's context.
+   * For each slot, the number of the last batch in which a causal sequence stored its inputs' keys and had the slot at the end of a segment: a later
+   * step probably continues the context of that sequence.
    */
   readonly #lastExpected: Float64Array;
   /** Index at which the search for a stale segment continues. */
@@ -78,7 +80,7 @@ export class KvSegments {
     this.#lastExpected = new Float64Array(pool.slotCount).fill(Number.NEGATIVE_INFINITY);
   }
 
-  /** Finds the segments of a batch's decode steps; null when there are none. They stay in place until {@link learn}. */
+  /** Finds the segments of a batch's decode steps; null when there are none. The segments stay in place until {@link learn}. */
   find(batch: readonly SequenceInput[]): FoundSegments | null {
     this.#batch++;
     if (this.#count === 0) return null;
@@ -109,8 +111,8 @@ export class KvSegments {
   }
 
   /**
-   * Fills segments after a batch, for decode steps that continue earlier calls and share no prefix in a row, where the next steps save more
-   * than a run over segments costs.
+   * Fills segments after a batch, for its decode steps that continue earlier calls, except in rows whose members share or link context slots. Fills
+   * none unless steps that read segments would save more than a run over segments costs.
    * @param foundSegments what {@link find} returned for the batch
    */
   learn(batch: readonly SequenceInput[], foundSegments: FoundSegments | null, runs: readonly (readonly Row[])[]): void {
@@ -209,7 +211,7 @@ export class KvSegments {
     this.#link(segment);
   }
 
-  /** Gives up stale segments at the end, and moves segments from there into stale ones' places. */
+  /** Gives up stale segments at the end, and moves the last segments into the places of stale ones before them. */
   #compact(): void {
     let remainingMoves = MAX_MOVES;
     for (let segment = 0; segment < this.#count; segment++) {

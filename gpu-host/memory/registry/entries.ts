@@ -29,10 +29,10 @@ interface EntriesDisk<S extends Snapshot> {
 }
 
 /**
- * Entries by tenant, kind and name: their versions, in memory and on disk. The caller checks rights. A tenant's directory is read when the
- * tenant is first seen, and the pages of a file when they are first wanted.
+ * Entries by tenant, kind and name: their versions, in memory and on disk. The caller checks rights. A tenant's directory is read when a call first
+ * names the tenant, and the pages of a file when they are first wanted.
  *
- * A new version is visible at once. The version before it is kept until the new one is on disk, and becomes current again when saving fails.
+ * A new version is visible at once. The former version is kept until the new one is on disk, and becomes current again when the save fails.
  */
 export class Entries<S extends Snapshot> {
   readonly #memory: SnapshotMemory<S>;
@@ -105,7 +105,7 @@ export class Entries<S extends Snapshot> {
    * Gives a name a (new) content, visible at once. For persistent content, the promise resolves when the content is on disk; when saving
    * fails, the promise rejects with a CallFault, and the name keeps its former content. Undefined when there is nothing to wait for.
    *
-   * @param turns in which the pages are copied
+   * @param turns turns between device steps, in which the pages are copied
    * @throws CallFault `limit-exceeded`, `unsupported` (persistent without a directory), `unavailable` (too much is being saved), `internal`
    * (a file cannot be removed); changes nothing then
    */
@@ -152,7 +152,7 @@ export class Entries<S extends Snapshot> {
   /**
    * Gives the content of an entry to `use`: at once, or in the turn that completes it when it is on disk only.
    *
-   * @param find the entry; asked again after each wait
+   * @param find finds the entry; called again after each wait
    * @param use takes what it needs of the snapshot, which the registry may drop right after
    * @throws CallFault what `find` and `use` throw. The promise rejects with those, with `internal` (damaged), `invalid-argument` (another
    * model's), `unavailable`, `limit-exceeded` (no room), `cancelled` (the requester ended), and what `requester` throws
@@ -288,7 +288,7 @@ export class Entries<S extends Snapshot> {
 
   /**
    * Checks that a tenant may save `bytes` more: at most half of what the files of the other tenants leave of the disk, so that no tenant
-   * alone fills it. While a name is saved anew both its versions count.
+   * alone fills it. While a new version of a name is saved, its old version on disk counts as well.
    */
   #checkDiskShare(tenant: string, bytes: number): void {
     const { entries, refusals } = this.#shelf(tenant);
@@ -396,7 +396,7 @@ export class Entries<S extends Snapshot> {
     return work;
   }
 
-  /** Marks `version` as stored as asked, and releases the versions before it. */
+  /** Notes that `version` is stored where its save asked for, and releases the versions before it. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const previousVersion = entry.settled;
     entry.settled = version;

@@ -6,14 +6,14 @@ import type { FileHeader } from './file-format.ts';
 import type { EntryKind } from './names.ts';
 import type { Ownership } from './rights.ts';
 
-/** A name and its versions. */
+/** A name of an export or a KV file, and the versions of its content. `S` is the type of snapshots. */
 export interface Entry<S> {
   readonly tenant: string;
   readonly kind: EntryKind;
   readonly name: string;
-  /** The version that opening the name gives. */
+  /** The version that an inferlet gets when it imports or opens the name. */
   current: Version<S>;
-  /** Newest version stored as asked (on disk, or in memory if that is enough); used when saving a newer one fails. */
+  /** Newest version that is stored where its save asked for: on disk, or in memory if not persistent. The name returns to it if a save fails. */
   settled: Version<S> | undefined;
   /** Versions whose files are being written, oldest first. */
   readonly saving: Set<Version<S>>;
@@ -24,7 +24,7 @@ export interface Entry<S> {
   removed: boolean;
 }
 
-/** A name with its first version. @param settled true when the version is stored as asked */
+/** A name with its first version. @param settled true when the version is stored already where its save asked for */
 export function entryOf<S>(
   { tenant, kind, name }: Pick<Entry<S>, 'tenant' | 'kind' | 'name'>,
   version: Version<S>,
@@ -50,15 +50,15 @@ export interface Version<S> {
   readonly persistent: boolean;
   /** Null for an export. */
   readonly file: Ownership | null;
-  /** Increases with each version; 0 for one that was found on disk. */
+  /** Number that increases with each version of all names; 0 for a version that was found on disk at the start. */
   readonly order: number;
   /** Undefined while the version is on disk only. */
   snapshot: S | undefined;
-  /** Bytes of its file; 0 while there is none. */
+  /** Bytes of the version's file; 0 while it has none. */
   fileBytes: number;
 }
 
-/** An unusable file that takes the file name of an entry. */
+/** A file on disk that this host cannot use, and that takes up the file name of an entry. */
 export interface Refusal {
   readonly fault: CallFault;
   readonly fileName: string;
@@ -73,7 +73,7 @@ export interface Shelf<S> {
   readonly refusals: Map<string, Refusal>;
 }
 
-/** The model that makes pages, as its host knows it; hosts tell each other `PagesMaker`. Pages of another maker cannot be used. */
+/** The model that makes the pages of this registry, which cannot use pages of another maker. `PagesMaker` is the form for other hosts. */
 export interface Maker extends PageLayout {
   readonly fingerprint: Fingerprint;
 }
@@ -86,19 +86,20 @@ export interface RegistryLimits {
   /** Pages of one snapshot. */
   readonly maxSnapshotPages: number;
   /**
-   * Pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave,
-   * so room for the next snapshot remains however many the others keep. Pages that are also on disk count for no tenant: they give way.
+   * Maximum pages that all snapshots in memory hold together, so that they cannot fill the device. A tenant may take half of what the others leave,
+   * so that there is always room for another tenant's next snapshot. Pages that are also on disk count for no tenant, because memory can
+   * drop them.
    */
   readonly maxMemoryPages: number;
   /** Maximum bytes of all files of the model. */
   readonly maxDiskBytes: number;
-  /** Bytes of all saves under way together. A tenant may have half of what the others leave, so that its saves hold up no others. */
+  /** Maximum bytes of all saves under way together. A tenant may have half of what the others leave, so that its saves hold up no other tenant. */
   readonly maxSavingBytes: number;
-  /** Size of the buffer of a save or a restore; one page at least. One transfer to or from the disk moves this much. */
+  /** Bytes of the buffer of a save or a restore, at least one page: each transfer to or from the disk moves this many. */
   readonly bufferBytes: number;
 }
 
-/** The versions that a name may come back to, as well as its current one. */
+/** The current version of a name, and the versions to which it may return when a save fails. */
 export function versionsOf<S>({ current, settled, saving }: Entry<S>): Set<Version<S>> {
   const versions = new Set(saving).add(current);
   return settled ? versions.add(settled) : versions;
@@ -111,7 +112,7 @@ export function isWanted<S>({ current, settled, saving, removed }: Entry<S>, ver
   return saving.has(version) && version.order > (settled?.order ?? 0);
 }
 
-/** The new content of a name. */
+/** New content for a name, as a save or an export gives it. */
 export interface NewVersion<S> {
   readonly snapshot: S;
   readonly persistent: boolean;
@@ -119,14 +120,14 @@ export interface NewVersion<S> {
   readonly file: Ownership | null;
 }
 
-/** The version whose pages memory can drop because its file holds them. */
+/** The version of a name whose pages memory can drop because its file has them; undefined without one. */
 export function evictable<S>({ settled }: Entry<S>): Version<S> | undefined {
   return settled?.snapshot && settled.fileBytes > 0 ? settled : undefined;
 }
 
 /**
- * Versions that a new version replaces at once. A version that is not persistent replaces all. A persistent one leaves those that are stored
- * or being saved until it is on disk itself.
+ * The versions of a name that a new version replaces at once. A version that is not persistent replaces all. A persistent version replaces only one
+ * that is neither stored nor being saved: the others stay until the new version is on disk.
  */
 export function replacedBy<S>(entry: Entry<S>, persistent: boolean): ReadonlySet<Version<S>> {
   if (!persistent) return versionsOf(entry);

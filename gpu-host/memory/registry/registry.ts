@@ -14,9 +14,9 @@ export interface RegistryOptions<S extends Snapshot> {
   /** Slots of a page, and bytes of its keys and values. */
   readonly pageSize: number;
   readonly pageBytes: number;
-  /** Pages of the device: most default limits follow from it. */
+  /** Pages of the device: the default limits on pages are this number or parts of it. */
   readonly pageCount: number;
-  /** Directory of this model's persistent snapshots, for one process at a time. Without it nothing is persistent. */
+  /** Directory of this model's persistent snapshots, for one process at a time. Without it, no snapshot is persistent. */
   readonly kv?: { readonly directory: string; readonly fingerprint: Fingerprint } | undefined;
   /** Overrides of `defaultLimits`. */
   readonly limits?: Partial<RegistryLimits>;
@@ -50,8 +50,9 @@ export interface ControlledExport<S> {
 const MAX_OWNER_LENGTH = 256;
 
 /**
- * A tenant may name as many pages as the device has, most of them on disk. In memory all names together hold at most half of the device, so
- * that the oldest inferlet finds room whatever was exported; one tenant alone holds at most a quarter, besides pages that are also on disk.
+ * A tenant may give names to as many pages as the device has, most of them on disk. In memory, the names of all tenants together hold at most half as
+ * many pages as the device has, so that the oldest inferlet always finds room. One tenant alone holds at most a quarter, not counting pages that are
+ * also on disk.
  */
 function defaultLimits(pageCount: number): RegistryLimits {
   return {
@@ -69,8 +70,8 @@ function defaultLimits(pageCount: number): RegistryLimits {
  * Snapshots of pages under names, of one model: exports, which never change, and KV files, which the holder of their lock saves anew
  * (Symphony, HotOS '25). Names belong to tenants; those under `system/` belong to the tenant `system` and every tenant can read them.
  *
- * Called between device steps. A refusal is a CallFault, and changes nothing. A returned promise is a save to disk or a restore from it,
- * whose work on memory is done in short turns between steps.
+ * Callers call all methods between device steps. A method refuses with a CallFault, and changes nothing then. A promise that a method returns stands
+ * for a save to disk or a restore from it, which works on memory in short turns between steps.
  */
 export class PageRegistry<S extends Snapshot> {
   readonly #entries: Entries<S>;

@@ -9,11 +9,11 @@ export interface RestoringEntries<S extends Snapshot> {
   readonly files: SnapshotFiles;
   readonly maker: Maker;
   readonly transfer: Transfer<S>;
-  /** The entry's current version, which counts as used now. */
+  /** Returns the entry's current version, and counts it as used now. */
   touch(entry: Entry<S>): Version<S>;
   /** @throws CallFault when memory has no room for `pages` pages beside the `loadingPages` that are on their way */
   checkMemoryRoom(pages: number, loadingPages: number): void;
-  /** Keeps the pages of an entry's version from now on. */
+  /** Makes the registry hold the pages of an entry's version in memory. */
   keep(entry: Entry<S>, version: Version<S>, snapshot: S): void;
   /** Drops pages that are also on disk until the memory limit holds. */
   shrink(): void;
@@ -34,12 +34,13 @@ interface ImportResult<T> {
   readonly result: T;
 }
 
-/** Owners whose entries are restored at once; each restore has a buffer. */
+/** Maximum owners whose entries are restored at once. Each restore has a buffer, so this bounds the memory of buffers. */
 const MAX_CONCURRENT_OWNERS = 4;
 
 /**
- * Brings entries back from disk, one at a time for each owner (the tenant that the entries belong to): the next requester may want the same
- * file. The requesters' tenants take turns, since all of them may want entries of `system`.
+ * Brings entries back from disk. Of each owner (the tenant that the entries belong to), only one entry is restored at a time: the next requester
+ * often wants the same entry, and then finds it in memory. The tenants of the requesters take turns, because all of them may want entries of
+ * the owner `system`.
  */
 export class Restores<S extends Snapshot> {
   readonly #entries: RestoringEntries<S>;
@@ -52,8 +53,8 @@ export class Restores<S extends Snapshot> {
   }
 
   /**
-   * Gives the content of an entry to `use`, in the turn that completes it.
-   * @param find the entry; asked again after each wait
+   * Brings an entry's content to memory if it is not there, and gives it to `use` in the same turn, before it can leave again.
+   * @param find finds the entry; called again after each wait, since the name may have other content by then
    */
   run<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): Promise<T> {
     const waiter: Waiter = {
@@ -71,7 +72,7 @@ export class Restores<S extends Snapshot> {
     });
   }
 
-  /** Uses the entry's content if it has come to memory meanwhile; else makes room for it. */
+  /** Uses the entry's content if another restore has brought it to memory meanwhile; otherwise makes room for it. */
   #begin<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): ImportResult<T> | LoadingVersion<S> {
     checkOpen(requester);
     const entry = find();

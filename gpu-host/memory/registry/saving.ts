@@ -2,7 +2,7 @@ import { FileHead, type FileHeader } from './file-format.ts';
 import type { PieceWriter } from './files.ts';
 import type { DeviceTurns, Snapshot, SnapshotMemory } from './snapshot.ts';
 
-/** Bytes of the saves under way, each counted from the call that starts it. */
+/** Bytes of the saves under way, in all and by tenant. A save counts from the call that starts it, even while it waits. */
 export class SavingBytes {
   #total = 0;
   readonly #tenants = new Map<string, number>();
@@ -25,10 +25,10 @@ export class SavingBytes {
 }
 
 /**
- * Copies a snapshot into its file, one buffer at a time: into the buffer between device steps, then to the disk while steps run.
- * Ends early, with the file incomplete, when `snapshotIfWanted` returns undefined.
+ * Copies a snapshot into its file, one buffer at a time: copies pages into the buffer between device steps, and writes the buffer to the disk while
+ * steps run. Ends early, with the file incomplete, when `snapshotIfWanted` returns undefined.
  *
- * @param snapshotIfWanted returns the snapshot as long as its pages are held
+ * @param snapshotIfWanted returns the snapshot; undefined once the registry wants it no more and has released its pages
  */
 export async function writeSnapshot<S extends Snapshot>(
   memory: SnapshotMemory<S>,

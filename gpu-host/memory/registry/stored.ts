@@ -7,7 +7,7 @@ import { type EntryKind, fileNameOf } from './names.ts';
 import { pagesPerBuffer } from './saving.ts';
 import type { Requester, Restoration, Snapshot, SnapshotMemory, StoredPage } from './snapshot.ts';
 
-/** A tenant's entries on disk, from the files' headers. Does not read the pages. */
+/** Reads a tenant's entries on disk from the headers of its files, and not the pages. A file that cannot be used becomes a refusal. */
 export function readShelf<S>(files: SnapshotFiles, tenant: string, maker: Maker): Shelf<S> {
   const shelf: Shelf<S> = { entries: new Map(), refusals: new Map() };
   for (const fileName of withDiskFaults("the tenant's directory", () => files.list(tenant))) {
@@ -54,8 +54,8 @@ function storedEntry<S>(header: FileHeader, fileBytes: number): Entry<S> {
 }
 
 /**
- * Fills `restoration` with the pages of an entry's file, one buffer after the other: from the disk into the buffer beside device steps, and
- * from the buffer to memory between steps. Returns the file's header.
+ * Fills `restoration` with the pages of an entry's file, one buffer after the other: reads the disk into the buffer while device steps run, and
+ * copies the buffer to memory between steps. Returns the file's header.
  * @throws CallFault `internal` when the file is damaged or cannot be read, `invalid-argument` when another model made it, `cancelled` when
  * the requester ends meanwhile
  */
@@ -91,26 +91,26 @@ export async function fillFromFile<S extends Snapshot>(
   }
 }
 
-/** The buffers through which pages reach memory. */
+/** Memory, and the size of the buffers through which pages get there. */
 export interface Transfer<S extends Snapshot> {
   readonly memory: Pick<SnapshotMemory<S>, 'takeBuffer' | 'settled'>;
-  /** Bytes that wait for a turn at once; one page may be longer. */
+  /** Maximum bytes of a buffer; a buffer for a single page may be longer. */
   readonly bufferBytes: number;
 }
 
-/** Pages outside of memory. */
+/** Pages outside of the model's memory: in a file, or in a copy from another host. */
 export interface PageSource {
   readonly pages: number;
   readonly pageBytes: number;
   /** The page at `index` without its keys and values. Called once for each page, in order, between device steps. */
   pageAt(index: number): StoredPage;
-  /** Copies the keys and values of pages from `first` on, as many as `into` has room for. */
+  /** Copies the keys and values of pages from `first` on to `into`, as many pages as it has room for. */
   readPages(first: number, into: Uint8Array): void | Promise<void>;
 }
 
 /**
- * Fills `restoration` with the pages of `source`, one buffer after the other: into the buffer beside device steps, and from the buffer to
- * memory between steps.
+ * Fills `restoration` with the pages of `source`, one buffer after the other: reads `source` into the buffer while device steps run, and copies the
+ * buffer to memory between steps.
  * @throws CallFault `cancelled` when the requester ends meanwhile; what `source` throws
  */
 export async function fillPages<S extends Snapshot>(
@@ -140,7 +140,7 @@ export async function fillPages<S extends Snapshot>(
   }
 }
 
-/** @throws CallFault `cancelled` */
+/** Checks that the requester has not ended. @throws CallFault `cancelled` */
 export function checkOpen<S extends Snapshot>({ hasEnded }: Requester<S>): void {
   if (hasEnded) throw endedFault();
 }

@@ -62,7 +62,7 @@ test('fills memory, then the disk, then refuses; a freed place can be used again
   store.close();
 });
 
-test('reads without forgetting, copies what it is given', (t) => {
+test('a stored page stays when it is read, and does not change with the buffers of the caller', (t) => {
   const store = storeOf(1, 0);
   const bytes = pageFilledWith(1);
   const ticket = store.put(bytes)!;
@@ -115,7 +115,7 @@ test('a page is read into the buffer that will hold it, pinned memory of the dev
   store.close();
 });
 
-test('its file has no name', (t) => {
+test('the file of the store has no name in its directory', (t) => {
   const directory = temporaryDirectory(t);
   const store = storeOf(0, 1, { directory });
   const ticket = store.put(pageFilledWith(5))!;

@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib';
 import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import { openUnnamedFile, type SlotFile } from './file.ts';
 
-/** One page that is swapped out. Valid until `drop`. */
+/** The store's record of one page that is swapped out. Valid until `drop`. */
 export interface SwapTicket {
   /** Location of the page now: the store may move it to disk. */
   readonly place: 'memory' | 'disk';
@@ -23,11 +23,11 @@ export interface SwapOptions {
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
   /**
-   * Allocates memory that the device reaches fastest. Each allocation takes long, so the constructor makes all of them, in pieces of many
-   * pages. Once this returns undefined, the store uses ordinary memory.
+   * Allocates memory that the device reaches fastest. Each allocation takes long, so the constructor makes all of them, each for many pages. Once
+   * this function returns undefined, the store uses ordinary memory.
    */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
-  /** Waits for the device's queued copies from and to that memory. Called before anything else uses it. */
+  /** Waits for the device's queued copies from and to memory of `allocate`. The store calls this before it uses such memory itself. */
   readonly settle?: (() => void) | undefined;
   /** As `settle`, without blocking the thread. */
   readonly settled?: (() => Promise<void>) | undefined;
@@ -61,14 +61,14 @@ const PIECE_BYTES = 16 * 1024 * 1024;
 const FREE_PART = 1 / 8;
 
 /**
- * Storage for pages that left the device, bit for bit: host memory up to a bound, and one file up to a bound. Calls are synchronous, but for
+ * Stores pages that left the device, bit for bit: in host memory up to a bound, and in one file up to a bound. All methods are synchronous except
  * `fetch`.
  *
- * A write to a disk can take long, so the store moves the pages that it has held longest to the file on another thread, in time for the next
- * pages to find free memory. Only when many pages come at once does `put` itself write to the file.
+ * A write to a disk can take long. So another thread moves the pages that the store has held longest to the file, ahead of need, to keep an eighth
+ * of the memory free for the next pages. Only when many pages come at once does `put` itself write to the file.
  *
- * A page that cannot be written is refused as if the store were full, and stays where it is. A page that cannot be read back is a
- * `SwapFault`; its ticket stays until `drop`.
+ * The store refuses a page that the disk does not take as if the store were full; the caller keeps the page. A page that the disk does not return is
+ * a `SwapFault`, and its ticket stays valid until `drop`.
  */
 export class SwapStore {
   readonly pageBytes: number;
@@ -118,7 +118,7 @@ export class SwapStore {
     if (this.#maxDiskPages > 0) this.#transitBuffer = this.#memoryOf(pageBytes);
   }
 
-  /** Copies a page in. Undefined when memory and disk are full, or the disk refused the page: the caller keeps it. */
+  /** Copies a page into the store. Undefined when memory and disk are full, or the disk refused the page: the caller then keeps it. */
   put(bytes: Uint8Array): SwapTicket | undefined {
     this.#checkSize(bytes);
     return this.#putMemory((into) => this.#copyTo(into, bytes)) ?? this.#putDisk(bytes);
@@ -145,7 +145,7 @@ export class SwapStore {
     return place === 'memory' ? this.#memory[slot] : undefined;
   }
 
-  /** Copies a page out and keeps it. @throws SwapFault when the disk lost it; the caller still has to drop the ticket. */
+  /** Copies a page to `into`; the store keeps it, too. @throws SwapFault when the disk lost it; the caller still has to drop the ticket */
   read(ticket: SwapTicket, into: Uint8Array): void {
     this.#checkSize(into);
     const { place, slot, checksum } = this.#liveTicketOf(ticket);
