@@ -28,15 +28,19 @@ export interface ExecutionOptions {
 /** Longest time that a guest computes in one turn of the event loop. */
 const SLICE_MS = 1;
 
-/** Longest time that a guest may compute while it cannot be suspended: in its allocator during a host call, or during instantiation. */
+/** Longest time that a guest may compute while it is pinned (cannot be suspended): in its allocator during a host call, or while instantiated. */
 const PINNED_LIMIT_MS = 100;
 
-/** During a longer stretch of computing, the machine may have stopped this thread, so the thread's CPU time is charged. */
+/**
+ * A stretch is the time from `resume` to `pause`. The kernel may stop this thread during a stretch longer than this, so such a stretch is charged
+ * by the thread's CPU time if that is less.
+ */
 const STRETCH_MS = 20;
 
 /** Maximum age of the reading of the thread's CPU time at the start of a stretch. */
 const READING_MS = 5;
 
+// Codes that the guest returns to the host, in the low four bits; the other bits hold the index of a waitable set (canonical ABI, `callback`).
 const CODE_EXIT = 0;
 const CODE_YIELD = 1;
 const CODE_WAIT = 2;
@@ -68,7 +72,7 @@ export class Execution implements Task {
   #sliceStartThreadUs = -1;
   /** The thread's CPU time when a guest that cannot be suspended had used up its slice, in µs; -1 before. */
   #pinnedStartThreadUs = -1;
-  /** Resolves the current wait for a turn. */
+  /** Ends the current wait for a turn, with `GO_ON` or `TRAP`. */
   #resolveTurn: ((go: number) => void) | null = null;
   /** Place in the queue for slices. Only `renew` replaces this object, because the queue looks up the guest's credit by it. */
   #queueEntry: Resumable = { resume: () => this.#grant() };
@@ -176,12 +180,14 @@ export class Execution implements Task {
     this.guest.kill(new GuestTrap('terminated', 'has ended'));
   }
 
+  /** Stops the clock of the guest's CPU time: the guest's code does not run. */
   pause(): void {
     if (this.#runningSince < 0) return;
     this.#cpuMs += this.#stretchMs();
     this.#runningSince = -1;
   }
 
+  /** Starts the clock of the guest's CPU time before the guest's code runs. */
   resume(): void {
     if (this.#runningSince >= 0) return;
     const turn = this.#options.slices.turn();
@@ -207,7 +213,10 @@ export class Execution implements Task {
     });
   }
 
-  /** Suspends until `wake` is called or the inferlet dies. The guest's next fuel check starts the clock and waits for its turn. */
+  /**
+   * Suspends the guest until the inferlet dies or the wait is over: `arm` gets the function to call then. The clock stays stopped until the
+   * guest's next fuel check, which also waits for the guest's turn.
+   */
   block(arm: (wake: () => void) => void): Promise<void> {
     this.pause();
     return new Promise((resolve) => {
@@ -219,6 +228,7 @@ export class Execution implements Task {
     });
   }
 
+  /** Resumes the guest: the queue calls this when the guest's turn has come. */
   #grant(): void {
     const resolveTurn = this.#resolveTurn;
     this.#resolveTurn = null;

@@ -1,25 +1,27 @@
 /**
- * Runtime side of the fuel checks that `runtime/build` inserts into core modules. A metered module exports `pie_fuel` (a mutable i32
- * global, counted down at loop headers and function entries) and `pie_yield` (a table with one function, called when no fuel is left). The
- * start function of any module is exported as `pie_start`, so that it runs with fuel and under the clock.
+ * Runtime side of the fuel checks that `runtime/build` inserts into core modules. Fuel bounds how long a guest computes until the host decides
+ * about it again. A metered module exports `pie_fuel` (a mutable i32 global, which loop headers and function entries count down) and
+ * `pie_yield` (a table with one function, which a check calls when no fuel is left). The build turns the start function of any module into
+ * the export `pie_start`, so that the start function, too, runs with fuel and its time is measured.
  */
 
-/** Checks between two reads of the clock: about 0.1 ms of interpreter loop. All modules of an instance share this fuel. */
+/** Fuel that one refill gives: about 0.1 ms of an interpreter's loop. All core modules of an instance share this fuel. */
 const FUEL = 20_000;
 
-/** A module keeps at most 1/4 (as a shift) of its even share of the fuel when another module runs out. */
+/** At a refill, a module with fuel left keeps at most 1/4 of its even share of `FUEL`. The division is a right shift by two bits. */
 const KEPT_SHIFT = 2;
 
-/** Decisions for a guest whose fuel has run out. */
+/** Decisions for a guest whose fuel has run out: it continues, it traps, or it is suspended until its turn comes. */
 export const GO_ON = 0;
 export const TRAP = 1;
 export const WAIT = 2;
 
 /**
- * Calls the first import. On `WAIT`, calls the second, which suspends, then the third. A final result other than `GO_ON` traps, because the
- * guest could catch an exception. `ask` comes first because V8 refuses a suspending import, whatever it returns, on a stack that was not
- * entered through `promising` (a start function, an allocation for the host). The third import runs on the guest's stack, so that the clock
- * starts when the guest continues, not when a promise resolves.
+ * The function behind `pie_yield`. It calls `ask`. On `WAIT`, it also calls `wait`, which suspends the guest, and then `resumed`. A final result
+ * other than `GO_ON` executes `unreachable`: a trap, because the guest could catch an exception. V8 refuses a suspending import, whatever the
+ * import returns, on a stack that was not entered through `promising` (a start function, an allocation for the host). So `ask`, which never
+ * suspends, decides first. `resumed` runs on the guest's stack, so that the clock of the guest's CPU time starts when the guest continues, not
+ * when a promise resolves.
  *
  *     (func $ask (import "m" "a") (result i32)) (func $wait (import "m" "w")) (func $resumed (import "m" "r") (result i32))
  *     (func (export "y") (local i32)
@@ -28,6 +30,7 @@ export const WAIT = 2;
  *       unreachable)
  */
 const WRAPPER = new WebAssembly.Module(
+  // The text above in binary form: header, types, imports, function, export, and code in two lines.
   Uint8Array.of(
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
     ...[1, 8, 2, 0x60, 0, 1, 0x7f, 0x60, 0, 0],
@@ -39,7 +42,7 @@ const WRAPPER = new WebAssembly.Module(
   ),
 );
 
-/** The global `pie_fuel` of a core module. */
+/** The global `pie_fuel` of a core module: the module's remaining fuel. */
 type Gauge = { value: number };
 
 /** Decides how a guest continues when its fuel has run out. */
@@ -80,6 +83,7 @@ export class Fuel {
     if (gauge instanceof WebAssembly.Global && table instanceof WebAssembly.Table) {
       table.set(0, this.#yield);
       this.#gauges.push(gauge as unknown as Gauge);
+      // Divides the fuel evenly among all modules, the new one included.
       this.drain();
       this.refill();
     }
@@ -92,7 +96,7 @@ export class Fuel {
     }
   }
 
-  /** Gives empty modules the fuel that the others do not keep. */
+  /** Divides `FUEL`, without what other modules keep, among the modules that have none left. */
   refill(): void {
     const gauges = this.#gauges;
     const [only] = gauges;

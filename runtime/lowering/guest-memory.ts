@@ -2,7 +2,7 @@ import { GuestTrap } from './trap.ts';
 
 /** Maximum bytes that one host call may read from a guest's memory, all its strings and lists together. */
 export const MAX_LIFTED_BYTES = 64 << 20;
-/** Maximum number of list elements (strings, records and the like) that one host call may take; each becomes a host object. */
+/** Maximum number of list elements (strings, records and the like) that one host call may take. Each element becomes a host object. */
 export const MAX_LIFTED_ITEMS = 16_384;
 
 type Realloc = (old: number, oldSize: number, align: number, size: number) => number;
@@ -14,11 +14,12 @@ const EMPTY = new ArrayBuffer(0);
 /**
  * The linear memory of one guest, with the checks of the canonical ABI: a wrong pointer, length or encoding traps this guest and no other.
  *
- * Lists of numbers are lifted as views of the guest's memory, valid until the host function returns. A budget bounds the data that one call
- * lifts. Lengths are checked against the budget before decoding, because many strings can share one address.
+ * To *lift* a value is to convert it from the guest's memory into a JavaScript value. A lifted list of numbers is a view of the guest's memory,
+ * valid until the host function returns. A budget bounds the data that one call lifts. Lengths are checked against the budget before decoding,
+ * because many strings can share one address.
  */
 export class GuestMemory {
-  /** Set once when the inferlet must stop; every later host call throws it. */
+  /** The trap that stopped the inferlet, set once. Every later host call throws this trap. */
   dead: GuestTrap | null = null;
   /** Above zero while host frames are on the guest's stack: the guest must neither be suspended nor call its imports. */
   pinned = 0;
@@ -27,6 +28,7 @@ export class GuestMemory {
   /** Unwinds the guest's suspended stack, if it has one. V8 never frees a stack that is left suspended. */
   unwind: (() => void) | null = null;
 
+  // Views of the whole memory, one for each size and kind of number.
   u8: Uint8Array = new Uint8Array(EMPTY);
   u16: Uint16Array = new Uint16Array(EMPTY);
   u32: Uint32Array = new Uint32Array(EMPTY);
@@ -40,6 +42,7 @@ export class GuestMemory {
   #bytesLeft = MAX_LIFTED_BYTES;
   #itemsLeft = MAX_LIFTED_ITEMS;
 
+  /** Connects the memory and the allocator of a new instance. */
   attach(memory: WebAssembly.Memory, realloc: Realloc | null): void {
     this.#memory = memory;
     this.#realloc = realloc;
@@ -81,7 +84,7 @@ export class GuestMemory {
     this.u64 = new BigUint64Array(buffer);
   }
 
-  /** Gives the starting host call its whole budget. */
+  /** Renews the budget; called when a host call begins. */
   resetLifting(): void {
     this.#bytesLeft = MAX_LIFTED_BYTES;
     this.#itemsLeft = MAX_LIFTED_ITEMS;
@@ -124,7 +127,7 @@ export class GuestMemory {
     return this.range(address, bytes, align);
   }
 
-  /** Returns the address of `count` elements that each become a host object; checks the range and the budget. */
+  /** Checks the range of `count` elements of `size` bytes, and the budget: each element becomes a host object. Returns the address. */
   items(pointer: number, count: number, size: number, align: number): number {
     const address = this.range(pointer, count * size, align);
     this.lift(count * size, count);
@@ -192,6 +195,7 @@ export class GuestMemory {
 
   /** Copies a string into the guest and writes its pointer and length at `address`. */
   putString(address: number, value: string): void {
+    // An empty string needs no memory; its pointer is not null, but points to nothing.
     let pointer = 1;
     let length = 0;
     if (value.length > 0) {
@@ -225,7 +229,7 @@ export class GuestMemory {
     this.u32[(address >>> 2) + 1] = values.length;
   }
 
-  /** Returns the address of `count` numbers of `size` bytes; checks the range and the budget. */
+  /** Checks the range of `count` numbers of `size` bytes, and the budget. Returns the address. */
   #numbers(pointer: number, count: number, size: number): number {
     const address = this.range(pointer, count * size, size);
     this.lift(count * size, 0);

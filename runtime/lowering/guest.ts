@@ -7,7 +7,8 @@ import { GuestTrap } from './trap.ts';
 export const MAX_HANDLES = 16_384;
 
 /**
- * Maximum futures that were read and never dropped. JavaScript guests drop futures only by an explicit call; such a handle costs only a word.
+ * Maximum futures that were read and never dropped. JavaScript guests drop futures only by an explicit call. A future that was read takes only
+ * one array slot: its handle is replaced by a placeholder of its type.
  */
 const MAX_SPENT_FUTURES = 1_048_576;
 
@@ -18,6 +19,7 @@ export type FutureType = LoweredFuture;
 export class FutureHandle {
   readonly type: FutureType;
   index = 0;
+  /** The set in which the guest waits for the future. */
   set: WaitableSet | null = null;
   /** True when the host has answered. */
   settled = false;
@@ -41,7 +43,7 @@ export class WaitableSet {
   members = 0;
   /** Members whose read has completed, in the order of completion. */
   readonly ready: FutureHandle[] = [];
-  /** Called once when a member becomes ready. */
+  /** Resumes the guest that waits for the set; called once, when a member becomes ready. */
   wake: (() => void) | null = null;
 }
 

@@ -49,6 +49,8 @@ interface Case {
   readonly message: RegExp;
 }
 
+// `run` and the callback return a code in the low four bits: 0 exits, 1 yields, 2 waits for the waitable set of the index in the other bits.
+// The arguments of `$return` are the case of `result` (0 for ok), then the address and the length of the text.
 const BAD_RESULTS: Case[] = [
   {
     name: 'a result past the end of memory',
@@ -229,7 +231,7 @@ const GREEDY: Case[] = [
 
 const SETTLED = Promise.resolve({ tag: 'ok' });
 
-/** Synchronizes again each time the last call has completed. */
+/** A guest that synchronizes again each time its last call has completed. */
 const ASKS_FOR_EVER: WatGuest = {
   imports: [
     NEW_QUEUE,
@@ -285,7 +287,7 @@ describe('a guest on a machine that suspended its thread', () => {
     const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
     const table = { ...host, runtime: { ...host.runtime, log } };
     const call = '(call $log (i32.const 1) (i32.const 16) (i32.const 2))';
-    // The loop outlasts one tank of fuel, so the fuel check reads its CPU time.
+    // The loop takes more than one refill of fuel, so the fuel check reads the guest's CPU time.
     const loop = '(loop (br_if 0 (i32.lt_u (local.tee 2 (i32.add (local.get 2) (i32.const 1))) (i32.const 100000))))';
     const guest = { imports: [LOG], locals: '(local i32)', run: `${call} ${loop} ${RETURN_42} (i32.const 0)` };
     const { ending, cpuMs } = await run(guest, { table });

@@ -3,9 +3,10 @@ const CODE_SECTION = 10;
 
 /**
  * True when no function of a core module does anything: each body is empty or `unreachable`. Componentised JavaScript has such modules as
- * stubbed WASI. A metered module still counts if metering adds nothing to these bodies. Throws a `RangeError` on a truncated module.
+ * stubbed WASI. A metered module is inert, too, if metering has added no code. Throws a `RangeError` on a truncated module.
  */
 export function isInert(bytes: Uint8Array): boolean {
+  // The sections begin behind the header of eight bytes.
   let at = 8;
   const byte = (): number => {
     const value = bytes[at++];
@@ -42,7 +43,7 @@ export function isInert(bytes: Uint8Array): boolean {
   return false;
 }
 
-/** True for `end`, or `unreachable end`, without locals. */
+/** True for a body of `end` (byte 0x0b) or `unreachable end` (bytes 0x00, 0x0b). A first byte of 0 declares no locals. */
 function isEmptyBody(body: Uint8Array): boolean {
   if (body.length === 2) return body[0] === 0 && body[1] === 0x0b;
   return body.length === 3 && body[0] === 0 && body[1] === 0x00 && body[2] === 0x0b;

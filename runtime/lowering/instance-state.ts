@@ -2,15 +2,17 @@ import { PIE_EXPORTS, stateName } from '../build/wasm/names.ts';
 
 /** Bound on the total memory of an instance that is kept as a snapshot. */
 const MAX_KEPT_BYTES = 16 << 20;
-/** Memory is compared and copied in blocks of this size: a run touches few of them. */
+/** Memory is compared and copied in blocks of this size: a run touches few of the blocks. */
 const BLOCK_BYTES = 16 << 10;
 
+/** A mutable global that holds a number. */
 type NumberGlobal = { value: number | bigint };
 
 /** The mutable state of an instance: the memories and mutable globals of its core instances. */
 export class InstanceState {
   readonly #memories: WebAssembly.Memory[] = [];
   readonly #globals: NumberGlobal[] = [];
+  /** False when a core instance changes state that it does not export. */
   #isWhole = true;
 
   /** Adds the state that a core instance defines. */
@@ -48,7 +50,7 @@ export class InstanceState {
     const buffers = this.#memories.map(({ buffer }) => Buffer.from(buffer));
     if (buffers.some((buffer, i) => buffer.length !== memories[i]?.bytes)) return false;
     for (const [i, buffer] of buffers.entries()) {
-      // Writes only different blocks, so that memory which the guest did not touch does not become resident.
+      // Writes only blocks that differ: a write to memory that the guest did not touch would make the memory resident.
       for (const [at, block] of memories[i]?.blocks.entries() ?? []) {
         const start = at * BLOCK_BYTES;
         if (buffer.compare(block, 0, block.length, start, start + block.length) !== 0) block.copy(buffer, start);
@@ -62,18 +64,19 @@ export class InstanceState {
   }
 }
 
-/** State of a new instance. It is the same for every instance of a program, because start functions import nothing. */
+/** State of a new instance. Every instance of a program begins with the same state, because start functions import nothing. */
 export interface Snapshot {
   readonly memories: readonly KeptMemory[];
   readonly globals: readonly (number | bigint)[];
 }
 
+/** A copy of a memory: its length and its blocks. */
 interface KeptMemory {
   readonly bytes: number;
   readonly blocks: readonly Buffer[];
 }
 
-/** Shared by all zero blocks, which are most of a memory. */
+/** The one copy of all blocks of zeros, which are most of a memory. */
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
 function blocksOf(memory: Buffer): KeptMemory {

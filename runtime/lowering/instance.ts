@@ -13,7 +13,7 @@ export interface Program {
 }
 
 /**
- * Makes an instance of a program with imports from the lowering. Throws when a start function of the guest traps.
+ * Makes an instance of a program, whose imports are the host functions of `world`. Throws when a start function of the guest traps.
  * The instance runs when `start` is called; `guest.context` must be set before.
  */
 export function instantiate(program: Program, world: CompiledWorld, options: ExecutionOptions): Execution {
@@ -42,11 +42,12 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
   return execution;
 }
 
-/** Fills unused slots of indirection tables. */
+/** Fills slots of a component's tables of functions (import module `actual`) that no import needs, see `bypassShims`. */
 const unreachable = (): never => {
   throw new WebAssembly.RuntimeError('unreachable');
 };
 
+/** Returns the function for an import: a host function, an intrinsic of the canonical ABI, or a function that traps. */
 function resolve(execution: Execution, world: CompiledWorld, module: string, name: string): WebAssembly.ImportValue {
   const { guest } = execution;
   const make = world.functions.get(importKey(module, name));
@@ -58,6 +59,7 @@ function resolve(execution: Execution, world: CompiledWorld, module: string, nam
   };
 }
 
+/** Returns an intrinsic of the canonical ABI for futures, waits and tasks; null for an unknown name. */
 function intrinsic(execution: Execution, world: CompiledWorld, module: string, name: string): CoreFunction | null {
   const future = parseFutureIntrinsic(name);
   if (!future) return rootIntrinsic(execution.guest, execution, name);

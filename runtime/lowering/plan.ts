@@ -41,7 +41,7 @@ export interface Location {
   readonly name: string;
 }
 
-/** Form of the `run` export: with a callback (C and all componentised JavaScript), stackful, or a plain blocking function. */
+/** Form of the `run` export: with a callback (C and all componentised JavaScript), stackful (asynchronous on a stack of its own), or blocking. */
 export type Form = (typeof FORMS)[number];
 const FORMS = ['callback', 'stackful', 'sync'] as const;
 
@@ -124,8 +124,8 @@ const isShaped = record({
 });
 
 /**
- * Checks a plan from another process or from disk; null when it has another version or is damaged. Checks every field, refuses unknown
- * fields, and lets an import refer only to earlier instances. Uses no package, since processes without a file system read plans, too.
+ * Checks a plan from another process or from disk. Returns null for a plan that has another version or is damaged. Checks every field, refuses
+ * unknown fields, and lets an import refer only to earlier instances. Uses no package, since processes without a file system read plans, too.
  */
 export function asPlan(value: unknown): Plan | null {
   if (!isShaped(value)) return null;

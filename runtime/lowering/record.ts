@@ -64,20 +64,22 @@ const ADAPTER_IMPORTS = new Set([
 ]);
 
 /**
- * Instantiates a component once through jco's glue and records its links. Leaves out adapters to a component that only traps (the
- * stubbed WASI of a JavaScript inferlet). Throws `UnplannableError` and `ReservedNameError`.
+ * Instantiates a component once through jco's glue and records its links. Leaves out adapters (modules that jco makes for calls between
+ * components) to a component that only traps: the stubbed WASI of a JavaScript inferlet. Throws `UnplannableError` and `ReservedNameError`.
  */
 export async function recordPlan(instantiate: JcoInstantiate, modules: readonly CoreModule[]): Promise<Plan> {
   for (const { module } of modules) checkNames(module);
   const byModule = new Map(modules.map((entry) => [entry.module, entry] as const));
   const byName = new Map(modules.map((entry) => [entry.name, entry] as const));
   const recorded: Recorded[] = [];
+  // Every platform function traps: no run exists yet that a start function could call the platform for.
   const trapOnCall = () =>
     function calledTooEarly() {
       throw new GuestTrap('trap', 'its start function calls the platform');
     };
   const trappingInterface = new Proxy({}, { get: trapOnCall });
   const fromMs = threadCpuMs();
+  // The start functions either go on or trap, because a start function cannot be suspended.
   const fuel = new Fuel({
     ask: () => {
       fuel.refill();
@@ -121,7 +123,7 @@ function describe(recorded: readonly Recorded[]): Plan {
   const exportedBy = new Map<unknown, Location>();
   const globals = new Map<WebAssembly.Global, number>();
   const inert = recorded.map(({ file }) => isInert(file.bytes));
-  /** Adapters all of whose callees only trap. */
+  /** Indices of adapters whose callees all only trap. */
   const deadAdapters = new Set<number>();
   const instances = recorded.map(({ file, imports, instance }, index) => {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
@@ -151,8 +153,9 @@ function describe(recorded: readonly Recorded[]): Plan {
 }
 
 /**
- * In wit-component's output, a module imports by number from a shim that calls through a table, which a later instance fills with the real
- * functions (`actual`). If such a function is not a core export, the plan answers the import by its own name instead of through the shim.
+ * In wit-component's output, a module imports functions by number from a shim, which calls them through a table. A later instance fills the table
+ * with the real functions, which this instance imports from `actual`. If a real function is not a core export, the plan answers the import by its
+ * own name instead of through the shim.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   const answered = new Map<string, Source>();
@@ -183,6 +186,7 @@ function importedBy(imports: CoreImports, module: string, name: string): unknown
   return fields && Object.hasOwn(fields, name) ? fields[name] : undefined;
 }
 
+/** True for an adapter whose callees are all inert: they only trap. */
 function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolean[]): boolean {
   if (imports.length === 0 || !imports.every((item) => ADAPTER_IMPORTS.has(item.module))) return false;
   const callees = imports.filter((item) => item.module === 'callee');
@@ -191,6 +195,7 @@ function isDeadAdapter(imports: readonly PlannedImport[], inert: readonly boolea
   );
 }
 
+/** Returns the origin of an import from the value that the glue passes for it. Numbers a global when it occurs first. */
 function sourceOf(
   module: string,
   name: string,
@@ -217,6 +222,7 @@ function sourceOf(
   throw new UnplannableError(`the import ${module} ${name} comes from outside the component`);
 }
 
+/** Finds the core instance that exports `run`. */
 function findEntry(recorded: readonly Recorded[], exportedBy: ReadonlyMap<unknown, Location>): Plan['entry'] {
   for (let instance = 0; instance < recorded.length; instance++) {
     const entry = recorded[instance];
@@ -261,7 +267,7 @@ function prune(plan: Plan): Plan {
     for (const { source } of plan.instances[index]?.imports ?? []) if (source.kind === 'export') visit(source.instance);
   };
   visit(plan.entry.run.instance);
-  // An instance that only fills another's table or runs its constructors has no exports: it is needed when its targets are.
+  // An instance without exports may fill the table of another instance or run its constructors. It is needed when the other instance is.
   for (let index = 0; index < plan.instances.length; index++) {
     const targets =
       plan.instances[index]?.imports.flatMap(({ source }) => (source.kind === 'export' ? [source.instance] : [])) ?? [];

@@ -1,14 +1,17 @@
 import { DEFAULT_SLICE_POLICY, type SlicePolicy, SliceQueue } from './slices.ts';
 
-/** A computation that can continue. */
+/** A suspended computation. */
 export interface Resumable {
   resume(): void;
 }
 
-/** Longest time between two checks whether the device is still busy. */
+/** Longest wait before the runner asks again if the device is still busy. */
 const RECHECK_MS = 5;
 
-/** Runs a {@link SliceQueue} on the event loop: one slice a turn, so that sockets and timers are served between slices. */
+/**
+ * Runs a {@link SliceQueue} on the event loop. Each turn of the event loop resumes one task for a slice (at most about 1 ms of computing), so that
+ * sockets and timers are served between slices.
+ */
 export class SliceRunner {
   readonly #queue: SliceQueue<Resumable>;
   readonly #busy: () => boolean;
@@ -17,7 +20,7 @@ export class SliceRunner {
   #isTurnEndScheduled = false;
   #timer: NodeJS.Timeout | null = null;
 
-  /** `busy` returns true while the device has work of other inferlets. */
+  /** @param busy returns true while the device (a GPU) has work of other inferlets: tasks without credit then get less time */
   constructor(busy: () => boolean = () => false, policy: SlicePolicy = DEFAULT_SLICE_POLICY) {
     this.#queue = new SliceQueue(policy);
     this.#busy = busy;
@@ -27,7 +30,7 @@ export class SliceRunner {
     return this.#queue.length;
   }
 
-  /** Number of waiting tasks with credit. */
+  /** Number of waiting tasks with credit: computing time that a task may use at once, see `slices.ts`. */
   get bursting(): number {
     return this.#queue.bursting;
   }

@@ -6,7 +6,7 @@ export class WasmError extends Error {
   }
 }
 
-/** Reads Wasm bytes from an offset on; every read is bounded. */
+/** Reads Wasm bytes from an offset up to `end`. Every read throws WasmError instead of passing `end`. */
 export class Reader {
   readonly bytes: Uint8Array;
   readonly end: number;

@@ -17,9 +17,10 @@ import {
 
 /** Bytes that a bulk instruction handles before the guest may be preempted again: with untouched pages, a piece takes a millisecond. */
 export const PIECE_BYTES = 1 << 20;
-/** Fuel of a piece. */
+/** Fuel of a piece: one unit pays for 64 bytes, as in `FunctionRewriter`. */
 const PIECE_FUEL = PIECE_BYTES >> 6;
 
+// Opcodes (core specification, 5.4).
 const MEMORY_SIZE = 0x3f;
 const I64_CONST = 0x42;
 const I32_LE_U = 0x4d;
@@ -32,13 +33,13 @@ const I64_EXTEND_I32_U = 0xad;
 /** Parameters of `memory.fill` and `memory.copy`: destination, value or source, and length. */
 const [TO, FROM, LENGTH] = [0, 1, 2] as const;
 
-/** Type of the functions: three times i32, no result. */
+/** The functions' type in binary form: three parameters of i32, no result. */
 export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 
 /**
- * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. They work in pieces and take fuel for each,
- * because one instruction cannot be preempted. The meter has charged the whole size before the call; each piece but the last is charged again,
- * so that the guest is preempted between them. They leave a call that reaches outside of its memory to the instruction, which traps.
+ * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. One instruction cannot be preempted, so these functions
+ * work in pieces. The module has taken fuel for the whole size before the call. These functions take fuel again for each piece but the last, so
+ * that the guest is preempted between pieces. For a range that reaches outside of its memory, they run the whole instruction, which traps.
  */
 export class BulkPieces {
   readonly #fuel: readonly number[];
@@ -47,8 +48,8 @@ export class BulkPieces {
   readonly #bodies = new Map<string, readonly number[]>();
 
   /**
-   * @param fuel encoded index of the global
-   * @param yieldIndex encoded index of the function that yields
+   * @param fuel index of the global `pie_fuel`, encoded as LEB128
+   * @param yieldIndex index of the function that asks the host how to continue, encoded as LEB128
    * @param first index of the first of these functions
    */
   constructor(fuel: readonly number[], yieldIndex: readonly number[], first: number) {
@@ -75,6 +76,7 @@ export class BulkPieces {
     return this.#firstIndex + [...this.#bodies.keys()].indexOf(key);
   }
 
+  // A body begins with the number of its groups of locals: 0.
   #fill(memory: number): readonly number[] {
     const fill = [OP.bulk, ...leb(BULK.memoryFill), ...leb(memory)];
     return [
@@ -122,11 +124,15 @@ const get = (local: number): readonly number[] => [LOCAL_GET, local];
 const piece = [I32_CONST, ...signedLeb(PIECE_BYTES)];
 const parameters = [...get(TO), ...get(FROM), ...get(LENGTH)];
 
+/** Moves a parameter forwards or backwards by one piece. */
 const move = (local: number, operation: number): readonly number[] => [
   ...[...get(local), ...piece, operation, LOCAL_SET, local],
 ];
 
-/** Runs the whole instruction, which traps, when `start` and the length reach past the end of the memory. */
+/**
+ * Runs the whole instruction, which traps, when `start` plus the length lies past the end of the memory. The sum takes 64 bits, and a page of
+ * memory has 2^16 bytes.
+ */
 const outside = (start: number, memory: number, whole: readonly number[]): readonly number[] => [
   ...[...get(start), I64_EXTEND_I32_U, ...get(LENGTH), I64_EXTEND_I32_U, I64_ADD],
   ...[MEMORY_SIZE, ...leb(memory), I64_EXTEND_I32_U, I64_CONST, 16, I64_SHL, I64_GT_U],

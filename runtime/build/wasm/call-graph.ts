@@ -2,7 +2,7 @@ import type { Reader } from './binary.ts';
 import { type Instruction, OP, readInstruction } from './instructions.ts';
 import { skipValueType } from './types.ts';
 
-/** Body of a function: number of parameters, and range of its locals and code. */
+/** Body of a function: number of parameters, and the range of bytes that holds its locals and code. */
 export interface FunctionBody {
   readonly params: number;
   readonly start: number;
@@ -12,7 +12,7 @@ export interface FunctionBody {
 export interface CallGraph {
   /** Indices of the defined functions: callees before their callers, except around cycles. */
   readonly order: readonly number[];
-  /** Functions that a cycle of direct calls returns to. */
+  /** Functions at which a cycle of direct calls closes: at least one function of each cycle. */
   readonly recursive: ReadonlySet<number>;
 }
 
@@ -48,7 +48,7 @@ export function readCallGraph(
   return orderByCallees(callees);
 }
 
-/** Depth-first order. The search is iterative, because a hostile module can chain a million functions. */
+/** Sorts functions depth first. The search uses its own stack instead of recursion, because a hostile module can chain a million functions. */
 function orderByCallees(callees: readonly (readonly number[])[]): CallGraph {
   const NEW = 0;
   const OPEN = 1;

@@ -21,8 +21,8 @@ interface Module {
 }
 
 /**
- * Memories that the modules of a component define, module by module. A memory grows when the code of its module has `memory.grow` for it,
- * or when any module imports a memory under one of this memory's export names and grows that import.
+ * Memories that the modules of a component define, module by module. A memory grows in two cases: the code of its module has `memory.grow`
+ * for it, or any module imports a memory under one of this memory's export names and has `memory.grow` for the import.
  */
 export function readMemories(modules: readonly Uint8Array[]): DefinedMemory[][] {
   const parsedModules = modules.map(readModule);

@@ -5,7 +5,7 @@ import { type Limits, readLimits, skipValueType } from './types.ts';
 
 /** Bytes of a page of linear memory. */
 export const MEMORY_PAGE_BYTES = 65536;
-/** Maximum number of elements in all tables of a component: 16 times the QuickJS engine's need; an element takes 8 bytes. */
+/** Maximum number of elements in all tables of a component: 16 times the QuickJS engine's need. An element takes 8 bytes. */
 export const MAX_TABLE_ELEMENTS = 65536;
 
 /** Memories and tables that a module defines itself, without its imports. */
@@ -14,7 +14,7 @@ export interface Definitions {
   readonly tables: readonly Limits[];
 }
 
-/** Memories and tables that a core module defines. Throws WasmError for shared, 64-bit and malformed ones. */
+/** Memories and tables that a core module defines. Throws WasmError for shared, 64-bit and malformed memories or tables. */
 export function readDefinitions(bytes: Uint8Array): Definitions {
   const sections = readSections(bytes);
   const memories = new Reader(sectionBody(sections, SECTION.memory));
@@ -25,7 +25,7 @@ export function readDefinitions(bytes: Uint8Array): Definitions {
   };
 }
 
-/** Reads a count, and refuses one that is larger than the section. */
+/** Reads a count. Refuses a count that exceeds the section's bytes, because each entry takes at least one byte. */
 function readCount(reader: Reader): number {
   const count = reader.u32();
   if (count > reader.end) throw new WasmError('section shorter than its count', reader.at);
@@ -33,8 +33,8 @@ function readCount(reader: Reader): number {
 }
 
 /**
- * Gives the memories and tables of a module a maximum: `memoryPages` by memory, and `spareElements` above each table's minimum; the
- * module's own maximum holds where it is smaller. At the maximum, `memory.grow` and `table.grow` answer -1, as they do when memory is short.
+ * Gives the memories and tables of a module a maximum: `memoryPages` has one for each memory, and a table may have `spareElements` more than its
+ * minimum. A smaller maximum of the module itself holds. At the maximum, `memory.grow` and `table.grow` answer -1, as when memory is short.
  */
 export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareElements: number): Uint8Array {
   let sections: Section[] = readSections(bytes);
@@ -61,18 +61,20 @@ export function limit(bytes: Uint8Array, memoryPages: readonly number[], spareEl
   return writeSections(sections);
 }
 
+/** The limits of a memory or table in binary form, with a maximum of `highest` but never less than the minimum. */
 function bound({ min, max }: Limits, highest: number): number[] {
   return [1, ...leb(min), ...leb(Math.max(min, Math.min(max ?? highest, highest)))];
 }
 
 interface Table {
-  /** The element type, with the marker of an initial value. */
+  /** The element type, preceded by the two marker bytes of a table with an initial value. */
   readonly before: Uint8Array;
   readonly limits: Limits;
   /** The expression of the initial value. */
   readonly after: Uint8Array;
 }
 
+/** First of two bytes that mark a table with an initial value. */
 const TABLE_WITH_VALUE = 0x40;
 
 function readTable(reader: Reader): Table {

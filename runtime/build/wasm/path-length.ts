@@ -1,19 +1,21 @@
 import { WasmError } from './binary.ts';
 import { type Instruction, OP } from './instructions.ts';
 
+/** A block that is open at the current instruction: the target of branches. */
 interface Label {
   readonly opcode: number;
-  /** Length at the block's start, needed for the `else` of an `if`. */
+  /** Length of the path at the block's start, from which the `else` of an `if` also begins. */
   readonly start: number;
   /** Longest path that branches to the block's end; -1 for none. */
   branches: number;
   hasElse: boolean;
 }
 
+/** Length of the path to an instruction that is never reached. */
 const DEAD = -1;
 
 /**
- * Longest path, in instructions, from the last fuel check to the current instruction, over all ways to get there. Wasm's control flow
+ * Longest path, in instructions, from the last fuel check to the current instruction, over all ways to reach that instruction. Wasm's control flow
  * is structured, so one pass over a function's code is enough: paths join at the ends of blocks, and the only way back is a loop, whose
  * header has a check.
  */
@@ -28,7 +30,7 @@ export class PathLength {
     this.#max = max;
   }
 
-  /** Advances by one instruction, which counts as `cost` simple ones; true when the caller must insert a check before this instruction. */
+  /** Advances by one instruction of `cost` simple instructions. Returns true when the caller must insert a check before this instruction. */
   advance(cost: number): boolean {
     if (this.#length === DEAD) return false;
     const isCheckDue = this.#length + cost > this.#max;
@@ -43,7 +45,7 @@ export class PathLength {
     this.#length = 0;
   }
 
-  /** Follows the instruction's control flow. */
+  /** Follows the instruction's control flow. @param at the instruction's offset, for errors */
   follow({ opcode, labels }: Instruction, at: number): void {
     switch (opcode) {
       case OP.block:

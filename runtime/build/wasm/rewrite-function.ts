@@ -19,38 +19,41 @@ import {
 } from './instructions.ts';
 import { PathLength } from './path-length.ts';
 
-/** Fuel that a function with loops takes at once and then counts down in a local, because a register is cheaper than a global. */
+/** Fuel that a function with loops takes at once and then counts down in a local variable, because V8 keeps locals in registers, not globals. */
 export const GRANT = 16;
 
-/** Maximum number of instructions between two checks, along any path. Bounds the duration of one unit of fuel. */
+/** Maximum number of instructions between two checks, along any path: bounds the time that one unit of fuel pays for. */
 const MAX_PATH = 512;
-/** A function without loops and without indirect calls whose longest path, callees included, is at most this has no check. */
+/**
+ * A function has no check at its entry if its longest path, callees included, has at most so many instructions. It must also have no loops and
+ * no indirect calls.
+ */
 const UNCHECKED_FUNCTION = 128;
-/** Price, in instructions, of calling a function that has a check of its own. */
+/** Price, in instructions, of calling a function that has a check of its own. Prices add up to the length of a path. */
 const CHECKED_CALL = 8;
-/** Price of calling an import: so high that an unchecked function can call only one. */
+/** Price of calling an import: so high that a function without an entry check can call only one. */
 const IMPORT_CALL = 96;
-/** Price of a bulk instruction, besides its charge by size. */
+/** Price of a bulk instruction (`memory.copy`, `table.fill`, …), besides the fuel that it takes by its size. */
 const BULK_COST = 32;
-/** Bytes, and table elements, that a bulk instruction moves for one unit of fuel (powers of two, as shifts). */
+/** One unit of fuel pays for 64 bytes, or 16 table elements, that a bulk instruction moves. The divisions are right shifts. */
 const BYTES_SHIFT = 6;
 const ELEMENTS_SHIFT = 4;
-/** The same for locals, of 8 bytes: until V8 has optimised a function, each call sets its locals to zero. */
+/** One unit of fuel pays for 8 locals of 8 bytes each: until V8 has optimised a function, each call sets its locals to zero. */
 const LOCALS_SHIFT = BYTES_SHIFT - 3;
 
 const LOCAL_TEE = 0x22;
 const I32_LT_S = 0x48;
 const I32_SHR_U = 0x76;
 
-/** Encoded indices that checks use. */
+/** Indices, each encoded as LEB128, that checks use. */
 export interface Checks {
   /** Global `pie_fuel`. */
   readonly fuel: readonly number[];
-  /** Function that takes the next grant. */
+  /** Function that takes the next `GRANT` of fuel from the global. */
   readonly refill: readonly number[];
-  /** Function that yields. */
+  /** Function that asks the host how to continue (`runtime/lowering/fuel.ts`). */
   readonly yield: readonly number[];
-  /** Functions that replace long bulk instructions. */
+  /** Functions that run long bulk instructions piece by piece. */
   readonly pieces: BulkPieces;
   /** Type of the functions in `pieces`, encoded as a block type. */
   readonly piecesType: readonly number[];
@@ -63,6 +66,7 @@ export interface BranchHints {
 }
 
 interface Insertion {
+  /** Offset in the function's body at which the code is inserted. */
   readonly at: number;
   readonly kind: 'count' | 'charge' | 'ask' | 'end';
   /** Right shift of a bulk instruction's size for its price. */
@@ -73,6 +77,7 @@ interface Insertion {
 
 interface Scan {
   readonly insertions: readonly Insertion[];
+  /** True when the function makes indirect calls. */
   readonly indirect: boolean;
   /** Longest path, in instructions, including callees without a check of their own. */
   readonly longest: number;
@@ -82,15 +87,17 @@ interface Scan {
  * Puts the checks into functions, callees first.
  *
  * - `count`: a loop's header, a `catch`, and any place where an unchecked path exceeds MAX_PATH count down a local that starts with GRANT.
- * - The entry of a function takes from the global: GRANT when it has such places, 1 when it only calls others. A function needs no
+ * - The entry of a function with `count` checks takes GRANT from the global; the entry of any other function takes 1. A function needs no
  *   entry check when it and all its callees are short, are not recursive and make no indirect calls: its price is then part of its
  *   callers' paths. Recursion of any kind, tail calls and calls across modules included, passes a checked entry.
- * - `charge`: a bulk instruction takes its size, divided, from the global before it runs. A function does a long fill or copy in pieces.
+ * - `charge`: before a bulk instruction runs, its size, divided, is taken from the global. A function does a long fill or copy in pieces.
+ * - `end`: closes the `if … else …` that chooses between that function and the bulk instruction.
  * - A call sets all locals to zero. The cost counts into the function's longest path; above UNCHECKED_FUNCTION, the entry also charges it.
  * - `ask`: in a function that counts down, a check of the global follows each direct call that may reach an import: the host takes all
  *   fuel away when an import took long.
  */
 export class FunctionRewriter {
+  /** Number of checks inserted so far. */
   checks = 0;
   /** The checks' branches in the rewritten functions, for the section that tells V8 which branches are rare. */
   readonly hints: BranchHints[] = [];
@@ -125,8 +132,10 @@ export class FunctionRewriter {
     if (!hasEntryCheck && insertions.length === 0) return reader.bytes.subarray(start, reader.end);
 
     this.checks += insertions.length + (hasEntryCheck ? 1 : 0);
+    // The checks add two locals: a counter, and one for a value that a check uses twice.
     const counter = leb(locals);
-    const size = leb(locals + 1);
+    const scratch = leb(locals + 1);
+    // 24 bytes for each insertion and 32 for the entry are an estimate: the writer grows.
     const out = new Writer(reader.end - start + insertions.length * 24 + 32);
     const unlikely: number[] = [];
     const check = (condition: readonly number[], body: readonly number[]): void => {
@@ -136,9 +145,10 @@ export class FunctionRewriter {
     };
     out.push(leb(groups + 1));
     out.push(reader.bytes.subarray(groupsStart, codeStart));
+    // The group of the two added locals.
     out.push([2, I32]);
     const price = (hasCounts ? GRANT : 1) + (zeroed > UNCHECKED_FUNCTION ? zeroed : 0);
-    if (hasEntryCheck) check(this.#entryCondition(price, size), this.#yield);
+    if (hasEntryCheck) check(this.#entryCondition(price, scratch), this.#yield);
     if (hasCounts) out.push([I32_CONST, GRANT, LOCAL_SET, ...counter]);
     let from = codeStart;
     for (const { at, kind, shift, pieces } of insertions) {
@@ -146,9 +156,9 @@ export class FunctionRewriter {
       if (kind === 'count') check(countCondition(counter), this.#refill(counter));
       else if (kind === 'ask') check(this.#emptyCondition, this.#yield);
       else if (kind === 'end') out.push([OP.end]);
-      else check(this.#chargeCondition(size, shift), this.#yield);
+      else check(this.#chargeCondition(scratch, shift), this.#yield);
       if (pieces !== null) {
-        out.push([LOCAL_GET, ...size, I32_CONST, ...signedLeb(PIECE_BYTES), I32_GT_U]);
+        out.push([LOCAL_GET, ...scratch, I32_CONST, ...signedLeb(PIECE_BYTES), I32_GT_U]);
         unlikely.push(out.length);
         out.push([OP.if, ...this.#target.piecesType, OP.call, ...leb(pieces), OP.else]);
       }
@@ -212,19 +222,19 @@ export class FunctionRewriter {
     return [OP.call, ...this.#target.refill, I32_CONST, GRANT - 1, LOCAL_SET, ...counter];
   }
 
-  #entryCondition(price: number, local: readonly number[]): readonly number[] {
+  #entryCondition(price: number, scratch: readonly number[]): readonly number[] {
     const { fuel } = this.#target;
     return [
-      ...[GLOBAL_GET, ...fuel, I32_CONST, ...signedLeb(price), I32_SUB, LOCAL_TEE, ...local, GLOBAL_SET, ...fuel],
-      ...[LOCAL_GET, ...local, I32_CONST, 0, I32_LE_S],
+      ...[GLOBAL_GET, ...fuel, I32_CONST, ...signedLeb(price), I32_SUB, LOCAL_TEE, ...scratch, GLOBAL_SET, ...fuel],
+      ...[LOCAL_GET, ...scratch, I32_CONST, 0, I32_LE_S],
     ];
   }
 
   /** Subtracts the operand on top of the stack, divided, from the fuel, and keeps the operand on the stack. */
-  #chargeCondition(local: readonly number[], shift: number): readonly number[] {
+  #chargeCondition(scratch: readonly number[], shift: number): readonly number[] {
     const { fuel } = this.#target;
     return [
-      ...[LOCAL_TEE, ...local, GLOBAL_GET, ...fuel, LOCAL_GET, ...local],
+      ...[LOCAL_TEE, ...scratch, GLOBAL_GET, ...fuel, LOCAL_GET, ...scratch],
       ...[I32_CONST, shift, I32_SHR_U, I32_SUB, GLOBAL_SET, ...fuel],
       ...[GLOBAL_GET, ...fuel, I32_CONST, 0, I32_LE_S],
     ];

@@ -45,6 +45,7 @@ const MAGIC = [0x00, 0x61, 0x73, 0x6d];
 /** Kind of a file by its first eight bytes: a core module, a component, or neither. */
 export function wasmKind(bytes: Uint8Array): 'module' | 'component' | 'other' {
   if (bytes.length < 8 || MAGIC.some((byte, index) => bytes[index] !== byte)) return 'other';
+  // A version and a layer of two bytes each follow the magic number. Layer 0 is a core module, layer 1 a component.
   const version = (bytes[4] ?? 0) | ((bytes[5] ?? 0) << 8);
   const layer = (bytes[6] ?? 0) | ((bytes[7] ?? 0) << 8);
   if (version === 1 && layer === 0) return 'module';
@@ -75,6 +76,7 @@ export function readSections(bytes: Uint8Array): Section[] {
 
 /** Makes a core module of these sections. */
 export function writeSections(sections: readonly Section[]): Uint8Array {
+  // The header takes 8 bytes; a section's id and length take at most 6.
   const writer = new Writer(sections.reduce((sum, { body }) => sum + body.length + 6, 8));
   writer.push([...MAGIC, 1, 0, 0, 0]);
   for (const { id, body } of sections) {
@@ -84,7 +86,7 @@ export function writeSections(sections: readonly Section[]): Uint8Array {
   return writer.bytes();
 }
 
-/** The section's body; an empty list when there is none. */
+/** The section's body; without such a section, the body of a section with an empty list. */
 export function sectionBody(sections: readonly Section[], id: number): Uint8Array {
   return sections.find((section) => section.id === id)?.body ?? Uint8Array.of(0);
 }
@@ -106,7 +108,7 @@ export function withSection(sections: readonly Section[], id: number, body: Uint
   return [...sections.slice(0, index), { id, body }, ...sections.slice(index)];
 }
 
-/** Appends an entry to a section's list; no index moves. */
+/** Appends an entry to a section's list, so that the indices of the other entries stay the same. */
 export function appendEntry(sections: readonly Section[], id: number, entry: readonly number[]): Section[] {
   const body = sectionBody(sections, id);
   const reader = new Reader(body);

@@ -17,6 +17,7 @@ import { readImports, skipValueType } from './types.ts';
 const TABLE_SET = 0x26;
 /** Types of globals whose values JavaScript can read and write: i32, i64, f32, f64. */
 const NUMBERS: ReadonlySet<number> = new Set([0x7f, 0x7e, 0x7d, 0x7c]);
+// Kinds of exports.
 const MEMORY_KIND = 2;
 const GLOBAL_KIND = 3;
 
@@ -31,9 +32,9 @@ const STATE_CHANGING: ReadonlySet<number> = new Set([
 ]);
 
 /**
- * Exports the state that an instance changes while it runs, so that the host can restore the instance: the memories and the mutable globals
- * that the module defines, and the mark `pie_restorable`. A module that changes other state (its tables, its segments, globals that hold
- * references or vectors) has no mark and exports only its memories, whose size the host counts.
+ * Exports the state that an instance changes while it runs, so that the host can restore the instance. The state is the memories and the mutable
+ * globals that the module defines. The export `pie_restorable` marks a module with only such state. A module that changes other state (its tables,
+ * its segments, globals that hold references or vectors) has no mark and exports only its memories, whose size the host counts.
  *
  * @param bytes a metered module
  */
@@ -50,6 +51,7 @@ export function exposeState(bytes: Uint8Array): Uint8Array {
   ];
   const entry = (name: string, kind: number, index: number) => [...nameBytes(name), kind, ...leb(index)];
   if (globals !== null) {
+    // The mark is a constant global of 1; its existence, not its value, counts.
     const mark = imports.globals + entryCount(sections, SECTION.global);
     sections = appendEntry(sections, SECTION.global, [I32, 0, I32_CONST, 1, OP.end]);
     sections = appendEntry(sections, SECTION.export, entry(PIE_EXPORTS.restorable, GLOBAL_KIND, mark));
@@ -60,7 +62,7 @@ export function exposeState(bytes: Uint8Array): Uint8Array {
   return writeSections(sections);
 }
 
-/** Indices of a module's own mutable globals; null when JavaScript cannot copy the value of one. */
+/** Indices of a module's own mutable globals; null when JavaScript cannot copy the value of one of these globals. */
 function mutableGlobals(reader: Reader): number[] | null {
   const mutable: number[] = [];
   const count = reader.u32();

@@ -3,10 +3,16 @@ import { isAddedName, isReservedName, reservedNameMessage } from './names.ts';
 
 const FUNCTION_TYPE = 0x60;
 
-/** Value types that need no garbage collector: numbers, vectors, functions, host values and exceptions. */
+/** Value types of one byte. None needs a garbage collector. */
 const SINGLE_BYTE_TYPES: ReadonlySet<number> = new Set([
+  // i32, i64, f32, f64, v128, funcref, externref, exnref; then the types of null references to functions, host values and exceptions.
   0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f, 0x69, 0x73, 0x72, 0x74,
 ]);
+
+/** `s33` reads the byte of a type as the byte minus this number: negative, so that it differs from an index. */
+const SIGNED_OFFSET = 128;
+/** The byte for a block without a result. */
+const NO_RESULT = 0x40;
 
 const REFERENCE_NULLABLE = 0x63;
 const REFERENCE = 0x64;
@@ -19,22 +25,24 @@ export function skipValueType(reader: Reader): void {
   else if (!SINGLE_BYTE_TYPES.has(code)) throw unsupportedType(code, at);
 }
 
-/** Skips the type a reference points to: an index, or one of the abstract ones. */
+/** Skips the type that a reference points to: an index of the module's types, or one byte for an abstract type. */
 export function skipHeapType(reader: Reader): void {
   const at = reader.at;
   const type = reader.s33();
-  if (type < 0 && !SINGLE_BYTE_TYPES.has(type + 128)) throw unsupportedType(type + 128, at);
+  if (type < 0 && !SINGLE_BYTE_TYPES.has(type + SIGNED_OFFSET)) throw unsupportedType(type + SIGNED_OFFSET, at);
 }
 
 const unsupportedType = (code: number, at: number): WasmError =>
   new WasmError(`type 0x${code.toString(16)} (garbage collection or a newer proposal) is not supported`, at);
 
-/** A block's type: none, one value's type, or an index. */
+/** Skips a block's type: no result, the type of one result, or the index of a function type. */
 export function skipBlockType(reader: Reader): void {
   const at = reader.at;
   const type = reader.s33();
-  if (type === REFERENCE - 128 || type === REFERENCE_NULLABLE - 128) skipHeapType(reader);
-  else if (type < 0 && type !== 0x40 - 128 && !SINGLE_BYTE_TYPES.has(type + 128)) throw unsupportedType(type + 128, at);
+  if (type === REFERENCE - SIGNED_OFFSET || type === REFERENCE_NULLABLE - SIGNED_OFFSET) skipHeapType(reader);
+  else if (type < 0 && type !== NO_RESULT - SIGNED_OFFSET && !SINGLE_BYTE_TYPES.has(type + SIGNED_OFFSET)) {
+    throw unsupportedType(type + SIGNED_OFFSET, at);
+  }
 }
 
 /** Parameter counts of the module's function types, by type index. */
@@ -103,25 +111,25 @@ export function readImports(reader: Reader): ImportCounts {
     const at = reader.at;
     const kind = reader.byte();
     switch (kind) {
-      case 0:
+      case 0: // Function
         reader.u32();
         counts.functions += 1;
         break;
-      case 1:
+      case 1: // Table
         skipValueType(reader);
         readLimits(reader);
         counts.tables += 1;
         break;
-      case 2:
+      case 2: // Memory
         readLimits(reader);
         counts.memories += 1;
         break;
-      case 3:
+      case 3: // Global
         skipValueType(reader);
         reader.byte();
         counts.globals += 1;
         break;
-      case 4:
+      case 4: // Exception tag
         reader.byte();
         reader.u32();
         break;
