@@ -1,8 +1,12 @@
-/** Decides which sandboxes use much of the cores, by their CPU time and their wait for a core. Pure: time comes in as an argument. */
+/**
+ * Decides which sandboxes give up cores to others, by their CPU time and by their wait for a core. The core watch reads these times in each
+ * *look*, four times a second. Pure: time comes in as an argument.
+ */
 import type { CoreWeight } from '../sandboxes/core-weight.ts';
 
-/** CPU time of a sandbox since its start, in ms. */
+/** Times of a sandbox since its start, in ms. */
 export interface CoreTimes {
+  /** CPU time. */
   readonly usedMs: number;
   /** Time in which the sandbox was ready to compute while other processes had the cores. */
   readonly waitedMs: number;
@@ -10,7 +14,7 @@ export interface CoreTimes {
   readonly ready: boolean;
 }
 
-/** Known use of a sandbox: averages with exponential decay. */
+/** Use of the cores by a sandbox up to the last look. `share`, `demand` and `burst` are averages with exponential decay, from 0 to 1. */
 export interface CoreUse {
   readonly atMs: number;
   readonly usedMs: number;
@@ -22,13 +26,16 @@ export interface CoreUse {
   readonly demand: number;
   /** Part of a core that the sandbox received in the last moments. */
   readonly burst: number;
-  /** True when the sandbox is to yield a part of its cores. */
+  /** True when the sandbox is to get the weight `background`: a sixth of the usual share of contended cores. */
   readonly bursts: boolean;
-  /** True when the sandbox is to yield. */
+  /** True when the sandbox is to get the weight `heavy`: 3 % of the usual share of contended cores. */
   readonly heavy: boolean;
 }
 
-/** A sandbox is heavy from this part of a core on: after 1.4 s of constant computing. It is light below `LIGHT_SHARE`: 1.9 s after it stops. */
+/**
+ * A sandbox becomes heavy at `HEAVY_SHARE` of a core: after 1.4 s of constant computing. A heavy sandbox becomes light below `LIGHT_SHARE`:
+ * 1.9 s after it stops.
+ */
 const HEAVY_SHARE = 0.5;
 const LIGHT_SHARE = 0.4;
 const SHARE_MEMORY_MS = 2000;
@@ -41,8 +48,8 @@ const RESTLESS_SHARE = 0.1;
 const LIGHT_DEMAND = 0.9;
 const DEMAND_MEMORY_MS = 1000;
 /**
- * A sandbox bursts from this part of a core on: after 0.2 s of constant computing, or 0.5 s with half a core. Many launches of one tenant
- * take longer than that; they must not delay other tenants' tokens. The burst ends below `CALM_SHARE`, once the sandbox has slept.
+ * A sandbox begins to burst at `BURST_SHARE` of a core: after 0.2 s of constant computing, or 0.5 s with half a core. Many launches of one
+ * tenant take longer than that; they must not delay other tenants' tokens. The burst ends below `CALM_SHARE`, once the sandbox has slept.
  */
 const BURST_SHARE = 0.4;
 const CALM_SHARE = 0.25;
@@ -59,7 +66,7 @@ export const beginUse = (atMs: number, { usedMs, waitedMs }: CoreTimes): CoreUse
   heavy: false,
 });
 
-/** Time after which the use of a tenant's other sandboxes is forgotten. */
+/** A new sandbox of a tenant ignores the use of the tenant's other sandboxes when that use is older than this. */
 export const TENANT_MEMORY_MS = 4000;
 
 /** Starts a tenant's sandbox with the use of the tenant's others: a tenant must not get more of the cores by losing sandboxes. */
@@ -70,14 +77,14 @@ export function inheritUse(begun: CoreUse, othersUse: CoreUse | undefined): Core
 }
 
 /**
- * Adds the times of one look. A heavy sandbox is heavy even without competition: the kernel still gives it all idle cores, and takes them
- * back on demand.
+ * Adds the times of one look. A sandbox counts as heavy even without competition: the kernel still gives a heavy sandbox all idle cores, and
+ * takes them back when another process wants them.
  */
 export function nextUse(previous: CoreUse, atMs: number, times: CoreTimes): CoreUse {
   const passedMs = atMs - previous.atMs;
   if (passedMs <= 0) return previous;
   const usedMs = times.usedMs - previous.usedMs;
-  // A wait that is counted here early is not counted again when the kernel counts it.
+  // While a sandbox waits, its wait is counted here early; `max` keeps the kernel's later count from adding the same wait again.
   const waitedMs = Math.max(previous.waitedMs, times.waitedMs, times.ready ? previous.waitedMs + passedMs - usedMs : 0);
   const usedShare = shareOf(usedMs, passedMs);
   const wantedShare = shareOf(usedMs + waitedMs - previous.waitedMs, passedMs);
@@ -90,11 +97,11 @@ export function nextUse(previous: CoreUse, atMs: number, times: CoreTimes): Core
   return { atMs, usedMs: times.usedMs, waitedMs, share, demand, burst, bursts, heavy };
 }
 
-/** Weight that a sandbox with a tenant is to have. */
+/** Weight that a sandbox of a tenant should have. */
 export const wantedWeight = ({ heavy, bursts }: CoreUse): CoreWeight =>
   heavy ? 'heavy' : bursts ? 'background' : 'usual';
 
-/** The threads of a sandbox may use several cores; at most one counts. */
+/** Part of one core. The threads of a sandbox may use several cores; at most one core counts. */
 const shareOf = (usedMs: number, passedMs: number): number => Math.max(0, Math.min(1, usedMs / passedMs));
 
 const forgetting = (previous: number, now: number, timeConstants: number): number =>
@@ -108,13 +115,13 @@ export interface Change<T> {
   readonly triedAtMs: number;
 }
 
-/** Bound on changes at one look. The kernel accepts ten a second from unprivileged users. */
+/** Bound on changes at one look. The kernel accepts ten changes a second from unprivileged users. */
 export const MOST_CHANGES = 2;
 
-/** A sandbox that computes all the time harms others more than one that bursts. */
+/** Order in which changes are made, by the new weight: a heavy sandbox harms others more than one that bursts. */
 const ORDER = { usual: 0, heavy: 1, background: 2 } satisfies Record<CoreWeight, number>;
 
-/** Returns the changes to make now: to the usual weight first, then to the heavy one; of several, those tried the longest ago. */
+/** Returns at most `MOST_CHANGES` changes to make now, by `ORDER`. Among changes to the same weight, the least recently tried is first. */
 export function changesNow<T>(changes: readonly Change<T>[]): Change<T>[] {
   const order = (a: Change<T>, b: Change<T>) => ORDER[a.weight] - ORDER[b.weight] || a.triedAtMs - b.triedAtMs;
   return [...changes].sort(order).slice(0, MOST_CHANGES);

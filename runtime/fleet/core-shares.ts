@@ -53,6 +53,7 @@ export function processTimes(pid: number): CoreTimes | null {
   const mainThread = mainThreadSpent(pid);
   try {
     // The process name, in parentheses, may contain any characters.
+    // The fields after the name begin with the state. The fields at 11 and 12 count ticks in user and in system mode (`man 5 proc_pid_stat`).
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     const ticks = Number(fields[11]) + Number(fields[12]);
     return mainThread && { usedMs: ticks * MS_PER_TICK, waitedMs: mainThread.queuedMs, ready: fields[0] === 'R' };

@@ -38,12 +38,19 @@ export interface FleetOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** The fleet gives up a sandbox that is not ready in time. A background start gets a sixth of a core beside other work. */
+/**
+ * The fleet kills a sandbox that is not ready in time. `waited` is the time while a launch waits for the sandbox. A start in the background
+ * gets only a sixth of a core beside other work.
+ */
 const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/** Longest wait of a launch for a place while every sandbox has runs. */
+/** Longest wait of a launch for a sandbox without a tenant while every sandbox has runs. */
 const PLACE_DEADLINE_MS = 30_000;
-/** Longest wait of a run for one of its tenant's places for lone runs. Then it joins the tenant's other runs. */
+/**
+ * A lone run has a sandbox to itself, so that a loss can be attributed to it. A run waits at most this long while its tenant has as many
+ * sandboxes for lone runs as it may have. Then the run joins the tenant's other runs.
+ */
 const ALONE_PATIENCE_MS = 10_000;
+/** Time between two looks for sandboxes that are idle and for missing spares. A spare is a sandbox without a tenant. */
 const REVIEW_MS = 1000;
 const LATE_SANDBOX = `No sandbox was ready within ${PLACE_DEADLINE_MS / 1000} s, because the machine is busy or sandboxes do not start. Try again; the runtime's log names failed starts.`;
 const NO_SANDBOX = "No sandbox could be started; the runtime's log says why.";
@@ -93,7 +100,9 @@ export class Fleet {
   /** True when a launch waits for the sandbox that is starting, or that starts after a pause. */
   #hurried = false;
   #readyTimer: NodeJS.Timeout | undefined;
+  /** Number of sandboxes that are starting, or that start after a pause. */
   #beginningCount = 0;
+  /** Number of failed starts since the last sandbox was ready. */
   #failures = 0;
 
   constructor(options: FleetOptions) {
@@ -154,8 +163,8 @@ export class Fleet {
   }
 
   /**
-   * Returns a sandbox that ends with one run of a tenant. When the places for lone runs stay taken, returns a shared sandbox: a loss that
-   * cannot be attributed to one run is better than no run. @throws LaunchError
+   * Returns a sandbox that serves one run of a tenant and then ends. Returns a shared sandbox when the tenant keeps as many sandboxes for lone
+   * runs as it may have: a loss that cannot be attributed to one run is better than no run. @throws LaunchError
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;
@@ -250,6 +259,7 @@ export class Fleet {
     this.#claims.set(sandbox, performance.now());
     sandbox.background = false;
     this.#cores?.changed(sandbox);
+    // The tenant's first sandbox keeps the ready instances.
     if (!alone && !this.#firstOf(tenant))
       for (const { program, min } of this.#keptPrograms.get(tenant)?.values() ?? []) void sandbox.keep(program, min);
     // An immediate start of the next spare would take cores from the launch that this sandbox is for.
@@ -336,6 +346,7 @@ export class Fleet {
     this.#wake();
     this.#look();
     const { tenant } = sandbox;
+    // Gets the tenant another sandbox, which keeps the ready instances.
     if (sandbox.crashed && tenant !== null && this.#keptPrograms.has(tenant)) this.of(tenant).catch(() => undefined);
     if (sandbox.crashed && !this.#closing.signal.aborted) {
       this.#options.onError(new Error(`The sandbox of ${sandbox.tenant ?? 'no tenant'} ended: ${reason}.`));

@@ -18,18 +18,22 @@ const used = z.object({
 
 const schema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('ready') }),
-  /** Shows that the event loop turns. Reports the instances with new usage and the number of ready instances. */
+  /**
+   * Shows that the sandbox's event loop turns. Reports the instances with new usage, and the number of ready instances: those made in advance for
+   * later launches.
+   */
   z.object({ kind: z.literal('beat'), used: z.array(used).max(MAX_INSTANCES), ready: number }),
   z.object({
     kind: z.literal('prepared'),
     instance: number,
-    /** True when the sandbox took a ready instance. */
+    /** True when the sandbox took a ready instance instead of making one. */
     ready: z.boolean(),
     compileMs: milliseconds,
     instantiateMs: milliseconds,
   }),
-  /** The sandbox has the tables of a model. */
+  /** The sandbox has received the token tables of a model. */
   z.object({ kind: z.literal('vocabulary'), model: z.string().max(1024) }),
+  /** The sandbox could not make an instance. */
   z.object({ kind: z.literal('unprepared'), instance: number, message: z.string().max(MAX_TEXT_CHARACTERS) }),
 ]);
 

@@ -4,7 +4,7 @@ export interface FleetPolicy {
   readonly most: number;
   /** Target number of spares: sandboxes that wait for a tenant. */
   readonly spares: number;
-  /** Bound on one tenant's sandboxes, besides those for lone runs; 1 by default. */
+  /** Bound on one tenant's sandboxes; 1 by default. Does not count sandboxes for lone runs: runs that each have a sandbox of their own. */
   readonly perTenant?: number;
   /** Time after which a sandbox without runs ends. */
   readonly idleMs: number;
@@ -31,8 +31,8 @@ export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPoli
 }
 
 /**
- * Returns the sandbox that makes room for another tenant when the fleet is full: the one that has been idle for longest. A sandbox
- * that keeps ready instances goes only when no other is idle. Undefined when none is idle.
+ * Returns the sandbox that makes room for another tenant when the fleet is full: of the idle sandboxes, the one that has been idle for
+ * longest. A sandbox that keeps ready instances goes only when no other is idle. Returns undefined when no sandbox is idle.
  */
 export function leastNeeded<T>(members: readonly FleetMember<T>[]): T | undefined {
   const idle = members.filter(({ tenant, runs }) => tenant !== null && runs === 0);
@@ -57,8 +57,8 @@ export const takesAnother = (runs: readonly number[], { perTenant = 1 }: FleetPo
 const MOST_ALONE = 4;
 
 /**
- * Bound on one tenant's sandboxes for lone runs: at most `MOST_ALONE`, a quarter of all, and one more than half of the cores. Each takes a
- * part of the cores, and the extra one lets the next run be alone beside a long lone run.
+ * Bound on one tenant's sandboxes for lone runs: at most `MOST_ALONE`, a quarter of all sandboxes, and one more than half of the cores. Each
+ * such sandbox takes a part of the cores. The one more lets the next run be alone beside a long lone run.
  */
 export const alonePlaces = ({ most }: FleetPolicy, cores: number): number =>
   Math.max(1, Math.min(MOST_ALONE, Math.floor(most / 4), 1 + Math.floor(cores / 2)));

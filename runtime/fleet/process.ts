@@ -84,7 +84,7 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
     throw new Error('no process could be started for a sandbox: the system has no descriptors left');
   }
   child.once('error', (error) => end(`it could not be started (${unexpected(error)})`));
-  // Standard input, the lifeline, breaks when the process ends; the exit event reports that.
+  // Standard input is a lifeline that ends the sandbox with the runtime. It breaks when the process ends, which the exit event reports.
   child.stdin?.on('error', () => undefined);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
@@ -92,8 +92,10 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
   });
 
   let reason: string | null = null;
-  // Found at the first message: later, `innermost` could follow children that code started after it took over the sandbox.
+  // Id of the process that runs the guests, found at the first message: code that takes over the sandbox later could start children,
+  // which `innermost` would follow.
   let pid: number | null = null;
+  // True when the runtime itself ended the sandbox because it was no longer needed.
   let retired = false;
   let ended = false;
   const kill = (why: string): void => {

@@ -68,8 +68,9 @@ export interface Prepared {
 }
 
 /**
- * Times after which the runtime kills a sandbox that makes no instance, or takes no message while a launch waits for room. A sandbox that
- * yields its cores is not at fault: the runtime waits until the sandbox has received `cpuMs` of processor time, but at most `mostMs`.
+ * Limits on the time that a sandbox takes to make an instance, or to take a message while a launch waits for room. Every `leastMs`, the runtime
+ * kills such a sandbox if it has received `cpuMs` of processor time since the beginning, or if `mostMs` have passed. A sandbox that yields its
+ * cores is not at fault for being slow.
  */
 const PREPARE_LIMITS = { leastMs: 20_000, cpuMs: 5000, mostMs: 120_000 };
 
@@ -85,7 +86,7 @@ export interface SandboxEvents {
   /**
    * Called when the sandbox is lost unexpectedly while these invocations may have computed. Its runs end when the promise settles.
    *
-   * @param alone true when the sandbox held nothing else
+   * @param alone true when the sandbox served only one run
    */
   lost(invocations: readonly string[], alone: boolean): Promise<void>;
 }
@@ -94,7 +95,7 @@ export interface SandboxEvents {
 interface Tables {
   readonly tokenizer: Tokenizer;
   /** Resolves when the sandbox has the tables, or is gone. */
-  readonly there: Promise<void>;
+  readonly received: Promise<void>;
 }
 
 interface Preparing extends PromiseWithResolvers<Prepared>, Inhabitant {
@@ -251,11 +252,11 @@ export class Sandbox {
    */
   vocabulary(model: string, tokenizer: Tokenizer): Promise<void> {
     const knownTables = this.#tables.get(model);
-    if (knownTables?.tokenizer === tokenizer) return knownTables.there;
+    if (knownTables?.tokenizer === tokenizer) return knownTables.received;
     const send = () => this.#sendTables(model, tokenizer);
     // An answer names only the model, so new tables wait for the answer to the earlier ones.
-    const received = knownTables ? knownTables.there.then(send) : send();
-    this.#tables.set(model, { tokenizer, there: received });
+    const received = knownTables ? knownTables.received.then(send) : send();
+    this.#tables.set(model, { tokenizer, received });
     return received;
   }
 
@@ -299,7 +300,11 @@ export class Sandbox {
     }
   }
 
-  /** Kills the sandbox when something that begins now takes too long, unless the caller clears the returned timer. */
+  /**
+   * Kills the sandbox when the step that begins now takes too long, unless the caller clears the returned timer when the step ends.
+   *
+   * @param fault completes the reason "it … within 20 s"
+   */
   #limit(fault: string): NodeJS.Timeout {
     const { leastMs, cpuMs, mostMs } = PREPARE_LIMITS;
     const { pid } = this.process;
@@ -355,6 +360,7 @@ export class Sandbox {
       case 'beat':
         for (const usage of message.used) this.#runs.get(usage.instance)?.usedNow(usage);
         this.look();
+        // Forgets ended runs whose guests have not moved recently: such a guest does not hold the thread.
         this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
         return;
@@ -390,6 +396,7 @@ export class Sandbox {
     if (this.alive) this.process.tell({ kind: 'release', instance });
   }
 
+  /** Forgets a run. With `stillThere`, the sandbox has not reported the end of the run's guest, so the guest may still compute. */
   #leave(run: SandboxedRun, stillThere: boolean): void {
     this.#runs.delete(run.instance);
     if (stillThere) this.#ousted.push(run);
@@ -402,11 +409,13 @@ export class Sandbox {
     this.#events.idle();
   }
 
+  /** Handles the end of the process. */
   #lose(reason: string): void {
     if (this.#endReason !== null) return;
     this.#endReason = reason;
     this.#ready.reject(new Error(`The sandbox ended before it was ready: ${reason}.`));
     const preparing = [...this.#preparing.values()];
+    // A launch fails only after its possible part in the loss is recorded: the next attempt must find that record.
     void this.lost().then(() => {
       for (const each of preparing) each.reject(lossError());
     });

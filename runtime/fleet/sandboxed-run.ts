@@ -25,7 +25,7 @@ export interface RunSandbox {
   lost(): Promise<void>;
 }
 
-/** Maximum CPU time that an instance can have used before its run was made: the time of its start. */
+/** Maximum CPU time that an instance can have used to start, before its `SandboxedRun` was made. */
 const MAX_START_CPU_MS = 5000;
 /** Bound on the time of the first call that a sandbox reports: longer than any invocation runs. */
 const MAX_WAIT_MS = 30 * 86_400_000;
@@ -51,7 +51,7 @@ export class SandboxedRun implements GuestRun {
   #cpuLimitMs = Number.POSITIVE_INFINITY;
   #isGone = false;
   readonly #madeAtMs = performance.now();
-  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. */
+  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. `suspects.ts` uses it. */
   #movedAtMs = this.#madeAtMs;
   /** Number of futures and resources that the guest held at the last look; an answer lowers it. */
   #heldCount = 0;
@@ -192,6 +192,7 @@ export class SandboxedRun implements GuestRun {
     this.#heldCount = heldCount;
   }
 
+  /** Records that the guest moves now, in the sense of `suspects.ts`. */
   #noteMove(): void {
     this.#movedAtMs = movedAt(this.#sandbox.heardAtMs, performance.now()) ?? this.#movedAtMs;
   }
@@ -253,12 +254,13 @@ export class SandboxedRun implements GuestRun {
   }
 }
 
-/** Bound on texts from a sandbox: a compromised one may send any length. */
+/** Bound on texts from a sandbox: a compromised sandbox may send texts of any length. */
 const MAX_TEXT_CHARACTERS = 16 << 10;
 const MAX_HANDLER_ERRORS = 32;
 
 const shortened = (text: string): string => text.slice(0, MAX_TEXT_CHARACTERS);
 
+/** Stands for the sandbox's report when a run ends without one. */
 const NO_REPORT = { handlerErrors: new Map<string, string>(), stderr: '', firstCallMs: null } as const;
 
 /** Trap codes that a sandbox or a host function may report. The runtime determines the other codes itself. */

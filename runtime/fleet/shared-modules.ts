@@ -4,13 +4,14 @@ import type { StoredModule, StoredProgram } from './sandbox.ts';
 const MAX_PROGRAMS = 256;
 
 /**
- * Modules that several tenants share, the most common first: every JavaScript function has the same JavaScript engine. Modules of only
- * one tenant are never sent to another.
+ * Modules that several tenants use, the most common first: every JavaScript function has the same JavaScript engine. A sandbox can get them
+ * before it has a tenant, and compile them in advance. Modules of only one tenant are never sent to another.
  */
 export class SharedModules {
   readonly #maxBytes: number;
-  /** Users of each module, by hash; a key of `programs` names the tenant and the program. */
+  /** Each module with its users, by hash; a member of `programs` is the tenant, a slash and the program's key. */
   readonly #users = new Map<string, { readonly module: StoredModule; readonly programs: Set<string> }>();
+  /** Hashes of each remembered program's modules; the program that was learned first is first. */
   readonly #programs = new Map<string, readonly string[]>();
 
   /** @param maxBytes bound on the total size that `modules` returns */
@@ -18,6 +19,7 @@ export class SharedModules {
     this.#maxBytes = maxBytes;
   }
 
+  /** Remembers that a tenant uses the modules of a program. */
   learn(tenant: string, { key: program, modules }: StoredProgram): void {
     const key = `${tenant}/${program}`;
     if (this.#programs.has(key)) return;

@@ -1,21 +1,26 @@
-/** A guest that moved (computed, began or was answered) at most this long before its sandbox last spoke may have silenced the sandbox. */
+/**
+ * A guest *moves* when it computes, begins or is answered. A guest that moved at most this long before its sandbox's last message may have
+ * silenced the sandbox.
+ */
 const RECENT_MS = 1000;
-/** A sandbox speaks every 100 ms. One that has been silent for this long passes nothing on to its guests. */
+/** A sandbox sends a message every 100 ms. A sandbox that has been silent for this long passes nothing on to its guests. */
 const SILENT_MS = 500;
 
-/** Time of an event that moves a guest now, by `performance.now`; null when the sandbox is too silent to pass it on. Pure. */
+/** Returns the time of an event that moves a guest now, by `performance.now`; null when the silent sandbox does not pass the event on. Pure. */
 export const movedAt = (heardAtMs: number, nowMs: number): number | null =>
   nowMs - heardAtMs < SILENT_MS ? nowMs : null;
 
 /** A guest of a sandbox that was lost. */
 export interface Inhabitant {
-  /** Time at which the guest last computed, began or was answered, as far as the runtime knows. */
+  /** Time at which the guest last moved, as far as the runtime knows. */
   readonly movedAtMs: number;
 }
 
 /**
- * Returns the guests of a lost sandbox that may have been computing. When no guest is known to have moved, returns all of them, unless
- * the sandbox stood still: then none computed. Pure.
+ * Returns the guests of a lost sandbox that may have been computing. When no guest is known to have moved, returns all guests, unless the
+ * sandbox stood still (its thread was stopped or waited for something other than a core): then no guest computed. Pure.
+ *
+ * @param heardAtMs time of the sandbox's last message
  */
 export function suspectsOf<T extends Inhabitant>(
   all: readonly T[],

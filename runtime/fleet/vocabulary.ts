@@ -1,12 +1,13 @@
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { SentVocabulary } from './messages.ts';
 
-/** Longest token whose length fits into two bytes. */
+/** Longest token whose length fits into two bytes; longer tokens are cut. */
 const MAX_TOKEN_BYTES = 0xffff;
 
+/** Packed tables, kept while the tokenizer lives, because every sandbox gets them. */
 const packed = new WeakMap<Tokenizer, { readonly table: Omit<SentVocabulary, 'model'>; readonly body: Uint8Array }>();
 
-/** Packs a tokenizer's tables for sandboxes: the length of each token in two bytes, then the bytes of all tokens. */
+/** Packs a tokenizer's tables for sandboxes: the length of each token in two bytes (little-endian), then the bytes of all tokens. */
 export function packVocabulary(tokenizer: Tokenizer): { table: Omit<SentVocabulary, 'model'>; body: Uint8Array } {
   const known = packed.get(tokenizer);
   if (known) return known;

@@ -2,28 +2,28 @@ import { mainThreadTimes } from '#infra/supervisor/thread-times.ts';
 import { beginWatch, type Look, look, type Silence, type WatchLimits } from '#infra/supervisor/watch-policy.ts';
 import type { Sandbox } from './sandbox.ts';
 
-/** A sandbox with guests speaks every 100 ms, because its guests are preempted after 1 ms, and after 100 ms in their allocator. */
+/** A sandbox with guests sends a beat every 100 ms: its guests are preempted after 1 ms, and stopped after 100 ms in their allocator. */
 const BUSY: WatchLimits = { everyMs: 100, computingMs: 500, stillMs: 3000 };
-/** A sandbox without guests speaks every second. */
+/** A sandbox without guests sends a beat every second. */
 const IDLE: WatchLimits = { ...BUSY, everyMs: 1500 };
 /**
- * Limits for a sandbox that speaks but reads nothing that the runtime sends: such a sandbox was taken over. A healthy sandbox that yields its
- * cores may need seconds for a message that it has read, so time in which it waits for a core does not count.
+ * Limits for a *deaf* sandbox: it sends messages but reads nothing that the runtime sends, because hostile code took it over. A healthy sandbox
+ * that yields its cores may need seconds to act on a message, so time in which it waits for a core does not count.
  */
 const DEAF = { computingMs: 10_000, stillMs: 3000 } as const;
 
 interface Known {
   silence: Silence;
   heardAtMs: number;
-  /** Time in which the sandbox read nothing that it was sent. */
+  /** Time in which the sandbox read nothing of the data that waits for it. */
   deafness: Silence;
   untakenSinceMs: number | null;
 }
 
 /**
- * Watches the event loops of sandboxes. Kills a sandbox that is silent for 500 ms of received processor time, or for 3 s of standing
- * still, and one that speaks but reads nothing during 10 s of received processor time, or 3 s of standing still. A sandbox that waits for a
- * core does not stand still. One timer serves all sandboxes.
+ * Watches the event loops of sandboxes. Kills a sandbox that sends nothing during 500 ms of received processor time, or during 3 s of standing
+ * still. Kills a deaf sandbox after 10 s of received processor time, or after 3 s of standing still. A sandbox that waits for a core does not
+ * stand still. One timer serves all sandboxes.
  */
 export class SandboxWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;

@@ -3,7 +3,7 @@ import { type HandlerError, handlerError } from '#gpu-host/protocol/errors.ts';
 import type { InferletShare } from '#scheduler/policies/shares.ts';
 import { CallAccount, type CpuBudget } from '../workers/account.ts';
 
-/** Bounds on unanswered calls and compilations, and on the bytes of their lists and sources. */
+/** Bounds on unanswered calls and compilations, and on the bytes of their tokens and sources. */
 const BOUNDS = { what: 'grammar calls', calls: 1024, bytes: 32 << 20 };
 /** Maximum accepted tokens that one user's matchers remember together, and the bytes of each. */
 const MAX_TOKENS = 1 << 20;
@@ -12,7 +12,7 @@ const TOKEN_BYTES = 8;
 /** Bounds the memory that the grammars of one user (an inferlet) hold in this process, and charges its time. */
 export class GrammarAccount extends CallAccount {
   #tokens = 0;
-  /** The most recent turn that was promised. */
+  /** Resolves in the latest turn of the event loop that a call of `turn` waits for. */
   #lastTurn: Promise<unknown> = Promise.resolve();
 
   constructor(cpu?: CpuBudget, tenantBytes?: InferletShare) {
@@ -31,6 +31,7 @@ export class GrammarAccount extends CallAccount {
     return null;
   }
 
+  /** Gives back the room of accepted tokens. */
   give(tokens: number): void {
     this.tenantBytes?.add(-tokens * TOKEN_BYTES);
     this.#tokens -= tokens;

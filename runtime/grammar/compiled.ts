@@ -9,7 +9,7 @@ import { vocabularyOf } from './vocabulary.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 import { MADE_ROOM, type Workers } from './workers.ts';
 
-/** Milliseconds. */
+/** Time limits for a compilation, for a call of a matcher, and for a worker's start or for reading a vocabulary. */
 export interface Deadlines {
   readonly compileMs: number;
   readonly operationMs: number;
@@ -31,7 +31,7 @@ export interface GrammarJob {
 
 const CLOSED = handlerError('closed', 'the grammar was dropped');
 
-/** Maximum number of attempts at a request whose worker is ended by other requests. */
+/** Maximum number of attempts at a request while other requests keep ending its worker. */
 const MAX_ATTEMPTS = 3;
 
 /** Sends the requests of one operation; `isFollowUp` is true when a compilation came before them. */
@@ -40,6 +40,7 @@ export type Ask = (link: WorkerLink, isFollowUp: boolean) => Promise<LinkReply>;
 /** A source that is compiled in its tenant's worker, and again in the tenant's next worker when the first has ended. */
 export class Grammar {
   readonly job: GrammarJob;
+  /** The compilation in each worker. */
   readonly #compiled = new WeakMap<WorkerLink, Promise<LinkReply>>();
   /** The worker that has the grammar's source, if it still lives. */
   #link: WorkerLink | undefined;
@@ -115,7 +116,7 @@ export class Grammar {
     const { id, model, source, deadlines } = this.job;
     const vocabulary = await vocabularyOf(model.tokenizer, model.vocabularySize);
     const learned = await link.learn(vocabulary, deadlines.startMs);
-    // The grammar is not at fault when reading a vocabulary fails.
+    // When reading a vocabulary fails, the grammar is not at fault, so it must not count as failed.
     if (learned.tag !== 'ok') return learned.tag === 'ended' ? { ...learned, culprit: false } : learned;
     this.#link = link;
     const request = { kind: 'compile', grammar: id, vocabulary: vocabulary.id, source } as const;

@@ -21,11 +21,11 @@ const NO_TOKENS: readonly number[] = [];
 
 /**
  * The tokens of a forced text that stay the same, whatever text of the grammar follows (jump-forward decoding: Zheng et al., "SGLang", 2024).
- * SGLang tokenizes again when the text goes on; this function instead leaves out the last tokens, which a continuation may change.
+ * SGLang tokenizes again when the text goes on. This function instead leaves out the last tokens, which a continuation may change.
  *
- * Tokenizing the text together with its continuation leaves two cases. If a token ends where the forced text ends, no merge crosses the end:
- * the text has the tokens that it has alone. Otherwise a token begins at an offset in `reaching` and crosses the end: the text before this
- * offset has the tokens that it has alone. The common prefix of all these tokenizations is therefore certain.
+ * A tokenization of the text with its continuation is one of two cases. If a token ends where the forced text ends, no merge crosses the end:
+ * the text has the same tokens as alone. Otherwise a token begins at an offset in `reaching` and crosses the end: the text before this
+ * offset has the same tokens as alone. The common prefix of all these tokenizations is therefore certain.
  *
  * Each tokenization waits for its own turn of the event loop, and the payer is charged for it.
  *
@@ -42,7 +42,7 @@ export async function forcedTokens(forced: Forced, spelling: Spelling, payer: Pa
       prefixLength > 0 ? await spell(bytes.subarray(0, prefixLength), spelling, payer) : ok(NO_TOKENS);
     if (prefixTokens.tag === 'err') return prefixTokens;
     const { val: tokens } = prefixTokens;
-    // When a token begins within a character, the token before it has the character's first part, and may differ from the last token here.
+    // When a token begins within a character, the last of the tokens before has the character's first part and may differ from the last token here.
     const knownTokens = prefixLength < offset ? tokens.slice(0, -1) : tokens;
     const { val: all } = certain;
     const differs = all.findIndex((token, i) => token !== knownTokens[i]);
@@ -60,7 +60,7 @@ async function spell(
   await account.turn();
   const refused = refuse();
   if (refused) return err(refused);
-  // SentencePiece tokenizers put a space before every text. A line break in front keeps it away from the text.
+  // SentencePiece tokenizers put a space before every text. A line break in front separates the space from the text.
   const front = tokenizer.decoding.stripsLeadingSpace ? '\n' : '';
   const encoded = await account.runCharged(() => encode(`${front}${Buffer.from(bytes).toString()}`));
   return encoded.tag === 'ok' ? ok(account.runCharged(() => tail(bytes, encoded.val, tokenizer))) : encoded;

@@ -6,7 +6,7 @@ import { forcedTokens, type Spelling } from './forced-tokens.ts';
 import type { Answer } from './messages.ts';
 import type { Asker, LinkReply, WorkerLink } from './worker-link.ts';
 
-/** Maximum tokens that a matcher accepts: it remembers all of them, to continue in another worker or as a fork. */
+/** Maximum tokens that a matcher accepts. A matcher remembers all its tokens, to continue in another worker or as a fork. */
 const MAX_TOKENS = 131_072;
 
 const TOO_LONG = handlerError('limit-exceeded', `a matcher takes ${MAX_TOKENS} tokens at most; begin a new one`);
@@ -25,8 +25,9 @@ export class Matcher {
   readonly #id: number;
   /** The tokens accepted so far, or the error that makes the matcher useless. */
   readonly #acceptedTokens: Promise<Outcome<number[]>>;
-  /** Forks that wait for the calls made before them. */
+  /** Forks that still wait for calls of this matcher: the calls made before the fork. */
   readonly #forks = new Set<Matcher>();
+  /** The inferlet as the user of this matcher's requests. */
   readonly #asker: Asker;
   /** The most recent call. */
   #lastCall: Promise<unknown>;
@@ -50,7 +51,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts all of `tokens`. When one does not fit, accepts none and returns false. `invalid-argument` for ids outside the vocabulary.
+   * Accepts all of `tokens`, or accepts none and returns false when a token does not fit. `invalid-argument` for ids outside the vocabulary.
    *
    * @param tokens copied; may be a view of a guest's memory
    */
@@ -61,7 +62,7 @@ export class Matcher {
   }
 
   /**
-   * Accepts the tokens of the text that must come next, and returns them: none where there is a choice. See `forcedTokens`.
+   * Accepts and returns the tokens of the text that must come next. Returns no tokens where the text has a choice. See `forcedTokens`.
    *
    * @param maxTokens maximum number of tokens to accept
    */
@@ -82,7 +83,7 @@ export class Matcher {
     });
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32`. Only the end-of-sequence tokens where only the end may come. */
+  /** Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. Where only the end may come: the end-of-sequence tokens. */
   mask(): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
     return this.#call(async () => {
@@ -93,7 +94,7 @@ export class Matcher {
   }
 
   /**
-   * The mask, and the masks after each of `guesses`, one after the other. Masks after a guess that does not fit allow every token.
+   * The mask now, and after each further token of `guesses`, one mask behind the other. Masks after a guess that does not fit allow every token.
    *
    * @param guesses copied; may be a view of a guest's memory
    */
@@ -116,7 +117,7 @@ export class Matcher {
     });
   }
 
-  /** Takes the last `tokenCount` accepted tokens back. `invalid-argument` for more than were accepted. */
+  /** Takes back the last `tokenCount` accepted tokens. `invalid-argument` when fewer tokens were accepted. */
   rollback(tokenCount: number): Promise<Outcome<undefined>> {
     const matcher = this.#id;
     return this.#call(async (accepted) => {
@@ -165,12 +166,12 @@ export class Matcher {
     return acceptance.tag === 'ok' ? ok(false) : acceptance;
   }
 
-  /** True when no matcher can observe the effects of the calls any more. */
+  /** True when the matcher and all forks that wait for its calls are dropped, so that its waiting calls need not run. */
   get #unwanted(): boolean {
     return this.#dropped && [...this.#forks].every((fork) => fork.#unwanted);
   }
 
-  /** @param bytes memory that the call holds while it waits */
+  /** Runs a call after all earlier calls. @param bytes memory that the call holds while it waits */
   #call<T>(run: (accepted: number[]) => Promise<Outcome<T>>, bytes = 0): Promise<Outcome<T>> {
     const refused = this.#dropped ? CLOSED : this.#account.begin(bytes);
     if (refused) return Promise.resolve(err(refused));
@@ -185,6 +186,7 @@ export class Matcher {
     return result;
   }
 
+  /** Sends a request to the tenant's worker, which first opens the matcher if need be. */
   #ask(request: Parameters<WorkerLink['request']>[0]): Promise<Outcome<Answer>> {
     const { operationMs } = this.#grammar.job.deadlines;
     return this.#grammar.use(this.#asker, async (link, isFollowUp) => {
@@ -194,6 +196,7 @@ export class Matcher {
     });
   }
 
+  /** Opens the matcher in a worker with the tokens accepted so far. */
   async #open(link: WorkerLink, isFollowUp: boolean): Promise<LinkReply> {
     const { id, deadlines } = this.#grammar.job;
     const accepted = await this.#acceptedTokens;

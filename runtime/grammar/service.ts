@@ -39,9 +39,9 @@ export interface GrammarOptions {
 
 /** Time limit for a worker's start, and for reading a vocabulary, on a loaded machine. */
 const START_MS = 10_000;
-/** Longest wait for a worker when all are busy. */
+/** Longest wait for a worker while all workers serve other tenants. */
 const PLACE_MS = 10_000;
-/** Maximum grammars of a tenant that stay compiled without a holder. */
+/** Maximum grammars of a tenant that stay compiled although no inferlet holds them. */
 const MAX_UNUSED = 16;
 /** Bytes for each character of a source: two in the source, and two in the key by which the grammar is found. */
 const CHARACTER_BYTES = 4;
@@ -50,7 +50,7 @@ const CHARACTER_BYTES = 4;
 interface Shelf {
   /** Grammars by model and source. */
   readonly byKey: Map<string, Grammar>;
-  /** Grammars without a holder, with their keys in `byKey`; the most recently used last. */
+  /** Grammars that no inferlet holds, with their keys in `byKey`; the most recently used last. */
   readonly unused: Map<Grammar, string>;
 }
 
@@ -64,8 +64,11 @@ export class GrammarService {
   readonly #deadlines: Deadlines;
   /** Shelves by tenant. */
   readonly #shelves = new Map<string, Shelf>();
+  /** Memory for the sources of all grammars. */
   readonly #sourceBytes: number;
+  /** Bytes of sources by tenant, with a fair share for each. */
   readonly #sources: Shares;
+  /** Id of each tokenizer, for the keys of grammars. */
   readonly #tokenizers = new WeakMap<Tokenizer, number>();
   #lastId = 0;
 
@@ -133,7 +136,7 @@ export class GrammarService {
     return id;
   }
 
-  /** Null when the tenant's grammars leave no room for the source. */
+  /** Makes a grammar of the source; null when the tenant's grammars leave no room for the source. */
   #make(tenant: string, model: GrammarModel, source: GrammarSource, key: string): Grammar | null {
     if (!this.#takeRoom(tenant, key.length * CHARACTER_BYTES)) return null;
     const shelf: Shelf = this.#shelves.get(tenant) ?? { byKey: new Map(), unused: new Map() };
@@ -157,7 +160,7 @@ export class GrammarService {
     return grammar;
   }
 
-  /** Counts a source. Forgets unused grammars if need be: those of other tenants only when the shared memory is full. */
+  /** Counts a source, if it has room. First forgets unused grammars if need be: those of other tenants only when the shared memory is full. */
   #takeRoom(tenant: string, bytes: number): boolean {
     if (this.#sources.enter(tenant, bytes)) return true;
     this.#trim(tenant, 0);

@@ -15,7 +15,7 @@ export interface Vocabulary {
   readonly eos: readonly number[];
 }
 
-/** Tokens packed in one turn of the event loop, for which other inferlets wait. */
+/** Tokens packed in one turn of the event loop: a longer turn would delay other inferlets. */
 const TOKENS_PER_TURN = 2000;
 
 /** Vocabularies by tokenizer and size. */
@@ -52,6 +52,7 @@ async function pack(tokenizer: Tokenizer, size: number): Promise<Vocabulary> {
   return { id: lastId, size, bytes, offsets, eos: tokenizer.special.eos.filter((id) => id < size) };
 }
 
+/** The bytes of a token that grammars never allow. */
 const NOTHING = new Uint8Array(0);
 
 /** Special tokens are those that a decoded text leaves out. */

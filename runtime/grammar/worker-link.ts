@@ -10,14 +10,14 @@ import type { Vocabulary } from './vocabulary.ts';
 /** Outcome of a request to a worker. */
 export type LinkReply =
   | Outcome<Answer>
-  /** No answer: the request was withdrawn, or the worker ended; `culprit` is true when this request caused that. */
+  /** No answer: the request was withdrawn, or the worker ended. `culprit` is true when this request ended the worker. */
   | { readonly tag: 'ended'; readonly culprit: boolean; readonly val: HandlerError };
 
-/** The user of a request. */
+/** The user of a request, who pays for the request's CPU time. */
 export interface Asker {
-  /** The error of a withdrawn request, or null; called when the request's turn comes. */
+  /** The error of a request that is no longer wanted, or null. Called when the request's turn comes. */
   refuse(): HandlerError | null;
-  /** Charges the worker's CPU time; without an answer, the elapsed time up to the deadline. */
+  /** Charges the CPU time of the worker's answer or, when no answer came, the elapsed time up to the deadline. */
   charge(cpuMs: number): void;
 }
 
@@ -26,7 +26,7 @@ interface Pending {
   readonly request: Request | null;
   readonly asker: Asker;
   readonly deadlineMs: number;
-  /** True when the same operation has made an earlier request, such as a compilation. */
+  /** True when the same operation of an inferlet has made an earlier request, such as a compilation. */
   readonly isFollowUp: boolean;
   readonly resolve: (reply: LinkReply) => void;
 }
@@ -41,6 +41,7 @@ export interface LinkOptions {
   readonly turnMs: number;
 }
 
+/** Stack of a worker, MiB. */
 const STACK_MB = 4;
 const PROGRAM = new URL('./matching/worker.ts', import.meta.url);
 /** Files that a worker may read: its own code. */
@@ -51,27 +52,28 @@ const CODE = [
   ...packagePaths('@cfworker/json-schema'),
 ];
 
-/** Pays for freeing grammars and matchers that guests no longer need. */
+/** The user of requests that free what guests no longer need: the platform, which charges no guest. */
 const PLATFORM: Asker = { refuse: () => null, charge: () => undefined };
 
 /**
  * One worker thread. Requests go in order, but follow-up requests of an operation go first. The link sends a request after the previous answer,
- * and then starts the request's deadline. A worker that overruns or crashes is ended, and all pending requests get the error. The request at
- * fault also pays for this worker's start and vocabularies.
+ * and then starts the request's deadline. A worker that misses a deadline or crashes is ended, and all pending requests get the error. The request
+ * at fault also pays for this worker's start and vocabularies.
  */
 export class WorkerLink {
   readonly #worker: Thread;
   readonly #turnMs: number;
   readonly #pending: Pending[] = [];
+  /** Answers to the vocabularies that were sent, by the vocabulary's id. */
   readonly #vocabularies = new Map<number, Promise<LinkReply>>();
   readonly #exited: Promise<void>;
   /** Pays for the worker's start and vocabularies, until a request ends the worker. */
   readonly #setUp: Asker = { refuse: () => null, charge: (cpuMs) => (this.#setUpMs += cpuMs) };
   #setUpMs = 0;
   #clearDeadline: () => void = () => undefined;
-  /** Start of the first pending request's deadline. */
+  /** Time at which the deadline of the first pending request began, by `performance.now`. */
   #deadlineStartMs = 0;
-  /** First answer to a guest; undefined while the worker is set up. */
+  /** Time of the first answer to a guest, when the worker's turn begins; undefined while the worker is set up. */
   #servesSince: number | undefined;
   /** The reason for which the worker ends after its current request. */
   #retireReason: HandlerError | undefined;
@@ -194,7 +196,7 @@ export class WorkerLink {
     const [culprit] = this.#pending;
     if (this.#endReason) return;
     this.#pending.shift();
-    // The timer waits longer for a stalled process, and the guest does not pay for that.
+    // The timer fires later when this process has stalled, and the guest does not pay for that time.
     const elapsedMs = Math.min(performance.now() - this.#deadlineStartMs, culprit?.deadlineMs ?? 0);
     culprit?.asker.charge(elapsedMs + this.#setUpMs);
     this.#end(reason);

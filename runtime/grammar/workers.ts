@@ -7,46 +7,49 @@ export interface WorkersOptions extends Omit<LinkOptions, 'name'> {
   readonly maxWorkers: number;
   /** An idle worker ends after this time. */
   readonly idleMs: number;
-  /** Longest wait for a place when all workers are busy. */
+  /** Longest wait of a tenant for a worker while other tenants have all workers. */
   readonly placeMs: number;
   /** Called when a tenant's worker ends, for any reason. */
   readonly onEnd: (tenant: string) => void;
 }
 
 const CLOSED = handlerError('closed', 'the grammar service is closed');
-/** Reason to end a worker in favour of another tenant. Its requests are made again in its tenant's next worker. */
+/** Reason to end a worker in favour of another tenant. The requests of the ended worker are made again in its tenant's next worker. */
 export const MADE_ROOM = handlerError('unavailable', 'the grammar worker made room for another tenant');
 
-/** Longest time between two checks of the turns while a tenant waits: a worker that is being set up has no turn yet. */
+/** Longest time between two checks of the turns while a tenant waits: a worker that is being set up does not know when its turn will end. */
 const CHECK_MS = 500;
 
 /**
- * A worker that was used this recently keeps its turn although no operation uses it now: an inferlet that decodes comes back after each step of the
+ * A worker that was used this recently keeps its turn even while no operation uses it: an inferlet that decodes comes back after each step of the
  * device, and setting up its next worker would take longer than the step.
  */
 const REST_MS = 250;
 
 /** The next worker of a tenant that has none. */
 interface Waiting {
-  /** Number of operations that wait for it. */
+  /** Number of operations that wait for the worker. */
   users: number;
   readonly opened: Promise<Outcome<WorkerLink>>;
   readonly settle: (opened: Outcome<WorkerLink>) => void;
 }
 
 /**
- * A bounded number of worker threads, one for each tenant that needs one. While a tenant waits for a place, the least recently used worker
- * is ended; if all are in use, or were a moment ago, the one that has served the longest is retired at the end of its turn. Ended workers'
- * grammars and matchers are restored when they are needed.
+ * A bounded number of worker threads, one for each tenant with grammars. While a tenant waits because the bound is reached, the least recently used
+ * worker is ended. If all workers are in use, or were a moment ago, the worker that has served the longest is retired at the end of its turn. The
+ * grammars and matchers of an ended worker are restored in the tenant's next worker when they are needed.
  */
 export class Workers {
   readonly #options: WorkersOptions;
+  /** The worker of each tenant that has one, in the order of their starts. */
   readonly #links = new Map<string, WorkerLink>();
+  /** Timers that end workers that no operation uses. */
   readonly #idle = new Map<WorkerLink, NodeJS.Timeout>();
   /** Ended and retired workers whose threads are still there. */
   readonly #ending = new Set<Promise<void>>();
-  /** Tenants that wait for a place, first come first served. */
+  /** Tenants that wait for a worker, first come first served. */
   readonly #waiting = new Map<string, Waiting>();
+  /** Checks the turns again while a tenant waits. */
   #nextTurn: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -119,7 +122,7 @@ export class Workers {
     this.#serve();
   }
 
-  /** Gives free places to waiting tenants, and makes room for the next one where that is fair. */
+  /** Starts workers for waiting tenants up to the bound, and then makes room for the next tenant if another tenant's turn is over. */
   #serve(): void {
     clearTimeout(this.#nextTurn);
     for (const [tenant, { users, settle }] of this.#waiting) {

@@ -1,7 +1,7 @@
 /**
- * Tokens of one inferlet's calls of encoders: those that GPU hosts have computed, and those that calls under way may still take. A host reports what
- * it has computed for all calls together. The tokens of a call that ended early are therefore known only when no other call is under way. Until then
- * the reserve of the other calls is too high, but never higher than if all calls were computed whole.
+ * Tokens of one inferlet's calls of encoders: the tokens that GPU hosts have computed, and the tokens that calls under way may still take. A
+ * host reports the computed tokens of all calls together, so the tokens of a call that ended early are known only when no other call is
+ * under way. Until then, the reserve of the other calls is too high, but never higher than if all calls were computed whole.
  */
 export class EncoderTokens {
   #asked = 0;
@@ -18,6 +18,7 @@ export class EncoderTokens {
     return Math.min(this.#underWay, this.#asked - this.#computed);
   }
 
+  /** Begins a call for `tokens` tokens. */
   begin(tokens: number): void {
     this.#asked += tokens;
     this.#underWay += tokens;
@@ -28,6 +29,7 @@ export class EncoderTokens {
     this.#underWay -= tokens;
   }
 
+  /** Counts tokens that a host reports as computed. */
   compute(tokens: number): void {
     this.#computed = Math.min(this.#asked, this.#computed + tokens);
   }

@@ -1,7 +1,7 @@
 import { err, type HandlerError, handlerError, type Outcome } from '#gpu-host/protocol/errors.ts';
 import type { InferletShare } from '#scheduler/policies/shares.ts';
 
-/** Maximum calls of one inferlet under way at once, and maximum bytes that they carry: two files of the largest size. */
+/** Maximum calls of one inferlet under way at once, and maximum bytes that these calls carry together: two files of the largest size. */
 const MAX_CALLS = 1024;
 const MAX_BYTES = 32 * 2 ** 20;
 
@@ -14,7 +14,7 @@ export class Outgoing {
   #calls = 0;
   #bytes = 0;
 
-  /** @param tenantBytes gives room beside the tenant's other inferlets */
+  /** @param tenantBytes counts the bytes of this inferlet within its tenant's limit */
   constructor(tenantBytes: InferletShare) {
     this.#tenantBytes = tenantBytes;
   }

@@ -15,9 +15,9 @@ export interface EventSink {
   flushed(atOnce?: boolean): Promise<boolean>;
 }
 
-/** Source of the client's messages. Delivery begins with `attach`, at the first `receive`; the returned function ends it. */
+/** Source of the client's messages. A session calls `attach` at its first `receive`, to begin the delivery. The returned function ends it. */
 export interface MessageSource {
-  /** `message` resolves when the message counts as handled; the source then sends the next one. `closed` means that none follows. */
+  /** The source awaits `message`, after which the message counts as handled, and then sends the next message. `closed`: no message follows. */
   attach(handler: { message(message: Message): Promise<void>; closed(): void }): () => void;
 }
 
@@ -99,7 +99,7 @@ export class Session {
     this.#sink.add('log', JSON.stringify({ level, message: isCut ? `${text}… (cut)` : text }));
   }
 
-  /** The next message. It comes once the earlier one was read. */
+  /** Returns the next message. The source sends it once the inferlet has read the earlier message. */
   receive(): Promise<Outcome<Message>> {
     const offered = this.#offered;
     if (offered) {
@@ -126,7 +126,7 @@ export class Session {
     this.#detach?.();
     this.#detach = null;
     this.#offered = null;
-    // Ends the source's wait. After the detachment, the source does not count the message as handled.
+    // Ends the source's wait for `message`. After `detach`, the source does not count that message as handled.
     this.read();
     this.#close(reason);
   }
@@ -138,7 +138,7 @@ export class Session {
 
   #arrived(message: Message): Promise<void> {
     if (this.#closed) return Promise.resolve();
-    // The source sends no next message before this resolves, so messages queue in the store and not here.
+    // The source sends no next message before this promise resolves, so messages queue in the store and not here.
     return new Promise((resolve) => {
       this.#confirmRead = resolve;
       const receiver = this.#receivers.shift();

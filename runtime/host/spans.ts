@@ -10,7 +10,7 @@ export interface Span {
   readonly failed?: true;
 }
 
-/** The spans that were kept, in the order of their beginnings, and the number of the others. */
+/** The kept spans in the order of their beginnings, and the number of dropped spans. */
 export interface SpanReport {
   readonly spans?: readonly Span[];
   readonly moreSpans?: number;
@@ -20,7 +20,7 @@ const MAX_SPANS = 64;
 const MAX_NAME_CHARACTERS = 80;
 const MAX_KIND_CHARACTERS = 32;
 
-/** The spans that an inferlet has recorded. Keeps the failed and the longest ones: they are worth a bar on the invocation's page. */
+/** The spans that an inferlet has recorded. Keeps failed spans first, then the longest: the invocation's page shows each kept span as a bar. */
 export class Spans {
   readonly #now: () => number;
   readonly #startedAt: number;
@@ -72,6 +72,7 @@ export class Spans {
 export const cutSpan = (args: readonly unknown[]): readonly unknown[] =>
   args.map((value) => (typeof value === 'string' ? cutText(value) : value));
 
+/** Order in which spans are kept: a failed span is worth more than any other, then a longer span is worth more. */
 const worth = (span: Span | undefined): number =>
   span ? span.toMs - span.fromMs + (span.failed ? Number.MAX_SAFE_INTEGER : 0) : 0;
 

@@ -9,7 +9,7 @@ export interface LaunchTimings {
   readonly buildMs: number;
   /** Reading and compiling core modules; 0 when this process has them compiled. */
   readonly compileMs: number;
-  /** Making the instance; 0 when one was ready. */
+  /** Making the instance; 0 when the sandbox had a ready instance, made in advance. */
   readonly instantiateMs: number;
 }
 
@@ -23,7 +23,7 @@ export type GuestEnding =
 /** How a guest's one run ended. */
 export interface GuestEnd {
   readonly ending: GuestEnding;
-  /** Errors that completed the guest's futures: by tag of `HandlerError`, the message of the last one. */
+  /** Messages of errors that completed the guest's futures: for each tag of `HandlerError`, the last message. */
   readonly handlerErrors: ReadonlyMap<string, string>;
   /** The beginning of the standard error output of the guest's language runtime. */
   readonly stderr: string;
@@ -51,7 +51,7 @@ export interface GuestRun {
   charge(cpuMs: number): void;
   /** Reports that a wait of the guest is over: the guest may compute again. */
   answered(): void;
-  /** Tells the guest the time left until its new deadline. A guest that has not started reads it from its inferlet. */
+  /** Tells the guest the time left until its new deadline. A guest that starts later reads the deadline from its inferlet. */
   deadline(leftMs: number): void;
   /** Tells the guest to stop; the guest may still end by itself. */
   stopping(reason: HandlerError): void;

@@ -1,6 +1,6 @@
 import type { State } from './state.ts';
 
-/** The state after a call, and the caller's frame. */
+/** A return from a called rule: the caller's state after the call, and the caller's own frame. */
 export interface Return<F> {
   readonly target: State;
   readonly below: F;
@@ -8,9 +8,9 @@ export interface Return<F> {
 
 let lastId = 0;
 
-/** All returns of a rule: a node of the shared stacks. Equal frames are one object, as long as both are remembered. */
+/** All returns of a rule that may end next: a node of the stacks that ways share. Equal frames are one object, as long as both are remembered. */
 export class Frame {
-  /** The root's frame: when the root ends, the text may end. */
+  /** The frame of the grammar's root rule: when the root ends, the text may end. */
   static readonly BOTTOM = new Frame([], true);
 
   readonly id: number;
@@ -58,7 +58,7 @@ export class KnownFrames {
 export class OpenFrame {
   readonly id: number;
   readonly returns: Return<Frame | OpenFrame>[] = [];
-  /** Frames whose returns this frame has, too. */
+  /** Frames whose returns are also returns of this frame, because of tail calls. */
   readonly inherited = new Set<Frame | OpenFrame>();
   #closed: Frame | undefined;
 

@@ -5,9 +5,9 @@ import { MemoryBound } from './memory.ts';
 import type { Rule } from './state.ts';
 import { stringWays } from './string-ways.ts';
 
-/** Maximum bytes of places and masks of all grammars of a worker; its heap also holds the grammars' automata. */
+/** Maximum bytes of the places and masks of all grammars of a worker. The worker's heap also holds the grammars' automata. */
 export const MAX_PLACE_BYTES = 128 << 20;
-/** Estimated sizes in V8's heap. */
+/** Estimated sizes in V8's heap: a place, a way, a list of successors, and a forced text without its bytes. */
 const PLACE_BYTES = 250;
 const WAY_BYTES = 120;
 const NEXT_BYTES = 256 * 8;
@@ -20,11 +20,11 @@ export class Place {
   readonly mayEnd: boolean;
   /** The place after each byte: null where no text continues, undefined before the first query. The list is made with the first query. */
   next: (Place | null | undefined)[] | undefined;
-  /** The tokens that may come here, once computed. */
+  /** The tokens that may come here, once computed: bit `t % 32` of word `t / 32` for token `t`. */
   mask: Uint32Array | undefined;
   /** The text that must come here, once computed. */
   forced: Forced | undefined;
-  /** For a place within a shared string: where it is in the string, and what follows the string. Such a place has no ways of its own. */
+  /** For a place within a shared string: its position in the string, and what follows the string. Such a place has no ways of its own. */
   readonly within: Within | undefined;
   /** For a place of `Places.strings`: the tokens that go on in the string, once computed. */
   stringTokens: StringTokens | undefined;
@@ -37,7 +37,9 @@ export class Place {
 }
 
 interface Within {
+  /** A place of `Places.strings`: the position within the string. */
   readonly inner: Place;
+  /** How the text goes on after the string. */
   readonly frame: Frame;
 }
 
@@ -50,7 +52,7 @@ export interface StringTokens {
 }
 
 /**
- * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. Its stacks share common parts (a
+ * The places of a grammar, made as texts reach them: a lazily determinized pushdown automaton. The stacks of this automaton share common parts (a
  * graph-structured stack, as in Scott and Johnstone, "GLL parsing", 2010), so ambiguous grammars do not multiply them. The grammar has no
  * left recursion, so only finitely many ways are reachable without a byte. A place within a JSON string consists of a place of `strings`,
  * which all grammars share together with its masks, and the frame of what follows the string. Remembered places are forgotten when they take
@@ -71,7 +73,7 @@ export class Places {
   readonly #cachingPlaces = new Set<Place>();
 
   /**
-   * @param memory shared with the other grammars of the worker
+   * @param memory bound on the places that all grammars of the worker share
    * @param strings shared by the grammars of one vocabulary; without it, strings are read like other rules
    * @throws GrammarError `limit-exceeded` when the beginning has too many ways
    */
@@ -89,7 +91,7 @@ export class Places {
     }
     const knownNext = place.next?.[byte];
     if (knownNext !== undefined) return knownNext;
-    // All neighbouring bytes that take the same edges lead to the same place.
+    // Bytes that take the same edges lead to the same place. `low` to `high` are the neighbours of `byte` that do, so one search serves them all.
     let low = 0;
     let high = 255;
     const reachedWays: Way[] = [];
@@ -201,6 +203,7 @@ export class Places {
     return made;
   }
 
+  /** The place of a closure's ways: an equal place that is remembered, or a new one. */
   #settle({ reading, mayEnd }: Closure): Place {
     const framesBefore = this.#frames.bytes;
     const ways = reading.map(
@@ -225,7 +228,7 @@ export class Places {
     if (known) return known;
     this.#memory.take(this, PLACE_BYTES + WAY_BYTES * ways.length + frameBytes);
     const place = new Place(ways, mayEnd);
-    // Making room may have cleared the list.
+    // `take` may have forgotten places to make room, so `sameHash` may no longer be the list of this hash.
     const list = this.#placesByHash.get(hash);
     if (list) list.push(place);
     else this.#placesByHash.set(hash, [place]);

@@ -19,7 +19,7 @@ export function utf8(set: Characters): readonly (readonly ByteRange[])[] {
   );
 }
 
-/** Sequences for characters that take a first byte and `rest` more. */
+/** Sequences for characters that take a first byte and `rest` further bytes. A further byte holds six bits of the character. */
 function split(from: number, to: number, rest: number): ByteRange[][] {
   for (let tail = 1; tail <= rest; tail += 1) {
     const mask = (1 << (6 * tail)) - 1;
@@ -32,6 +32,7 @@ function split(from: number, to: number, rest: number): ByteRange[][] {
   return [low.map((byte, index): ByteRange => [byte, high[index] ?? byte])];
 }
 
+/** UTF-8 of a character: the first byte tells the number of further bytes, and each further byte begins with the bits 10. */
 function encode(code: number, rest: number): number[] {
   if (rest === 0) return [code];
   const lead = (0xff00 >> (rest + 1)) & 0xff;

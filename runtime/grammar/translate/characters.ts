@@ -1,13 +1,15 @@
 /** Unicode code points from `from` to `to`, both included. */
 export type Range = readonly [from: number, to: number];
 
+/** The last Unicode code point. */
 const LAST = 0x10ffff;
 /** Halves of UTF-16 pairs: no characters, and UTF-8 cannot write them. */
 const SURROGATES: Range = [0xd800, 0xdfff];
 
-/** Sorted, disjoint and without surrogates: the form that all sets of characters here have. */
+/** A set of characters: ranges that are sorted, disjoint and without surrogates. */
 export type Characters = readonly Range[];
 
+/** The set of the characters in any ranges. */
 export function characters(...ranges: readonly Range[]): Characters {
   const sorted = ranges.filter(([from, to]) => from <= to).sort((a, b) => a[0] - b[0]);
   const merged: [number, number][] = [];
@@ -61,6 +63,7 @@ export function codePoint(character: string): number {
 export const NO_LINE_END = complement(charactersOf('\n\r\u2028\u2029'));
 export const ANY = complement([]);
 export const DIGITS = characters([0x30, 0x39]);
+/** `\w` of JavaScript: digits, capital letters, the underscore and small letters. */
 export const WORD = characters([0x30, 0x39], [0x41, 0x5a], [0x5f, 0x5f], [0x61, 0x7a]);
 /** `\s` of JavaScript. */
 export const SPACE = characters(

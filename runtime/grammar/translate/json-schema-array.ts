@@ -6,11 +6,12 @@ import { Inexpressible, negation, type Part, type Pointer } from './json-schema-
 import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Maximum number of places of an array with 'contains' that differ in their index or in what was found before. */
+/** Maximum number of places in an array with 'contains'. Two places differ by their index, or by the items found before them. */
 const MAX_PLACES = 500;
+/** Maximum number of values that are listed for 'uniqueItems'. */
 const MAX_LISTED = 200;
 
-/** An array: items by their places, then any number of others, within 'minItems' and 'maxItems'. */
+/** An array: the items of the prefix, then any number of other items, within 'minItems' and 'maxItems'. */
 export function arrayExpression(translation: Translation, rules: Case, at: Pointer): Expression {
   const { lists = [], contains, unique, maxItems: most = MANY } = rules;
   const declaredLength = Math.max(0, ...lists.map(({ prefix, declares }) => (declares ? prefix.length : 0)));
@@ -29,6 +30,7 @@ export function arrayExpression(translation: Translation, rules: Case, at: Point
   return plainItems(translation, rules, bounds);
 }
 
+/** Returns the expression, or undefined when a grammar cannot express it. */
 function attempt(make: () => Expression): Expression | undefined {
   try {
     return make();
@@ -47,7 +49,7 @@ function prefixLength({ lists = [] }: Case): number {
   return Math.max(0, ...lists.map(({ prefix }) => prefix.length));
 }
 
-/** True if items may follow the prefix. Without 'items', any may follow, but after a prefix only if 'minItems' asks for more. */
+/** True if items may follow the prefix. Without 'items', any items may follow, but after a prefix only if 'minItems' asks for more items. */
 function isOpen({ lists = [] }: Case, { least }: Bounds): boolean {
   const declared = lists.filter(({ declares }) => declares);
   if (declared.length === 0 || declared.some(({ items }) => items !== undefined)) return true;
@@ -66,7 +68,7 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
   const items = prefix.map((item) => sequence([item, json.space]));
   return json.within('[', ']', from(0));
 
-  /** The items from place 'index' on; the first one has no comma before it. */
+  /** The items from place 'index' on. The first item of the array has no comma before it. */
   function from(index: number): Expression {
     const item = items[index];
     if (item === undefined) return otherItems(index);
@@ -85,7 +87,7 @@ function plainItems(translation: Translation, rules: Case, { least, most }: Boun
   }
 }
 
-/** An array with 'contains': each place counts the items found so far, as far as the rules ask. */
+/** An array with 'contains': a place counts the items found before it for each rule, up to the number that the rule needs. */
 function containingItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
   const { json } = translation;
   const { least, most } = bounds;
@@ -142,7 +144,7 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
     return made;
   }
 
-  /** The ways for the next item to match or miss each `contains` rule: the parts it must fit, and the counts after it. */
+  /** The ways for the next item to match or miss each `contains` rule: the parts that the item must fit, and the counts after the item. */
   function choices(
     index: number,
     foundCounts: readonly number[],
@@ -169,7 +171,7 @@ function containingItems(translation: Translation, rules: Case, bounds: Bounds):
   }
 }
 
-/** Items of a list of values, each at most once. @throws Inexpressible if the values cannot be listed */
+/** An array whose items are values of a list, each at most once. @throws Inexpressible if the values cannot be listed */
 function differentItems(translation: Translation, rules: Case, bounds: Bounds): Expression {
   const { json, cases } = translation;
   if (rules.contains || prefixLength(rules) > 0) throw new Inexpressible('items differ by their places');

@@ -9,12 +9,13 @@ import { fitsText } from './json-schema-string.ts';
  * True if a value fits all parts in the sense of JSON Schema. A value with undeclared properties, for example, fits, although grammars
  * exclude it.
  *
- * @throws Inexpressible if the parts are too hard
+ * @throws Inexpressible if the parts take too many cases, or have an opposite that no grammar keeps
  */
 export function fits(value: unknown, parts: readonly Part[], cases: Cases): boolean {
   return cases.of(parts).some((rules) => fitsCase(value, rules, cases));
 }
 
+/** True if a value fits one case: a conjunction of rules without alternatives. */
 export function fitsCase(value: unknown, rules: Case, cases: Cases): boolean {
   const { types, listed, unlisted } = rules;
   if (types && !types.has(typeOf(value))) return false;
@@ -67,7 +68,7 @@ export function partsOf({ objects = [] }: Case, name: string): readonly Part[] {
   });
 }
 
-/** All values that fit, if they can be listed. */
+/** All values that fit all parts; undefined if the values cannot be listed. */
 export function valuesOf(parts: readonly Part[], cases: Cases): readonly unknown[] | undefined {
   const lists = cases.of(parts).map((rules) => listedValues(rules)?.filter((value) => fitsCase(value, rules, cases)));
   if (lists.some((list) => list === undefined)) return undefined;

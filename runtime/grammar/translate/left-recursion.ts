@@ -8,6 +8,7 @@ import { rulesWhere } from './prune.ts';
  * @throws GrammarError with a rule of the cycle
  */
 export function refuseLeftRecursion(grammar: Grammar): void {
+  // Rules that may match the empty text, and for each rule the rules that may stand at its very beginning.
   const emptyRules = rulesWhere(grammar, mayBeEmpty);
   const leftmostRules = new Map<string, readonly string[]>();
   for (const [name, definition] of grammar.rules) {
@@ -19,7 +20,7 @@ export function refuseLeftRecursion(grammar: Grammar): void {
   for (const name of leftmostRules.keys()) visit(name, leftmostRules, done);
 }
 
-/** Searches depth first, with an explicit stack: chains of rules may be long. */
+/** Searches for a cycle from `start`, depth first. Uses its own stack instead of recursion, because chains of rules may be long. */
 function visit(start: string, leftmostRules: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
   const path = [{ name: start, next: 0 }];
   const open = new Set([start]);

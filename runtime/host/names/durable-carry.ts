@@ -6,12 +6,13 @@ import { answerInTime, movePieces, nextFrom, takeAt } from './carry.ts';
 import type { Side } from './other-hosts.ts';
 import type { CopyReader, CopyWriter } from './shared-directory.ts';
 
-/** The pages that a GPU host has sent, as the copy's entry describes them. */
+/** Description of the pages that a GPU host has sent, for the entry of a durable copy in Redis. */
 export type Sent = Omit<SentPages, 'sending'> & { readonly checksum: string };
 
 /**
- * Writes the content of pages to a file, in the form in which `carry` brings it to a host.
- * @param refusal returns an error when the file may not have this many bytes
+ * Writes the content of a GPU host's pages to a file, in the form in which `carry` brings pages to a host.
+ * @param refusal returns an error when the file may not have this many bytes; called before the first piece is written
+ * @param stopReason returns an error once the transfer must stop; called before each piece
  */
 export async function carryOut(
   from: Side,
@@ -38,7 +39,7 @@ export async function carryOut(
 }
 
 /**
- * Brings a file to a GPU host, which keeps a copy under the name of the file once the checksum holds.
+ * Brings a file to a GPU host. When the checksum holds, the host keeps a copy of the pages under the name of the file.
  * @returns true when the host keeps the copy, false when the file is too short or has another checksum
  */
 export async function carryIn(

@@ -7,17 +7,17 @@ import type { DurableCopy, DurableNames } from '#scheduler/exports/durable.ts';
 import type { OwnedName } from '#scheduler/exports/owners.ts';
 import { IoTurns } from './io-turns.ts';
 
-/** Length of a file's header: a text that describes the copy, then zeros. The pieces follow. */
+/** Length of a file's header: a text that describes the copy, then zero bytes. The bytes of the copy follow. */
 const HEADER_BYTES = 4096;
 const FORMAT = 'pie durable copy 1';
 /**
  * With `O_SYNC`, a write ends when its bytes and the new file's place in its folder are on the storage: Node's permission model has no `fsync`.
- * A file counts once an entry names it, so it needs no temporary name.
+ * A file counts once an entry in Redis names it, so an unfinished file needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;
-/** Maximum number of files that one sweep looks at, so that it takes no longer than the transfer that it comes with. */
+/** Maximum number of files that one sweep examines: each transfer of a copy sweeps, and a sweep should take no longer than the transfer. */
 const MAX_SWEPT_FILES = 64;
-/** Age of a file that no entry names, after which no transfer can still be writing it. */
+/** A file that no entry names and that is older than this is abandoned: no transfer can still be writing it. */
 const ABANDONED_MS = 60 * 60_000;
 
 /** A shared directory that cannot be used. The message is for the operator. */
@@ -25,7 +25,7 @@ export class SharedDirectoryError extends Error {
   override readonly name = 'SharedDirectoryError';
 }
 
-/** The noted name of the platform's folder, see `DurableNames`. */
+/** Reads and notes in Redis the name of the platform's folder in the directory, see `DurableNames`. */
 export type FolderNames = Pick<DurableNames, 'folder' | 'nameFolder'>;
 
 /**
@@ -42,13 +42,14 @@ export class SharedDirectory {
   }
 
   /**
-   * Checks that this process, and no other user, can write the directory, and that it is the one that the platform's other machines use. The
-   * first process makes the platform's folder before it notes the folder's name. A directory without the noted folder is therefore another
-   * one: for example the place of a missing mount, where copies would be on this machine alone.
+   * Checks that only the user of this process can write the directory, and that the platform's other machines use the same directory. The
+   * first process makes the platform's folder before it notes the folder's name. A directory without the noted folder is therefore not the
+   * platform's: for example, it is the place of a missing mount, where copies would be on this machine alone.
    * @throws SharedDirectoryError
    * @throws StoreError
    */
   static async open(directory: string, names: FolderNames, turns = new IoTurns()): Promise<SharedDirectory> {
+    // Turns an error of the file system into an error for the operator.
     const attempt = async <T>(work: () => Promise<T>): Promise<T> => {
       try {
         return await turns.during(work);
@@ -66,6 +67,7 @@ export class SharedDirectory {
     const folderPath = path.join(directory, folder);
     await attempt(async () => {
       await checkFolder(directory, folderPath);
+      // A first file shows that this process can write here.
       const probe = path.join(folderPath, randomBytes(16).toString('hex'));
       try {
         const handle = await fs.open(probe, CREATE, 0o600);
@@ -98,6 +100,7 @@ export class SharedDirectory {
           throw cause;
         }
       },
+      // Closes a file that was opened after this call had given up.
       ({ handle }) => void closeQuietly(handle),
     );
     if (begun.tag === 'err') return begun;
@@ -108,6 +111,7 @@ export class SharedDirectory {
   async read(name: OwnedName, copy: DurableCopy): Promise<Outcome<CopyReader>> {
     const opened = await this.#inTurn(
       () => fs.open(this.#pathOf(name, copy.file), constants.O_RDONLY | constants.O_NOFOLLOW),
+      // Closes a file that was opened after this call had given up.
       (handle) => void closeQuietly(handle),
     );
     if (opened.tag === 'err')
@@ -148,7 +152,7 @@ export class SharedDirectory {
         const { mtimeMs } = await fs.lstat(path.join(folder, entry));
         if (now - mtimeMs > ABANDONED_MS) await fs.rm(path.join(folder, entry), { force: true });
       });
-      // A directory that hangs would let every further call run into its deadline.
+      // When the directory hangs, every further call would end only at its deadline.
       if (swept.tag === 'err' && swept.val.tag !== 'not-found') return;
     }
   }
@@ -270,12 +274,13 @@ export class CopyReader {
   }
 }
 
-/** The error for a copy whose file is not the one that was written. */
+/** The error for a copy whose file differs from the file that was written. */
 export function damaged(name: string, why: string): HandlerError {
   const text = `the durable copy of "${name}" cannot be used: ${why}. Nothing of it was taken`;
   return handlerError('internal', text);
 }
 
+/** Runs a file operation in its turn. `undo` releases the result of an operation that ended after its deadline. */
 async function inTurn<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T) => void): Promise<Outcome<T>> {
   try {
     return ok(await turns.during(work, undo));
@@ -287,7 +292,7 @@ async function inTurn<T>(turns: IoTurns, work: () => Promise<T>, undo?: (made: T
   }
 }
 
-/** Closes a file, at the latest once the directory answers again: Node ends a process that forgets an open handle. */
+/** Closes a file now, or once the directory answers again: Node ends a process that forgets an open handle. */
 async function releaseInTurn(turns: IoTurns, work: () => Promise<void>): Promise<void> {
   // A failure loses nothing: the entry in Redis does not name the file yet, or the file was only read.
   await turns.release(work).catch(() => undefined);
@@ -296,7 +301,7 @@ async function releaseInTurn(turns: IoTurns, work: () => Promise<void>): Promise
 /** Closes a handle whose caller has got an error already. */
 const closeQuietly = (handle: FileHandle): Promise<void> => handle.close().catch(() => undefined);
 
-/** The header that a file must have. It is compared as a whole, so that no field of a file is trusted. */
+/** The header that a file must have. A reader compares the whole header, so that no field of a file is trusted. */
 function headerOf({ tenant, model, kind, name }: OwnedName, copy: DurableCopy): Buffer {
   const { file, bytes, checksum, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition, access } = copy;
   const layout = { fingerprint, pageSize, pageBytes };
@@ -323,6 +328,7 @@ async function checkPlace(directory: string): Promise<void> {
       `The shared directory ${setting} must belong to the user ${ownUid}, not ${stats.uid}.`,
     );
   }
+  // Bits for writing by the group and by other users.
   if ((stats.mode & 0o022) !== 0) {
     throw new SharedDirectoryError(
       `Other users may write the shared directory ${setting}. Run: chmod 700 ${directory}`,
@@ -340,7 +346,7 @@ async function checkPlace(directory: string): Promise<void> {
   }
 }
 
-/** Makes a folder for the platform, which has none, and notes it. @returns the folder of another process when that process came first */
+/** Makes and notes the platform's first folder. @returns the noted folder: that of another process when that process came first */
 async function nameFolder(
   directory: string,
   names: FolderNames,
@@ -374,6 +380,7 @@ async function makeFolder(folder: string): Promise<void> {
   }
 }
 
+/** A hash of 160 bits, in hexadecimal digits, for names of folders and files. */
 function digest(text: string): string {
   // UTF-16, because UTF-8 would turn every lone surrogate into the same character.
   return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);

@@ -8,7 +8,7 @@ import type { DeviceQueue } from '../queue.ts';
 import type { Side } from './other-hosts.ts';
 import type { SharedNames } from './shared-names.ts';
 
-/** Names under this prefix belong to this tenant, whichever tenant uses them. */
+/** Names under this prefix belong to the tenant `SYSTEM_TENANT`, whichever tenant uses them. */
 const SYSTEM_PREFIX = 'system/';
 export const SYSTEM_TENANT = 'system';
 
@@ -28,7 +28,7 @@ export interface Shared {
   readonly owned: OwnedName;
 }
 
-/** The entries of a name. */
+/** The entries of a name in the platform's store. */
 export interface NameEntries {
   readonly owner: NameOwner | null;
   /** The copy of the owner's content in the shared directory. */
@@ -37,13 +37,14 @@ export interface NameEntries {
   readonly removal: Removal | null;
 }
 
-/** The entries of a name, or the error when the store cannot be asked. */
+/** Reads the entries of a name. Answers an error when the store does not answer. */
 export async function findName({ names, ownHost, owned }: Shared): Promise<Outcome<NameEntries>> {
   try {
     const looking = names.durable?.look(owned, ownHost.name);
     const [owner, looked] = await Promise.all([names.owners.of(owned), looking]);
     // A copy with another claim than the owner's is obsolete: a later save replaced it.
     const copy = looked?.copy && looked.copy.claim === owner?.claim ? looked.copy : null;
+    // A later save by this host makes the removal obsolete.
     const isSavedAgain = owner?.host === ownHost.name && owner.claim !== looked?.removal?.claim;
     return ok({ owner, copy, removal: isSavedAgain ? null : (looked?.removal ?? null) });
   } catch (error) {
@@ -51,6 +52,7 @@ export async function findName({ names, ownHost, owned }: Shared): Promise<Outco
   }
 }
 
+/** The participants of a call about a name; undefined when the name is not shared with other GPU hosts. */
 export function sharedFor(usedName: UsedName): Shared | undefined {
   const names = namesOf(usedName.inferlet);
   const { device, model, id } = usedName.queue;
@@ -62,6 +64,7 @@ export function namesOf({ services }: Inferlet): SharedNames | undefined {
   return services.names;
 }
 
+/** The name with its tenant and its model, as the platform's store knows it. */
 export function ownedName({ inferlet, queue, kind, name }: UsedName): OwnedName {
   return { tenant: tenantOf(inferlet.description.tenant, name), model: queue.name, kind, name };
 }
@@ -74,7 +77,7 @@ export function isNotFound(outcome: Outcome<unknown>): boolean {
   return outcome.tag === 'err' && outcome.val.tag === 'not-found';
 }
 
-/** The error for a name that a host has and that was removed while the host was away. */
+/** The error for a name that was removed while its host was away, although the host still has content under it. */
 export function nothingNamed(name: string): HandlerError {
   return handlerError(
     'not-found',
