@@ -3,9 +3,11 @@ import { isAddedName, isReservedName, reservedNameMessage } from './names.ts';
 
 const FUNCTION_TYPE = 0x60;
 
-/** Value types of one byte. None needs a garbage collector. */
+/**
+ * Value types of one byte, none of which needs a garbage collector: i32, i64, f32, f64, v128, funcref, externref, exnref, and the types of
+ * null references to functions, host values and exceptions.
+ */
 const SINGLE_BYTE_TYPES: ReadonlySet<number> = new Set([
-  // i32, i64, f32, f64, v128, funcref, externref, exnref; then the types of null references to functions, host values and exceptions.
   0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f, 0x69, 0x73, 0x72, 0x74,
 ]);
 
