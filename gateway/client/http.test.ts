@@ -25,6 +25,7 @@ describe('a header that no request can carry', () => {
       await assert.rejects(client.invoke('echo', {}, options), refusedAs(field));
     }
     await assert.rejects(client.functions({ requestId: '日本' }), refusedAs('x-request-id'));
+    await assert.rejects(client.submit('echo', {}, { idempotencyKey: 'a\x1b[2J' }), refusedAs('idempotency-key'));
   });
 
   it('is refused in the same way when it carries the API key', async () => {

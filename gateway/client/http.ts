@@ -31,6 +31,7 @@ export interface RequestOptions {
   readonly alsoStatus?: number;
 }
 
+const CONTROL_EXCEPT_TAB = /[^\P{Cc}\t]/u;
 const HEADER_RULE = 'Use visible ASCII characters only: no line breaks and no letters of other alphabets.';
 
 /** Sends the client's requests: adds address, key and deadline, and throws {@link PieError}. */
@@ -164,6 +165,8 @@ function headersOf(values: Readonly<Record<string, string>>): Headers {
   const headers = new Headers();
   for (const [name, value] of Object.entries(values)) {
     try {
+      // `Headers` accepts most control characters. Then `fetch` fails as if the gateway could not be reached.
+      if (CONTROL_EXCEPT_TAB.test(value)) throw new TypeError('a control character');
       headers.set(name, value);
     } catch {
       // Without the cause: its message can quote the value, which may be a key.
