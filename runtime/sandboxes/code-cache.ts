@@ -1,7 +1,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, statSync } from 'node:fs';
 import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setInterval as everyInterval } from 'node:timers/promises';
 import { type ConfinedProgram, compileFlags, NODE_COMPILE_CACHE } from './command.ts';
 import type { Layers } from './layers.ts';
@@ -82,7 +82,7 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
       () => false,
     );
     if (!isThere) await fill(directory, options);
-    await removeUnused(options.folder, now);
+    await removeUnused(options.folder, basename(directory), now);
   } catch (error) {
     if (!options.signal.aborted) options.onError(error);
   }
@@ -119,8 +119,10 @@ async function assertStored(folder: string): Promise<void> {
   await rm(copy);
 }
 
-async function removeUnused(folder: string, now: Date): Promise<void> {
+/** Removes folders that no process has marked for long, and old unfinished ones; never `ownName`, which this process uses. */
+async function removeUnused(folder: string, ownName: string, now: Date): Promise<void> {
   for (const name of await readdir(folder)) {
+    if (name === ownName) continue;
     const path = join(folder, name);
     // Another process may remove it at the same time.
     const usedAt = await stat(path).then(
