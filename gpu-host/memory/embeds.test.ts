@@ -3,19 +3,9 @@ import { test } from 'node:test';
 import { InferletShare, Shares } from '#scheduler/policies/shares.ts';
 import { handlerError } from '../protocol/errors.ts';
 import { EmbedSpace } from './embeds.ts';
-import { CallFault } from './fault.ts';
+import { tagOf } from './testing/fault-tag.ts';
 
 const LIMITS = { maxEmbeds: 8, maxStateBytes: 64 };
-
-function tagOf(action: () => void): string {
-  try {
-    action();
-  } catch (error) {
-    if (error instanceof CallFault) return error.error.tag;
-    throw error;
-  }
-  return 'none';
-}
 
 test('embeds hold tokens or states, and refuse a wrong address with the reason', () => {
   const embeds = new EmbedSpace(LIMITS);

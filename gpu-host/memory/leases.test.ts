@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { CallFault } from './fault.ts';
 import { Lease, Leases } from './leases.ts';
 import { PagePool } from './pool.ts';
 import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
+import { tagOf } from './testing/fault-tag.ts';
 
 test('a lease without time left has a reason for its end, however late the clock is read', () => {
   // If `status` read the clock twice, the lease would end before the first read for one start, and between the reads for the other.
@@ -38,15 +38,6 @@ describe('the leases of a model with 64 pages', () => {
   const setUp = (quota?: number) => {
     const clock = { nowMs: 0 };
     return { clock, leases: new Leases({ poolPages: 64, quotaOf: () => quota, now: () => clock.nowMs }) };
-  };
-  const tagOf = (action: () => unknown): string => {
-    try {
-      action();
-    } catch (error) {
-      if (error instanceof CallFault) return error.error.tag;
-      throw error;
-    }
-    return 'none';
   };
 
   test('last 1 ms to an hour', () => {
