@@ -144,7 +144,8 @@ test('a shared Redis is given by URL, with TLS, user and password; errors and me
   assert.equal(redisOptions({ redis: { kind: 'external', url: 'redis://[fd00::1]:6379' } }).host, 'fd00::1');
   assert.equal(shownRedis(redis), 'rediss://pie:***@redis.example:6380/2');
   assert.deepEqual(withToml('', { REDIS_URL: url }).redis, { kind: 'external', url });
-  assert.deepEqual(withToml('[redis]\nca = "ca.pem"\n', { REDIS_URL: url }).redis, redis);
+  for (const own of ['', 'url = "redis://h"\n'])
+    assert.deepEqual(withToml(`[redis]\n${own}ca = "ca.pem"\n`, { REDIS_URL: url }).redis, redis);
   for (const plain of ['url = "redis://h"\nca = "ca.pem"', 'ca = "ca.pem"'])
     assert.throws(() => withToml(`[redis]\n${plain}\n`), /redis\.ca: needs a url/);
   assert.throws(() => withToml('[redis]\nca = "ca.pem"\n', { REDIS_URL: 'redis://h' }), /redis\.ca: needs a url/);

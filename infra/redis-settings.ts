@@ -33,9 +33,10 @@ export const redisSchema = z
   .default({});
 
 /**
- * @param url that of the environment, which wins
- * @param source path of the file with the settings: a relative `ca` starts from its folder
- * @throws ConfigError if `ca` stands without a URL with TLS
+ * @param settings those of the configuration file
+ * @param url URL of the environment, which replaces the URL of the file
+ * @param source path of the file: a relative `ca` starts from its folder
+ * @throws ConfigError if the file sets `ca`, but neither URL begins with rediss:// (TLS)
  */
 export function redisSettings(
   settings: z.output<typeof redisSchema>,
@@ -43,7 +44,8 @@ export function redisSettings(
   privateDefaults: { readonly socket: string; readonly maxMemoryMb: number },
   source: string | undefined,
 ): RedisSettings {
-  if (settings.ca !== undefined && !(settings.url ?? url)?.startsWith('rediss:')) {
+  // One URL with TLS is enough. The environment may replace the file's URL by one without TLS: `ca` is then unused.
+  if (settings.ca !== undefined && ![settings.url, url].some((each) => each?.startsWith('rediss:'))) {
     const rule = 'redis.ca: needs a url that begins with rediss://, below [redis] or as REDIS_URL';
     throw new ConfigError(`Wrong configuration in ${source}:\n  ${rule}`);
   }

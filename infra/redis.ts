@@ -5,9 +5,10 @@ import type { Config } from './config.ts';
 /** Longest pause between two attempts to connect, so that clients notice a restart of Redis within half a second. */
 const MAX_RETRY_DELAY_MS = 500;
 /**
- * Time without a byte from Redis, while it owes an answer, after which a connection is opened anew. When the machine of Redis fails, or a cable is
- * cut, nothing ends the connection: the kernel repeats the unanswered bytes for a quarter of an hour, at intervals of up to two minutes, also after
- * Redis is back or its name has another address. Blocking commands wait for at most ten seconds.
+ * A connection is closed and opened anew when Redis owes an answer and has sent no byte for this time. When the machine
+ * of Redis fails, or a cable is cut, nothing else ends the connection: the kernel repeats the unanswered bytes for a
+ * quarter of an hour, at intervals of up to two minutes, also after Redis is back or its name has another address. The
+ * time is longer than any blocking command waits (ten seconds at most).
  */
 const SILENT_MS = 30_000;
 
@@ -17,7 +18,8 @@ export function redisOptions(config: Pick<Config, 'redis'>, overrides: RedisOpti
     maxRetriesPerRequest: null,
     retryStrategy: (attempt) => Math.min(20 * attempt, MAX_RETRY_DELAY_MS),
     enableAutoPipelining: true,
-    // A server that an operator makes a replica keeps its connections, although its name may lead to the new primary by now.
+    // When an operator turns this server into a replica, the server keeps the connection and refuses writes. The
+    // server's name may lead to the new primary by then.
     reconnectOnError: ({ message }) => message.startsWith('READONLY'),
     ...overrides,
   };

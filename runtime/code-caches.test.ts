@@ -11,6 +11,7 @@ import { LOADING as EXAMINATION } from './pool/examine.ts';
 import { layersFor, probeMachine, runConfined } from './sandboxes/index.ts';
 
 const LIMITS = { timeoutMs: 240_000, memoryMb: 512 };
+/** For each confined program, a run that only loads the program's code and ends. Such runs fill the code caches. */
 const PROGRAMS = { sandbox: SANDBOX, build: BUILD, examination: EXAMINATION };
 const probe = await probeMachine();
 const skip = !('command' in probe.bubblewrap) && 'no namespaces here';
@@ -39,7 +40,7 @@ describe('the confined programs of a runtime', { skip }, () => {
   });
 
   for (const name of ['sandbox', 'build', 'examination'] as const) {
-    it(`load the code of the ${name} compiled`, async () => {
+    it(`the program of the ${name} takes its compiled code from its code cache`, async () => {
       const program = { ...PROGRAMS[name].program, environment: { NODE_DEBUG_NATIVE: 'COMPILE_CACHE' } };
       const { code, errors } = await runConfined(layers[name], program, LIMITS);
       assert.equal(code, 0, errors);
@@ -50,7 +51,7 @@ describe('the confined programs of a runtime', { skip }, () => {
     });
   }
 
-  it('get no code cache from a process without a compile cache', () => {
+  it('a process without a compile cache gives them no code caches', () => {
     delete process.env.NODE_COMPILE_CACHE;
     const uncachedLayers = { sandbox: plainLayers, build: plainLayers, examination: plainLayers };
     try {

@@ -1,6 +1,6 @@
 import { InferletError } from '@pie/inferlet';
 
-/** A rule in nearley's form: single characters, character classes as regular expressions, and other rules by name. */
+/** A rule as the parser nearley takes it: characters, character classes as regular expressions, and names of rules. */
 interface Rule {
   readonly name: string;
   readonly symbols: readonly (string | RegExp | { readonly literal: string })[];
@@ -27,6 +27,7 @@ export function rulesOf(grammar: string): { ParserRules: Rule[]; ParserStart: st
   return { ParserRules: rules, ParserStart: 'root' };
 }
 
+/** The next token, after spaces and comments. */
 const TOKEN = /\s*(?:#[^\n]*\s*)*("(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|::=|[A-Za-z][A-Za-z0-9_-]*|[()|*+?])/y;
 
 class Reader {
@@ -66,6 +67,7 @@ class Reader {
     const symbols: Symbols[number][] = [];
     for (;;) {
       const token = this.#tokens[this.#next];
+      // A token before `::=` is the name of the next rule.
       if (token === undefined || token === '|' || token === ')' || this.#tokens[this.#next + 1] === '::=')
         return symbols;
       symbols.push(...this.#repeated(this.#item()));
@@ -90,7 +92,10 @@ class Reader {
     return [name];
   }
 
-  /** Applies the `*`, `+` or `?` that follows `item`, if any. */
+  /**
+   * Returns `item`, or a new rule when `*`, `+` or `?` follows it. The rule has two alternatives: nothing or
+   * `rule item` for `*`, `item` or `rule item` for `+`, nothing or `item` for `?`.
+   */
   #repeated(item: Symbols): Symbols {
     const sign = this.#tokens[this.#next] ?? '';
     if (!'*+?'.includes(sign) || sign === '') return item;
@@ -101,6 +106,7 @@ class Reader {
     return [name];
   }
 
+  /** A new name for a rule. The names of the text have no parentheses, and each call has another `#next`. */
   #freshName = (): string => `(${this.#rules.length}.${this.#next})`;
 
   #take(): string {

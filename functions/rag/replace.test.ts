@@ -25,7 +25,7 @@ describe('rag, when it replaces an index', () => {
     const ended = await end({ passages });
     assert.equal(ended?.event, 'result', JSON.stringify(ended?.data));
   };
-  /** All passages, sorted. */
+  /** All passages of the index, at most 16, sorted. */
   const stored = async (): Promise<string[]> => {
     const ended = await end({ question: 'cat', topK: 16, maxTokens: 1 });
     assert.equal(ended?.event, 'result', JSON.stringify(ended?.data));
@@ -45,7 +45,7 @@ describe('rag, when it replaces an index', () => {
     await setStorageLimit(2 ** 40);
     await write(OLD);
     const before = await usedBytes();
-    // Two calls of the platform, of which the first may have room.
+    // The library stores 300 passages in two calls. The limit may leave room for the passages of the first call alone.
     const large = Array.from({ length: 300 }, (_, i) => `${i} ${'word '.repeat(400)}`);
     await setStorageLimit(before + 620_000);
     const refused = await end({ passages: large });
@@ -72,12 +72,16 @@ describe('rag, when it replaces an index', () => {
     assert.equal(await usedBytes(), before);
   });
 
-  it('replaces an index without a pointer, and removes those that lost invocations have left', async () => {
+  // The function stores a pointer: the name of the index that has the present passages. Its earlier versions had no
+  // pointer; they named the index `rag-NAME`. An invocation that is lost before it moves the pointer leaves an index to
+  // which nothing points.
+  it('reads and replaces an index without a pointer, and drops the old indexes of lost invocations', async () => {
     const indexes = async (make: readonly string[] = []): Promise<string[]> =>
       terminal(await invoke(tenant, 'indexes', { make }))?.data.output.names;
     const now = Date.now();
     const written = (at: number, name: string) => `rag.${at.toString(36)}-x.${name}`;
     const abandoned = written(now - 7_200_000, 'default');
+    // Each of these stays: it is recent, belongs to another name, or has a name without a time.
     const kept = [written(now, 'default'), written(now - 7_200_000, 'my.default'), 'rag-default', 'rag-other'];
     await indexes(['rag-early', abandoned, ...kept]);
     const early = await end({ index: 'early', question: 'cat', maxTokens: 1 });

@@ -168,7 +168,8 @@ export class NodeReleases implements Releases {
   liftQuarantine(call: Call, name: string): Promise<readonly string[] | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
-      // Quarantine counts for each tenant separately, so any tenant may lift its own of a shared function: no `requireOwn` here.
+      // A quarantine holds for one tenant. So each tenant may lift its own quarantine of a function that all tenants
+      // share: no `requireOwn` here.
       const foundVersions = await this.#scheduler.functions.visibleVersions(call.principal.tenant, name);
       if (foundVersions.length === 0) return null;
       const lifted = await this.#scheduler.quarantine.lift(foundVersions.map(({ version }) => version));
@@ -194,7 +195,7 @@ export class NodeReleases implements Releases {
     { from, to }: RollbackPlan,
   ): Promise<Pick<Rollback, 'from' | 'to' | 'changes'>> {
     const { environments, functions } = this.#scheduler;
-    // With the values of secrets opened, so that a changed value shows as a change.
+    // Opens the sealed values of the environment, so that a changed value shows as a change.
     const heaviestWithValues = async (shares: readonly Share[]) => {
       const version = heaviest(shares);
       const heaviestVersion =
@@ -211,21 +212,24 @@ export class NodeReleases implements Releases {
     { principal }: Call,
     act: 'alias.set' | 'alias.remove' | 'alias.rollback' | 'quarantine.lift',
     subject: string,
-    details: object,
+    details: Readonly<Record<string, unknown>>,
   ) {
-    return this.#scheduler.audit.record(principal.keyId, principal.tenant, act, subject, { ...details });
+    return this.#scheduler.audit.record(principal.keyId, principal.tenant, act, subject, details);
   }
 }
 
-/** Resolves a reference to a version; throws when there is none. */
+/** Like {@link versionOf}, but throws when the reference names no version. */
 function versionIn(deployedFunction: DeployedFunction, reference: string, field: string): string {
   const version = versionOf(deployedFunction, reference, field);
   if (version !== null) return version;
-  const message = `"${reference.slice(0, 100)}" is neither a version nor a tag of ${deployedFunction.name}.`;
+  const message = `"${reference.slice(0, 100)}" does not name one version of ${deployedFunction.name}.`;
   throw new GatewayError('invalid-alias', message, { field, hint: versionsHint(deployedFunction.name) });
 }
 
-/** Returns the version that `reference` names: a full version, its unique first digits, or an alias of a single version. Null when there is none. */
+/**
+ * Returns the version that `reference` names, or null. A reference is a full version, an alias or tag that serves one
+ * version only, or the first digits of a version. Throws when several versions begin with these digits.
+ */
 function versionOf({ name, versions, aliases }: DeployedFunction, reference: string, field: string): string | null {
   if (versions.some(({ version }) => version === reference)) return reference;
   const shares = aliases.find(({ alias }) => alias === reference)?.shares ?? [];

@@ -10,6 +10,7 @@ import { scheduledRuns } from './scheduled-runs.ts';
 const MINUTE_MS = 60_000;
 const INPUT_SCHEMA = { type: 'object', properties: { prompt: { type: 'string' } }, required: ['prompt'] };
 
+// A schedule has an entry in its tenant's hash, and a job scheduler of BullMQ, which fires at the times of the entry.
 describe('schedules', () => {
   let platform: TestPlatform;
   let worker: ScheduleWorker;
@@ -36,18 +37,18 @@ describe('schedules', () => {
     await platform.stop();
   });
 
-  it('make ordinary invocations that name them', async () => {
+  it('make ordinary invocations that name their schedule', async () => {
     await platform.register({ name: 'story', input: INPUT_SCHEMA });
     const set = await client.schedules.put('often', { function: 'story', input: { prompt: 'Hé' }, everyMs: MINUTE_MS });
     assert.deepEqual([set.function, set.input, set.everyMs, set.last], ['story', { prompt: 'Hé' }, MINUTE_MS, null]);
-    await eventually(async () => (await invocationsOf('story')).length === 1, 'an interval begins at once');
+    await eventually(async () => (await invocationsOf('story')).length === 1, 'an interval begins with a run');
     const [invocation] = await invocationsOf('story');
     assert.deepEqual([invocation?.status, invocation?.schedule], ['queued', 'often']);
     assert.deepEqual(await client.input(invocation?.id ?? ''), { prompt: 'Hé' });
-    await eventually(async () => (await lastRunOf('often'))?.invocation === invocation?.id, 'the last time is noted');
+    await eventually(async () => (await lastRunOf('often'))?.invocation === invocation?.id, 'the last run is noted');
     const attempt = await platform.attempt(invocation?.id ?? '');
     await attempt.succeed('done');
-    assert.equal((await client.invocation(attempt.id)).schedule, 'often', 'the source outlives the end');
+    assert.equal((await client.invocation(attempt.id)).schedule, 'often', 'an ended invocation names its schedule');
     const next = Date.parse((await client.schedules.list())[0]?.nextAt ?? '');
     assert.ok(next > Date.now() - MINUTE_MS && next <= Date.now() + 2 * MINUTE_MS);
   });
@@ -93,7 +94,7 @@ describe('schedules', () => {
     );
   });
 
-  it('are refused with the field at fault, without a function, and above the quota', async () => {
+  it('are refused for a wrong field, which the error names, for an unknown function, and above the quota', async () => {
     await platform.register({ name: 'story', input: INPUT_SCHEMA });
     const good = { function: 'story', input: { prompt: 'x' }, cron: '0 3 * * *' };
     const put = (more: object, name = 'refused') => client.schedules.put(name, { ...good, ...more });
@@ -126,7 +127,7 @@ describe('schedules', () => {
     await platform.scheduler.quotas.setDefaults({});
   });
 
-  it('tell why they made no invocation at a time', async () => {
+  it('note the reason when they cannot make an invocation', async () => {
     const owner = platform.client(await platform.key(['deploy', 'invoke'], 'paused'));
     await platform.register({ name: 'paused-story' }, 'paused');
     await platform.scheduler.tenants.change('paused', { suspended: true });
@@ -142,7 +143,7 @@ describe('schedules', () => {
     assert.equal((await owner.operations.invocations({})).invocations.length, 0);
   });
 
-  it('go with their function, and a missing job scheduler comes back', async () => {
+  it('are removed with their function; `repair` starts a job scheduler that is missing or outdated', async () => {
     await platform.register({ name: 'short-lived' });
     await client.schedules.put('of-short-lived', { function: 'short-lived', cron: '0 3 * * *' });
     const { schedules } = platform.scheduler;
@@ -150,7 +151,7 @@ describe('schedules', () => {
     assert.equal((await schedules.list('default')).find(({ name }) => name === 'of-short-lived')?.nextAt, null);
     assert.equal(await schedules.repair(), 1);
     assert.equal(await schedules.repair(), 0);
-    // Stands in for a change that broke off before it reached its job scheduler.
+    // The state after a process changed the entry and died before it changed the job scheduler.
     const { store } = platform.scheduler;
     const entry = JSON.parse((await store.redis.hget(store.keys.schedules('default'), 'of-short-lived')) ?? '');
     await store.redis.hset(
@@ -167,7 +168,7 @@ describe('schedules', () => {
     );
   });
 
-  it('that were set after the removal of their function began stay', async (t) => {
+  it('stay when they are set during the removal of their function', async (t) => {
     const tenant = 'busy';
     const admin = platform.client(await platform.key(['admin'], tenant));
     const deploy = () => platform.register({ name: 'redeployed' }, tenant);
@@ -179,7 +180,8 @@ describe('schedules', () => {
     await platform.register({ name: 'other' }, tenant);
     for (const name of ['first', 'second', 'third']) await put(name, 'redeployed', 1);
     const { id } = await admin.submit('redeployed', {});
-    // Each step of the removal is followed by changes of other clients.
+    // Other clients make changes during the removal. One sets `second` for another function once the removal has read
+    // the schedules. Another one deploys the function again and sets `third` before the removal cancels the invocation.
     const { redis } = scheduler.store;
     const originalHvals = redis.hvals.bind(redis);
     t.mock.method(redis, 'hvals', async (key: string) => {
@@ -204,7 +206,7 @@ describe('schedules', () => {
     assert.ok((await admin.schedules.list()).every(({ nextAt }) => nextAt !== null));
   });
 
-  it('of a function that the platform shares outlive the removal of a function of that name', async () => {
+  it('stay when the tenant removes its own function and the platform lends one of the same name', async () => {
     await platform.register({ name: 'rerank' });
     const other = platform.client(await platform.key(['admin'], 'sharing'));
     const listed = async () => (await other.schedules.list()).map(({ name }) => name);
@@ -216,7 +218,7 @@ describe('schedules', () => {
     assert.deepEqual(await listed(), ['nightly']);
   });
 
-  it('have the job scheduler of their entry after two changes at once', async () => {
+  it('fire at the times of their stored entry after two changes at once', async () => {
     await platform.register({ name: 'twice' }, 'hasty');
     const { store, quotas, schedules } = platform.scheduler;
     const slow = new Schedules(store, quotas, platform.redis.connect);
@@ -229,7 +231,7 @@ describe('schedules', () => {
       const [yearly] = await schedules.list('hasty');
       return new Date(yearly?.nextAt ?? 0).getUTCMonth() + 1;
     };
-    // Other changes that are made between a read of the entry and the change of the job scheduler.
+    // Changes by another gateway. `slow` makes one after each of its reads of the entry, before its own next change.
     const otherChanges: (() => Promise<unknown>)[] = [];
     const get = slow.get.bind(slow);
     slow.get = async (...names) => {
@@ -249,7 +251,7 @@ describe('schedules', () => {
     await slow.close();
   });
 
-  it('start with the next gateway when one dies before the first of a tenant has its job scheduler', async () => {
+  it('start with the next gateway when one dies before it creates the first job scheduler of a tenant', async () => {
     await platform.register({ name: 'nightly' }, 'unlucky');
     const { store, quotas, schedules } = platform.scheduler;
     const dying = new Schedules(store, quotas, () => {
@@ -263,7 +265,7 @@ describe('schedules', () => {
     assert.equal(typeof yearly?.nextAt, 'number');
   });
 
-  it('fire after a restart of the gateway, and define no scripts on the store of the platform', async () => {
+  it("fire after a restart of the gateway, and define no scripts on the store's connection", async () => {
     await platform.register({ name: 'later' });
     await worker.stop();
     await client.schedules.put('restarted', { function: 'later', everyMs: MINUTE_MS });

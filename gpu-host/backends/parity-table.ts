@@ -33,7 +33,7 @@ const SAMPLES = 3;
 /** A trained model is slow in float64, so it runs these kinds only. */
 const KINDS_OF_TRAINED = ['causal', 'attention sink with shifted copy', 'read after write in one batch'];
 const TRAINED = ['minimind2-small', 'stories15m'];
-/** `several blocks` is wider than a block of weights and no multiple of it, so each row ends in a shorter block. */
+/** `several blocks` is wider than a block of weights, and no multiple of a block: each row ends in a shorter block. */
 const SHAPES = { ...VARIANTS, 'several blocks': { hiddenSize: 160, intermediateSize: 200, headDim: 20, heads: 8 } };
 
 interface HandlerBounds {
@@ -46,11 +46,14 @@ interface HandlerBounds {
 }
 
 interface Bounds {
-  /** Bound of the median: float32's loss. A bf16 backend and its oracle never round all values alike, so their bound covers bf16's loss. */
+  /**
+   * Bound of the median error. Where backend and oracle round alike, only float32's loss is left. A bf16 backend and
+   * its oracle always round some values differently, so the bound in `narrow` covers bf16's loss.
+   */
   readonly typical: number;
   /** Bound of the worst error. */
   readonly worst: number;
-  /** Bound of the worst error against the oracle that rounds no inputs. */
+  /** Bound of the worst error against the oracle that rounds no inputs; 0 and unused for 32-bit weights. */
   readonly unrounded: number;
 }
 
@@ -58,14 +61,18 @@ interface Bounds {
  * Float32 differs from float64 by 1e-6 (relative) after a few layers. Log-probabilities of these models reach 30 nats, so 1e-6 of them is
  * 3e-5; a trained model of eight layers doubles this error.
  *
- * With rounded inputs the median error stays the same. Now and then an input lies so near the middle of two levels that backend and oracle
- * round it to different ones. This moves the input by up to 1/127 of its block's largest, and later layers by at most the error of rounding
- * itself. Rounding to 127 levels costs about 1 % per input of a multiplication. Two to eight layers of four multiplications turn it into 3
- * to 6 % in the states (10 % in the worst of 2,520 runs): 1 or 2 nats where logits spread over tens of nats. Attention weights average over
- * heads and layers. Bounds are at least twice the worst error seen over five seeds.
+ * With rounded inputs the median error stays the same. Now and then an input lies so near the middle between two levels
+ * that backend and oracle round it to different levels. Their inputs then differ by up to 1/127 of the largest value in
+ * the input's block. In later layers the difference grows to at most the error that rounding itself causes.
  *
- * bf16 has 8 bits: each number that kernels pass on is off by up to 0.4 %, in a direction that the order of sums decides. After two layers
- * states differ by 0.6 % from an oracle that rounds too, and by 1 % from one that does not; a trained model of eight layers doubles both.
+ * That error bounds the worst case. Rounding to 127 levels changes each input of a multiplication by about 1 %. A model
+ * has two to eight layers with four multiplications each, after which its states are off by 3 to 6 % (by 10 % in the
+ * worst of 2,520 runs). Logits spread over tens of nats, so this is 1 or 2 nats. Attention weights are off by less,
+ * because they are averages over heads and layers. Each bound is at least twice the worst error seen over five seeds.
+ *
+ * bf16 has 8 significant bits, so each number that kernels pass on is off by up to 0.4 %. The order of sums decides in
+ * which direction, and the oracle sums in another order. After two layers, states differ by 0.6 % from an oracle that
+ * rounds too, and by 1 % from an oracle that does not round. A trained model of eight layers doubles both.
  */
 const LOG_PROBABILITIES: HandlerBounds = {
   exact: { typical: 1e-4, worst: 2e-4, unrounded: 0 },

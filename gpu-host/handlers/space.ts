@@ -40,9 +40,15 @@ export interface ReplyPort {
   finished(): void;
   /** The inferlet of `space` left more calls pending than the host holds, and must end. */
   overrun(space: ModelSpace): void;
-  /** Calls of `space` are held from now on, because its family is preempted or pages come from disk; or are held no longer. */
+  /**
+   * The host begins or stops to hold calls of `space`. It holds them while the space's family (an invocation and its
+   * children) is preempted, and while pages of the space come from disk.
+   */
   held(space: ModelSpace, isHeld: boolean): void;
-  /** Memory took back `space` and dropped its calls without an answer. The port tells the inferlet, and ends it on other models. */
+  /**
+   * Memory took back `space`, which belongs to one model, and dropped its calls without an answer. The port tells the
+   * inferlet's runtime, and gives back the inferlet's memory on all other models.
+   */
   terminated(space: ModelSpace, termination: Termination): void;
 }
 
@@ -77,7 +83,11 @@ export class ModelSpace {
   readonly images = new Map<number, OpenImage>();
   /** Number of calls that wait for the client: runs that wait for their consumer, and calls with an image that wait for its pixels. */
   waitingCallCount = 0;
-  /** Calls that wait, in order, to be pushed to the batcher: one with many addresses, which needs a gap between steps, and the calls after it. */
+  /**
+   * Calls that wait, in order, to be pushed to the batcher (see `Arrivals`). A call that names many pages or embeds
+   * takes the thread so long that it waits for the time between two device steps. All later calls of the inferlet wait
+   * behind it.
+   */
   readonly arrivingCalls: HostCall[] = [];
   /** Calls that are held while the family is preempted or pages come from disk. */
   readonly parkedCalls = new Set<HostCall>();
@@ -162,7 +172,10 @@ export class HostQueue {
   readonly space: ModelSpace;
   readonly batchQueue: BatchQueue;
   readonly trail = new StepTrail();
-  /** Page without an address for the queue's next allocation of one page, while steps are guessed. */
+  /**
+   * A page without an address (see `SparePages`). The queue's next allocation of one page takes it. Until then, a
+   * guessed step, which begins before its calls have come, may write to it.
+   */
   sparePage: Page | undefined;
   /** False after a step was guessed in vain on a spare page: the inferlet may allocate its pages in another way than one by one. */
   takesSpares = true;

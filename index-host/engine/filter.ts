@@ -5,7 +5,10 @@ export function matches(filter: readonly Condition[], metadata: Metadata): boole
   return filter.every((condition) => holds(condition, metadata));
 }
 
-/** True for a condition that an entry without the field cannot fulfil. The table of fields finds the entries that fulfil it. */
+/**
+ * True for a condition that only entries with the field can fulfil: the database's table of fields then finds all such
+ * entries (`Records.keysWith`). `not-equal` also holds for entries without the field, which have no row in that table.
+ */
 export const isPositive = ({ comparison }: Condition): boolean => comparison !== 'not-equal';
 
 function holds({ field, comparison, values }: Condition, metadata: Metadata): boolean {

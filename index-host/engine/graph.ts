@@ -28,7 +28,7 @@ export const scaleFor = (length: number): number => (length > 0 ? 2 ** -Math.flo
 
 /** Finds approximate neighbours of a vector among rounded vectors, by key. It keeps deleted keys, which the caller must ignore. */
 export class Graph {
-  /** Factor of all vectors, a power of two, which changes no order of distances. */
+  /** A power of two that multiplies all vectors. One factor for all does not change the order of their distances. */
   readonly scale: number;
   readonly #index: Index;
   readonly #dimensions: number;
@@ -56,7 +56,9 @@ export class Graph {
 
   /** Bytes of memory, about. */
   get bytes(): number {
-    const links = 4 * CONNECTIVITY * 3;
+    // Links have 4 bytes each. A node has 2 * CONNECTIVITY in the lowest layer of HNSW. A third CONNECTIVITY allows for
+    // higher layers.
+    const links = 4 * (2 * CONNECTIVITY + CONNECTIVITY);
     return Number(this.#index.capacity()) * (VALUE_BYTES[this.#metric] * this.#dimensions + links);
   }
 
@@ -72,7 +74,7 @@ export class Graph {
   /** Up to `count` keys near the vector. */
   near(vector: Float32Array, count: number): number[] {
     if (this.size === 0) return [];
-    // The length of the query changes no order of products.
+    // Scaled to a length that 16 bits can hold: the length of the query changes no order of products.
     const query = this.#metric === 'dot-product' ? times(vector, scaleFor(norm(vector))) : this.#scaled(vector);
     return Array.from(this.#index.search(query, Math.min(count, this.size), 1).keys, Number);
   }
@@ -100,9 +102,14 @@ const times = (vector: Float32Array, scale: number): Float32Array =>
 /** Length of the longest vector. */
 export function* longestOf(records: Pick<Records, 'after'>): Pieces<number> {
   let longest = 0;
-  for (let last = 0; ; yield) {
-    const rows = records.after(last, ROWS_AT_ONCE);
-    for (const { key, vector } of rows) [longest, last] = [Math.max(longest, norm(vector)), key];
+  let lastKey = 0;
+  for (;;) {
+    const rows = records.after(lastKey, ROWS_AT_ONCE);
+    for (const { key, vector } of rows) {
+      longest = Math.max(longest, norm(vector));
+      lastKey = key;
+    }
     if (rows.length < ROWS_AT_ONCE) return longest;
+    yield;
   }
 }

@@ -14,9 +14,9 @@ export class Tail {
   #matrix: Float32Array;
   #norms: Float64Array;
   #keys: number[] = [];
-  /** Number of rows, from the first on, that `take` has passed. */
+  /** Number of rows at the front that `take` has returned, or has skipped because `delete` had removed them. */
   #takenRows = 0;
-  /** Rows by key, of entries that exist. */
+  /** Row of each key. A key that `take` or `delete` has removed is not in the map. */
   readonly #rows = new Map<number, number>();
 
   constructor(dimensions: number, metric: Metric) {
@@ -68,7 +68,8 @@ export class Tail {
     const found: Ranked[] = [];
     for (const [key, row] of this.#rows) {
       found.push({ key, score: this.#similarity(vector, length, row) });
-      // Rows may move meanwhile, but keep their order in the map, so this loop visits each remaining one once.
+      // Meanwhile, `#compact` may give the keys other rows. The keys keep their order in the map, so this loop visits
+      // each remaining key once.
       if (found.length % rowsAtOnce === 0) yield;
     }
     return found.sort(byScore);
@@ -77,6 +78,7 @@ export class Tail {
   /** As `similarity`, with the lengths of both vectors known. */
   #similarity(vector: Float32Array, length: number, row: number): number {
     const at = row * this.#dimensions;
+    // `0 - x` instead of `-x`: equal vectors get 0 and not -0.
     if (this.#metric === 'euclidean') return 0 - squaredDistance(vector, this.#matrix, at);
     const product = dot(vector, this.#matrix, at);
     return this.#metric === 'dot-product' ? product : product / (length * (this.#norms[row] as number) || 1);

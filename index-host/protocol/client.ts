@@ -43,7 +43,10 @@ export class IndexClient {
     return this.#call({ op: 'create', name, dimensions, metric }, options) as Promise<IndexStats>;
   }
 
-  /** @param vectors those of all entries, one after the other; @param maxBytes the tenant's own limit for all of its indexes */
+  /**
+   * @param vectors the vectors of all entries, one after the other
+   * @param options.maxBytes the tenant's own limit for all of its indexes
+   */
   upsert(
     name: string,
     entries: readonly Omit<Entry, 'vector'>[],
@@ -118,8 +121,9 @@ export class IndexClient {
     const remainingMs = Math.max(0, deadlineMs - (performance.now() - startedMs));
     const id = (this.#lastId + 1) % 2 ** 32;
     const frame = encodeFrame(FRAME.request, id, { deadlineMs: remainingMs, request }, copiedFloats);
+    // `messages.ts` bounds the texts of a call before JSON escapes them, so the frame of a valid call can be too long.
     if (frame.length > MAX_FRAME_BYTES) {
-      const text = `the call has ${frame.length} bytes as JSON, and at most ${MAX_FRAME_BYTES} are allowed; a control character takes six bytes`;
+      const text = `the call has ${frame.length} bytes as JSON, and at most ${MAX_FRAME_BYTES} are allowed; JSON writes a control character as six bytes`;
       throw new IndexError('invalid-argument', text);
     }
     this.#lastId = id;
@@ -146,6 +150,7 @@ export class IndexClient {
     for (;;) {
       try {
         const socket = await openSocket(this.#path);
+        // `close` was called meanwhile. The waiting calls get the destroyed socket, and fail as when the host ends.
         if (this.#isClosed) socket.destroy();
         this.#follow(socket);
         socket.write(encodeFrame(FRAME.hello, 0, { tenant: this.#tenant }));

@@ -43,6 +43,9 @@ const spec = (name: string, file: string, overrides: Partial<ChildSpec> = {}): C
   ...overrides,
 });
 
+/** A list of stages that names no child: `stop` then stops all children together. */
+const NO_STAGES = [] as const;
+
 function supervise() {
   const events: SupervisorEvent[] = [];
   const waiting = new Set<() => void>();
@@ -97,7 +100,7 @@ test('a child that fails to start is reported with its last output', async () =>
     supervisor.start([spec('broken', file)]),
     /broken ended while starting \(exit code 3\)[\s\S]*no such device/,
   );
-  await supervisor.stop([]);
+  await supervisor.stop(NO_STAGES);
 });
 
 test('a child that is not ready in time is killed and reported', async () => {
@@ -108,7 +111,7 @@ test('a child that is not ready in time is killed and reported', async () => {
     supervisor.start([spec('silent', file, { readyTimeoutMs: 300 })]),
     /silent was not ready after 0\.3 s/,
   );
-  await supervisor.stop([]);
+  await supervisor.stop(NO_STAGES);
 });
 
 test('a child that ignores SIGTERM is killed', async () => {
@@ -191,7 +194,10 @@ test('output of a child does not count as a beat', async () => {
   await supervisor.stop([['printing']]);
 });
 
-/** A supervisor in a process of its own, with two watched children; it prints their process ids and its events. */
+/**
+ * A supervisor in a process of its own, with two watched children. The process prints the supervisor's events, which
+ * have the children's process ids. It also prints `looked` as often as the supervisor looks at the children.
+ */
 async function ownSupervisor(name: string) {
   const main = path.join(directory, `${name}.ts`);
   const file = program(`${name}-child`);
@@ -202,7 +208,7 @@ async function ownSupervisor(name: string) {
      const report = (event) => console.log(JSON.stringify(event));
      const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report });
      await supervisor.start(${JSON.stringify(specs)});
-     setInterval(() => console.log(JSON.stringify({ kind: 'looked' })), 100);
+     setInterval(() => console.log(JSON.stringify({ kind: 'looked' })), ${WATCH.everyMs});
      process.on('SIGTERM', async () => { await supervisor.stop([]); process.exit(0); });`,
   );
   const parent = spawn(process.execPath, [main], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -226,11 +232,12 @@ test('a pause of the supervisor, alone or with its children, kills no child', as
       for (const pid of paused) process.kill(pid, 'SIGSTOP');
       // The pause itself: while all processes are stopped, no event can signal that it was long enough.
       await new Promise((resolve) => setTimeout(resolve, 3 * WATCH.stillMs));
-      // The supervisor resumes first, so it looks at children that are still stopped.
+      // The supervisor resumes first. In the first round, it then looks at children that are still stopped.
       process.kill(parent.pid ?? 0, 'SIGCONT');
       await seen('looked', 2);
       for (const pid of paused) process.kill(pid, 'SIGCONT');
-      await seen('looked', 2 + (2 * WATCH.stillMs) / 100);
+      // Twice the limit: a child that did not beat after its pause would be killed here.
+      await seen('looked', 2 + (2 * WATCH.stillMs) / WATCH.everyMs);
     }
     assert.deepEqual(
       events.filter(({ kind }) => kind === 'died'),
@@ -262,7 +269,7 @@ test('a full disk costs lines of a log, but neither the child nor the supervisor
     assert.equal(Number(missing), Number(next) + 1, 'the ready line, and all lines before the next one');
     assert.equal(supervisor.pids().talker, talker, 'the child went on');
   } finally {
-    await supervisor.stop([]);
+    await supervisor.stop(NO_STAGES);
   }
 });
 
@@ -281,7 +288,7 @@ test('a child that cannot be started is tried again', async () => {
     else process.env.TMPDIR = before;
   }
   await seen((event) => event.kind === 'ready' && event.restarted);
-  await supervisor.stop([]);
+  await supervisor.stop(NO_STAGES);
 });
 
 test('a child that the system refuses to start leaves no descriptors', async () => {

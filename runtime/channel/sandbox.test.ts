@@ -20,6 +20,13 @@ const turns = async (count: number) => {
   for (let i = 0; i < count; i++) await new Promise(setImmediate);
 };
 
+const PIECE_BYTES = 65_536;
+/**
+ * Pieces that may wait to be written. The bound is 1 MiB, and each piece costs a little more than its bytes: the
+ * sixteenth is refused.
+ */
+const WAITING_PIECES = 15;
+
 /** One guest for all tests, whose input names its task: a component for each task would take longer to build than its test. */
 const GUEST = `
   import { getVariable } from 'pie:inferlet/environment@0.1.0';
@@ -27,7 +34,7 @@ const GUEST = `
   import { flush, send } from 'pie:inferlet/session@0.1.0';
   import { exists, set } from 'pie:inferlet/store@0.1.0';
   const fill = () => {
-    const piece = { tag: 'bytes', val: new Uint8Array(65536) };
+    const piece = { tag: 'bytes', val: new Uint8Array(${PIECE_BYTES}) };
     for (let sent = 0; ; sent++) {
       try { send(piece); } catch (error) { return sent + ' ' + error.payload.tag; }
     }
@@ -88,7 +95,9 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const [mine, theirs] = duplexPair();
     const count = 40;
     const allOpened = Promise.withResolvers<void>();
+    /** For each guest, the turn of the event loop in which it began. */
     const turnOf: number[] = [];
+    /** Turns since the first guest began: `counting` runs in each turn. */
     let turn = 0;
     const counting = () => {
       turn++;
@@ -96,7 +105,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     };
     const sandbox = new SandboxEnd(theirs, {
       opened: () => {
-        // Takes as long as a guest's first slice.
+        // Keeps the thread for as long as a guest's first slice does.
         for (const until = performance.now() + 2; performance.now() < until; );
         if (turnOf.push(turn) === 1) setImmediate(counting);
         if (turnOf.length === count) allOpened.resolve();
@@ -112,6 +121,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     });
     for (let i = 0; i < count; i++) openInvocation(runtime, {});
     await allOpened.promise;
+    // If one turn began many guests, timers would wait for all of them.
     assert.ok(new Set(turnOf).size > count / 2, `guests began in the turns ${turnOf.join(', ')}`);
     sandbox.close();
     runtime.close();
@@ -165,12 +175,13 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const flushed = () => new Promise<boolean>((resolve) => written.push(resolve));
     const { ended } = openInvocation(runtime, { input: 'fills' }, { flushed });
     await full.promise;
-    assert.equal(bytes, 15 << 16);
+    assert.equal(bytes, WAITING_PIECES * PIECE_BYTES);
     while (flushes.length === 0) await turns(1);
     flushes[0]!();
     const how = await ended;
-    assert.deepEqual(how, { tag: 'success', val: '15 limit-exceeded,ok,15 limit-exceeded' });
-    assert.equal(bytes, 30 << 16);
+    const refused = `${WAITING_PIECES} limit-exceeded`;
+    assert.deepEqual(how, { tag: 'success', val: `${refused},ok,${refused}` });
+    assert.equal(bytes, 2 * WAITING_PIECES * PIECE_BYTES);
     runtime.close();
   });
 
@@ -191,11 +202,16 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
   });
 
   for (const what of ['computes', 'waits', 'is suspended']) {
+    /**
+     * The key by which the host sees that the guest is at its task: a guest that computes asks for `ready` last, one
+     * that waits for `never`. A guest that is suspended does not ask for this key: the host sees it call `getVariable`.
+     */
+    const lastKey = what === 'computes' ? 'ready' : 'never';
     /** A host that answers `ready` alone, and a function that waits until the guest is at its task. */
     const hostFor = () => {
       const called = Promise.withResolvers<void>();
       const exists = ((_context: unknown, key: string) => {
-        if (key === (what === 'computes' ? 'ready' : 'never')) called.resolve();
+        if (key === lastKey) called.resolve();
         return key === 'ready' ? Promise.resolve(ok(true)) : new Promise(() => undefined);
       }) as HostFunction;
       const get = (() => {
@@ -243,7 +259,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     });
   }
 
-  it('reports each future that it has read or dropped to the host once', async () => {
+  it('reports to the host, once each, the futures that it has read or dropped', async () => {
     const reports: string[] = [];
     const allReported = Promise.withResolvers<void>();
     const exists = ((_context: unknown, key: string) =>
@@ -255,6 +271,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const { ended } = openInvocation(runtime, { input: 'reads and drops' });
     await allReported.promise;
     assert.deepEqual(await ended, { tag: 'success', val: 'done' });
+    // The guest keeps the future of key 4, and does not read it.
     assert.deepEqual(reports.sort(), ['0: read', '1: dropped', '2: read', '3: dropped', '5: read']);
     runtime.close();
   });

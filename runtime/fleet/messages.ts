@@ -10,7 +10,10 @@ export interface SentProgram {
   readonly modules: readonly { readonly file: string; readonly hash: string }[];
 }
 
-/** Token tables of a model. The body holds the length of each token in two bytes, then the bytes of all tokens. */
+/**
+ * Token tables of a model. The body of the message holds the length of each token in two bytes, then the bytes of all
+ * tokens.
+ */
 export interface SentVocabulary {
   readonly model: string;
   readonly size: number;
@@ -21,7 +24,10 @@ export interface SentVocabulary {
 
 /** Messages from a runtime to a sandbox, besides invocations (`wit/channel/lifecycle.wit`). The runtime numbers instances. */
 export type ToSandbox =
-  /** The body is the module, which was metered when its artifact was built. `whole` compiles its functions before they are called. */
+  /**
+   * The body is the module, which was metered when its artifact was built. With `whole`, the sandbox compiles all
+   * functions of the module at once; without it, each function when it is first called.
+   */
   | { readonly kind: 'module'; readonly hash: string; readonly whole: boolean }
   | ({ readonly kind: 'program' } & SentProgram)
   /** Lets the sandbox drop a program, and the modules that no other program uses. */
@@ -32,5 +38,8 @@ export type ToSandbox =
   /** Lets the sandbox drop an instance that no invocation took. */
   | { readonly kind: 'release'; readonly instance: number }
   | ({ readonly kind: 'vocabulary' } & SentVocabulary)
-  /** `busy` while a device computes for the runtime: guests that only compute then leave the cores to the device. */
+  /**
+   * `busy`: a device computes for the runtime. In this time, the sandbox gives guests that only compute a small share
+   * of their thread, which leaves the cores to the device.
+   */
   | { readonly kind: 'device'; readonly busy: boolean };

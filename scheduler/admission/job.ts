@@ -24,7 +24,7 @@ export interface InvocationJob {
   readonly limits: InvocationLimits;
   /** Latency targets that the tenant's quota granted to the invocation or, for a child, to its root. */
   readonly latency?: LatencyTargets;
-  /** True when another attempt may begin after one is lost or ended to make room. */
+  /** True when another attempt may begin after an attempt was lost, or was ended to make room for other invocations. */
   readonly restartable?: boolean;
   /** Invocation that launched this child; a child is in no queue. */
   readonly parent?: string;
@@ -32,13 +32,17 @@ export interface InvocationJob {
   readonly functionOwner?: string;
   /** Key by which admission placed the invocation on a GPU host, instead of its id; see `affinityKey`. */
   readonly placement?: string;
-  /** The end of the last wait for a person; absent when the invocation has asked nothing. */
+  /** State and answer of the last question to a person; absent when the invocation has asked nothing. */
   readonly resumption?: Resumption;
   /** Channel of the process that submitted the invocation and follows it. */
   readonly submitter?: string;
   /** W3C `traceparent` of the request. */
   readonly traceparent?: string;
-  /** Token of the runtime's fetch; only that fetch may begin the invocation. The queued job has none. */
+  /**
+   * Token of the call (`JobFetcher.take`) in which a runtime took the job from the queue. An attempt begins only if the
+   * runtime still holds the job by that call. The job in the queue has no token: `JobFetcher` adds it to the job that
+   * it returns.
+   */
   readonly fetchToken?: string;
 }
 

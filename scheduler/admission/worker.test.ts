@@ -185,7 +185,7 @@ describe('admission worker', () => {
     });
   });
 
-  test('a requeued run keeps its place, expects what it held, and its end leaves its next attempt alone', async () => {
+  test('a requeued invocation keeps its place and expects what its run held, before that run ends', async () => {
     await withRuntime({ slots: 3, pages: { m: 20 } }, async ({ started, open, attempts }) => {
       const first = await submit({ expectedPages: { m: 12 } });
       const victim = await submit({ restartable: true, expectedPages: { m: 6 } });
@@ -196,10 +196,11 @@ describe('admission worker', () => {
       assert.equal(await requeue(), 'requeued');
       assert.equal(await requeue(), 'requeued');
       assert.deepEqual(await scheduler.queue.waiting(), [victim, third], 'the victim waits before the third');
-      // The end of the first makes room for the victim's next attempt, while the run that was given up is still open.
+      // The end of the first makes room for the victim's next attempt. The victim now expects 11 of the 20 pages, so
+      // the third, which expects 10, still waits.
       open.get(first)?.();
       await eventually(() => attempts.get(victim)?.epoch !== epoch, 'the victim starts again');
-      await eventually(() => started.length === 3, 'the third waits');
+      await eventually(() => started.length === 3, 'the first has started once, the victim twice');
       assert.equal(attempts.get(victim)?.attempt, 2);
       assert.deepEqual(
         (await scheduler.events.read(victim, 0)).map(({ event }) => event),
@@ -307,8 +308,7 @@ describe('admission worker', () => {
     open.get(running)?.();
     const deaf = await submit({ input: '"deaf"' });
     await eventually(() => open.has(restartable), 'the third runs');
-    const draining = worker.drain(100);
-    await draining;
+    await worker.drain(100);
     assert.equal(await status(running), 'succeeded');
     assert.equal((await scheduler.invocations.get(stays))?.failure?.code, 'terminated');
     assert.equal((await scheduler.invocations.get(restartable))?.failure?.code, 'terminated');

@@ -8,7 +8,7 @@ export interface DeployFacts {
   readonly imports: readonly string[];
   /** Models that the live runtimes offer. */
   readonly models: readonly RuntimeModel[];
-  /** Encoders that they offer, by name. */
+  /** Names of the encoders that the live runtimes offer. */
   readonly encoders?: readonly string[];
   /** Deployed functions among those that `grants.launch` names. */
   readonly functions: readonly string[];
@@ -47,10 +47,12 @@ export function deployWarnings({
   const offered = [...new Map(models.map((model) => [model.name, model])).values()];
   const manifestModelNames = manifestModels(manifest);
   const nonEncoderNames = manifestModelNames.filter((name) => !encoders.includes(name));
+  // A function of encoders alone needs no GPU host that serves a model. `unknownModels` would warn if there is none.
+  const usesEncodersAlone = manifestModelNames.length > 0 && nonEncoderNames.length === 0;
   const usable =
     manifestModelNames.length === 0 ? offered : offered.filter(({ name }) => manifestModelNames.includes(name));
   return [
-    ...(manifestModelNames.length > 0 && nonEncoderNames.length === 0 ? [] : unknownModels(nonEncoderNames, offered)),
+    ...(usesEncodersAlone ? [] : unknownModels(nonEncoderNames, offered)),
     ...missingTraits(imports, usable),
     ...pagesAbove(manifest, usable),
     ...unknownFunctions(manifest, functions),
@@ -92,11 +94,14 @@ function pagesAbove({ limits, expectedPages }: Manifest, usable: readonly Runtim
   for (const [model, pages] of expected) {
     const pageCount = model === '' ? maxPageCount : usable.find(({ name }) => name === model)?.pageCount;
     const field = model === '' ? 'expectedPages' : `expectedPages.${model}`;
+    // Admission expects at most `limits.pages`. It starts an invocation that expects more pages than the model has only
+    // when no other invocation holds any of them.
+    const boundedPages = Math.min(pages, limits?.pages ?? pages);
     if (pageCount === undefined)
       warnings.push(`${field} names a model that the function may not use, or that no GPU host serves.`);
-    else if (Math.min(pages, limits?.pages ?? pages) > pageCount)
+    else if (boundedPages > pageCount)
       warnings.push(
-        `${field} is ${pages}, but the model has ${pageCount} KV pages: each invocation waits until nothing else runs.`,
+        `${field} is ${pages}, but the model has ${pageCount} KV pages: each invocation waits until no other one holds pages of it.`,
       );
   }
   return warnings;

@@ -1,22 +1,23 @@
 import type { ChannelListener, Channels } from '../store/channels.ts';
 
-/** Maximum expected invocations whose followers do not listen yet; the oldest is forgotten first. */
+/** Maximum invocations whose followers do not listen yet. Beyond it, the follower of the oldest one reads the log. */
 const MAX_EXPECTED = 16_384;
 /** Maximum bytes that are kept for an invocation whose follower does not listen yet; beyond them, the follower reads the log. */
 const MAX_KEPT_BYTES = 4096;
 
-/** An invocation that this process submits. */
+/** An invocation of this process whose follower, which reads its events for a client, does not listen yet. */
 interface Expected {
   /** True once a follower has claimed the invocation. */
   isClaimed: boolean;
-  /** Messages that came before the follower listens; null when this process has missed or dropped some. */
+  /** Messages that have come so far; null when this process has missed or dropped some. */
   keptMessages: Buffer[] | null;
   keptBytes: number;
 }
 
 /**
- * One channel for all invocations that this process submits and follows. The process listens before it submits them, so that their
- * followers have every message from the beginning: they need no subscription of their own, and need not read the log first.
+ * One channel for all invocations that this process submits and follows. The process listens on the channel before it
+ * submits an invocation, so it has every message from the beginning. The invocation's follower therefore needs no
+ * subscription of its own, and need not read the log first.
  */
 export class Submitter {
   /** Name of the channel. */
@@ -36,7 +37,10 @@ export class Submitter {
     return this.#expected.size;
   }
 
-  /** Expects a follower of an invocation that is about to be submitted. False while the channel is not open; the first call opens it. */
+  /**
+   * Keeps the messages of an invocation that is about to be submitted, until its follower listens. Returns false while
+   * the channel is not open; the first call opens it.
+   */
   expect(id: string): boolean {
     if (this.#state === 'closed') this.#open();
     if (this.#state !== 'open') return false;
@@ -52,24 +56,27 @@ export class Submitter {
   }
 
   /**
-   * Claims an expected invocation for a follower. Returns the function with which the follower listens, at once or later; that function returns
-   * the one that stops it. Null when no follower of this id is expected, or another one has claimed it.
+   * Claims an invocation for its follower. Returns `listen`, which the follower calls at once or later. The call of
+   * `listen` returns `stop`, which ends the listening. Returns null for an invocation that `expect` was not called for,
+   * that was forgotten, or that another follower has claimed.
    */
   claim(id: string): ((listener: ChannelListener) => () => void) | null {
     const expected = this.#expected.get(id);
     if (!expected || expected.isClaimed) return null;
     expected.isClaimed = true;
-    return (listener) => {
-      // Messages of an invocation that was forgotten since the claim were dropped.
+    const listen = (listener: ChannelListener) => {
+      // An invocation that was forgotten since the claim has lost its messages.
       const keptMessages = this.#expected.delete(id) ? expected.keptMessages : null;
       this.#listeners.set(id, listener);
       // `resumed` makes the follower read the log.
       if (keptMessages === null) listener.resumed();
       else for (const payload of keptMessages) listener.message(payload);
-      return () => {
+      const stop = () => {
         this.#listeners.delete(id);
       };
+      return stop;
     };
+    return listen;
   }
 
   #open(): void {

@@ -8,6 +8,8 @@ import { redisShareBytes } from './shares.ts';
 
 const NOTE = { author: 'key_1', reason: '' };
 const MIB = 2 ** 20;
+/** Bytes that each stored value takes besides its key and content. */
+const VALUE_BYTES = 8;
 
 describe('bytes in Redis', () => {
   let redis: TestRedis;
@@ -83,6 +85,7 @@ describe('bytes in Redis', () => {
       'ok',
       'an end with an error is always stored',
     );
+    // After forty days, all that Redis keeps of an ended invocation has expired, so its bytes are free again.
     now += 40 * 86_400_000;
     await submit();
   });
@@ -101,10 +104,10 @@ describe('bytes in Redis', () => {
           .catch((error: unknown) => error);
         if (outcome instanceof Error) assert.ok(outcome instanceof QuotaExceeded, String(outcome));
         else acceptedCount += 1;
-        // The later requests are refused for the same reason.
+        // All later requests would be refused for the same reason.
         if (outcome instanceof Error && i > 40) break;
       }
-      assert.equal(acceptedCount, 31, 'half of a small Redis, in inputs of 4 MiB');
+      assert.equal(acceptedCount, 31, 'half of a small Redis has room for 31 inputs of 4 MiB with their records');
       assert.ok((await scheduler.submit(submission({ tenant: 'acme', submittedAt: now, input }))).created);
       assert.ok(((await scheduler.store.memory()).usedBytes ?? 0) < maxBytes);
     } finally {
@@ -130,14 +133,17 @@ describe('bytes in Redis', () => {
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.equal(await used(), before);
     await client.del(keys.invocation(gone.id));
+    // Fields of the account (account.lua): 500 bytes of a log that does not exist, and 700 bytes that expired in the
+    // first minute of 1970.
     await client.hset(account, 'l:lost', 500, '@1', 700);
     assert.equal(await quotas.repairAccounts(0), 1);
     assert.ok(((await used()) ?? 0) < before, 'the lost record is not counted');
     assert.deepEqual(await client.hkeys(account).then((fields) => fields.sort()), ['bytes', `i:${kept.id}`].sort());
-    // This tenant was made by a release without accounts.
+    // A tenant of an earlier release has no account. The new account has the stored value alone.
     await client.del(account);
     assert.equal(await quotas.repairAccounts(0), 1);
-    assert.equal(await used(), 3 + 5 + 8);
+    assert.equal(await used(), 'key'.length + 'value'.length + VALUE_BYTES);
+    // A repair without an argument runs only after a pause of five seconds.
     now += 10_000;
     assert.equal(await quotas.repairAccounts(), 0);
   });

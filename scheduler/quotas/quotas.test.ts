@@ -78,6 +78,8 @@ describe('quotas', () => {
     await set('requests-per-day', 1);
     await set('tokens-per-month', 5, { function: 'story' });
     await create();
+    // Noon of another day of the month. The request above counts in other windows, so the next one is accepted. Day and
+    // month now end at different times.
     now = Date.UTC(2027, 0, 10, 12);
     const { id } = await create();
     const { epoch, tokensLeft, tokensUntil } = await begin(id);
@@ -101,10 +103,8 @@ describe('quotas', () => {
     await set('cpu-ms-per-day', 50, { function: 'story' });
     const { id } = await create();
     const { epoch } = await begin(id);
-    const { append, report } = {
-      append: (usage: Record<string, number>) => scheduler.invocations.append(id, epoch, 1, MESSAGE, usage),
-      report: (usage: Record<string, number>) => scheduler.invocations.report(id, epoch, usage),
-    };
+    const append = (usage: Record<string, number>) => scheduler.invocations.append(id, epoch, 1, MESSAGE, usage);
+    const report = (usage: Record<string, number>) => scheduler.invocations.report(id, epoch, usage);
     assert.equal((await append({ gpuMs: 99.5, cpuMs: 50 })).exceeded, null);
     assert.deepEqual((await report({ gpuMs: 100.25, cpuMs: 50 })).exceeded, {
       quota: 'gpu-ms-per-minute',
@@ -132,6 +132,7 @@ describe('quotas', () => {
     assert.deepEqual((await refusal(create())).use.used, 2);
     assert.deepEqual([await used('waiting-invocations'), await used('concurrent-invocations')], [2, 0]);
     await scheduler.invocations.fail(first.id, 'internal', 'gone');
+    // A repeated call must not make room a second time.
     await scheduler.invocations.fail(first.id, 'internal', 'gone');
     const { id } = await create();
     await refusal(create());
@@ -148,7 +149,7 @@ describe('quotas', () => {
     assert.deepEqual([none.quota, none.use.function, none.use.limit], ['concurrent-invocations', null, 0]);
   });
 
-  test('the status counts debounced and asking invocations as waiting, as the refusal does', async () => {
+  test('status and refusal count debounced invocations, and those that wait for an answer, as waiting', async () => {
     const { id } = await create();
     const { epoch } = await begin(id);
     const question = { text: 'Publish?', schema: { type: 'boolean' }, timeoutMs: 60_000, state: '{}' };
@@ -312,6 +313,7 @@ describe('quotas', () => {
     await functions.put(version as never);
     const total = (await used('storage-bytes')) ?? 0;
     const record = Buffer.byteLength(JSON.stringify(version));
+    // 700 bytes are the contents of the value, the file and the component. Names take less than 60 bytes.
     assert.ok(total > 700 + record && total < 760 + record, `${total}`);
     const other = { ...version, version: 'v2' };
     assert.deepEqual((await refusal(functions.put(other as never))).use.used, total);
@@ -324,7 +326,11 @@ describe('quotas', () => {
       'a smaller value is always accepted',
     );
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
+    // Forty days are longer than any file of an ended invocation is kept.
     now += 40 * 86_400_000;
-    assert.equal(await used('storage-bytes'), 8 + 10 + 1 + 400 + record, 'files expire with their invocation');
+    // A stored value takes 8 bytes besides its key and content.
+    const valueBytes = 'k'.length + 10 + 8;
+    const remaining = valueBytes + component.length + record;
+    assert.equal(await used('storage-bytes'), remaining, 'files expire with their invocation');
   });
 });

@@ -24,13 +24,13 @@ export class WebhookSecrets {
     const known = await this.#store.call((redis) => redis.get(key));
     if (known !== null) return this.#open(tenant, known);
     const fresh = await this.#seal(tenant, newWebhookSecret());
-    // Another gateway may have stored one first.
+    // Another gateway may have stored its own new secret first; all gateways use that one.
     await this.#store.call((redis) => redis.set(key, fresh, 'NX'));
     const stored = await this.#store.call((redis) => redis.get(key));
     return this.#open(tenant, stored ?? fresh);
   }
 
-  /** Creates a new secret, which signs all later attempts. */
+  /** Creates a new secret, which signs all later attempts to deliver a webhook. */
   async rotate(tenant: string): Promise<string> {
     const fresh = newWebhookSecret();
     const sealed = await this.#seal(tenant, fresh);
@@ -65,5 +65,8 @@ export class WebhookSecrets {
   }
 }
 
-/** A function's secret cannot have this name. */
+/**
+ * The owner for which a tenant's webhook secret is sealed. The tenant's secrets for functions have names in capitals
+ * (`VARIABLE_NAME`). So no other value has this owner, and none of them opens in place of the webhook secret.
+ */
 const owner = (tenant: string) => ({ tenant, name: 'webhook-secret' });

@@ -25,16 +25,18 @@ const ATTEMPT_MS = 10_000;
 const CONCURRENCY = 256;
 /** Concurrent deliveries of one tenant in a gateway. */
 const MAX_PER_TENANT = 8;
-/** Within this time, a gateway finds an end whose wake-up was lost. */
+/** A gateway looks for ended invocations at least this often, because a wake-up may be lost. */
 const IDLE_MS = 5000;
+/** Wait after an error of the platform itself. */
 const RETRY_MS = 2000;
-/** Maximum ends put into the queue in one round. */
+/** Maximum ended invocations that one round puts into the queue. */
 const ROUND_SIZE = 100;
 /** Time for which a delivery stays locked after its gateway died. */
 const LOCK_MS = 30_000;
+/** Events of the queue that BullMQ keeps. */
 const BULL_EVENTS = 100;
 
-/** Outcome of an attempt to deliver the end of an invocation. */
+/** Outcome of an attempt to report the end of an invocation to its webhook. */
 export const WEBHOOK_OUTCOMES = ['delivered', 'retry', 'failed'] as const;
 export type WebhookOutcome = (typeof WEBHOOK_OUTCOMES)[number];
 
@@ -52,7 +54,7 @@ export interface WebhooksOptions {
   readonly version: string;
   /** The wait after the first failed attempt; 5 s by default. It doubles each time. */
   readonly firstWaitMs?: number;
-  /** Called after each attempt: another one follows `retry`, none follows `failed`. */
+  /** Called after each attempt: another attempt follows `retry`, none follows `failed`. */
   readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
   /** Receives errors that no caller sees. */
   readonly onError?: ((error: unknown) => void) | undefined;
@@ -64,8 +66,9 @@ interface Delivery {
 }
 
 /**
- * Delivers the ends of invocations to webhooks. The script that ends an invocation adds it to a set; each gateway moves ends from this set
- * into a BullMQ queue and works on the queue. An end is delivered at least once, always with the same `webhook-id`.
+ * Reports the end of each invocation to the webhook that its client named; a delivery is one such report, with all its
+ * attempts. The script that ends an invocation adds its id to a set. Each gateway moves ids from this set into a BullMQ
+ * queue, and works on the queue. An end is delivered at least once, always with the same `webhook-id`.
  */
 export class Webhooks {
   readonly #options: WebhooksOptions;
@@ -112,7 +115,9 @@ export class Webhooks {
 
   /** Stops. Another gateway, or this one after its restart, repeats the running attempts. */
   async stop(): Promise<void> {
-    // A closed worker settles no job. An open one would count an interrupted attempt, and would end a delivery at its last attempt.
+    // Close the worker first: a closed worker records no outcome of a job, and the job is repeated when its lock ends.
+    // An open worker would record each attempt that the abort below interrupts as a failure, and would give up the
+    // delivery if that was its last attempt.
     await this.#worker.close(true);
     this.#stopping.abort(new Error('The gateway is being stopped.'));
     await this.#moving;
@@ -120,7 +125,7 @@ export class Webhooks {
     this.#connection.close();
   }
 
-  /** Moves ends from the set into the queue as they arrive. */
+  /** Moves ended invocations from the set into the queue as they arrive. */
   async #move(): Promise<void> {
     const { store, channels, onError } = this.#options;
     const { signal } = this.#stopping;
@@ -139,7 +144,7 @@ export class Webhooks {
     stop?.();
   }
 
-  /** Returns true when a full round was moved. */
+  /** Moves one round. Returns true for a full round, after which the set may hold more. */
   async #moveSome(): Promise<boolean> {
     const { store, onError } = this.#options;
     const { keys } = store;
@@ -152,7 +157,7 @@ export class Webhooks {
       } catch (error) {
         if (StoreError.from(error).code === 'store-unavailable') throw error;
         onError?.(error);
-        // The end stays in the set, behind later ones, so that it does not block them.
+        // The invocation stays in the set, behind later ones, so that it does not block them.
         await store.call((redis) => redis.zadd(keys.webhooks, store.clock() + RETRY_MS, id));
       }
     }
@@ -164,7 +169,7 @@ export class Webhooks {
     const { keys } = store;
     const tenant = await store.call((redis) => redis.hget(keys.invocation(id), 'tenant'));
     if (tenant !== null) {
-      // Adding an end twice is harmless: a delivered one is no longer pending.
+      // Adding an invocation twice is harmless: `#deliver` skips a webhook that is no longer pending.
       const options = { jobId: id, attempts: MAX_ATTEMPTS, backoff: { type: 'custom' } };
       await store.call(() => this.#queue.add('deliver', { id, tenant }, options));
     }
@@ -177,12 +182,14 @@ export class Webhooks {
     const waitMs = this.#slots.enter(tenant, startedAt);
     if (waitMs > 0) {
       await job.moveToDelayed(startedAt + waitMs, token);
+      // Tells BullMQ that the job was moved: it has neither succeeded nor failed.
       throw new DelayedError();
     }
     try {
       const invocation = await this.#options.invocations.get(id).catch(async (error) => {
         if (StoreError.from(error).code !== 'store-unavailable') throw error;
-        // A failed job counts as an attempt, and after the last one the webhook would stay pending for good.
+        // BullMQ counts a failed job as an attempt. After the last attempt it drops the job, and the webhook would stay
+        // pending for good.
         await job.moveToDelayed(Date.now() + RETRY_MS, token);
         throw new DelayedError();
       });
@@ -197,7 +204,7 @@ export class Webhooks {
   async #attempt(invocation: Invocation, { url }: WebhookState, attempt: number): Promise<void> {
     const { store, firstWaitMs, onAttempt } = this.#options;
     const answer = await this.#send(invocation, url);
-    // Interrupted by the stop: the gateway that takes over the delivery repeats the same attempt.
+    // The stop has interrupted the attempt: the gateway that takes over the delivery repeats it.
     if (this.#stopping.signal.aborted && 'error' in answer) throw new Error(answer.error);
     const verdict = verdictOn(answer);
     const isOver = verdict !== 'retry' || attempt >= MAX_ATTEMPTS;
@@ -215,7 +222,10 @@ export class Webhooks {
     throw isOver ? new UnrecoverableError(why) : new Error(why);
   }
 
-  /** Stores the outcome of an attempt. It outlasts an outage of Redis, since no later attempt would correct a lost last outcome. */
+  /**
+   * Stores the outcome of an attempt. Tries again until Redis answers or the gateway stops: no later attempt would
+   * correct a lost last outcome.
+   */
   async #note(id: string, args: (string | number)[]): Promise<void> {
     const { store } = this.#options;
     for (;;) {
@@ -236,7 +246,7 @@ export class Webhooks {
     try {
       parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
     } catch (error) {
-      // Stored like any other failure; the text shows that the platform is at fault.
+      // This failure is stored like any other. Its text shows that the platform is at fault.
       onError?.(error);
       return { error: 'the platform could not make the notification' };
     }

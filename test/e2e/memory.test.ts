@@ -6,10 +6,12 @@ import { Platform, until } from '#test/harness/platform.ts';
 
 const TOTAL_MB = 64;
 const COUNT = 10;
-/** Without a reserve, so that all of the memory is available to one tenant. */
+/** Memory that each inferlet fills; it takes a few MiB more for itself. */
+const FILLED_MB = 12;
+/** Without a reserve, one tenant may use all of the memory. */
 const CONFIG = `[runtime]\ntotal_memory_mb = ${TOTAL_MB}\n[admission]\nreserve = 0\n`;
 
-test('inferlets that exceed the memory together run a few at a time, and an inferlet above all of it is refused', async () => {
+test('inferlets that together exceed the memory run a few at a time; a function whose limit exceeds it is refused', async () => {
   await using platform = await Platform.start({ functions: false, config: CONFIG });
   await deployWith(platform, 'memory.ts', { name: 'memory', limits: { memoryMb: 32 } });
   const events: StreamEvent[][] = [];
@@ -19,13 +21,13 @@ test('inferlets that exceed the memory together run a few at a time, and an infe
     const response = await platform.fetch('/v1/functions/memory/invocations', {
       method: 'POST',
       headers: { 'content-type': 'application/json', accept: 'text/event-stream' },
-      body: JSON.stringify({ mb: 12 }),
+      body: JSON.stringify({ mb: FILLED_MB }),
     });
     await readEvents(response, (event) => received.push(event));
   });
   const released = new Set<string>();
   for (let i = 0; i < COUNT; i++) {
-    // Tell the next inferlet that holds its memory to go on; it then frees the memory.
+    // Tell one more inferlet that has filled its memory to go on: it then ends and frees the memory.
     const holding = () =>
       events
         .filter((each) => each.some(({ event }) => event === 'message'))
@@ -46,7 +48,7 @@ test('inferlets that exceed the memory together run a few at a time, and an infe
   );
   const eachMb = records[0].usage.memoryBytes / 2 ** 20;
   const maxRunning = mostAtOnce(records);
-  assert.ok(eachMb > 12 && COUNT * eachMb > TOTAL_MB, `${eachMb} MiB each`);
+  assert.ok(eachMb > FILLED_MB && COUNT * eachMb > TOTAL_MB, `${eachMb} MiB each`);
   assert.ok(maxRunning >= 2 && maxRunning * eachMb <= TOTAL_MB, `${maxRunning} at once of ${eachMb} MiB each`);
 
   await deployWith(platform, 'memory.ts', { name: 'large', limits: { memoryMb: TOTAL_MB + 1 } });
@@ -60,8 +62,8 @@ test('inferlets that exceed the memory together run a few at a time, and an infe
 });
 
 /**
- * The most invocations that ran at the same time, by the store's record. The client's streams cannot tell: one may bring the start of an
- * invocation before another brings the end that made room for it.
+ * The most invocations that ran at the same time, by the store's records. The client's streams cannot tell: one stream
+ * may bring the start of an invocation before another stream brings the end that made room for it.
  */
 function mostAtOnce(records: readonly { readonly startedAt: string; readonly endedAt: string }[]): number {
   const changes = records
@@ -69,7 +71,7 @@ function mostAtOnce(records: readonly { readonly startedAt: string; readonly end
       { at: Date.parse(startedAt), by: 1 },
       { at: Date.parse(endedAt), by: -1 },
     ])
-    // In one millisecond, the end came first: the start waited for it.
+    // Of an end and a start in the same millisecond, the end came first: the start waited for its room.
     .sort((a, b) => a.at - b.at || a.by - b.by);
   let [running, most] = [0, 0];
   for (const { by } of changes) {

@@ -100,7 +100,7 @@ describe('kv-files', () => {
     assert.ok(tokens > made.tokens);
     assert.equal((await read()).tokens, tokens);
 
-    const { joined, expected } = await call(platform, 'files', { action: 'join', name, at: 0, more: ' so' });
+    const { joined, expected } = await call(platform, 'files', { action: 'join', name, at: 7, more: ' so' });
     assert.ok(joined.length > 0);
     assert.deepEqual(
       joined.map((row: { tokens: number[] }) => row.tokens[0]),

@@ -8,7 +8,11 @@ type Input =
   | { action: 'read'; name: string; more: string }
   /** Appends `more` under the lock and saves; with `hold`, reports that it has the lock and waits for a message before saving. */
   | { action: 'append'; name: string; more: string; hold?: boolean; persistent?: boolean; rights?: Rights }
-  /** Cuts the file at token `at` and joins the parts. Returns the distributions after each token of `more`, behind the joined and the whole file. */
+  /**
+   * Cuts the file at token `at` and joins the parts. Appends `more` to the joined parts and to a copy of the whole
+   * file. Returns the distributions after each token of `more`: `joined` from the joined parts, `expected` from the
+   * copy.
+   */
   | { action: 'join'; name: string; at: number; more: string }
   | { action: 'list'; prefix?: string }
   | { action: 'remove'; name: string };
@@ -46,6 +50,7 @@ export const run = defineInferlet(async (input: Input) => {
       using file = await KvFile.open(input.name);
       const { tokens } = extent(file);
       using head = await file.extract(range(0, input.at), { firstPosition: 0 });
+      // The tail begins at position 0, too: `merge` has to move its tokens to the positions behind the head.
       using tail = await file.extract(range(input.at, tokens), { firstPosition: 0 });
       await head.merge(tail);
       using whole = await file.fork();

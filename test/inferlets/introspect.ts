@@ -1,4 +1,8 @@
-/** Reads a prompt's attention and outputs of a state; for the end-to-end tests of `introspect` and `output-text`. */
+/**
+ * For the end-to-end tests of `introspect` and `output-text`. Reads the attention that the tokens of a prompt receive,
+ * and the outputs of the state after the prompt: the probabilities of the next token, their entropy, and the state
+ * itself.
+ */
 import { Context, defineInferlet, entropy, logProbabilities, model, state, tokenize } from '@pie/inferlet';
 import { allocate, forward, inputText, introspect, Queue, settle } from '@pie/inferlet/raw';
 
@@ -23,6 +27,7 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
     embeds,
   );
   const cachedPages = pages.slice(0, Math.ceil(split / pageSize));
+  // Fills the pages: reads no earlier pages, writes no output states, and has no mask.
   if (split > 0) forward.forward(queue, [], embeds.slice(0, split), cachedPages, [], undefined);
   const rest = embeds.slice(split);
   const scores = await settle(introspect.forwardScores(queue, cachedPages, rest, pages, [], undefined));
@@ -37,14 +42,16 @@ export const run = defineInferlet(async ({ prompt, cached }: Input) => {
   return {
     traits,
     inputs: rest.length,
+    /** Slots of the pages that the scored inputs read, empty ones included. */
     slots: cachedPages.length * pageSize,
     scores,
     best: { tokens: Array.from(best.tokens), logProbabilities: Array.from(best.logProbabilities) },
+    /** The log-probabilities of `best`, from another call. */
     same: await logProbabilities(context, best.tokens),
     /** 1 when the values are log-probabilities. */
     mass: allLogProbabilities.reduce((sum, value) => sum + Math.exp(value), 0),
     entropy: await entropy(context),
-    /** Expected entropy. */
+    /** The value that `entropy` must have. */
     entropyByHand: allLogProbabilities.reduce((sum, value) => sum - value * Math.exp(value), 0),
     stateLength: (await state(context)).length,
   };

@@ -4,7 +4,9 @@ const { onnx } = onnxProto;
 type Node = InstanceType<typeof onnx.NodeProto>;
 type Initializer = InstanceType<typeof onnx.TensorProto>;
 
+/** Values of `TensorProto.dataType`. */
 const FLOAT = 1;
+const INT8 = 3;
 const EMBEDDING = 'model.embed_tokens.weight';
 
 /**
@@ -42,11 +44,11 @@ export function floatGraph(bytes: Uint8Array): Uint8Array {
     );
   }
   graph.node = nodes.filter((node) => !dropped.has(node)).map((node) => replaced.get(node) ?? node);
-  // Drop products of scales whose inputs are gone; no other node reads their results.
+  // Each dropped `DynamicQuantizeLinear` also made the scale of its input. A `Mul` of this scale and the scale of the
+  // weights remains. Only dropped nodes read the result of this `Mul`, so it goes, too.
   const outputs = new Set(graph.node.flatMap((node) => node.output));
-  graph.node = inOrder(
-    graph.node.filter((node) => !node.input.some((name) => producers.has(name) && !outputs.has(name))),
-  );
+  const isFromDroppedNode = (name: string): boolean => producers.has(name) && !outputs.has(name);
+  graph.node = inOrder(graph.node.filter((node) => !node.input.some(isFromDroppedNode)));
   const usedInputs = new Set(graph.node.flatMap((node) => node.input));
   graph.initializer = weights.initializers.filter((initializer) => usedInputs.has(initializer.name ?? ''));
   return onnx.ModelProto.encode(model).finish();
@@ -93,12 +95,13 @@ class Weights {
 
   #dequantized(name: string): Float32Array {
     const quantized = this.#raw(`${name}_quantized`);
-    const signed = quantized.dataType === 3;
+    const signed = quantized.dataType === INT8;
     const bytes = Uint8Array.from(quantized.rawData ?? []);
     const scale = this.#raw(`${name}_scale`).floatData?.[0];
     const zero = this.#raw(`${name}_zero_point`).int32Data?.[0];
     if (scale === undefined || zero === undefined)
       throw new Error(`${name}: one scale and one zero point are expected`);
+    // The shifts extend the sign of a byte to the whole number.
     const toInteger = (byte: number) => (signed ? (byte << 24) >> 24 : byte);
     return Float32Array.from(bytes, (byte) => (toInteger(byte) - zero) * scale);
   }

@@ -20,7 +20,7 @@ export const codecName = (type: NamedType): string => pascalCase(type.interface)
 /** Number of a resource by its interface and name. */
 export type ResourceNumber = (interfaceName: string, resource: string) => number;
 
-/** Fewest bytes that a value of a type takes: a count of elements is checked against the bytes that are left. */
+/** Fewest bytes that a value of a type takes. The reader refuses a list that cannot fit into the bytes left. */
 function leastBytes(type: WitType): number {
   switch (type.kind) {
     case 'string':
@@ -70,6 +70,7 @@ export function writeStatement(type: WitType, value: string, resources: Resource
     case 'borrow':
       return `w.handle(${resources(type.interface, type.resource)}, ${value});`;
     case 'own':
+      // A call that returns a resource writes no value: the sandbox has chosen the resource's number.
       throw new TypeError('a resource crosses the channel as an argument that is lent, or as the result of a call');
     case 'future':
       throw new TypeError('a future crosses the channel as the result of a call only');
@@ -102,16 +103,18 @@ export function readExpression(type: WitType, resources: ResourceNumber): string
       return `r.handle(${resources(type.interface, type.resource)})`;
     case 'own':
     case 'future':
+      // A call that returns a resource has no answer to read. The answer of a call that returns a future has its value.
       throw new TypeError(`a value of ${type.kind} is not read from the channel`);
     default:
       return `r.${type.kind}()`;
   }
 }
 
-/** The two functions of a declared type. @param name its TypeScript name */
+/** The functions that write and read the values of a declared type. @param name TypeScript name of the type */
 export function namedCodec(type: NamedType, name: string, resources: ResourceNumber): string[] {
   const [write, read] = [`write${codecName(type)}`, `read${codecName(type)}`];
   const head = [`export function ${write}(w: ValueWriter, v: ${name}): void {`];
+  // A value may have a case that its type does not have. The generated code then passes -1 to `w.case`, which throws.
   const middle = ['}', `export function ${read}(r: ValueReader): ${name} {`];
   switch (type.kind) {
     case 'record':
@@ -150,6 +153,7 @@ export function namedCodec(type: NamedType, name: string, resources: ResourceNum
         ...middle,
         `  switch (r.case(${type.cases.length})) {`,
         ...type.cases.map((entry, i) => {
+          // `r.case` throws at any other number. The label `default` tells TypeScript that the function always returns.
           const label = i === type.cases.length - 1 ? 'default' : `case ${i}`;
           const value = entry.type ? `, val: ${readExpression(entry.type, resources)}` : '';
           return `    ${label}: return { tag: '${entry.name}'${value} };`;

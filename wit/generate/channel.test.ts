@@ -10,15 +10,16 @@ import { resolve } from './resolve.ts';
 const worldOf = (items: string): WitWorld =>
   resolve([parse('test.wit', `package a:b@0.1.0; interface store { ${items} } world w { import store; }`)], 'w');
 
-suite('places of the calls', () => {
-  test('the runtime answers a function that has no place', () => {
+// The place of a function tells how a guest's calls of it are answered: by the sandbox or by the runtime.
+suite('places of functions', () => {
+  test('the runtime answers a function for which the table of places has no entry', () => {
     const [entry] = worldOf('get: func(key: string);').imports;
     const [fn] = entry?.functions ?? [];
     assert.ok(entry && fn);
     assert.equal(placeOf(entry, fn), 'runtime');
   });
 
-  test('a place of a function that the contract does not have is refused', () => {
+  test('a table of places is refused when it names a function that is not in the contract', () => {
     checkPlacement(worldOf('get: func();'), { store: { get: 'sandbox' } });
     assert.throws(
       () => checkPlacement(worldOf('get: func();'), { store: { put: 'sandbox' } }),

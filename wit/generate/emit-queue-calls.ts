@@ -2,7 +2,10 @@ import { hostNames, type TypeNames, typeText } from './emit-host.ts';
 import type { WitFunction, WitWorld } from './model.ts';
 import { HEADER } from './names.ts';
 
-/** The text of `queue-calls.ts`: each function whose first parameter is a queue, as one record of its name and its other arguments. */
+/**
+ * The text of `queue-calls.ts`: each function that takes a queue and no other resource, as one record of its name and
+ * its other arguments. The queue is the first parameter of each.
+ */
 export function emitQueueCalls(world: WitWorld): string {
   const names = hostNames(world);
   const interfaces = world.imports
@@ -14,7 +17,7 @@ export function emitQueueCalls(world: WitWorld): string {
     'export type QueueCall =',
     `${queueFunctions.map((item) => `  | { readonly op: '${item.name}'${members(item, names)} }`).join('\n')};`,
     '',
-    '/** Host functions that each make the record of their call and give it to `pass`, by interface and core name. */',
+    '/** Host functions by interface and core name. Each makes the record of its call and gives the record to `pass`. */',
     'export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({',
     ...interfaces.flatMap(({ name, functions }) => [
       `  '${name}': {`,
@@ -28,12 +31,16 @@ export function emitQueueCalls(world: WitWorld): string {
   return [HEADER, `import type { ${used.join(', ')} } from './host.ts';`, '', text].join('\n');
 }
 
-/** Other resources stay with the platform, so a function that takes one is not a call of the device. */
+/**
+ * Only a call without other resources can go to a device as a record: the device does not know the platform's other
+ * resources.
+ */
 const takesQueue = ({ params }: WitFunction): boolean => {
   const resources = params.flatMap(({ type }) => ('resource' in type ? [type.resource] : []));
   return resources.length === 1 && resources[0] === 'queue';
 };
 
+/** The parameters after the queue. */
 const argumentsOf = ({ params }: WitFunction, names: TypeNames): readonly (readonly [string, string])[] =>
   params.slice(1).map(({ js, type }) => [js, typeText(type, names)] as const);
 
@@ -42,6 +49,7 @@ const members = (item: WitFunction, names: TypeNames): string =>
     .map(([name, type]) => `; readonly ${name}: ${type}`)
     .join('');
 
+/** The text of a host function. Its first argument is the context of the calling guest, which it does not need. */
 function maker(item: WitFunction, names: TypeNames): string {
   const otherArguments = argumentsOf(item, names);
   const parameters = ['_: unknown', 'queue: Queue', ...otherArguments.map(([name, type]) => `${name}: ${type}`)].join(

@@ -10,10 +10,12 @@ import { type Directions, directionsOf, typeLines } from './rust/types.ts';
 const part = (name: string): string => readFileSync(new URL(`rust/${name}`, import.meta.url), 'utf8');
 
 /**
- * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with the standard library as its only dependency. Each
- * interface is a module. The platform writes the texts and lists that a call returns into memory that the inferlet has allocated, and the call
- * returns them as a `String` or `Vec` that owns this memory.
- * Inferlets in Rust are of the plain form (`run` as a core export, blocking reads).
+ * The text of `pie.rs`: the contract as the Rust crate `pie`, for wasm32-unknown-unknown, with the standard library as
+ * its only dependency. Each interface is a module. When a call returns a text or a list, the platform calls
+ * `cabi_realloc` of the inferlet, which allocates memory, and writes the value there. The Rust function of the call
+ * then returns a `String` or `Vec` that owns this memory.
+ *
+ * A Rust inferlet exports the core function `run`, without callbacks: a read of a future blocks until it has its value.
  */
 export function emitRust(world: WitWorld): string {
   for (const fn of world.exports) checkExport(fn);
@@ -29,7 +31,7 @@ export function emitCargo({ version }: WitWorld): string {
   return `${head}\n\n[package]\nname = "pie"\nversion = "${version}"\nedition = "2021"\n\n${target}\n`;
 }
 
-/** The macro `inferlet!` knows one export: a function that takes a text and returns one, or a text that says what failed. */
+/** Refuses every export but `run`, from a text to a text or an error text: the macro `inferlet!` makes no other. */
 function checkExport({ name, params, result }: WitFunction): void {
   const isKnown =
     name === 'run' &&

@@ -25,7 +25,7 @@ import type {
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(PRIMITIVES);
 const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVE_NAMES.has(name);
 
-/** Puts the files of one package together and resolves every name. Throws WitError at an unknown or cyclic one. */
+/** Joins the files of one package and resolves every name. Throws WitError at an unknown name or a cyclic type. */
 export function resolve(files: readonly ParsedFile[], worldName: string): WitWorld {
   const pkg = files.find((file) => file.package)?.package;
   if (!pkg) throw new WitError('wit', 1, 1, 'no file says which package this is');
@@ -36,6 +36,7 @@ export function resolve(files: readonly ParsedFile[], worldName: string): WitWor
   const imports = world.imports.map(({ name, at }) =>
     resolver.interface(find(parsed, name, at), `${pkg.name}/${name}@${pkg.version}`),
   );
+  // The world exports plain functions: they belong to no interface ('') and to no resource (null).
   const exports = world.exports.map((entry) => resolver.function(entry, '', null));
   return { package: pkg.name, version: pkg.version, name: worldName, imports, exports, ...docsMember(world.docs) };
 }
@@ -113,18 +114,19 @@ class Resolver {
       });
       return { kind: 'tuple', items };
     }
+    // A resource's name alone resolves to `own`. So this check refuses types that are not resources.
     if ((name === 'borrow' || name === 'own') && first.kind === 'own') return { ...first, kind: name };
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);
   }
 
-  /** @param passed interface and name of each `use` that led here */
+  /** The type of a name in the interface `scope`. @param passed interface and name of each `use` that led here */
   #lookup(name: string, scope: string, at: Place, passed: ReadonlySet<string> = new Set()): WitType {
     const parsed = this.#interfaces.get(scope);
     const declaration = parsed?.declarations.find((entry) => entry.name === name);
     if (declaration) return this.#declared(declaration, scope, at);
     const use = parsed?.uses.find((entry) => entry.as === name);
     if (!use) throw new WitError(at.file, at.line, at.column, `no type is named '${name}' here`);
-    find(this.#interfaces, use.from, use.at);
+    find(this.#interfaces, use.from, use.at); // Throws at the `use` when its interface does not exist.
     const key = `${scope} ${name}`;
     if (passed.has(key))
       throw new WitError(at.file, at.line, at.column, `no interface declares '${name}': the 'use's lead in a circle`);
@@ -169,6 +171,7 @@ class Resolver {
           cases: declaration.cases.map(({ name, docs }) => ({ name, ...docsMember(docs) })),
         };
       case 'resource':
+        // In WIT, a resource's name as a type means `own`.
         return { kind: 'own', interface: scope, resource: declaration.name };
       case 'alias':
         return this.#type(declaration.type, scope);

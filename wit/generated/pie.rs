@@ -4856,7 +4856,7 @@ pub mod abi {
 
     /// A type that the platform passes to an inferlet.
     pub trait Lift: Shape + Sized {
-        /// Reads the value at an address, and takes over the memory that it refers to.
+        /// Reads the value at an address, and takes over the memory that the value refers to.
         /// # Safety
         /// The platform wrote a value of this type there, and no call has read it yet.
         unsafe fn lift(at: *const u8) -> Self;
@@ -4864,11 +4864,11 @@ pub mod abi {
 
     /// A type that an inferlet passes to the platform.
     pub trait Lower: Shape {
-        /// Writes the value to an address. The memory that it refers to stays valid as long as `self` and `kept`.
+        /// Writes the value to an address. The written value refers to memory of `self` and `kept`: keep both until the call ends.
         /// # Safety
         /// `SIZE` bytes at the address are writable, and the address is a multiple of `ALIGN`.
         unsafe fn lower(&self, at: *mut u8, kept: &mut Kept);
-        /// Adds the value to arguments that are passed as core values.
+        /// Adds the value to the arguments of a call that passes them as core values.
         fn flat(&self, to: &mut Arguments);
     }
 
@@ -4881,7 +4881,8 @@ pub mod abi {
         }
     }
 
-    /// The arguments of a call as core values: the bits of each, extended with zeros. The ABI joins the types of a variant's cases in this way.
+    /// The arguments of a call as core values: the bits of each, extended with zeros to 64 bits. The cases of a variant share core values. If
+    /// one case has 32 bits and another has 64, the ABI passes 64 bits, and the upper half of a value of 32 bits must be zero.
     pub struct Arguments {
         values: [u64; 16],
         count: usize,
@@ -4899,6 +4900,8 @@ pub mod abi {
         pub fn count(&self) -> usize {
             self.count
         }
+        /// Adds the core values that other cases of a variant have and the passed case lacks. They are zero: `new` has cleared all values, and
+        /// only `push` writes them.
         pub fn pad(&mut self, end: usize) {
             self.count = end;
         }
@@ -4968,6 +4971,8 @@ pub mod abi {
         panic!("the platform handed over a case that this version of the contract lacks")
     }
 
+    // For each numeric type: its name, its size, which is also its alignment, and its bits as a core value. The ABI passes a small signed
+    // number as an i32 with the same sign.
     macro_rules! plain {
         ($($name:ty, $size:literal, $bits:expr;)*) => {$(
             impl Shape for $name {
@@ -5055,6 +5060,7 @@ pub mod abi {
         *(at as *mut [u32; 2]) = [address as u32, length as u32];
     }
 
+    // For each type: the generic parameters of its implementation in brackets, then the type. `[T] [T];` is `impl<T> Shape for [T]`.
     macro_rules! list {
         ($([$($of:tt)*] $name:ty;)*) => {$(
             impl<$($of)*> Shape for $name {
@@ -5095,6 +5101,7 @@ pub mod abi {
         if T::PLAIN || items.is_empty() {
             return items.as_ptr() as usize;
         }
+        // Words of 8 bytes give the list the largest alignment that the ABI knows.
         let mut list = vec![0u64; items.len() * T::SIZE / 8 + 1];
         let start = list.as_mut_ptr() as *mut u8;
         for (index, item) in items.iter().enumerate() {
@@ -5204,7 +5211,7 @@ pub mod abi {
         at
     }
 
-    /// A type of the function's input: its JSON text, or the parsed value.
+    /// A type in which a program takes its input: `String` for the JSON text itself, or a type that is parsed from the text.
     pub trait Input: Sized {
         fn parse(text: String) -> Result<Self, String>;
     }

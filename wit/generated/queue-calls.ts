@@ -43,7 +43,7 @@ export type QueueCall =
   | { readonly op: 'forward-with-adapter'; readonly adapter: string; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
   | { readonly op: 'step'; readonly adapter: string; readonly request: StepRequest };
 
-/** Host functions that each make the record of their call and give it to `pass`, by interface and core name. */
+/** Host functions by interface and core name. Each makes the record of its call and gives the record to `pass`. */
 export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({
   'allocate': {
     'page-size': (_: unknown, queue: Queue) => pass(queue, { op: 'page-size' }),

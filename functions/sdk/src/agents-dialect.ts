@@ -11,6 +11,7 @@ import type { ToolOutcome } from './tools-runner.ts';
 export interface Dialect {
   /** Turns of the model's chat template, or one text (`Thought: … Action: … Observation: …`). */
   readonly turns: 'chat' | 'text';
+  /** The form of a call. {@link dialectOf} never returns `code`, which no template shows: a caller sets it. */
   readonly format: ToolFormat;
 }
 
@@ -21,6 +22,7 @@ export interface AgentTask {
   readonly system?: string;
 }
 
+/** Name of the tool in the call that `probe` renders. */
 const PROBE = 'pie_probe';
 const dialects = new Map<string, Dialect>();
 
@@ -41,6 +43,7 @@ export function chatModel(name?: string): ModelInfo {
   return models().find((candidate) => dialectOf(candidate.name).turns === 'chat') ?? model();
 }
 
+/** Renders a turn with a call by the model's template, and recognizes the format of the call in the text. */
 function probe(name: string): Dialect {
   const call = { function: { name: PROBE, arguments: {} } };
   try {
@@ -71,10 +74,12 @@ export function beginTask(
 ): void {
   const { turns, format } = dialect;
   if (turns === 'text') {
+    // A caller that sets `code` describes its one tool in `system`.
     const preamble = [system, format === 'code' ? '' : toolList(tools)].filter(Boolean).join('\n\n');
     ctx.fill(`${preamble}\n\nQuestion: ${question}\nThought:`);
     return;
   }
+  // With `hermes` and `json`, the template itself lists the tools.
   const systemText = format === 'signature' ? [system, toolList(tools)].filter(Boolean).join('\n\n') : system;
   const chatOptions = format === 'hermes' || format === 'json' ? { tools: tools.map(toolSpec) } : {};
   const first = systemText === undefined || systemText === '' ? [] : [{ role: 'system', content: systemText }];
@@ -102,14 +107,21 @@ export function appendOutcomes(ctx: Context, outcomes: readonly ToolOutcome[], d
 
 interface TurnPiece {
   readonly text: string;
+  /** True for the text of a tool. It may come from an attacker, so its special tokens are plain text. */
   readonly fromTool: boolean;
 }
 
+/** Stands for the assistant's words while a template is rendered; `markOf(i)` stands for the i-th result. */
 const SPOKEN = '[[spoken]]';
 const markOf = (i: number): string => `[[result ${i}]]`;
 
-/** The pieces that the template puts after the assistant's words: the results and the text around and between them. */
+/**
+ * The text of the turns that bring the results, in pieces: each result, and the template's own text around it. Renders
+ * a conversation with a mark in place of each result, takes the text after the assistant's words, and splits it at the
+ * marks.
+ */
 function resultTurns(name: string, outcomes: readonly ToolOutcome[]): TurnPiece[] {
+  // Some templates know no turn of a tool: the user's turn then brings the results.
   const roles = ['tool', 'user'];
   for (const role of roles) {
     const turns = outcomes.map((_, i) => ({ role, content: markOf(i) }));

@@ -16,16 +16,19 @@ export class Chooser {
     this.#seed = seed;
   }
 
-  /** Counts tokens that are part of the generation without having been chosen. */
+  /** Counts tokens that the generation got without a choice of the sampler. */
   skip(tokens: number): void {
     this.#generated += tokens;
   }
 
-  /** Chooses the token after a sequence and `ahead`, the chosen tokens that the sequence does not hold yet. */
+  /** Chooses the token after the sequence and `ahead`: chosen tokens that the sequence does not hold yet. */
   choose(distribution: Distribution, sequence: Sequence, ahead: readonly number[] = []): number {
     const { length, compactions, model } = sequence;
     const tokens = ahead.length === 0 ? sequence.tokens : [...sequence.tokens, ...ahead];
-    const random = drawOf(reseed(this.#seed, compactions), length + ahead.length - 1);
+    // As on the device, a draw depends on the position of the last input. A compaction reuses positions, so it must
+    // change the seed.
+    const lastPosition = length + ahead.length - 1;
+    const random = drawOf(reseed(this.#seed, compactions), lastPosition);
     const token = this.#sampler.choose(distribution, { tokens, random, generated: this.#generated++ });
     if (Number.isInteger(token) && token >= 0 && token < model.vocabularySize) return token;
     throw new InferletError('invalid-argument', `The sampler chose ${token}, which is not a token id.`);

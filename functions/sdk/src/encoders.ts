@@ -9,15 +9,16 @@ export type { EncoderModel };
 
 /** Options of {@link embed} and {@link rerank}. */
 export interface EncodeOptions {
-  /** Name of the encoder; the first of the needed kind by default. */
+  /** Name of the encoder; by default, the first one of the kind that the call needs. */
   readonly model?: string | undefined;
   /** An abort ends the call with the signal's reason if that is an InferletError, else with `cancelled`. No further text is computed. */
   readonly signal?: AbortSignalLike | undefined;
 }
 
-/** Tokens that a call encoded, and the number of its texts that were too long for the model, whose ends were left out. */
+/** Amount of text that a call encoded. */
 export interface EncodeUsage {
   readonly tokens: number;
+  /** Number of texts that were too long for the model, so that their ends were left out. */
   readonly cut: number;
 }
 
@@ -57,7 +58,7 @@ export async function embed(texts: readonly string[], { model = '', signal }: En
       vectors.push(Float32Array.from(each.values.slice(at, at + each.size)));
     }
     tokens += each.tokens;
-    cut += Math.max(each.cut, parts[i]?.cut ?? 0);
+    cut += cutTexts(each, parts[i]);
   }
   return { vectors, tokens, cut };
 }
@@ -83,13 +84,20 @@ export async function rerank(
   for (const [i, each] of answers.entries()) {
     scores.push(...each.values);
     tokens += each.tokens;
-    cut += Math.max(each.cut, parts[i]?.cut ?? 0);
+    cut += cutTexts(each, parts[i]);
   }
   const ranking = scores.map((_, i) => i).sort((a, b) => (scores[b] ?? 0) - (scores[a] ?? 0));
   return { scores, ranking, tokens, cut };
 }
 
-/** The answers of calls, one for each part. The first failure ends the others. */
+/**
+ * Number of a part's texts that were cut. A text that `partsOf` has cut is mostly still too long for the model, which
+ * then counts it as well: a sum would count it twice.
+ */
+const cutTexts = (answer: Pick<EncodeUsage, 'cut'>, part: TextPart | undefined): number =>
+  Math.max(answer.cut, part?.cut ?? 0);
+
+/** The answers of calls, one for each part. The first failure ends the other calls. */
 async function allOf<T>(
   parts: readonly TextPart[],
   signal: AbortSignalLike | undefined,

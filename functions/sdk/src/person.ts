@@ -7,31 +7,32 @@ export interface PersonQuestion {
   readonly text: string;
   /** JSON Schema of the answer; any text by default. */
   readonly schema?: object;
-  /** Time in which an answer is awaited: 1 second to 30 days; a day by default. */
+  /** Time for which the invocation waits for an answer: 1 second to 30 days; a day by default. */
   readonly timeoutMs?: number;
-  /** A JSON value for the next attempt, of at most 262,144 characters; null by default. */
+  /** A JSON value that the handler gets back when it runs again, of at most 262,144 characters; null by default. */
   readonly state?: unknown;
 }
 
-/** The output of a handler that has asked a person. The platform drops it. */
+/** The output of a handler that has asked a person. The platform drops this output. */
 export interface Waiting {
   readonly waiting: true;
 }
 
-/** The state and the answer that an attempt after a question finds. */
+/** The handler gets this when it runs again after a question: the state that came with the question, and the answer. */
 export interface Resumption<State = unknown, Answer = unknown> {
   readonly state: State;
-  /** `expired`: the time has passed without an answer. An answer fits the question's schema. */
+  /** `expired`: the time has passed without an answer. The value of an answer fits the question's schema. */
   readonly answer: { readonly status: 'answered'; readonly value: Answer } | { readonly status: 'expired' };
 }
 
 const DAY_MS = 86_400_000;
 
 /**
- * Asks a person. The handler must return the result of this call: the attempt then ends, and the invocation waits without an instance or memory,
- * for as long as it takes and across restarts of the platform. After the answer, or after `timeoutMs`, the handler runs again from the
- * beginning with the same input, and {@link resumed} has the state and the answer. Throws `invalid-argument` for a question past its bounds
- * and for a second one, and `unsupported` in a child.
+ * Asks a person. The handler must return the result of this call: this run of the handler (an attempt) then ends, and
+ * the invocation waits without an instance or memory, even across restarts of the platform. After the answer, or after
+ * `timeoutMs`, the handler runs again from the beginning with the same input, and {@link resumed} has the state and the
+ * answer. Throws `invalid-argument` for a question past its bounds and for a second question in the same attempt, and
+ * `unsupported` in a child, which is an invocation that another inferlet launched.
  *
  * @example
  * export const run = defineInferlet(async ({ topic }: { topic: string }) => {
@@ -49,12 +50,13 @@ export function askPerson({
   timeoutMs = DAY_MS,
   state = null,
 }: PersonQuestion): Waiting {
+  // The contract has a u32. The platform refuses a time past its bounds.
   const timeoutSeconds = Math.min(2 ** 32 - 1, Math.max(0, Math.ceil(timeoutMs / 1000)));
   attempt(() => host.ask({ text, schema: toJson(schema), timeoutSeconds, state: toJson(state) }));
   return { waiting: true };
 }
 
-/** The state and the answer of the last question to a person; null in an invocation that has not asked. */
+/** The state and the answer of the last question to a person; null in an invocation that has not asked one. */
 export function resumed<State = unknown, Answer = unknown>(): Resumption<State, Answer> | null {
   const resumption = host.resumed();
   if (resumption === null || resumption === undefined) return null;

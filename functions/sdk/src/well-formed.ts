@@ -25,11 +25,12 @@ function wrapped(call: Callable): Callable {
       construct: (target, args) => Reflect.construct(target, args.map(repaired)) as object,
     });
     wrappers.set(call, wrapper);
-    wrapMethods(call.prototype ?? {});
+    if (call.prototype) wrapMethods(call.prototype);
   }
   return wrapper;
 }
 
+/** Replaces the methods of a resource on its own prototype: the engine makes instances of the original class, too. */
 function wrapMethods(prototype: object): void {
   for (const [name, { value, writable }] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
     if (name === 'constructor' || typeof value !== 'function' || !writable) continue;
@@ -43,7 +44,10 @@ function wrapMethods(prototype: object): void {
   }
 }
 
-/** A copy of the value with lone surrogates replaced. Lists of numbers and resources pass unchanged. */
+/**
+ * A copy of the value with lone surrogates replaced. A list of numbers has none, and a resource must stay the same
+ * object: both pass unchanged.
+ */
 function repaired(value: unknown): unknown {
   if (typeof value === 'string') return value.toWellFormed();
   if (typeof value !== 'object' || value === null) return value;

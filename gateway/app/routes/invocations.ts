@@ -34,7 +34,7 @@ const cancelQuery = z.object({
 const messageHeaders = z.object({
   'idempotency-key': idempotencyKey.openapi({
     description:
-      'The inferlet receives one message of those with the same key and content within a minute. Without a key, do not repeat a request that failed with `store-unavailable` or `origin-unavailable`: the inferlet may receive the message twice.',
+      'Of several messages with the same key and content within a minute, the inferlet receives one. Without a key, do not repeat a request that failed with `store-unavailable` or `origin-unavailable`: the inferlet may receive the message twice.',
   }),
 });
 
@@ -66,7 +66,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Input of an invocation',
       description:
-        'With the input and `{function}@{version}`, the invocation can be run again. The input of an ended invocation is kept as long as its events, if it has at most 16 KiB.',
+        'With the input and `{function}@{version}`, the invocation can be run again. After the end of an invocation, an input of at most 16 KiB is kept as long as the events; a longer one is not kept.',
       security: SECURITY,
       request: { params: idParam },
       responses: {
@@ -91,7 +91,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Events of an invocation',
       description:
-        'All events from the first one, or from the one after `Last-Event-ID`: past events, then live ones until `result` or `error`. Live events are sent up to a quarter of a second before they are stored. If the runtime dies in between, an event `gap` gives the number after which events may be missing, and later events have higher numbers. If the store loses writes, a later epoch may repeat numbers: an event `gap` then gives the number after which the client must discard its events, and the stream continues after that number. 204 when the client has seen all events.',
+        'All events from the first one, or from the one after `Last-Event-ID`: past events, then live ones until `result` or `error`. A live event is sent up to a quarter of a second before it is stored, so a crash may lose it. An event `gap` then follows, with a number `after`. There are two cases. If the runtime died before it stored events, the id of the `gap` has a higher number than `after`: events with numbers between them may be missing, and later events have higher numbers. If the store lost writes, the id of the `gap` is `<epoch>-<after>` with a new epoch: the client must discard its events with numbers above `after`, and the new epoch uses these numbers again. 204 when the client has seen all events.',
       security: SECURITY,
       request: { params: idParam, headers: streamHeaders },
       responses: {
@@ -109,6 +109,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       const last = positionOf(invocation.lastEventId) ?? BEGINNING;
       if (hasEnded(invocation) && hasUpTo(after, last)) return c.body(null, 204);
       const { cancelOnDisconnect } = preferencesOf(headers.prefer);
+      // A disconnection will cancel the invocation: `callOf` throws when the API key may not do that.
       if (cancelOnDisconnect) callOf(c, 'invoke');
       return responder.stream(c, call, id, after, { cancelOnDisconnect });
     },
@@ -165,13 +166,13 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       tags: ['Invocations'],
       summary: 'Answer the question of a waiting invocation',
       description:
-        'The body is the answer, which the schema of `question` must accept, 64 KiB at most. The invocation then continues. The first answer wins; a later one is refused with `not-waiting`.',
+        'The body is the answer, of at most 64 KiB. The schema of `question` must accept it. The invocation then continues. The first answer wins; a later one is refused with `not-waiting`.',
       security: SECURITY,
       request: {
         params: idParam,
         query: z.object({
           question: z.coerce.number().int().min(1).optional().openapi({
-            description: 'Number of the question; the answer is refused when the invocation asks another one by now',
+            description: 'Number of the question; the answer is refused when the invocation now asks another one',
           }),
         }),
         body: { required: true, content: { 'application/json': { schema: { description: 'The answer' } } } },
@@ -213,8 +214,8 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       security: SECURITY,
       request: { params: idParam, query: cancelQuery },
       responses: {
-        200: json(InvocationSchema, 'It has ended'),
-        202: json(InvocationSchema, 'It was asked to stop; its events tell when it did'),
+        200: json(InvocationSchema, 'The invocation has ended'),
+        202: json(InvocationSchema, 'The invocation was asked to stop; its events tell when it has ended'),
         ...problems('unknown-invocation', 'invalid-input'),
       },
     }),
@@ -227,7 +228,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
   );
 }
 
-/** Errors after which the message may still be delivered. */
+/** Errors after which the inferlet may still receive the message. */
 const UNCERTAIN: ReadonlySet<ErrorCode> = new Set(['store-unavailable', 'origin-unavailable']);
 
 /** The error without the advice to retry, since a repeated message might be delivered twice. */

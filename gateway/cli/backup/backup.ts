@@ -95,6 +95,7 @@ async function write(
     for await (const { header, body } of keptEntries(snapshot, PREFIX)) {
       signal.throwIfAborted();
       await archive.add(header, body);
+      // A long record comes in several parts.
       if (header.first) records += 1;
       reportProgress();
     }
@@ -113,7 +114,7 @@ async function write(
   return { records, files, bytes: archive.bytes };
 }
 
-/** Refuses a snapshot whose records a restore, run on any machine, has left incomplete. */
+/** Refuses a snapshot with incomplete records: a restore, on any machine, is writing them or has broken off. */
 async function assertWhole(snapshot: Redis): Promise<void> {
   const mark = await snapshot.get(createKeys(PREFIX).restoreMark);
   if (mark === null) return;

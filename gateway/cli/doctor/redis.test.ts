@@ -26,7 +26,7 @@ describe('the check of Redis', () => {
   });
   const check = (url: string) => checkRedis({ PIE_HOME: directory, REDIS_URL: url });
 
-  it('reports a server that wants a password, and never shows one', async () => {
+  it('reports that a server demands a password, and hides the password of a URL', async () => {
     const { state, detail } = await check(`unix:${directory}/redis.sock`);
     assert.equal(state, 'failed');
     assert.match(detail, /NOAUTH/);
@@ -36,12 +36,13 @@ describe('the check of Redis', () => {
     assert.equal(refused.detail.includes('wrong-one'), false);
   });
 
-  it('finds the private server when no other is configured', async () => {
+  it('finds the program redis-server, which Pie starts when no URL is configured', async () => {
+    // Without a URL, the check only asks the program for its version. It does not connect to the server of this test.
     const { state, detail } = await checkRedis({ PIE_HOME: directory });
     assert.deepEqual([state, detail.split(' ')[0]], ['ok', 'redis-server']);
   });
 
-  it('refuses a URL that is none', async () => {
+  it('refuses a REDIS_URL that is not a URL', async () => {
     await assert.rejects(check('nonsense'), /REDIS_URL: must be redis:/);
   });
 });

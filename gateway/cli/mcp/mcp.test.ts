@@ -54,6 +54,7 @@ describe('pie mcp', () => {
     await using server = start();
     for (const [asked, agreed] of [
       ['2025-06-18', '2025-06-18'],
+      // The server lacks 2025-03-26, which would require batches, and offers its newest earlier revision.
       ['2025-03-26', '2024-11-05'],
       ['2099-01-01', '2025-06-18'],
     ]) {
@@ -154,13 +155,15 @@ describe('pie mcp', () => {
     assert.deepEqual((await server.answer(shouted)).result, { content: [{ type: 'text', text: '["HEY"]' }] });
 
     const long = server.send('tools/call', { name: 'free' });
-    const half = `{"a":"${'x'.repeat((1 << 20) - 7)}`;
-    await (await platform.attempt(await submitted('free'))).succeed({ a: `${half.slice(6)}🙂` });
+    const [opening, maxLength] = ['{"a":"', 1 << 20];
+    // One character below the maximum: the cut goes through the emoji, which has two UTF-16 units.
+    const filler = 'x'.repeat(maxLength - 1 - opening.length);
+    await (await platform.attempt(await submitted('free'))).succeed({ a: `${filler}🙂` });
     assert.deepEqual((await server.answer(long)).result, {
       content: [
         {
           type: 'text',
-          text: `${half}\uFFFD\n[cut: the result is longer]\n[no structured content: it has more than ${1 << 20} characters]`,
+          text: `${opening}${filler}\uFFFD\n[cut: the result is longer]\n[no structured content: it has more than ${maxLength} characters]`,
         },
       ],
     });
@@ -226,6 +229,7 @@ describe('pie mcp', () => {
         const server = start('free');
         await server.ask('ping');
         server.stopReading();
+        // Each refusal repeats the name of the method, so the refusals fill the pipe.
         for (let i = 0; i < 600; i++) server.send(`nothing/${'x'.repeat(2000)}`);
         await server.flushed();
         end(server);
@@ -234,7 +238,7 @@ describe('pie mcp', () => {
     );
   });
 
-  it('answers a ping beside as many calls as it takes', async () => {
+  it('answers a ping while the maximum number of calls runs, and refuses one more call', async () => {
     const pendingAnswers = Array.from({ length: 3 }, () => Promise.withResolvers<object>());
     const [input, output] = [new PassThrough(), new PassThrough()];
     const lines = readline.createInterface({ input: output })[Symbol.asyncIterator]();
@@ -246,6 +250,7 @@ describe('pie mcp', () => {
     for (const id of [0, 1, 2])
       input.write(`${JSON.stringify({ jsonrpc: '2.0', id, method: 'x', params: { at: id } })}\n`);
     input.write('{"jsonrpc":"2.0","id":"p","method":"ping"}\n');
+    // No more than two calls may run, so the third is refused immediately. The ping came after it.
     assert.deepEqual([(await next()).id, (await next()).id], [2, 'p']);
     for (const { resolve } of pendingAnswers) resolve({});
     assert.deepEqual([(await next()).id, (await next()).id], [0, 1]);

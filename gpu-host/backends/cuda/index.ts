@@ -62,11 +62,11 @@ export interface CudaBackendOptions {
   readonly threads?: number;
   /** True, the default, to let a step's kernels begin while the previous kernel ends. */
   readonly dependentLaunch?: boolean;
-  /** True, the default, to read the keys that several sequences of a step begin with once for all of them, where that costs less. */
+  /** True, the default, to read the keys of a prefix once for all sequences that share it, where that costs less. */
   readonly sharedPrefixes?: boolean;
   /**
-   * Most time for which the start captures graphs of common batch sizes, so that the first steps need not; 0 for none. 10 s by default,
-   * and none on an emulated card.
+   * Longest time that the start spends to capture graphs of common batch sizes, so that the first steps need not
+   * capture them; 0 for no graphs. 10 s by default, and 0 on an emulated card.
    */
   readonly warmUpMs?: number;
   /** Takes lines about the progress of the start. */
@@ -217,7 +217,7 @@ class CudaBackend implements Backend {
   readonly #card: CudaDevice;
   readonly #engine: EngineHandle;
   readonly #words: BatchWords;
-  /** Number of tokens that the last batch picks and that the next batch may name. */
+  /** Number of rows for which the last batch picks a token. `picked` inputs of the next batch name tokens by row. */
   #picks = 0;
   readonly #maxRows: number;
   readonly #deadline: Deadline;
@@ -272,13 +272,14 @@ class CudaBackend implements Backend {
       CudaAdapter.of(sequence.adapter);
     }
     const deviceBatch = batch.map((sequence) => this.#deviceRequest(sequence));
+    const isUnchanged = deviceBatch.every((sequence, i) => sequence === batch[i]);
     try {
       const pendingResults = this.#submit(deviceBatch);
-      // The addon counts rows of tokens. Requests changed to states make its count differ, so then the next batch may name no rows.
-      if (deviceBatch.every((each, i) => each === batch[i])) this.#picks = pickedRows(batch);
+      // The device picks no tokens for a changed request. Its picked rows are those of `batch` only without changes.
+      if (isUnchanged) this.#picks = pickedRows(batch);
       const buffer = await this.#deadline.of(pendingResults, 'a step');
       const outputs = readResults(this.config, deviceBatch, buffer);
-      if (deviceBatch.every((each, i) => each === batch[i])) return outputs;
+      if (isUnchanged) return outputs;
       for (const [i, output] of outputs.entries()) outputs[i] = await this.#withWholeRows(batch[i], output);
       return outputs;
     } catch (caught) {
@@ -401,7 +402,7 @@ class CudaBackend implements Backend {
     await this.images?.release();
   }
 
-  /** The sequence as the device computes it: with states as output if the caller wants more top tokens than the device can find. */
+  /** The request to the device. It asks for states if the caller wants more top tokens than the device can find. */
   #deviceRequest(sequence: SequenceInput): SequenceInput {
     const { output } = sequence;
     if (output.kind !== 'top' || !needsWholeRows(this.config, output.topK)) return sequence;

@@ -2,16 +2,22 @@ import type { InferenceSession } from 'onnxruntime-node';
 import { EXTERNAL_DATA_ROOT } from './graph-builder.ts';
 
 /**
- * Time for which a session's thread spins before it sleeps. The gateway, the runtimes and Redis share the cores. On two cores, streams over
- * HTTP got 400 / 1,090 / 1,950 tokens/s at 1 / 8 / 32 clients without spinning, 330 / 960 / 1,700 at 100 µs, 260 / 860 / 1,520 at 300 µs.
- * A later measurement, with tokens in slices and piped texts, on a slower day: 329 / 1,344 / 1,922 without; spinning within a run only
- * (`force_spinning_stop`) 333 / 1,435 / 1,934, with 5 to 10 % more of the GPU host's processor time.
+ * Time for which a session's thread spins before it sleeps. Spinning is off: the gateway, the runtimes and Redis share
+ * the cores. Both measurements had 1 / 8 / 32 clients that streamed over HTTP.
+ *
+ * In the first, on two cores, the clients got 400 / 1,090 / 1,950 tokens/s without spinning, 330 / 960 / 1,700 with
+ * 100 µs and 260 / 860 / 1,520 with 300 µs.
+ *
+ * Before the second, the platform had changed: it sends tokens in slices, several at once, and the runtime itself sends
+ * the text of a completion. The machine was slower that day, so compare no numbers of the two measurements. The clients
+ * got 329 / 1,344 / 1,922 tokens/s without spinning. With `force_spinning_stop` of ONNX Runtime, threads spin only
+ * while the model runs. It gave 333 / 1,435 / 1,934 tokens/s, and took 5 to 10 % more of the GPU host's processor time.
  */
 const SPIN_MICROSECONDS = 0;
-/** Logs errors only. ONNX Runtime's warnings (2) report unused initializers and the like; errors (3) reach the caller, too. */
+/** ONNX Runtime's level of errors, which also reach the caller. Warnings (2) report unused initializers and so on. */
 const LOG_ERRORS = 3;
 
-/** Options of every session of this backend. ONNX Runtime's defaults are the fastest, except for the spinning. */
+/** Options of every session of this backend. ONNX Runtime's default is the fastest for every option except spinning. */
 export function sessionOptions(threads: number | undefined): InferenceSession.SessionOptions {
   return {
     executionProviders: ['cpu'],

@@ -150,11 +150,11 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Gives the content of an entry to `use`: at once, or in the turn that completes it when it is on disk only.
+   * Gives the content of an entry to `use`: at once from memory, or in the turn in which its last pages come from the disk.
    *
    * @param find finds the entry; called again after each wait
-   * @param use takes what it needs of the snapshot, which the registry may drop right after
-   * @throws CallFault what `find` and `use` throw. The promise rejects with those, with `internal` (damaged), `invalid-argument` (another
+   * @param use takes all that it needs of the snapshot before it returns, since the registry may then drop the snapshot
+   * @throws CallFault what `find` and `use` throw. The promise rejects with these faults, with `internal` (damaged), `invalid-argument` (another
    * model's), `unavailable`, `limit-exceeded` (no room), `cancelled` (the requester ended), and what `requester` throws
    */
   load<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): T | Promise<T> {
@@ -165,7 +165,7 @@ export class Entries<S extends Snapshot> {
     return this.#track(this.#disk.restores.run(find, requester, use));
   }
 
-  /** @throws CallFault `internal` when its file cannot be removed; the entry stays then */
+  /** @throws CallFault `internal` when the entry's file cannot be removed; the entry stays then */
   remove(entry: Entry<S>): void {
     const { settled } = entry;
     if (settled) this.#removeFile(entry, settled);
@@ -218,8 +218,9 @@ export class Entries<S extends Snapshot> {
   }
 
   /**
-   * Checks that a tenant may keep `pages` more in memory once `leavingVersions` are given back: at most half of what the other tenants leave, as in
-   * the dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. Pages that are also on disk do not count.
+   * Checks that a tenant may keep `pages` more in memory: its share is half of what the other tenants leave, as in the
+   * dynamic thresholds of Choudhury and Hahne (1998) with a factor of one. Two kinds of pages do not count: those that
+   * are also on disk, and those of `leavingVersions`, which the caller is about to give back.
    */
   #checkShare(tenant: string, pages: number, leavingVersions: ReadonlySet<Version<S>> = new Set()): void {
     const { maxMemoryPages } = this.#limits;
@@ -273,7 +274,7 @@ export class Entries<S extends Snapshot> {
     return true;
   }
 
-  /** Drops pages that are also on disk, least recently used first and those with a lease last, until the limit holds. */
+  /** Drops pages that are also on disk until the limit holds: least recently used first, but pages with a lease last. */
   #shrink(): void {
     const fits = () => this.#memoryPages <= this.#limits.maxMemoryPages;
     const leased: Version<S>[] = [];
@@ -336,7 +337,7 @@ export class Entries<S extends Snapshot> {
     return { tenant, name, file, fingerprint, pageSize, pageBytes, pages, tokens, nextPosition };
   }
 
-  /** Writes a version's file. Holds the version's pages until the file is on disk, or not wanted any more. */
+  /** Writes a version's file. Holds the pages until the file is on disk, or until the name needs the version no more. */
   async #save(entry: Entry<S>, version: Version<S>, header: FileHeader, turns: DeviceTurns): Promise<void> {
     const files = this.#disk?.files as SnapshotFiles;
     const { tenant } = entry;
@@ -396,7 +397,7 @@ export class Entries<S extends Snapshot> {
     return work;
   }
 
-  /** Notes that `version` is stored where its save asked for, and releases the versions before it. */
+  /** Notes that `version` is settled: on disk if it is persistent, else in memory. Releases the versions before it. */
   #settle(entry: Entry<S>, version: Version<S>): void {
     const previousVersion = entry.settled;
     entry.settled = version;

@@ -32,7 +32,7 @@ const strings = new BoundedCache<Expression>(MAX_KNOWN, (made) =>
   made.kind === 'language' ? made.language.states : 1,
 );
 
-/** Strings of a case. @throws Inexpressible if an automaton for its rules together is too large */
+/** The strings that keep all rules of a case. @throws Inexpressible if the automaton of the rules is too large */
 export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer): Expression {
   const { minLength = 0, maxLength = MANY, patterns = [], formats = [], unlisted = [] } = rules;
   for (const format of formats) refuseUnknown(format, at);
@@ -48,11 +48,13 @@ export function stringExpression(json: JsonRules, rules: TextRules, at: Pointer)
       return stringOfLength(automatonOfRules({ patterns, formats, unlisted }), minLength, maxLength);
     return stringFrom((own) => contentOf(rules, own, ruleCount === 1));
   });
+  // The string's rules count towards the schema's limit, as if the schema did not share them. The root does not count:
+  // a string that is not shared is an expression within the schema's rules, and has no root rule.
   if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
   return made;
 }
 
-/** The string whose text between the quotes `make` gives. */
+/** JSON strings. `make` returns the expression of the text between the quotes, and may add rules to the set it gets. */
 export function stringFrom(make: (ownRules: RuleSet) => Expression): Expression {
   const ownRules = new RuleSet(MANY, () => new Error('this set has no limit'));
   const content = make(ownRules);
@@ -85,7 +87,7 @@ function escapedClass(set: Characters): Expression {
   return escaped(oneOf(set));
 }
 
-/** Texts that keep all rules. @throws Inexpressible if an automaton for its rules together is too large */
+/** The texts that keep all rules. @throws Inexpressible if the automaton of the rules is too large */
 export function automatonOfRules({ minLength, maxLength, patterns, formats, unlisted }: TextRules): Automaton {
   const rules = { minLength, maxLength, patterns, formats, unlisted };
   return ruleAutomata.getOrMake(JSON.stringify(rules), () => makeAutomatonOfRules(rules));
@@ -111,10 +113,13 @@ function makeAutomatonOfRules({
   return all.reduce(intersection, lengths(0, MANY));
 }
 
-/** `hasFormat` bounds the length of a text, and thereby its own steps. */
+/** No limit on the steps of `hasFormat`: it refuses long texts, which bounds its steps. */
 const ENDLESS = new StepBudget(MANY);
 
-/** Checks formats with `hasFormat`, as the check of whole texts does: the regular expression of a format is narrower than the format. */
+/**
+ * True if a text keeps all rules. Formats are checked with `hasFormat`, as the validator of inputs checks them. The
+ * regular expression of a format, from which grammars are made, matches only some of the format's texts.
+ */
 export function fitsText(
   value: string,
   { minLength = 0, maxLength = MANY, patterns = [], formats = [] }: TextRules,

@@ -1,19 +1,22 @@
 --[[
-  Notes a copy of a name's content in the shared directory, if the name still has the owner's entry that the caller read, and the tenant's
-  copies stay within their bounds.
+  Records that the shared directory has a copy of the content of a name. Two conditions must hold: the owner's entry of the name is still
+  the one that the caller has read, and the tenant's copies stay within their bounds.
 
-  KEYS[1] the tenant's names of a model (hash)
-  KEYS[2] the tenant's durable names (hash)
+  KEYS[1] the owners of the tenant's names of a model (hash)
+  KEYS[2] the tenant's durable names: the records of copies, and other fields (hash)
 
   ARGV[1] kind and name
-  ARGV[2] the owner
+  ARGV[2] the owner's entry as the caller has read it
   ARGV[3] field of the copy
   ARGV[4] the copy (JSON)
-  ARGV[5] its bytes
+  ARGV[5] bytes of the copy
   ARGV[6] maximum copies of the tenant
-  ARGV[7] maximum bytes of them together
+  ARGV[7] maximum bytes of all copies of the tenant together
 
-  Returns {'changed'}, {'full', copies, bytes} with what the tenant's other copies take, or {'kept', the replaced copy or ''}.
+  Returns one of three:
+    {'changed'}: the name has another owner's entry, or none
+    {'full', copies, bytes}: a bound would be exceeded; the numbers are those of the tenant's other copies
+    {'kept', replaced}: the copy is recorded; `replaced` is the former record of this name's copy, or ''
 ]]
 
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'changed'} end

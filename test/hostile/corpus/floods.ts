@@ -21,7 +21,10 @@ const wait = (fn: string, call: string): string =>
 const withQueue = (run: string): string => `(local.set $j (call $queue.queue.new ${MODEL_NAME})) ${run}`;
 /** Overwrites the first four bytes of `TOPIC` with characters that depend on $i, so that calls use different keys. */
 const KEY = `(i32.store (i32.const ${AT.name}) (i32.or (i32.const 0x30303030) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))`;
-/** A guest that launches its own function `count` times; `function-name` tells the guest the name. */
+/**
+ * A guest that launches its own function `count` times. The host writes the function's name to address 1024, and the
+ * input of each launch is the "42" at address 16.
+ */
 const forks = (count: number, then: string): GuestText => ({
   run: `(call $runtime.function-name (i32.const 1024))
     ${times(count, '(drop (call $children.child.new (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 16) (i32.const 2)))')} ${then}`,
@@ -29,9 +32,20 @@ const forks = (count: number, then: string): GuestText => ({
 const SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 2000))');
 /** Sleeps until all invocations of a flood have started. */
 const LONG_SLEEP = wait('runtime.sleep', '(call $runtime.sleep (i32.const 20000))');
-/** Pointer and length of a list of 16,384 zeros, beyond the guest's allocations. */
-const ZEROS = '(i32.const 1048576) (i32.const 16384)';
-/** Many guests may take more memory than their tenant's sandbox has. */
+/** Number of elements in the longest list that a call takes. */
+const MAX_LIST = 16_384;
+/** Address and length of a list of zeros, beyond the guest's allocations. */
+const ZEROS = `(i32.const 1048576) (i32.const ${MAX_LIST})`;
+/**
+ * Address of the list that a call has returned: the host wrote a tag, this address and the list's length to `SCRATCH`.
+ */
+const RETURNED = `(i32.load (i32.const ${AT.scratch + 4}))`;
+/** An empty list, and a list of four zeros, which are addresses that the guest has not allocated. */
+const EMPTY = '(i32.const 512) (i32.const 0)';
+const INVALID = '(i32.const 512) (i32.const 4)';
+/** The argument `mask` of a forward: none. */
+const NO_MASK = '(i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)';
+/** Many guests together can exceed the memory of their tenant's sandbox, and the sandbox then ends. */
 const SANDBOX_LOST = ended('runtime-lost');
 /** Many invocations, each of which takes as much of the GPU host as one invocation may. */
 const MANY_INVOCATIONS = {
@@ -114,6 +128,7 @@ export const floods: readonly Attack[] = [
     FLOODED,
   ),
   attack('timers-of-zero', { run: forever(wait('runtime.sleep', '(call $runtime.sleep (i32.const 0))')) }, FLOODED),
+  // The method is at address 2048, the URL behind it. The last argument allows 10 redirects.
   attack(
     'requests',
     {
@@ -176,7 +191,7 @@ export const floods: readonly Attack[] = [
     'forwards',
     {
       run: withQueue(`(call $allocate.allocate-embeds (local.get $j) (i32.const 1) ${SCRATCH})
-    ${forever('(call $forward.forward (local.get $j) (i32.const 512) (i32.const 0) (i32.load (i32.const 260)) (i32.const 1) (i32.const 512) (i32.const 0) (i32.const 512) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))')}`),
+    ${forever(`(call $forward.forward (local.get $j) ${EMPTY} ${RETURNED} (i32.const 1) ${EMPTY} ${EMPTY} ${NO_MASK})`)}`),
     },
     FLOODED,
   ),
@@ -184,9 +199,7 @@ export const floods: readonly Attack[] = [
     'broken-forwards',
     {
       run: withQueue(
-        forever(
-          '(call $forward.forward (local.get $j) (i32.const 512) (i32.const 4) (i32.const 512) (i32.const 4) (i32.const 512) (i32.const 4) (i32.const 512) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))',
-        ),
+        forever(`(call $forward.forward (local.get $j) ${INVALID} ${INVALID} ${INVALID} ${INVALID} ${NO_MASK})`),
       ),
     },
     FLOODED,
@@ -195,32 +208,35 @@ export const floods: readonly Attack[] = [
     'exports',
     {
       run: withQueue(`(call $allocate.allocate-pages (local.get $j) (i32.const 1) ${SCRATCH})
-    ${times(500, `${KEY} (drop (call $allocate.export-pages (local.get $j) (i32.load (i32.const 260)) (i32.const 1) ${TOPIC} (i32.const 1)))`)}
+    ${times(500, `${KEY} (drop (call $allocate.export-pages (local.get $j) ${RETURNED} (i32.const 1) ${TOPIC} (i32.const 1)))`)}
     ${times(500, `${KEY} (drop (call $allocate.unexport (local.get $j) ${TOPIC}))`)} ${SLEEP} ${DONE}`),
     },
     FLOODED,
   ),
+  // Each guest starts a run of 280 tokens on 18 pages of 16 slots, and does not read it. Then it frees embeds that it
+  // never allocated. These calls wait behind the run, so the GPU host must hold their 37 lists: 600,000 addresses.
   attack(
     'addresses-behind-a-run-of-many',
     {
       fields: '(global $k (mut i32) (i32.const 0))',
       run: `(local.set $j (call $queue.queue.new ${CHAT_MODEL_NAME}))
     (call $allocate.allocate-pages (local.get $j) (i32.const 18) ${SCRATCH})
-    (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) (i32.load (i32.const 260)) (i32.const 18)
+    (drop (call $fused.run.new (local.get $j) (i32.const 1) (i32.const 0) ${RETURNED} (i32.const 18)
       (i32.const 280) (f32.const 0) (i32.const 0) (f32.const 1) (f32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)))
     ${times(
       37,
       `(global.set $k (i32.const 0)) (loop $fill
         (i32.store (i32.add (i32.const ${AT.heap}) (i32.shl (global.get $k) (i32.const 2)))
-          (i32.add (i32.mul (local.get $i) (i32.const 16384)) (global.get $k)))
+          (i32.add (i32.mul (local.get $i) (i32.const ${MAX_LIST})) (global.get $k)))
         (global.set $k (i32.add (global.get $k) (i32.const 1)))
-        (br_if $fill (i32.lt_u (global.get $k) (i32.const 16384))))
-      (call $allocate.free-embeds (local.get $j) (i32.const ${AT.heap}) (i32.const 16384))`,
+        (br_if $fill (i32.lt_u (global.get $k) (i32.const ${MAX_LIST}))))
+      (call $allocate.free-embeds (local.get $j) (i32.const ${AT.heap}) (i32.const ${MAX_LIST}))`,
     )} ${LONG_SLEEP} ${DONE}`,
     },
     FLOODED,
     MANY_INVOCATIONS,
   ),
+  // The heap's `$top` goes back after each call, so that the returned lists take no further memory of the guest.
   attack(
     'embeds-of-many',
     {
@@ -229,8 +245,8 @@ export const floods: readonly Attack[] = [
           (model) => `(local.set $j (call $queue.queue.new ${model}))
     ${times(
       16,
-      `(call $allocate.allocate-embeds (local.get $j) (i32.const 16384) ${SCRATCH})
-      (call $input-text.embed-text (local.get $j) ${ZEROS} ${ZEROS} (i32.load (i32.const 260)) (i32.const 16384))
+      `(call $allocate.allocate-embeds (local.get $j) (i32.const ${MAX_LIST}) ${SCRATCH})
+      (call $input-text.embed-text (local.get $j) ${ZEROS} ${ZEROS} ${RETURNED} (i32.const ${MAX_LIST}))
       (global.set $top (i32.const ${AT.heap}))`,
     )}`,
         )
@@ -240,6 +256,7 @@ export const floods: readonly Attack[] = [
     FLOODED,
     MANY_INVOCATIONS,
   ),
+  // Eight random characters at the start make each grammar a new one, which the platform has not compiled yet.
   attack(
     'grammars-of-many',
     {

@@ -73,7 +73,11 @@ export type Trampoline = (guest: LoweredGuest) => (...args: never[]) => unknown;
 export interface Lowering {
   /** The core functions. `importKey` makes their keys, such as `pie:inferlet/queue@0.1#[method]queue.set-priority`. */
   readonly functions: ReadonlyMap<string, Trampoline>;
-  /** Under the same keys, the future types in a function's signature, in order: `[future-read-0]step` reads a future of the first type of `step`. */
+  /**
+   * The types of the futures in each function's signature, in order, under the function's key in `functions`. The
+   * number in an import's name is an index into this list: `[future-read-0]step` reads a future of the first type in
+   * the list of `step`.
+   */
   readonly futures: ReadonlyMap<string, readonly LoweredFuture[]>;
   /** Lifts the arguments of `[task-return]run`. */
   readonly liftResult: (guest: LoweredGuest, ...flat: number[]) => unknown;

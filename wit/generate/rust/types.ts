@@ -2,13 +2,13 @@ import { casesOf, discriminantSize, flatten, layoutOf, payloadOffset, sequence }
 import { type NamedType, parts, pascalCase, type WitFunction, type WitType, type WitWorld } from '../model.ts';
 import { comment, identifier, typeName } from './names.ts';
 
-/** Types of the values that cross: those that an inferlet takes (`lift`) and those that it gives (`lower`). */
+/** Types of the values that an inferlet gets from the platform (`lift`) and that it gives to it (`lower`). */
 export interface Directions {
   readonly lift: ReadonlySet<WitType>;
   readonly lower: ReadonlySet<WitType>;
 }
 
-/** Finds the types in results and in parameters of the world's imports, with all that they are made of. */
+/** Finds the types in the results (`lift`) and parameters (`lower`) of the world's imports, at any depth. */
 export function directionsOf(world: WitWorld): Directions {
   const lift = new Set<WitType>();
   const lower = new Set<WitType>();
@@ -113,7 +113,8 @@ function declaration(type: NamedType, name: string): string[] {
   return [`pub enum ${name} {`, ...cases, '}'];
 }
 
-const tagType = (type: NamedType): string => `u${discriminantSize(casesOf(type as never).length) * 8}`;
+/** Rust type of the number that tells the case of an enum or variant. */
+const tagType = (type: NamedType): string => `u${discriminantSize(casesOf(type).length) * 8}`;
 
 function liftLines(type: NamedType): string[] {
   if (type.kind === 'record') {
@@ -124,7 +125,8 @@ function liftLines(type: NamedType): string[] {
     return ['Self {', ...fields, '}'];
   }
   const arms = type.cases.map((entry, index) => {
-    const payload = type.kind === 'variant' && type.cases[index]?.type;
+    // Only the cases of variants have a member `type`.
+    const payload = 'type' in entry && entry.type;
     const value = payload ? `(abi::Lift::lift(at.add(${payloadOffset(type)})))` : '';
     return `    ${index} => Self::${pascalCase(entry.name)}${value},`;
   });
@@ -138,6 +140,7 @@ function lowerLines(type: NamedType): string[] {
       (field, index) => `abi::Lower::lower(&self.${identifier(field.name)}, at.add(${offsets[index]}), kept);`,
     );
   }
+  // `let _ = kept` uses the parameter, about which Rust would warn otherwise.
   if (type.kind === 'enum') return ['let _ = kept;', `*(at as *mut ${tagType(type)}) = *self as ${tagType(type)};`];
   const arms = type.cases.map((entry, index) => {
     const tag = `*(at as *mut ${tagType(type)}) = ${index}`;
@@ -158,6 +161,7 @@ function flatLines(type: NamedType): string[] {
       ? `    Self::${pascalCase(entry.name)}(value) => { to.push(${index}); abi::Lower::flat(value, to) }`
       : `    Self::${pascalCase(entry.name)} => to.push(${index}),`,
   );
+  // All cases take as many core values as the largest one: `pad` fills up the others.
   const end = `let end = to.count() + <Self as abi::Shape>::FLAT;`;
   return [end, 'match self {', ...arms, '}', 'to.pad(end);'];
 }

@@ -2,7 +2,8 @@
 
 -- Invocations by submission time. Unended and ended invocations have separate lists, so that ended ones never push out running ones. Each
 -- tenant, and each of its functions, has two sorted sets: <listing>:open and <listing>:ended, <listing>:of:<function>:open and …:ended.
--- The record holds `listing`. The changes are gathered: call `runGathered` after the last one.
+-- <listing> is a prefix of keys; the invocation's record keeps it as the field `listing`, for the script that ends the invocation.
+-- The changes are gathered: call `runGathered` after the last one.
 local function listsOf(listing, fn)
   return {listing, listing .. ':of:' .. fn}
 end
@@ -10,14 +11,17 @@ end
 local listOpen
 
 do
--- Lists that this script has cut.
+-- Lists that this script has cut already: one cut of each list is enough.
 local cutLists = {}
--- Maximum old invocations of a list that one cut looks at.
+-- Maximum number of a list's old invocations at which one cut looks.
 local OLD_AT_ONCE = 16
 
--- Drops ended invocations that were submitted before `oldest` and whose records are gone. A record's retention counts from the end,
--- and an invocation may wait for a person for a month. Each cut looks at another part of the list: the oldest may all still have their records.
+-- Drops ended invocations that were submitted before `oldest` and whose records are gone. An old invocation may still have its record: the
+-- record's retention begins when the invocation ends, and an invocation may wait for a person for a month. If the first invocations of the
+-- list all have their records, a cut that always began there would drop nothing. So each cut begins at another place: the time `oldest`,
+-- in milliseconds, serves as a random number.
 local function dropOld(listing, ended, oldest)
+  -- Keys begin with the platform's prefix: <prefix>:listing:<tenant>, <prefix>:invocation:<id>.
   local records = string.match(listing, '^(.*):listing:[^:]*$') .. ':invocation:'
   local others = redis.call('ZCOUNT', ended, '-inf', oldest) - OLD_AT_ONCE
   local from = others > 0 and oldest % (others + 1) or 0

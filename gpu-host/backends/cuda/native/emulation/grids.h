@@ -21,11 +21,11 @@ struct Grid {
 
 // A running grid, shared with its successor.
 struct GridRun {
-  std::shared_ptr<GridRun> previous;   // The predecessor that may still run; null if it began after all preceding work.
+  std::shared_ptr<GridRun> previous;   // The preceding grid, which may still run. Null if this grid began after the end of all preceding work.
   OneShotEvent nextMayBegin;                 // Reached when every block has let the next grid begin, or has ended.
   OneShotEvent ended;
   std::atomic<uint64_t> released{0};   // Number of blocks that have let the next grid begin or have ended.
-  std::atomic<bool> previousEnded{false};  // `previous` has ended.
+  std::atomic<bool> previousEnded{false};  // This grid has waited for the end of `previous`.
 
   void end() {
     nextMayBegin.reach();

@@ -16,7 +16,7 @@
 
 namespace emulation {
 
-// Every API call begins here. Returns the error of a lost device or of a planned failure, or success.
+// Every API call calls this first. Returns the error of a lost device or of a planned failure, or success.
 cudaError_t begin(const char* call);
 // Stores an error for this thread's cudaGetLastError.
 cudaError_t noted(cudaError_t error);
@@ -29,23 +29,27 @@ cudaError_t api(const char* call, Body body) {
 
 // The error of a lost device, or success.
 cudaError_t lost();
+// Makes the device lost with this error, unless it is lost already.
 void lose(cudaError_t error);
-// True if the next kernel must lose the device instead of running.
+// Counts a kernel towards the failure that a test has planned (`failKernel`). When the failure is due, loses the device
+// and returns true: the caller must not run the kernel.
 bool kernelFails();
+// Microseconds by which each piece of work must be delayed (`slowDown`); 0 for none.
 int slowness();
-// Returns when no test holds the device.
+// Blocks while a test holds the device (`Hold`).
 void waitWhileHeld();
+// Counts a kernel for `kernelsRun`.
 void countKernel();
 
 enum class Memory { Unknown, Device, Pinned };
-// The allocation that contains `pointer`. Sets `whole` if it contains all of [pointer, pointer + bytes).
+// Kind of the allocation that contains `pointer`. Sets `whole`: true if it contains all of [pointer, pointer + bytes).
 Memory memoryAt(const void* pointer, size_t bytes, bool* whole);
 
-// A graph under construction from the calls on its streams.
+// A graph under construction: each call on one of `streams` becomes a node of `graph` and does not run.
 struct Capture {
   cudaStreamCaptureMode mode;
-  std::thread::id thread;
-  cudaStream_t origin;
+  std::thread::id thread;  // Began the capture.
+  cudaStream_t origin;     // The stream on which the capture began.
   cudaGraph_t graph;
   bool invalid = false;
   std::set<cudaStream_t> streams;
@@ -55,9 +59,12 @@ struct Capture {
 cudaError_t enqueue(cudaStream_t stream, Work work);
 // True for an existing stream; null is the default stream.
 bool isStream(cudaStream_t stream);
+// The capture that the stream is part of, or null.
 std::shared_ptr<Capture> captureOf(cudaStream_t stream);
-// For calls that some captures forbid: invalidates the open captures that do and returns the error, or returns success.
+// For API calls that must not happen during a capture. Invalidates each open capture whose mode forbids such calls on
+// this thread. Returns an error if it has invalidated one, else success.
 cudaError_t forbiddenWhileCapturing();
+// An event that follows all work that is on the stream now.
 std::shared_ptr<OneShotEvent> eventAfterAll(cudaStream_t stream);
 // Discards all open captures.
 void endCaptures();

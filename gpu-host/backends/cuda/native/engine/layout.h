@@ -11,7 +11,7 @@ struct StepShape {
   int heads = 0;   // Rows whose tokens are wanted.
   int states = 0;  // Rows whose states are wanted.
   int topK = 0;    // Most tokens per row.
-  int last = 0;    // Rows with any wanted output, which the last layer keeps after attention. 0: it keeps all.
+  int last = 0;    // Rows with which the last layer continues after its attention: those with any wanted output. 0: all rows.
   // Padded to a bucket: the tables have room for any step of the bucket and have the same offsets.
   bool padded = false;
   bool changes = false; // Some rows have changed logits.
@@ -22,13 +22,14 @@ struct StepShape {
   }
 };
 
-// Byte offsets of the tables of an upload block. Lists of slots, table writes, attention members, mask and tile words, allowed words, changes and
-// embeds follow. References to them count words, or whole members and embeds, from the block's start, so that no launch depends on their offsets.
-// References to slot lists count from the start of the slot tables (Steps), because a list is either there or in the block.
+// Byte offsets of the tables of an upload block. Behind the tables lie lists: slots, table writes, attention members, mask and tile words, allowed
+// words, changes and embeds. The tables say where each list begins, so that no launch depends on the offset of a list. They count from the block's
+// start: in attention members for a list of members, in embeds for a list of embeds, else in words. For a list of slots alone, they count words from
+// the start of the slot tables (Steps), because such a list lies either in the slot tables or in the block.
 struct UploadLayout {
   size_t counts = 0;      // int × 5: attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows.
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows.h.
-  size_t embedRows = 0;   // int × rows
+  size_t embedRows = 0;   // int × rows: index of the row's embed, for a row that has an embed instead of a token.
   size_t positions = 0;   // int × rows
   size_t slots = 0;       // int × rows: where keys and values are written.
   size_t lastPick = 0;    // int × last: the kept rows.
@@ -38,7 +39,7 @@ struct UploadLayout {
   size_t draws = 0;       // Draw
   size_t changes = 0;     // HeadChange × heads, or none.
   size_t lowRankTasks = 0;  // LowRankTask × rows. These four are empty without adapters.
-  size_t lowRankRows = 0;   // int × rows: rows with adapters, grouped by adapter; then the others if gate and up change.
+  size_t lowRankRows = 0;   // int × rows: rows with adapters, grouped by adapter. If adapters change gate and up, rows without one follow.
   size_t lastTasks = 0;     // The same for the kept rows.
   size_t lastRows = 0;
   size_t items = 0;       // AttentionItem

@@ -54,6 +54,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void score(float* logProbabilities, 
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
       hasNan |= x[j] != x[j];
+      // NaN and -Infinity become LEAST. So do the places behind the vocabulary, which the sums below leave out.
       x[j] = bounded(x[j]);
       chunk.most = fmaxf(chunk.most, x[j]);
     }
@@ -74,6 +75,7 @@ __global__ __launch_bounds__(SCORE_THREADS) void score(float* logProbabilities, 
     if (threadIdx.x == 0) whole = part;
   }
   __syncthreads();
+  // Beside a larger logit, NaN counts as -Infinity. If all logits are NaN or -Infinity, at least one of them NaN, all results are NaN.
   const bool noNumber = whole.most == LEAST && hasNan;
   const float logSum = logf(whole.sum);
   if (threadIdx.x == 0) entropies[row] = noNumber ? NAN : logSum - whole.weighted / whole.sum;

@@ -36,7 +36,7 @@ void checkCovered(const LinearSchedule& schedule) {
       if (part && piece.tile >= schedule.splitTiles) wrong++;
       if (part) (piece.begin > 0 ? partsFromWithin : partsFromBegin)++;
     }
-    // The workspace has one place of each kind per block.
+    // The workspace has room for two partial tiles of a block: one that starts at the tile's first stage, and one that starts later.
     if (partsFromBegin > 1 || partsFromWithin > 1 || pieces == 0) wrong++;
   }
   for (int stage = 0; stage < schedule.splitTiles * schedule.depth; stage++)
@@ -68,7 +68,7 @@ TEST("linear choice: by rows, by availability, by tuning") {
   for (const int rows : {5, 16, 17, 32}) {
     p.rows = rows;
     CHECK_EQUAL(chooseLinear(p, {}).kernel, LinearKernel::Skinny);
-    // Few rows take the fewest columns, more rows the most.
+    // Up to 8 rows take the fewest columns, more rows the most columns that fit.
     CHECK_EQUAL(chooseLinear(p, {}).columns, rows <= 8 ? 2 : linearSkinnyFits(16, rows, 6) ? 6 : 5);
   }
   for (const int rows : {33, 64, 65, 128}) {
@@ -76,6 +76,7 @@ TEST("linear choice: by rows, by availability, by tuning") {
     const LinearChoice choice = chooseLinear(p, {});
     CHECK_EQUAL(choice.kernel, LinearKernel::Tiles);
     CHECK(LINEAR_TILES[choice.schedule.tile].rows >= rows);
+    // Up to 64 rows take the smallest tile that holds them.
     CHECK(rows > 64 || LINEAR_TILES[choice.schedule.tile].rows < 2 * rows + 16);
   }
   p.rows = 129;
@@ -85,6 +86,7 @@ TEST("linear choice: by rows, by availability, by tuning") {
     p.rows = rows;
     CHECK_EQUAL(chooseLinear(p, {}).kernel, rows > 32 ? LinearKernel::Cublas : LinearKernel::Skinny);
   }
+  // The second field of a tuning is the tile. -1 and the zeros leave the choice to chooseLinear.
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).kernel, LinearKernel::Tiles);
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Tiles, 4, 0, 0, 0}).schedule.tile, 4);
   CHECK_EQUAL(chooseLinear(p, {LinearKernel::Vector, -1, 0, 0, 0}).kernel, LinearKernel::Plain);
@@ -173,7 +175,8 @@ TEST("linear choice: weights of fewer bits cost less, and take vectors for one r
     CHECK_EQUAL(chooseLinear(of(bits, 1), {}).kernel, LinearKernel::Vector);
     CHECK_EQUAL(chooseLinear(of(bits, 2), {}).kernel, bits == 16 ? LinearKernel::Vector : LinearKernel::Skinny);
   }
-  // Narrow weights take as many columns as give most multiprocessors a block.
+  // With 4 columns, 4,096 outputs make 128 blocks for 132 multiprocessors. Fewer columns need a second wave of blocks, and more columns leave more
+  // multiprocessors idle.
   for (const auto& [bits, rows] : {std::pair{8, 16}, {8, 32}, {4, 8}, {4, 16}}) {
     LinearProblem p = of(bits, rows);
     p.outputs = 4096, p.inputs = 14336;
@@ -186,9 +189,10 @@ TEST("linear choice: weights of fewer bits cost less, and take vectors for one r
     p.outputs = outputs;
     const LinearSchedule schedule = chooseLinear(p, {}).schedule;
     const bool twoFit = LINEAR_TILES[schedule.tile].blocksPerProcessor > 1;
+    // SHARED_BYTES is 99, 163 or 227 KB. Only 99 KB have no room for a second block.
     CHECK(twoFit || SHARED_BYTES < 100 << 10);
     CHECK_EQUAL(schedule.alone, outputs == 4096 || !twoFit);
-    CHECK_EQUAL(schedule.blocks <= 132, schedule.alone);
+    CHECK_EQUAL(schedule.blocks <= p.multiprocessors, schedule.alone);
   }
   // A higher memory rate lowers the cost of products that the memory bounds.
   LinearProblem quick = of(8, 2);
