@@ -73,7 +73,7 @@ async function end(child: ChildProcess): Promise<void> {
   await exited;
 }
 
-test('ends with its supervisor while it waits for a model', async () => {
+test('the process ends with its supervisor while it waits for a model', async () => {
   const models = join(directory, 'models');
   mkdirSync(models);
   const waiting = join(directory, 'waiting.json');
@@ -91,7 +91,7 @@ test('ends with its supervisor while it waits for a model', async () => {
   });
 });
 
-test('refuses a backend that it does not know', async () => {
+test('the process refuses a backend that it does not know', async () => {
   const unknown = join(directory, 'unknown.json');
   const [model] = JSON.parse(readFileSync(config, 'utf8')).models;
   const models = [{ ...model, backend: 'unknown' }];
@@ -106,7 +106,7 @@ test('refuses a backend that it does not know', async () => {
   assert.deepEqual(await exited, [1, null]);
 });
 
-test('reports when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
+test('the process reports when it is ready, serves all its models alike, and ends on SIGTERM', async () => {
   const { child, ready } = await start();
   assert.deepEqual({ ready: ready.ready, address: ready.address }, { ready: true, address });
   const connection = await GpuHostConnection.connect(address);
@@ -176,7 +176,7 @@ test('a killed host leaves its runtime with errors, and the next one takes its a
   assert.equal(tagOf(await inferlet.synchronize(queue)), 'unavailable');
   const next = await start();
   await again;
-  assert.ok(hostId && connection.hostId && connection.hostId !== hostId, 'another life');
+  assert.ok(hostId && connection.hostId && connection.hostId !== hostId, 'the id of another process');
   const fresh = connection.openInferlet({ id: 'y', maxPages: 16, arrival: 2 });
   assert.equal((await generate(fresh, fresh.createQueue('by-onnx'), [1, 5], 4)).length, 4);
   connection.close();
@@ -256,7 +256,7 @@ async function refusalOf(models: unknown): Promise<string> {
   return log;
 }
 
-test('does not start with a model that it cannot compute, and says which models it can', async () => {
+test('the process does not start with a model that it cannot compute, and names the models that it can', async () => {
   const other = join(directory, 'gpt');
   cpSync(join(directory, 'model'), other, { recursive: true });
   const shape = JSON.parse(readFileSync(join(other, 'config.json'), 'utf8'));
@@ -268,7 +268,7 @@ test('does not start with a model that it cannot compute, and says which models 
   );
 });
 
-test('does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {
+test('the process does not start with an adapter that it cannot compute, and names the adapter and the reason', async () => {
   const adapter = join(directory, 'adapter', 'adapter_config.json');
   const file = JSON.parse(readFileSync(adapter, 'utf8'));
   const model = JSON.parse(readFileSync(config, 'utf8')).models[1];
@@ -285,7 +285,7 @@ test('does not start with an adapter that it cannot compute, and names the adapt
   );
 });
 
-test('ends when its supervisor is gone', async () => {
+test('the process ends when its supervisor is gone', async () => {
   const { child } = await start({ [LIFELINE_VARIABLE]: 'stdin' });
   child.stdin!.end();
   await once(child, 'exit');

@@ -76,6 +76,8 @@ async function main(): Promise<void> {
   const worker = new Worker(new URL(import.meta.url), { workerData: clients });
   try {
     for (let round = 0; round < clients.rounds; round++) {
+      // Leaves out about one token of each sequence at both ends of a round, where the sequences do not decode
+      // together.
       const countsBefore = await countsAt(host, (round * steps + 1) * runs);
       const countsAfter = await countsAt(host, ((round + 1) * steps - 1) * runs);
       const stepCount = countsAfter.batches - countsBefore.batches;
@@ -203,7 +205,10 @@ const decodeRun: Decode = async (inferlet, queue, pages, context, steps) => {
   while (must(await run.next()).finished === undefined);
 };
 
-/** Allocates page after page, and names the filled ones and the one to write, as the guest library does; or `namesAllPages`: names all pages. */
+/**
+ * Allocates page after page, and names the filled ones and the one to write, as the guest library does. With
+ * `namesAllPages`, names all pages in both lists.
+ */
 const decodeSteps =
   (namesAllPages: boolean, clientUs: number): Decode =>
   async (inferlet, queue, pages, context, steps) => {
@@ -230,7 +235,7 @@ const decodeSteps =
     }
   };
 
-/** Prefills a text that begins with its number, so that the prefix cache finds nothing. */
+/** Prefills a text that begins with its number (two digits of base 90), so that the prefix cache finds nothing. */
 async function prefill(inferlet: DeviceClient, queue: number, pages: Uint32Array, context: number, text: number) {
   for (let from = 0; from < context; from += PREFILL_TOKENS) {
     const positions = range(from, Math.min(context, from + PREFILL_TOKENS));

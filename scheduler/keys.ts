@@ -1,6 +1,6 @@
 /**
- * Every Redis key and channel of the platform. The prefix separates tests, and two platforms, that share one Redis. In braces (`{pie}`) the
- * prefix keeps all keys in one slot of a Redis Cluster.
+ * Every Redis key and channel of the platform. The prefix separates the tests or platforms that share one Redis. A
+ * prefix in braces (`{pie}`) keeps all keys in one slot of a Redis Cluster.
  */
 export interface Keys {
   readonly prefix: string;
@@ -36,7 +36,7 @@ export interface Keys {
   readonly children: string;
   /** Counter: the last arrival number given out. */
   readonly arrivals: string;
-  /** Sorted set: a tenant's queue, which is its invocations that wait for admission, by arrival. */
+  /** Sorted set, a tenant's queue: its invocations that wait for admission, by arrival number. */
   waiting(tenant: string): string;
   /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
   readonly deadlines: string;
@@ -59,9 +59,12 @@ export interface Keys {
   outcome(id: string): string;
   /** String with a TTL: the job of an ended invocation, with its input; absent for a large job and for a child. */
   input(id: string): string;
-  /** Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). */
+  /**
+   * Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). An invocation
+   * that could not be put into the queue has the time of the next try instead.
+   */
   readonly webhooks: string;
-  /** Channel: an end was added to the set of webhooks. */
+  /** Channel: an ended invocation was added to the set `webhooks`. */
   readonly webhooksChannel: string;
   /** String: a tenant's sealed secret for signing webhooks. */
   webhookSecret(tenant: string): string;
@@ -93,11 +96,14 @@ export interface Keys {
   readonly joinedMachines: string;
   /** String with a TTL: the key of a token with which one machine may join. */
   joinToken(id: string): string;
-  /** String: the last restore that began to change the platform. It is absent when that restore ended well; else no machine starts or goes on. */
+  /**
+   * String: the last restore that began to change the platform, until that restore ends well. While the key exists, no
+   * machine starts and no running machine goes on.
+   */
   readonly restoreMark: string;
-  /** String with a TTL: the restore that runs; while it is set, no machine starts, but running machines go on. */
+  /** String with a TTL: the restore that runs. While the key exists, no machine starts, but running machines go on. */
   readonly restoreLease: string;
-  /** Channel: a machine has come, changed or gone; its name, or `removalNotice` of it. */
+  /** Channel: a machine has come, changed or gone. A message is its name, or `removalNotice` of its name. */
   readonly machinesChannel: string;
   /** String: id of the master key that the gateways use. */
   readonly masterKey: string;
@@ -183,11 +189,15 @@ export interface Keys {
    * `:usage:…` counters (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
    */
   account(tenant: string): string;
-  /** Hash: time of the last repair of accounts, and the place in the scan of tenants at which the next one starts (`repair-accounts.lua`). */
+  /**
+   * Hash: time of the last repair of accounts, and the position in the scan of tenants from which the next repair goes
+   * on (`repair-accounts.lua`).
+   */
   readonly accountRepairs: string;
   /**
-   * Hash: `bytes` of a tenant's vector indexes, the run of the index host that counted them (`life`), the number of the sum in that run
-   * (`sequence`), and the run before (`before`). Earlier releases stored a time (`at`) in place of the run.
+   * Hash: `bytes` of a tenant's vector indexes, the id of the run of the index host that counted them (`life`), the
+   * number of the sum in that run (`sequence`), and the id of the run before (`before`). Earlier releases stored a time
+   * (`at`) in place of the run.
    */
   indexSum(tenant: string): string;
   /** String: name of the machine that has the vector indexes. */

@@ -73,7 +73,7 @@ export interface SchedulerOptions extends StoreOptions {
   readonly links?: LinkSecurity | undefined;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
-  /** Receives errors that no caller sees. */
+  /** Receives errors of background work, which has no caller. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -89,6 +89,7 @@ export interface Submitted {
   readonly quotas: readonly QuotaUse[];
 }
 
+/** Options of workers that the scheduler itself supplies. */
 type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect';
 
 /** All parts of the scheduler over one Redis. Each gateway and each runtime opens one. */
@@ -230,7 +231,10 @@ export class Scheduler {
     return outcome.created ? { ...outcome, id: submission.id } : outcome;
   }
 
-  /** After a change of weight, suspension or limits, admits the waiting invocations that fit: of one tenant, or by default of all. */
+  /**
+   * Admits the waiting invocations that fit, of one tenant or by default of all. Call it after a change of weight,
+   * suspension or limits.
+   */
   async pokeAdmission(tenant = '*'): Promise<void> {
     await this.admission.admit(tenant);
   }
@@ -296,7 +300,10 @@ export class Scheduler {
   }
 }
 
-/** Reads the time of Redis whenever a connection begins, so that a process never starts with a wrong clock of its own. */
+/**
+ * Reads the time of Redis whenever a connection begins: a process whose own clock is wrong then keeps the wrong time
+ * only until the first answer, and not until the reaper's first round.
+ */
 async function readRedisTime(redis: Redis, clock: PlatformClock): Promise<void> {
   const askedAt = clock.steadyTime();
   try {

@@ -29,18 +29,18 @@ test('a call that waits for a run leaves the run alone', () => {
   assert.equal(trace.batcher.isAlone(trace.nowMs), true);
 });
 
-test('a queue with a recent answer counts as present during the grace period', () => {
+test('a run is not alone during the grace period of another queue that was just answered', () => {
   const trace = new Trace({}, { grace: { maxMs: 1, stepShare: 0.25 } });
   const short = trace.push('short', { kind: 'forward', run: true, tokens: 1 });
   trace.push('run', { kind: 'forward', run: true, tokens: 100 });
   trace.start();
   trace.nowMs = 3;
   trace.batcher.finish(short, trace.nowMs);
-  assert.equal(trace.batcher.isAlone(3.5), false);
-  assert.equal(trace.batcher.isAlone(4.5), true);
+  assert.equal(trace.batcher.isAlone(3.5), false, 'half of `maxMs` after the answer');
+  assert.equal(trace.batcher.isAlone(4.5), true, 'past `maxMs` after the answer');
 });
 
-test('policies that gather calls choose each batch anew', () => {
+test('no run counts as alone under a policy that gathers calls, and a run does under the policy `eager`', () => {
   assert.equal(traceWithRun({ kind: 'eager' }).batcher.isAlone(0), true);
   for (const policy of [
     { kind: 'k-only', calls: 1, maxWaitMs: 5 },

@@ -7,8 +7,8 @@ export interface Grant {
   /** Inputs in this batch, from the call's next one on. */
   readonly tokens: number;
   /**
-   * Earlier calls of this batch whose keys and values the call needs: when one fails, this call must fail too. A call that it needs only through
-   * one of these may be missing. Absent without any.
+   * Earlier calls of this batch whose keys and values the call needs: when one fails, this call must fail too. The list
+   * may leave out a call that another call of the list needs in turn. Absent when the call needs none.
    */
   readonly after?: readonly BatchCall[];
 }
@@ -22,8 +22,8 @@ export interface Batch {
   /** Images to encode in one step. */
   readonly encodings: readonly BatchCall[];
   /**
-   * The ready calls that the batch leaves out because a forward computes their next pages, by that forward. It goes with this batch itself, or
-   * found no room.
+   * Maps a forward to the ready calls that the batch leaves out because this forward computes their next pages. The
+   * forward itself goes with this batch, or found no room in it.
    */
   readonly awaitedBy: ReadonlyMap<BatchCall, readonly BatchCall[]>;
 }

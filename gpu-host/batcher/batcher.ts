@@ -63,7 +63,6 @@ export class Batcher {
   #queues = new Set<BatchQueue>();
   /** Queues whose priority changed since the last batch. */
   #repricedQueues = new Set<BatchQueue>();
-  /** Queues with a depth. */
   #deepQueues = new Set<BatchQueue>();
 
   /** @throws RangeError when a bound of the policy is not a positive number */
@@ -114,7 +113,7 @@ export class Batcher {
 
   /**
    * Marks the queue's later calls as those of a workflow's node; `depth` is the length of the longest way from the node to the workflow's end.
-   * Earlier calls keep theirs. Calls that wait for such a call may have lent it no urgency: if it yielded now, it would delay them.
+   * Earlier calls get none: a call that waits for one may have lent it no urgency, and would suffer if that yielded.
    */
   setDepth(queue: BatchQueue, depth: number): void {
     if (!this.#queues.has(queue)) return;
@@ -141,7 +140,6 @@ export class Batcher {
     return dropped;
   }
 
-  /** Adds a new call to its queue. */
   push(call: BatchCall, nowMs: number): void {
     const { queue } = call;
     call.arrival = ++this.#arrivals;
@@ -194,7 +192,10 @@ export class Batcher {
     return this.#departure.expectsWithin(WATCH_MS, nowMs);
   }
 
-  /** True when no call but those on the device can go, and the policy awaits none. With `own`: even if up to `own` are ready, or it waits. */
+  /**
+   * True when no call but those on the device can go, and the policy awaits none. With `own`, up to `own` calls may be
+   * ready for the device, and the policy may await calls.
+   */
   isAlone(nowMs: number, own?: number): boolean {
     if (this.waiting > (own ?? 0) || !this.#instants.isEmpty || !this.#idles.isEmpty) return false;
     return own !== undefined || !this.#departure.gathers(nowMs);
@@ -292,7 +293,7 @@ export class Batcher {
     if (call.kind !== 'barrier' || queue.outstanding === 0) this.#admit(call);
   }
 
-  /** Lets a call whose turn has come go. */
+  /** Makes a call ready whose turn has come, or pauses it until it has what it needs. */
   #admit(call: BatchCall): void {
     if (!call.acquire()) call.state = 'paused';
     else if (call.kind === 'project' && this.#riders?.take(call)) this.#ride(call);

@@ -33,7 +33,10 @@ export abstract class BatchCall {
   readonly queue: BatchQueue;
   /** Order of arrival over all queues. */
   arrival = 0;
-  /** Time of arrival, or for a run the time of its last token; milliseconds of the batcher's clock. */
+  /**
+   * Time of arrival, or of the last token of a run (a forward that decodes token after token); milliseconds of the
+   * batcher's clock.
+   */
   arrivedMs = 0;
   /** Depth of the call's node in the graph of a workflow, see `Batcher.setDepth`; undefined for a call outside workflows. */
   depth: number | undefined;
@@ -116,7 +119,7 @@ export function isDeviceCall(call: BatchCall): boolean {
   return call.kind === 'forward' || call.kind === 'project' || call.kind === 'encode';
 }
 
-/** True when a batch that computes `tokens` inputs of the call is its last. */
+/** True when a batch that computes `tokens` inputs of the call is the call's last batch. */
 export function leavesWith(call: BatchCall, tokens: number): boolean {
   return !call.continues && tokens === call.tokens;
 }

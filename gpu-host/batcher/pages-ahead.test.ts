@@ -49,10 +49,10 @@ test('less than half of the work is not worth a wait', () => {
   const half = new Trace({ maxTokens: 512, maxCalls: 8 });
   prefill(half, 'a', [1, 2, 3]);
   prefill(half, 'b', [1, 4, 5]).left = 2 * PAGE;
-  assert.deepEqual(half.step(), ['a:49'], 'exactly half is');
+  assert.deepEqual(half.step(), ['a:49'], 'exactly half of the work is worth a wait');
 });
 
-test('a text with more pages than keys waits as well, in a batch that has room for all of it', () => {
+test('a text with keys for its first pages only waits as well, in a batch that has room for all of it', () => {
   const trace = new Trace({ maxTokens: 4096, maxCalls: 8 });
   for (const name of ['first', 'second']) {
     const call = prefill(
@@ -76,17 +76,18 @@ test('a call that was cut goes in the place of a more urgent one that waits for 
   // More urgent than the owner: only the urgent call brings the owner to the front.
   trace.batcher.setPriority(trace.queue('lower'), 5);
   const lower = prefill(trace, 'lower', [7, 8]);
-  assert.ok(lower.tokens < 48 && urgent.tokens > 16);
+  assert.ok(lower.tokens < 48, 'the batch has room beside `lower`');
+  assert.ok(urgent.tokens > 16, '`urgent` is long, so it may wait');
   assert.deepEqual(trace.step(), ['owner:17', 'lower:31']);
 });
 
-test('when a call ends without its pages, the most urgent that waited computes them', () => {
+test('when a call ends before it has computed its pages, the most urgent call that waited computes them', () => {
   const trace = new Trace({ maxTokens: 512, maxCalls: 8 });
   prefill(trace, 'gone', [1, 2, 3]);
   for (const name of ['a', 'b', 'c']) prefill(trace, name, [1, 2, 3]);
   trace.batcher.closeQueue(trace.queue('gone'));
   assert.deepEqual(trace.step(), ['a:49']);
-  assert.deepEqual(trace.step(), ['b:49'], 'a has ended without them, too');
+  assert.deepEqual(trace.step(), ['b:49'], 'no pages of `a` exist');
 });
 
 /** Inferlets of two tenants that prefill texts with common beginnings, over pages that come and go. */

@@ -2,10 +2,16 @@ import type { BatchCall } from './call.ts';
 import type { Scoreboard } from './scoreboard.ts';
 import type { LatencyTargets } from './targets.ts';
 
-/** Array capacity that an empty queue keeps, in calls. */
+/**
+ * Array capacity that an empty queue keeps, in calls; also the least number of empty entries at the front worth
+ * removing.
+ */
 const KEPT_ROOM = 64;
 
-/** The calls of one queue of an inferlet, in order. A call *leaves* from the front when a batch takes its last input, or it goes without a step. */
+/**
+ * The calls of one queue of an inferlet, in order. A call *leaves* when a batch takes its last input, or when it begins
+ * without a step.
+ */
 export class BatchQueue {
   readonly scoreboard: Scoreboard;
   /** `priority` is clamped to ±`maxPriority`. */

@@ -1,6 +1,9 @@
-/** Items in turns between tenants: one of each tenant that has any, in the tenant's own order. */
+/**
+ * Hands out the items of tenants in turns: one item of each tenant, then the next item of each. Each tenant's items
+ * keep their order.
+ */
 export class Rotation<T> {
-  /** No queue is empty. The tenant whose turn is next comes first. */
+  /** The waiting items by tenant, never an empty list. The tenant whose turn is next comes first. */
   readonly #queues = new Map<string, T[]>();
 
   get isEmpty(): boolean {

@@ -12,8 +12,9 @@ interface Entry {
   prunedAt: number;
 }
 
-/** Least number of an entry's readers, and of entries, at which those of finished calls are removed. */
+/** Least number of readers of an entry at which the finished ones are removed. */
 const PRUNE_READERS = 16;
+/** Least number of entries at which the entries without an unfinished call are removed. */
 const PRUNE_ENTRIES = 4096;
 
 /**
@@ -38,7 +39,10 @@ export class Scoreboard {
     return this.#size;
   }
 
-  /** Sets `isRanked`, and notes for what the calls of the space already wait. @param queues the queues of this space, and any others */
+  /**
+   * Sets `isRanked`, and notes which calls of the space already wait for which.
+   * @param queues the queues of this space, and any others
+   */
   rank(queues: Iterable<BatchQueue>): void {
     if (this.isRanked) return;
     this.isRanked = true;

@@ -42,9 +42,10 @@ interface Choice {
 }
 
 /**
- * Chooses the calls of the next batch out of `ready`, in order of urgency. All are of `variant`, and the most urgent call of the variant is
- * always among them. Passes each call to `take` at once. `take` may append calls to `ready` that become ready by this (the next ones of the
- * same queue, and those that follow the call in the batch). They are considered last.
+ * Chooses the calls of the next batch out of `ready`, in order of urgency. All are of `variant`. Without `pressing`
+ * calls, the most urgent call of the variant is always among them. Passes each call to `take` at once. `take` may
+ * append calls to `ready` that become ready by this (the next calls of the same queue, and calls that follow the taken
+ * call in the batch). They are considered last.
  *
  * Short calls go first. While a long one waits, they leave it a place and a quarter of the tokens, so that prefill goes on beside
  * decode, and decode keeps its pace. Long calls are cut to the remaining tokens.

@@ -201,6 +201,7 @@ test('closing a queue drops followers that are not on the device, and lets the d
 });
 
 test('a call waits for the unfinished writer or reader of one of very many pages, and for each of many readers', () => {
+  // More pages, and below more readers, than the scoreboard has when it first removes those of finished calls.
   const pages = Array.from({ length: 5000 }, (_, page) => page);
   for (const long of [{ writes: pages }, { reads: pages }]) {
     const trace = new Trace();

@@ -123,6 +123,7 @@ export class LatencyTurns {
     if (pressingCalls.length === 0) return;
     pressingCalls.sort((a, b) => dueMs(a, this.#limits) - dueMs(b, this.#limits));
     const otherCalls = list.filter((call) => !this.#pressing.has(call));
-    list.splice(0, list.length, ...pressingCalls, ...otherCalls);
+    // A list may be longer than the arguments that one call of `splice` can take.
+    for (const [index, call] of [...pressingCalls, ...otherCalls].entries()) list[index] = call;
   }
 }

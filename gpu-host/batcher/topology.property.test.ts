@@ -74,6 +74,7 @@ test('calls with a depth go by query, depth and arrival, as far as the bound on 
   fc.assert(
     fc.property(waiting, (all) => {
       const order = orderOf(callsOf(all, ({ depth }) => depth)).filter(({ depth }) => depth !== undefined);
+      // A settled call keeps its turn: a call of its group came too late for it to yield until then.
       const isSettled = (call: BatchCall) =>
         order.some(
           (other) =>

@@ -4,7 +4,10 @@ import { Trace } from './testing/trace.ts';
 
 const AGING_MS = 100;
 
-/** One call per batch, so that batches show the order. Names give the age of a tenant's queries: `a` is older than `b`. */
+/**
+ * One call per batch, so that batches show the order. Queues are named `tenant/query.number`; query `a` of a tenant is
+ * older than query `b`.
+ */
 const single = (): Trace => new Trace({ maxCalls: 1, agingMs: AGING_MS });
 
 function setDepth(trace: Trace, queue: string, depth: number): void {
@@ -68,6 +71,7 @@ test('a call yields for a time and then keeps its turn, whatever priorities its 
     const trace = single();
     trace.queue('t/b.1', maxPriority);
     decode(trace, 't/b.1', 9);
+    // A call yields for ten levels of priority at most.
     trace.nowMs = 10 * AGING_MS + 1;
     decode(trace, 't/a.1', 9);
     assert.deepEqual(trace.steps().flat(), ['t/b.1', 't/a.1'], 'it has yielded for long enough');

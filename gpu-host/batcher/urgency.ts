@@ -58,7 +58,10 @@ export function lendUrgency(call: BatchCall, agingMs: number): void {
   }
 }
 
-/** Lends urgency anew after the priority of `call`'s queue changed: that of `call`, and that of its dependents to it. Nothing lent is taken back. */
+/**
+ * Call after the priority of `call`'s queue has changed. Lends the new urgency of `call`, and lends `call` the urgency
+ * of its dependents again. No lent urgency is taken back.
+ */
 export function relendUrgency(call: BatchCall, agingMs: number): void {
   lendUrgency(call, agingMs);
   for (const later of call.dependents ?? []) lendUrgency(later, agingMs);

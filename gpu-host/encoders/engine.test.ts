@@ -3,6 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { OnnxEncoder } from '../backends/onnx/encoder.ts';
 import { DeviceShare } from '../handlers/device-share.ts';
@@ -13,6 +14,7 @@ import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameWriter } from '../protocol/words.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { must, startTestHost, type TestHost } from '../testing/host.ts';
+import { wrapBackend } from '../testing/wrapped-backend.ts';
 import { type EncodePort, EncoderEngine, type HostedEncoder } from './engine.ts';
 import { LatencyProfile } from './latency-profile.ts';
 
@@ -98,7 +100,7 @@ describe('encoders of a GPU host', () => {
   const expected = async (texts: readonly (readonly number[])[]) =>
     plain.encode(texts.map((tokens) => ({ tokens: Uint32Array.from(tokens), types: new Uint8Array(tokens.length) })));
 
-  it('are in the hello', () => {
+  it('encoders are in the hello', () => {
     assert.deepEqual(
       connection.encoders.map(({ name, kind, size, contextLength }) => ({ name, kind, size, contextLength })),
       [
@@ -109,7 +111,7 @@ describe('encoders of a GPU host', () => {
     );
   });
 
-  it('return the vectors of a call in its order, and charge for them', async () => {
+  it('encoders return the vectors of a call in the order of its texts, and the host charges for them', async () => {
     const inferlet = open('vectors');
     const texts = [text(20), text(21, 22, 23, 24, 25, 26), text(27, 28), text(29, 30, 31)];
     const vectors = must(await inferlet.encode('small', call(texts)));
@@ -125,7 +127,7 @@ describe('encoders of a GPU host', () => {
     assert.ok((small?.deviceBusyMs ?? 0) > 0 && (small?.latency[0]?.msPerToken ?? 0) > 0);
   });
 
-  it('return a score for each pair', async () => {
+  it('encoders return a score for each pair', async () => {
     const inferlet = open('scores');
     const pair = [2, 20, 21, 3, 22, 23, 3];
     const scores = must(await inferlet.encode('ranker', call([pair, text(20)], [4, 3])));
@@ -136,7 +138,7 @@ describe('encoders of a GPU host', () => {
     await inferlet.close();
   });
 
-  it('compute the texts of several inferlets together', async () => {
+  it('encoders compute the texts of several inferlets together', async () => {
     const inferlets = ['a', 'b', 'c'].map((tenant) => open(`together-${tenant}`, tenant));
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
@@ -166,7 +168,7 @@ describe('encoders of a GPU host', () => {
     'more results than a frame has': ['small', call(new Array<number[]>(40_000).fill([2])), 'limit-exceeded'],
   };
   for (const [what, [name, texts, tag]] of Object.entries(refused)) {
-    it(`refuse ${what}`, async () => {
+    it(`encoders refuse ${what}`, async () => {
       const inferlet = open('refused');
       const outcome = await inferlet.encode(name, texts);
       assert.equal(outcome.tag === 'err' && outcome.val.tag, tag);
@@ -175,7 +177,7 @@ describe('encoders of a GPU host', () => {
     });
   }
 
-  it('bound the waiting calls of a tenant, and leave others their part', async () => {
+  it('encoders bound the waiting calls of a tenant, and leave other tenants their part', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const [greedy, other] = [open('greedy', 'greedy'), open('other', 'other')];
@@ -200,7 +202,7 @@ describe('encoders of a GPU host', () => {
     await Promise.all([greedy.close(), other.close()]);
   });
 
-  it('count the heap that many small calls take, and give it back', async () => {
+  it('encoders count the heap that many small calls take, and give it back', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const inferlets = Array.from({ length: 8 }, (_, i) => open(`small-${i}`, 'small-calls'));
@@ -224,7 +226,7 @@ describe('encoders of a GPU host', () => {
     await Promise.all([...inferlets, modest].map((inferlet) => inferlet.close()));
   });
 
-  it('keep other models from the device while they compute, though no text waits', async () => {
+  it('encoders keep other models from the device while they compute, though no text waits', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const share = new DeviceShare();
@@ -251,7 +253,7 @@ describe('encoders of a GPU host', () => {
     assert.equal(other.mustWait(), false);
   });
 
-  it('answer every call of a batch that failed, and go on', async () => {
+  it('encoders answer every call of a batch that failed, and go on', async () => {
     watched.isBroken = true;
     const counted = () => host.stats().encoders[0]?.tokens ?? 0;
     const before = counted();
@@ -265,7 +267,7 @@ describe('encoders of a GPU host', () => {
     assert.equal(counted() - before, 3, 'nor does it count as computed');
   });
 
-  it('end a call whose future is dropped: its texts are not computed, and the others go on', async () => {
+  it('encoders end a call whose future is dropped: its waiting texts are not computed, and other calls go on', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const [inferlet, other] = ['gives-up', 'goes-on'].map((id) => open(id, 'one-tenant'));
@@ -295,7 +297,7 @@ describe('encoders of a GPU host', () => {
     assert.deepEqual([inferlet!.usage.encodedTokens, other!.usage.encodedTokens], [3, 3]);
   });
 
-  it('report the tokens of each batch, to the inferlets that ended a call in the middle, too', async () => {
+  it('encoders report the tokens of each batch, also to an inferlet that ended its call in the middle', async () => {
     const inferlet = open('halfway');
     const before = watched.batches.length;
     const stopping = new AbortController();
@@ -310,7 +312,7 @@ describe('encoders of a GPU host', () => {
     assert.equal(inferlet.usage.encodedTokens, computed.length * 62);
   });
 
-  it('report the last batch of an inferlet whose place a newer attempt has taken', async () => {
+  it('encoders report the last batch of an inferlet whose place a newer attempt has taken', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const attempt = (epoch: number) => connection.openInferlet({ id: 'again', epoch, maxPages: 0, arrival: 1 });
@@ -331,7 +333,7 @@ describe('encoders of a GPU host', () => {
     assert.deepEqual([batches.length, first.usage.encodedTokens], [1, (batches[0]?.length ?? 0) * 3]);
   });
 
-  it('forget an inferlet that ends, and charge it for the batch that it was in', async () => {
+  it('encoders forget an inferlet that ends, and charge it for the batch that it was in', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     watched.gate = promise;
     const inferlet = open('ends');
@@ -353,10 +355,32 @@ describe('an encoder beside a causal model', () => {
   let test: TestHost;
   let encoder: OnnxEncoder;
   let directory = '';
+  /** The uses of the device in order, with a mark on those that began before the one before them had ended. */
+  const uses: string[] = [];
+  let isUsed = false;
+  const use = async <T>(user: string, compute: () => Promise<T>): Promise<T> => {
+    uses.push(isUsed ? `${user} at the same time` : user);
+    isUsed = true;
+    try {
+      // On the CPU a step ends in the turn in which it begins, so that nothing else could begin meanwhile.
+      await sleep(1);
+      return await compute();
+    } finally {
+      isUsed = false;
+    }
+  };
   before(async () => {
     directory = await mkdtemp(join(tmpdir(), 'pie-encode-'));
     encoder = await OnnxEncoder.open(await randomEncoder(directory, { kind: 'embedding' }, 3), { threads: 1 });
-    test = await startTestHost({ host: { encoders: [{ name: 'small', encoder, device: CPU, directory }] } });
+    const noted: Encoder = {
+      config: encoder.config,
+      encode: (inputs) => use('encoder', () => encoder.encode(inputs)),
+      dispose: () => encoder.dispose(),
+    };
+    test = await startTestHost({
+      wrap: (backend) => wrapBackend(backend, { forward: (batch) => use('model', () => backend.forward(batch)) }),
+      host: { encoders: [{ name: 'small', encoder: noted, device: CPU, directory, profile: new SteadyProfile() }] },
+    });
   });
   after(async () => {
     await test[Symbol.asyncDispose]();
@@ -364,7 +388,7 @@ describe('an encoder beside a causal model', () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  it('takes turns with it', async () => {
+  it('an encoder and the model take turns', async () => {
     const connection = await test.connect();
     const [writer, reader] = ['writer', 'reader'].map((id) =>
       connection.openInferlet({ id, tenant: id, maxPages: 8, arrival: 1 }),
@@ -384,15 +408,22 @@ describe('an encoder beside a causal model', () => {
           output: { tag: 'none' },
         },
       });
-    const texts = call(new Array<number[]>(500).fill(text(20, 21, 22, 23)));
+    // Nearly a hundred batches: while a step's answer is on its way, the encoder may compute a dozen.
+    const texts = call(new Array<number[]>(2000).fill(text(20, 21, 22, 23)));
     const encoded = reader!.encode('small', texts);
-    for (let position = 0; position < 6; position++) must(await run(position));
-    assert.equal(must(await encoded).length, 500 * 32);
+    while (uses.length === 0) await new Promise((next) => setImmediate(next));
+    for (let position = 0; position < 3; position++) must(await run(position));
+    assert.equal(must(await encoded).length, 2000 * 32);
+    const order = uses.join(', ');
+    assert.deepEqual([...new Set(uses)], ['encoder', 'model'], order);
+    assert.equal(uses.filter((user) => user === 'model').length, 3);
+    assert.match(order, /model, encoder.*, model/, 'the encoder goes on between the steps');
+    assert.equal(uses.at(-1), 'encoder', `no step waits for the end of the call: ${order}`);
     await Promise.all([writer!.close(), reader!.close()]);
     connection.close();
   });
 
-  it("takes the texts of the tenant's oldest workflow first", async () => {
+  it("an encoder takes the texts of the tenant's oldest workflow first", async () => {
     const connection = await test.connect();
     const [first, late, early] = [9, 8, 7].map((arrival) =>
       connection.openInferlet({ id: `flow-${arrival}`, tenant: 'flows', maxPages: 0, arrival }),

@@ -52,7 +52,10 @@ interface EncodeCall {
   readonly port: EncodePort;
   readonly id: number;
   readonly tokens: Uint32Array;
-  /** For each text in the order of `lengths`: its place among the call's texts, its first token and its tokens of the first segment. */
+  /**
+   * The call's texts, the longest first: each one's place in the call, its first token, its tokens of the first
+   * segment, and all its tokens.
+   */
   readonly places: Uint32Array;
   readonly starts: Uint32Array;
   readonly firsts: Uint32Array;

@@ -9,6 +9,7 @@ function simulateDevice(seed: number) {
   const fixedMs = below(10);
   const tokenMs = 10 ** -(1 + below(3));
   const time = (tokens: number) => (fixedMs + tokens * tokenMs) * (0.9 + below(200) / 1000);
+  // The profile's target: 25 ms, or four times a short batch, which takes little more than the fixed time.
   const targetMs = Math.max(25, 4 * fixedMs);
   return { below, time, fits: Math.min(2 ** 14, Math.max(1, (targetMs - fixedMs) / tokenMs)) };
 }

@@ -118,6 +118,8 @@ test('no call waits for more work that came later than it may, in any mix of ten
         if (index < of.lengths.length - 1) continue;
         const late = (now - (due.get(of) ?? 0)) / maxTokens;
         due.delete(of);
+        // 64 batches may overtake a call of a workflow; the batch that reaches this bound may exceed it by its own
+        // size.
         assert.ok(late <= (of.query === undefined ? 0 : 65), `seed ${seed}: ${of.number} is ${late} batches late`);
         mostLate = Math.max(mostLate, late);
         if (late > 0) overtaken++;

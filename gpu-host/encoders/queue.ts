@@ -108,6 +108,7 @@ export class EncodeQueue<Call extends Waiting> {
       )
         takenTokens += textTokens;
     }
+    // Each tenant has had its part. Now all of them fill the room that is left.
     for (const tenant of this.#tenants.values()) while (takeOne(tenant) > 0);
     const [firstEntry] = this.#tenants;
     for (const [name, { waiting }] of this.#tenants) if (waiting.size === 0) this.#tenants.delete(name);

@@ -307,7 +307,7 @@ test('adapters come one by one, tenants in turn, once for all requests; a reques
   assert.deepEqual(
     [first, second, other].map(({ port }) => paid.get(port.meter)),
     [undefined, 12, 6],
-    'the inferlet that asked paid',
+    'each load takes 6 ms, which the inferlets that asked pay',
   );
   assert.ok(adapters.list().every(({ loaded }) => loaded));
   await assert.rejects(adapters.load('nobody', other), /no adapter named nobody/);

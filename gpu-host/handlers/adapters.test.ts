@@ -8,7 +8,7 @@ import { Meter } from './meter.ts';
 
 const SPACE = { owner: { tenant: 'a' }, port: { meter: new Meter(() => undefined) } };
 
-test('others leave before an adapter is loaded, as many as the device needs', async () => {
+test('before an adapter is loaded, others leave until the bytes that it takes on the device fit', async () => {
   await using made = await startTestHost({ adapters: { pirate: { seed: 3, rank: 3 }, quiet: { seed: 4, rank: 1 } } });
   const [pirate, quiet] = [made.adapters.get('pirate')!, made.adapters.get('quiet')!];
   const backend = await createReferenceBackend(made.model, { pageSize: 8, pageCount: 1 });

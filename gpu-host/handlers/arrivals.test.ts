@@ -40,6 +40,18 @@ function watchPlaces(b: Workbench): Disposable & { read: number; atOnce: number 
   });
 }
 
+/** Collects the calls that the batcher gets. */
+function watchPushes(b: Workbench): Disposable & { readonly calls: readonly HostCall[] } {
+  const { batcher } = b.host.host.engines[0]!;
+  const push = batcher.push.bind(batcher);
+  const calls: HostCall[] = [];
+  batcher.push = (call, nowMs) => {
+    calls.push(call as HostCall);
+    push(call, nowMs);
+  };
+  return { calls, [Symbol.dispose]: () => Reflect.deleteProperty(batcher, 'push') };
+}
+
 onOneBackend('calls with many addresses', (handler) => {
   handler('keep their place among the calls of their inferlet', async (b) => {
     void b.fill(b.pages(2), PROMPT);
@@ -53,14 +65,8 @@ onOneBackend('calls with many addresses', (handler) => {
     must(await b.inferlet.synchronize(b.queue));
   });
 
-  handler('and those with other long lists are known as long', async (b) => {
-    const { batcher } = b.host.host.engines[0]!;
-    const push = batcher.push.bind(batcher);
-    const calls: HostCall[] = [];
-    batcher.push = (call, nowMs) => {
-      calls.push(call as HostCall);
-      push(call, nowMs);
-    };
+  handler('are not the only long ones: calls with other long lists are long, too', async (b) => {
+    using pushed = watchPushes(b);
     const [from, to] = [b.pages(2), b.pages(1)];
     must(await b.fill(from, PROMPT));
     const many = new Uint32Array(MANY);
@@ -68,12 +74,11 @@ onOneBackend('calls with many addresses', (handler) => {
     const [embed] = b.embeds(1);
     const scores = b.ask({ op: 'log-probabilities', embed: embed!, tokens: many });
     const mask = { runs: many, rowLengths: ids(1) };
-    const masked = b.probe(from, 7, PROMPT.length, mask);
+    const refused = assert.rejects(b.probe(from, 7, PROMPT.length, mask), /invalid-argument/);
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'context-overflow');
     assert.equal(tagOf(await scores), 'invalid-argument');
-    await assert.rejects(masked, /invalid-argument/);
-    Reflect.deleteProperty(batcher, 'push');
-    const long = calls.filter(({ isLong }) => isLong);
+    await refused;
+    const long = pushed.calls.filter(({ isLong }) => isLong);
     assert.deepEqual(
       long.map(({ kind }) => kind),
       ['idle', 'project', 'forward'],

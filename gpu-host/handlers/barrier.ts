@@ -16,7 +16,7 @@ export class BarrierCall extends HostCall {
     this.#action(this);
   }
 
-  /** Answers with the queue's first error since the last report, and unblocks the calls that depended on the failed one. */
+  /** Answers with the queue's first error since the last report, and clears the marks that failed calls have left. */
   reportFailure(): void {
     const { hostQueue } = this;
     const { space, failure } = hostQueue;

@@ -39,8 +39,8 @@ export interface BatchTurns extends EngineTurns {
  * Does one batch on the device: prepares its calls, computes them in one step, hands out the results, then projects the states that the
  * step did not. If all calls are runs and the backend works ahead, further steps of these runs follow. Each is handed over while the one
  * before is computed, until another call waits; no page moves until they are done. Steps of inferlets that see every token may be
- * guessed (`guessed-steps.ts`). A call's fault stays its own: preparing a call finds what the backend would refuse. If that check misses a
- * fault, the calls of the batch are computed one by one.
+ * guessed (`guessed-steps.ts`). A call's fault fails no other call: preparing a call finds what the backend would
+ * refuse. If that check misses a fault, the calls of the batch are computed one by one.
  */
 export class BatchRunner {
   readonly #context: ModelContext;
@@ -63,8 +63,10 @@ export class BatchRunner {
       prepare: (call) => sequenceOf(call, 1, context.backend),
       pin: (pages) => this.#pin(pages),
       charge: (step) => this.#charge(step, (part) => payerOf({ hostQueue: queueOf(part) })),
+      // A guessed step answers no projections, so the sets of answered calls stay empty.
       accept: (step, startedMs) => this.#acceptStep(step, startedMs, undefined, new Set()),
       acceptLate: ({ call, grant }, output) => {
+        // The result was there before the call came.
         stats.waited(0);
         this.#accept(call, grant, output, new Set(), false);
       },
@@ -115,7 +117,7 @@ export class BatchRunner {
     return answeredCalls;
   }
 
-  /** @param mayGoOn true when further steps of the runs may follow */
+  /** @param mayGoOn true when further steps of the runs, or guessed steps, may follow */
   async #compute(prepared: readonly StepPart[], answeredCalls: Set<ProjectCall>, mayGoOn: boolean): Promise<void> {
     let step: DeviceStep | undefined = new DeviceStep(this.#context.backend, prepared, false);
     while (step) {
@@ -148,7 +150,7 @@ export class BatchRunner {
     return prepared.length > 0 ? new DeviceStep(backend, prepared, true) : undefined;
   }
 
-  /** Charges the step to its parts' inferlets, even after a failure or their end, and no moment twice. @returns the device's start */
+  /** Charges each moment of a step once to its inferlets, also if it failed or they have ended. @returns its start */
   #charge<P extends StepRow>({ parts, submittedMs, endedMs }: DeviceStep<P>, payer: (part: P) => Payer): number {
     const startedMs = Math.max(submittedMs, this.#chargedMs);
     this.#chargedMs = Math.max(endedMs, this.#chargedMs);

@@ -217,7 +217,7 @@ export abstract class DeviceCall extends HostCall {
 /** State of a call after one of its steps: `done`, `more` when further inputs are ready, `held` until the consumer of a run catches up. */
 export type Progress = 'done' | 'more' | 'held';
 
-/** Turns a thrown value into an error of the closed set. */
+/** Turns a thrown value into an error that inferlets may receive. */
 function toHandlerError(caught: unknown): HandlerError {
   if (caught instanceof CallFault) return caught.error;
   if (caught instanceof InvalidInput) return handlerError('invalid-argument', caught.message);

@@ -15,7 +15,7 @@ function isSorted(positions: Uint32Array): boolean {
   return true;
 }
 
-/** The last `inputs` columns of an explicit mask's rows are the inputs themselves. */
+/** The last `inputs` columns of an explicit mask are the inputs. The runs of a row are hidden and visible in turn. */
 function seesNothingLater({ runs, rowLengths }: Mask, inputs: number): boolean {
   let run = 0;
   for (let row = 0; row < rowLengths.length; row++) {

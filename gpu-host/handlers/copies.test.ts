@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { Copies } from '../memory/copies.ts';
 import { hostBytes } from '../memory/host-bytes.ts';
 import { NO_EXTENT, withPage } from '../memory/page-records.ts';
-import type { PagesMaker } from '../protocol/calls.ts';
+import type { PagesMaker, SentPages } from '../protocol/calls.ts';
 import type { DeviceClient, Imported, Outcome } from '../protocol/client.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { must, Oracle, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
@@ -22,8 +22,11 @@ interface Carried extends PagesMaker {
   readonly checksum: string;
 }
 
-async function readTransfer({ inferlet, queue }: Side, pages: Uint32Array): Promise<Carried> {
-  const { sending, bytes, ...made } = must(await inferlet.ask(queue, { op: 'send-begin', pages }));
+async function readTransfer(side: Side, pages: Uint32Array): Promise<Carried> {
+  return readBegunTransfer(side, must(await side.inferlet.ask(side.queue, { op: 'send-begin', pages })));
+}
+
+async function readBegunTransfer({ inferlet, queue }: Side, { sending, bytes, ...made }: SentPages): Promise<Carried> {
   const pieces: Uint8Array[] = [];
   for (;;) {
     const piece = must(await inferlet.ask(queue, { op: 'send-piece', sending }));
@@ -103,16 +106,19 @@ describe('pages that go from one host to another', () => {
     const a = await bench(wide, 'wide');
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
+    const before = await a.probe(own, 7, PROMPT.length);
     const sent = a.inferlet.ask(a.queue, { op: 'send-begin', pages: own });
     must(await a.fill(own, [90], PROMPT.length));
-    const { bytes, sending } = must(await sent);
-    assert.ok(bytes > PIECE_BYTES, `${bytes} bytes`);
-    must(await a.inferlet.ask(a.queue, { op: 'send-end', sending }));
-    const carried = await readTransfer(a, own);
+    const begun = must(await sent);
+    assert.ok(begun.bytes > PIECE_BYTES, `${begun.bytes} bytes`);
+    const carried = await readBegunTransfer(a, begun);
     assert.ok(carried.pieces.length > 1);
     const mapped = must(await writeTransfer(a, carried, 'wide'));
-    assert.equal(mapped.tokens, PROMPT.length + 1);
-    same(await a.probe(mapped.pages, 7, PROMPT.length + 1), await a.probe(own, 7, PROMPT.length + 1));
+    assert.deepEqual([mapped.tokens, mapped.nextPosition], [PROMPT.length, PROMPT.length], 'without the later write');
+    same(await a.probe(mapped.pages, 7, PROMPT.length), before);
+    const later = must(await writeTransfer(a, await readTransfer(a, own), 'later'));
+    assert.equal(later.tokens, PROMPT.length + 1, 'a transfer that begins after the write has it');
+    same(await a.probe(later.pages, 7, PROMPT.length + 1), await a.probe(own, 7, PROMPT.length + 1));
     await a.inferlet.close();
   });
 
@@ -166,7 +172,7 @@ describe('pages that go from one host to another', () => {
     }
   });
 
-  test('are bounded, and an inferlet that ends leaves none behind', async () => {
+  test('have at most four transfers at once, and an inferlet that ends leaves none behind', async () => {
     const [a, b] = [await bench(hosts[0], 'many'), await bench(hosts[1], 'ends')];
     const own = a.pages(2);
     must(await a.fill(own, PROMPT));
@@ -184,7 +190,8 @@ describe('pages that go from one host to another', () => {
     must(await begin(next, carried, 'room again'));
   });
 
-  test('end when no call comes for some time, also while their inferlet goes on', async () => {
+  test('lose their transfer when no call comes for some time, also while the inferlet goes on', async () => {
+    // A transfer ends after 1 ms without a call.
     const copies = new Copies(2 ** 20, 1);
     await using host = await startTestHost({ kv: true, host: { bytes: { ...hostBytes(), copies } } });
     const a = await bench(host, 'stands still');
@@ -243,7 +250,7 @@ test('stored copies make room for arriving ones, and a tenant alone has half of 
   );
   assert.equal(copies.bytes, 400);
   keep('b', '1', 200);
-  assert.equal(copies.find('b', '3'), undefined, 'of another tenant');
+  assert.equal(copies.find('b', '3'), undefined, 'the copy belongs to another tenant');
   assert.throws(() => copies.enter('a', 501), /at most 500/);
   copies.enter('c', 250);
   copies.enter('b', 250);

@@ -90,7 +90,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
       destinations: atOnce,
       positions: Uint32Array.from([9, 0, 4, 3, 8]),
     });
-    same(await b.probe(copy, 7, 20), await b.probe(atOnce, 7, 20), 'into the room that was left, as in one call');
+    same(await b.probe(copy, 7, 20), await b.probe(atOnce, 7, 20), 'a second copy fills up the page');
     assert.equal(tagOf(await b.inferlet.synchronize(b.queue)), 'ok');
   });
 
@@ -165,7 +165,7 @@ withWorkbench('copies of slots and tokens', (handler) => {
   });
 });
 
-test('tokens go into many shared pages while another inferlet decodes, and a close in the middle leaves nothing', async () => {
+test('tokens go into many shared pages while another inferlet decodes, and an inferlet that is closed amid its copy leaves no page', async () => {
   await using host = await startTestHost({ pageCount: 1024 });
   const connection = await host.connect();
   const count = 200;

@@ -51,20 +51,20 @@ const near = (parts: readonly number[], expected: readonly number[]): void => {
   for (const [i, part] of parts.entries()) assert.ok(Math.abs(part - (expected[i] ?? 0)) < 0.01, String(parts));
 };
 
-test('gives models with one tenant each the same time, however long their steps are', () => {
+test('DeviceShare gives models with one tenant each the same time, however long their steps are', () => {
   const host = new Host([4, 10, 60]);
   for (const [i, { wanting }] of host.models.entries()) wanting.add(`tenant ${i}`);
   near(host.partsOf(60_000), [1 / 3, 1 / 3, 1 / 3]);
 });
 
-test('gives a model a part for each of its tenants', () => {
+test('DeviceShare gives a model a part for each of its tenants', () => {
   const host = new Host([4, 10]);
   for (let i = 0; i < 9; i++) host.models[0]?.wanting.add(`tenant ${i}`);
   host.models[1]?.wanting.add('other');
   near(host.partsOf(60_000), [0.9, 0.1]);
 });
 
-test('gives a tenant no more for using several models, and lets each of them go on', () => {
+test('DeviceShare gives a tenant no more for using several models, and lets each of them go on', () => {
   const host = new Host([10, 10, 30]);
   for (const { wanting } of host.models.slice(0, 2)) wanting.add('many');
   host.models[2]?.wanting.add('one');
@@ -73,7 +73,7 @@ test('gives a tenant no more for using several models, and lets each of them go 
   near(host.partsOf(60_000), [1 / 6, 1 / 6, 2 / 3]);
 });
 
-test('gives no credit for idle time, and takes none back for time alone', () => {
+test('DeviceShare gives no credit for idle time, and takes nothing back for time that a model had alone', () => {
   const host = new Host([4, 10]);
   const [quick, slow] = host.models as [Model, Model];
   slow.wanting.add('slow');
@@ -86,7 +86,7 @@ test('gives no credit for idle time, and takes none back for time alone', () => 
   near(host.partsOf(5000), [0.5, 0.5]);
 });
 
-test('is contended by models that ask for the device, and not by calls that cannot run', () => {
+test('a model is contended by models that ask for the device, and not by calls that cannot run', () => {
   const host = new Host([4, 10]);
   const [quick, slow] = host.models as [Model, Model];
   slow.wanting.add('held');
@@ -112,7 +112,7 @@ test('is contended by models that ask for the device, and not by calls that cann
   assert.ok(quick.turns.isContended(), 'the other model has had a turn since');
 });
 
-test('is not contended by a model whose calls ended while it waited', () => {
+test('a model is not contended by one whose calls ended while it waited', () => {
   const host = new Host([4, 10]);
   const [{ turns }, slow] = host.models as [Model, Model];
   host.models[0]?.wanting.add('runs');
@@ -125,7 +125,7 @@ test('is not contended by a model whose calls ended while it waited', () => {
   assert.ok(!turns.isContended());
 });
 
-test("notifies models that wait when another model's step ends, and the one with less time keeps its place, whichever asks first", () => {
+test('the end of a step is told to all other models, and the model with the least time goes next, whichever asks first', () => {
   const share = new DeviceShare();
   const ended = { second: 0, third: 0 };
   const first = share.join(() => ['one']);
@@ -143,13 +143,13 @@ test("notifies models that wait when another model's step ends, and the one with
   assert.ok(second.mustWait() && third.mustWait() && second.isUsed());
   assert.ok(third.mustWait());
   first.end(20);
-  assert.deepEqual(ended, { second: 2, third: 1 });
+  assert.deepEqual(ended, { second: 2, third: 1 }, 'each was told of the steps of others, not of its own');
   assert.ok(!second.isUsed());
   assert.ok(third.mustWait(), 'the second model has had less time');
   assert.ok(!second.mustWait());
 });
 
-test('announces steps that may take long: those of many inputs, the first one, and those of a slow model', () => {
+test('DeviceShare announces steps that may take long: steps of many inputs, of a slow model, and the first of a model', () => {
   let announced = 0;
   const share = new DeviceShare(() => announced++);
   const [large, small] = [share.join(() => ['one']), share.join(() => ['two'])];
@@ -170,7 +170,7 @@ test('announces steps that may take long: those of many inputs, the first one, a
   assert.equal(isLong(small, 1, 5), false, 'a single slow step is forgotten');
 });
 
-test('never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
+test('the device never idles while a model wants a step, and gives a model its part beside tenants that come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const dice = new Dice(seed);
     const host = new Host(Array.from({ length: 1 + dice.roll(4) }, () => 1 + dice.roll(50)));

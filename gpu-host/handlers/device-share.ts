@@ -37,7 +37,7 @@ interface Participant {
   endMs: number;
   /** Weight of the step on the device; 0 between steps. */
   weight: number;
-  /** Duration of the slowest recent small step, ms. */
+  /** Duration of the slowest recent small step, ms; undefined before the first one, which may take long. */
   slowestMs: number | undefined;
   /** Number of the model's signs of work: ended steps, and requests that had to wait. Another model that reads a new number knows it is at work. */
   signs: number;

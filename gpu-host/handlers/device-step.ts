@@ -26,7 +26,7 @@ export class DeviceStep<P extends StepRow = StepPart> {
   /** Time of the hand-over, and time when the host knew that the step had ended; 0 until then. */
   readonly submittedMs: number;
   endedMs = 0;
-  /** One output per part; empty after a failure. */
+  /** One output per part; empty until the step has ended, and after a failure. */
   outputs: readonly SequenceOutput[] = [];
   /** Set when the step failed. */
   failure: { readonly error: unknown } | undefined;

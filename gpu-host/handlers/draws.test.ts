@@ -15,6 +15,9 @@ import type { DeviceClient, Outcome, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, range, startTestHost, tagOf } from '../testing/host.ts';
 import { wrapBackend } from '../testing/wrapped-backend.ts';
 
+/** Words of one row of a token mask: the models have 96 tokens. */
+const MASK_WORDS = 3;
+
 /** Samplers without a filter, with top-k, top-p and min-p alone, with all three, and the greedy one. */
 const SAMPLERS: readonly Omit<Sampler, 'seed'>[] = [
   { temperature: 1, topK: 0, topP: 1, minP: 0 },
@@ -49,7 +52,7 @@ async function sampledTokens(inferlet: DeviceClient, queue: number): Promise<num
     const inputs = range(3, 15);
     const request = { tokens: inputs, positions: range(0, 12), inPages: NONE, outPages: NONE, mask: undefined };
     const output = { tag: 'sample', val: seeded } as const;
-    const allowed = new Uint32Array(3 * inputs.length).map((_, word) => 0x5a5a5a5a ^ (word * 0x01010101));
+    const allowed = new Uint32Array(MASK_WORDS * inputs.length).map((_, word) => 0x5a5a5a5a ^ (word * 0x01010101));
     for (const more of [{}, { allowed }]) {
       const { tokens: drawn } = must(
         await inferlet.ask(queue, { op: 'step', request: { ...request, rows: 12, output, ...more } }),
@@ -142,6 +145,7 @@ async function modelWithoutNumbers(directory: string): Promise<LoadedModel> {
 const NO_NUMBERS = /^internal: the model computed no numbers/;
 const textOf = (outcome: Outcome<unknown>) => (outcome.tag === 'ok' ? 'ok' : `${outcome.val.tag}: ${outcome.val.val}`);
 
+/** Settings of the backends' page pools. */
 const POOL = { pageSize: 8, pageCount: 64 };
 for (const [name, create] of Object.entries({
   reference: (model: LoadedModel) => createReferenceBackend(model, POOL),
@@ -158,7 +162,7 @@ for (const [name, create] of Object.entries({
         const queue = inferlet.createQueue('tiny');
         const inputs = { tokens: range(3, 6), positions: range(0, 3), inPages: NONE, outPages: NONE, mask: undefined };
         const output = { tag: 'sample', val: GREEDY } as const;
-        for (const more of [{}, { allowed: new Uint32Array(2 * 3).fill(0xff) }]) {
+        for (const more of [{}, { allowed: new Uint32Array(2 * MASK_WORDS).fill(0xff) }]) {
           const step = await inferlet.ask(queue, { op: 'step', request: { ...inputs, rows: 2, output, ...more } });
           assert.match(textOf(step), NO_NUMBERS);
         }

@@ -248,7 +248,7 @@ describe('embed-image', () => {
     for (const outcome of await Promise.all(both)) must(outcome);
     assert.deepEqual(batches, [1, 1, 1, 2]);
     const { images, imageHits } = host.host.stats().models[0]!;
-    assert.deepEqual([images, imageHits], [5, 3]);
+    assert.deepEqual([images, imageHits], [5, 3], 'three calls found their image in the cache or in their step');
   });
 
   it('encodes images of several inferlets in one step', async () => {
@@ -305,7 +305,7 @@ describe('embed-image', () => {
     must(await writer.inferlet.ask(writer.queue, { op: 'read-embed', embed: bad.embeds[0]! }));
   });
 
-  it('keeps no inferlet in device memory that only waits for an image', async () => {
+  it('lets an inferlet that only waits for its image leave the device', async () => {
     const pages = 16;
     await using host = await start({ pageCount: pages, model: { prefixCache: false, swapMemoryBytes: 1 << 24 } });
     const connection = await host.connect();

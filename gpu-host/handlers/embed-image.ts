@@ -69,7 +69,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
       );
     }
     const pixels = this.#pixels ?? NO_PIXELS;
-    const bytes = 3 * imageSize * imageSize;
+    const bytes = BYTES_PER_PIXEL * imageSize * imageSize;
     if (pixels.length !== bytes)
       throw fault('invalid-argument', `${pixels.length} bytes of pixels; ${bytes} are expected`);
     const { embeds: spaceEmbeds } = this.hostQueue.space;
@@ -101,5 +101,8 @@ export class EmbedImageCall extends HostCall implements OpenImage {
     embeds.fail(this.#operation.embeds, cause, this.hostQueue);
   }
 }
+
+/** Red, green and blue. */
+const BYTES_PER_PIXEL = 3;
 
 const NO_PIXELS = new Uint8Array(0);

@@ -346,7 +346,7 @@ export class ModelEngine {
         continue;
       }
       const decision = this.batcher.next(performance.now());
-      // Calls that need no step do not end a stall.
+      // Calls that need no step do not end a stall when all of them have been executed above.
       if (more || decision.kind !== 'idle') this.#preemption.stopWatching();
       if (more && decision.kind !== 'batch') {
         this.#flush();
@@ -440,5 +440,8 @@ export class ModelEngine {
   }
 }
 
-/** Watching the sockets saves the sleep and the wake-up, about 30 µs a step, but takes a core. On a single core the runtime needs it. */
+/**
+ * True when the idle engine may watch the sockets for the next call instead of sleeping. This saves about 30 µs a
+ * step, but takes a core. The runtime needs the core of a machine that has only one.
+ */
 const MAY_WATCH = availableParallelism() > 1;

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
-import { cpSync, readdirSync, truncateSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { fileNameOf } from '../memory/registry/names.ts';
 import type { DeviceClient, GpuHostConnection, Termination } from '../protocol/client.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, onOneBackend, PROMPT, same, Workbench } from '../testing/workbench.ts';
@@ -116,6 +117,7 @@ onOneBackend('exports', (handler) => {
 
   handler('an invalid call is refused in its own future', async (b) => {
     const own = b.pages(1);
+    // A name is no path, so `../../etc` is an ordinary name.
     const refused: [Promise<Parameters<typeof tagOf>[0]>, string][] = [
       [b.ask({ op: 'export-pages', pages: own, name: '', persistent: false }), 'invalid-argument'],
       [b.ask({ op: 'export-pages', pages: own, name: '../../etc', persistent: false }), 'ok'],
@@ -173,30 +175,32 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       const b = await bench(host);
       const own = b.pages(2);
       must(await b.fill(own, PROMPT));
-      must(await b.ask({ op: 'export-pages', pages: own, name: 'whole', persistent: true }));
-      must(await b.ask({ op: 'export-pages', pages: own, name: 'cut', persistent: true }));
+      const names = ['whole', 'cut', 'changed'];
+      for (const name of names) must(await b.ask({ op: 'export-pages', pages: own, name, persistent: true }));
       await host.stop();
       const files = join(host.directory, 'kv');
       cpSync(files, join(other.directory, 'kv'), { recursive: true });
       await other.restart();
       const stranger = await bench(other);
-      for (const name of ['whole', 'cut']) {
+      for (const name of names) {
         const outcome = await stranger.inferlet.importPages(stranger.queue, name);
         assert.equal(tagOf(outcome), 'invalid-argument');
         if (outcome.tag === 'err') assert.match(outcome.val.val, /made by/);
       }
-      for (const tenant of readdirSync(files)) {
-        const [file] = readdirSync(join(files, tenant));
-        truncateSync(join(files, tenant, file!), 400);
-      }
+      const [directory] = readdirSync(files);
+      const pathOf = (name: string) => join(files, directory!, fileNameOf('export', name));
+      truncateSync(pathOf('cut'), 400);
+      const bytes = readFileSync(pathOf('changed'));
+      // A byte of the last page, which is read when the import has its frames.
+      bytes[bytes.length - 1]! ^= 1;
+      writeFileSync(pathOf('changed'), bytes);
       await host.restart();
       const again = await bench(host);
-      const outcomes = [
-        await again.inferlet.importPages(again.queue, 'whole'),
-        await again.inferlet.importPages(again.queue, 'cut'),
-      ];
-      assert.deepEqual(outcomes.map(tagOf).sort(), ['internal', 'ok']);
-      assert.deepEqual(host.host.stats().models[0]!.pages.free > 0, true);
+      const tags: string[] = [];
+      for (const name of names) tags.push(tagOf(await again.inferlet.importPages(again.queue, name)));
+      assert.deepEqual(tags, ['ok', 'internal', 'internal']);
+      assert.equal(host.host.stats().models[0]!.pages.owned, 2, 'only those of the whole file');
+      host.host.engines[0]!.memory.audit();
     });
   });
 }

@@ -56,10 +56,11 @@ interface Watched extends Guest {
 interface Swapped extends AsyncDisposable {
   readonly host: TestHost;
   readonly reads: HeldReads;
-  /** Its pages went to disk while it waited; the test makes it go on. */
+  /** Inferlet whose pages went to disk while it waited; the test makes it go on. */
   readonly away: Watched;
-  /** Has a few pages, and frames are free. */
+  /** Inferlet that has kept the first two of `others`, so that frames are free. */
   readonly other: Guest;
+  /** Page addresses of `away`, and those of `other`. */
   readonly pages: Uint32Array;
   readonly others: Uint32Array;
 }
@@ -122,9 +123,9 @@ for (const backend of ['reference', 'cuda'] as const) {
     const places = reads.written.size;
     away.inferlet.setWaiting(true);
     must(await fill(other, must(other.inferlet.allocatePages(other.queue, 12)), PROMPT));
-    assert.equal(reads.written.size, places, 'the pages that came left their places on disk');
+    assert.equal(reads.written.size, places, 'the pages that came had freed their slots on disk');
     results.push(must(await fill(away, pages, [42], PROMPT.length + 2)));
-    assert.deepEqual(reads.read, [], 'nor did it when the pages had left and were needed again');
+    assert.deepEqual(reads.read, [], 'nor when the pages had left and were needed again');
     await using fresh = await startTestHost({ backend, pageCount: PAGES, model: { prefixCache: false } });
     const alone = guest(await fresh.connect(), 1);
     const own = must(alone.inferlet.allocatePages(alone.queue, 10));

@@ -60,7 +60,7 @@ onOneBackend('kv-files', (handler) => {
   });
 
   handler(
-    'a file that was locked twice is free after the second unlock, and at once when its pages find no room',
+    'a file that was opened twice for writing is free after two unlocks, and an open whose pages find no room takes no lock',
     async (b) => {
       const own = b.pages(2);
       void b.fill(own, PROMPT);

@@ -9,7 +9,7 @@ import type { HostQueue, ModelSpace } from './space.ts';
 
 type FileOperation = Operation<'file-open' | 'file-save' | 'file-unlock' | 'file-remove' | 'file-list'>;
 
-/** Number of opens for writing per name that an inferlet has not given back: they share the registry's one lock. */
+/** Number of opens for writing of each name that an inferlet has not given back. They share the registry's one lock. */
 const writeHolds = new WeakMap<ModelSpace, Map<string, number>>();
 
 /** The calls of `wit/kv-files.wit` that need the host: names, locks and rights. The rest of a file is ordinary pages. */
@@ -75,7 +75,7 @@ export class FileCall extends NamedPagesCall {
     writeHolds.set(space, holdCounts);
   }
 
-  /** Counts one holder less; without any, gives the lock back. */
+  /** Counts one holder less. Gives the lock back when none is left, or none was counted. */
   #release(name: string): void {
     const holdCounts = writeHolds.get(this.hostQueue.space);
     const remainingHolds = (holdCounts?.get(name) ?? 0) - 1;

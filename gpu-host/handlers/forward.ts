@@ -57,7 +57,7 @@ export class ForwardCall extends DeviceCall {
   override chunkable(): boolean {
     const { outPages, mask } = this.operation;
     const inputs = this.#peekInputs();
-    // A call without inputs fails with the cause when it is prepared.
+    // A call with an empty in-embed is not cut: it fails with the cause when it is prepared.
     return inputs !== undefined && isChunkable(outPages.length, positionsOf(inputs), mask);
   }
 

@@ -11,9 +11,9 @@ import { DistributionCall, type ProjectCall } from './project.ts';
  * The order in which calls get memory: oldest family first, so that no call is preempted after it was prepared. Within a family, the batch's
  * order: later calls build on earlier ones.
  *
- * A call that waits until another family's call has computed pages lends its age to that family: a third family between
- * both must not take the memory that these pages need. If that family's own age does not get it enough memory, its call
- * is held all the same, and the waiting call then computes the pages.
+ * A call may wait until a call of a younger family has computed pages. It lends its age to that family, because a
+ * third family, whose age lies between both, must not take the memory that these pages need. Memory itself goes by the
+ * younger family's own age. If that gets it too little, its call is held, and the waiting call computes the pages.
  */
 export function oldestFirst(grants: readonly Grant[], awaitedBy: Batch['awaitedBy']): readonly Grant[] {
   if (awaitedBy.size === 0 && grants.every((grant, i) => i === 0 || !isNewerCall(grants[i - 1] as Grant, grant)))
@@ -48,7 +48,7 @@ export function ridersOf(forward: ForwardCall, projections: readonly ProjectCall
   return riders;
 }
 
-/** Checks the calls that this one needs in its batch. @throws CallFault with the cause of the one that failed */
+/** Checks the calls of the same batch that a call needs. @throws CallFault with the cause of the one that failed */
 export function checkBefore({ after }: Grant): void {
   const failed = after?.find((call) => failureOf(call) !== undefined);
   if (failed) throw dependencyFault(failureOf(failed) as NonNullable<HostCall['failure']>);

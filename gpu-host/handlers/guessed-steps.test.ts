@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Backend } from '../backends/backend.ts';
+import type { Backend, SequenceInput } from '../backends/backend.ts';
 import type { GpuHostConnection, Sampler } from '../protocol/client.ts';
 import { GREEDY, must, NONE, Oracle, startTestHost, type TestHost } from '../testing/host.ts';
 import { SteppedDevice } from '../testing/stepped-device.ts';
@@ -311,11 +311,12 @@ test('no step is guessed beside a prompt that has parts left', async () => {
 test('two queues that fill the same page take no guess of each other', async () => {
   const tokensByMode: number[][] = [];
   for (const ahead of [true, false]) {
+    const batches: (readonly SequenceInput[])[] = [];
     const wrap = (inner: Backend) =>
       wrapBackend(inner, {
         ahead,
         async forward(batch) {
-          checkDistinctWrites(batch);
+          batches.push(batch.map((sequence) => ({ ...sequence, writes: sequence.writes.slice() })));
           return inner.forward(batch);
         },
       });
@@ -327,14 +328,15 @@ test('two queues that fill the same page take no guess of each other', async () 
     const tokens = [5, 9];
     const made: number[] = [];
     for (let i = 0; i < 30; i++) {
-      // The queues' positions are far apart, so each continues its own text, although both fill the next slots of the same pages.
+      // Each queue continues its own text, and sees all keys that it reads, so each next step could be guessed. Both fill the next slots of
+      // the same pages. Only the first queue reads them: its positions are past those of the other.
       const asked = queues.map((queue, at) =>
         inferlet.ask(queue, {
           op: 'step',
           request: {
             tokens: Uint32Array.of(tokens[at]!),
-            positions: Uint32Array.of(at * 40 + i),
-            inPages: pages,
+            positions: Uint32Array.of(at === 0 ? 40 + i : i),
+            inPages: at === 0 ? pages : NONE,
             outPages: pages,
             mask: undefined,
             rows: 1,
@@ -348,6 +350,8 @@ test('two queues that fill the same page take no guess of each other', async () 
       }
     }
     tokensByMode.push(made);
+    // Not in `forward`: when a guessed step fails, the host computes its calls anew, and none of them fails.
+    batches.forEach(checkDistinctWrites);
   }
   assert.deepEqual(tokensByMode[0], tokensByMode[1]);
 });

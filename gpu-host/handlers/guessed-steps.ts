@@ -76,7 +76,6 @@ interface TakenRow {
  * slots, position and sampler, and the token that was picked. A wrong guess is charged to its inferlet, and changes no result: the key and value that
  * it wrote lie in a slot that counts as empty. When all calls for a guessed step have come, the host hands over the step after it.
  *
- *
  * The host guesses a step only if each inferlet of the step before will probably ask for another one: the call of an inferlet without a row in the
  * step would have to wait for its end. Other ready calls join the step if they all ask for one token and have their pages in place; if not, the
  * guesses end.
@@ -98,7 +97,8 @@ export class GuessedSteps {
   }
 
   /**
-   * Hands a guessed step to the device, with the ready calls that join it, unless another call wants the device. Later calls wait for its end.
+   * Hands a guessed step to the device, with the ready calls that join it, unless another call wants the device. Later
+   * calls wait until that step has ended.
    * @param ownReady as for `isAlone`
    */
   handOver(rows: readonly NextStep[], ownReady?: number): GuessedStep | undefined {
@@ -109,8 +109,9 @@ export class GuessedSteps {
   }
 
   /**
-   * The ready calls that are to join the next step of these queues: all of them, and none when no other call wants the device. Undefined when
-   * one of them cannot join, or when they are too many: then the next batch is chosen anew.
+   * The ready calls that are to join the next step of these queues: all ready calls of other queues, or an empty list
+   * when no other call wants the device. Undefined when one of the calls cannot join, or when they are too many: then
+   * the next batch is chosen anew.
    */
   #joinableCalls(queues: readonly HostQueue[], ownReady?: number): readonly StepCall[] | undefined {
     if (this.#turns.isAlone(ownReady)) return [];
@@ -152,7 +153,7 @@ export class GuessedSteps {
     return parts;
   }
 
-  /** Gives the guessed step to the calls that ask for it, and goes on guessing until one does not come in time. */
+  /** Gives the guessed step to the calls that ask for it, and goes on guessing until a call does not come in time. */
   async follow(first: GuessedStep): Promise<void> {
     let step: GuessedStep | undefined = first;
     for (let remainingSteps = MAX_GUESSED_STEPS; step; remainingSteps--) {
@@ -209,7 +210,8 @@ export class GuessedSteps {
 
   /** Prepares the calls that have come, if they ask for what was guessed. Other calls stay ready for the next batch. */
   #take({ parts }: GuessedStep, awaitedRows: AwaitedRows): TakenRow[] {
-    // An inferlet whose pages are full allocates one right before its call. With a page at hand, that does not wait until the batch ends.
+    // An inferlet whose pages are full allocates one right before its call. With a spare page, the allocation need not
+    // wait until the batch ends.
     for (const queue of parts.map(queueOf)) {
       const { front } = queue.batchQueue;
       if (front instanceof MemoryCall && front.allocatesPage) this.#turns.spares.spare(queue);
@@ -270,6 +272,7 @@ export class GuessedSteps {
     for (let ownReady = 0; ; ) {
       for (const { guess, row, part } of this.#take(step, awaitedRows)) {
         this.#turns.acceptLate(part, step.outputs[row] as SequenceOutput);
+        // The guess was in vain if the step's other inferlets had ready calls while its own call was missing.
         guess?.recordGuess(ownReady === 0);
       }
       // A queue whose next call differs from the guess has no call for this step.
@@ -302,7 +305,7 @@ export function queueOf(part: NextStep | StepPart): HostQueue {
   return part instanceof NextStep ? part.hostQueue : part.call.hostQueue;
 }
 
-/** The guesses of a step, with the places of their results. */
+/** The guesses of a step, each with the index of its result. */
 function guessesOf({ parts }: GuessedStep): readonly (readonly [NextStep, number])[] {
   return parts.flatMap((part, row) => (part instanceof NextStep ? [[part, row] as const] : []));
 }

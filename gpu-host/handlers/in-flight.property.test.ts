@@ -37,6 +37,7 @@ interface Plot {
   readonly failsOneIn: number;
 }
 
+/** The decoded tokens of a story, and `done` or the tag of the error that ended it. */
 interface Telling {
   readonly tokens: readonly number[];
   readonly end: string;

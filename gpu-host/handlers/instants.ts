@@ -21,7 +21,7 @@ export interface InstantTurns {
 
 /** Time for calls that need no step, before sockets are read and the next step starts. */
 const INSTANTS_MS = 4;
-/** Time of the thread for one call that is not charged: reading the clock costs more than the charge is worth. */
+/** Maximum time of the thread for one call that is not charged: so small a charge is not worth its bookkeeping. */
 const FREE_MS = 0.1;
 
 /** Executes the calls of one model that need no step, between two batches. */
@@ -57,7 +57,7 @@ export class Instants {
     this.#turns.wanted();
   }
 
-  /** Executes what is ready. Returns true when it stopped before the last call: other work has its turn first. */
+  /** Executes what is ready. Returns true when its time ran out: other work has its turn before calls that are left. */
   run(): boolean {
     for (const action of this.#completions.splice(0)) action();
     const untilMs = performance.now() + INSTANTS_MS;

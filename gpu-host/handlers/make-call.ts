@@ -37,7 +37,7 @@ export interface CallMaker {
 export function makeCall(queue: HostQueue, id: number, operation: QueuedOperation, maker: CallMaker): HostCall {
   const { context } = maker;
   const limit = exceededLimit(operation);
-  // One call must not hold up the host, so its lists are not looked at.
+  // To read lists of this length would hold up the host, so the refused call marks no outputs.
   if (limit !== undefined)
     return new RefusedCall(queue, id, fault('invalid-argument', `a list in one call has more than ${limit} items`));
   switch (operation.op) {

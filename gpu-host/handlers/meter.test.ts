@@ -97,7 +97,7 @@ test('pages count for as long as they are held', () => {
   assert.equal(changes, 3);
 });
 
-test('the hint follows the rate at which pages came free, within bounds', () => {
+test('the retry hint follows the rate at which pages came free, within bounds', () => {
   const turnover = new PageTurnover();
   assert.equal(turnover.retryAfterMs(10, 0), 60_000, 'nothing came free');
   for (let ms = 0; ms <= 60_000; ms += 10) turnover.freed(1, ms);

@@ -17,7 +17,7 @@ export class NextStep {
   #previousStep: StepCall | NextStep | undefined;
   #call: StepCall | undefined;
   #prepared: SequenceInput | undefined;
-  /** A call that asks for another step. */
+  /** The call of the queue that has come and was found to ask for another step. */
   #refusedCall: StepCall | undefined;
 
   private constructor(previousStep: StepCall | NextStep, isOnSpare: boolean, sequence: SequenceInput) {
@@ -29,8 +29,9 @@ export class NextStep {
 
   /**
    * The step after `previousStep`, which is prepared as `sequenceUnderWay` and whose token is in row `row` of its batch's results. Undefined when
-   * `previousStep` is no plain step, or when the slot of the next keys is not certain. It is certain on a page that only the inferlet holds and,
-   * when the pages that `previousStep` names are full, on the page that was spared for its queue's next allocation.
+   * `previousStep` is no plain step, when the context is full, or when the slot of the next keys is not certain. The
+   * slot is certain on a page that only the inferlet holds. When the pages that `previousStep` names are full, the slot
+   * is certain on the page that was spared for the queue.
    */
   static after(
     previousStep: StepCall | NextStep,

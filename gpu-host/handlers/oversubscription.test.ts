@@ -92,7 +92,7 @@ function open(connection: GpuHostConnection, arrival: number): DeviceClient {
 }
 
 let alone: Promise<Said[]> | undefined;
-/** Continuation of each prompt, decoded alone when a test first asks: an import must not compute beside other files. */
+/** Continuation of each prompt, decoded alone. It is computed when a test first asks, and not while the file loads. */
 function textsAlone(): Promise<Said[]> {
   alone ??= decodeAlone();
   return alone;
@@ -123,7 +123,7 @@ for (const factor of [2, 4, 8]) {
     [true, true],
   ] as const) {
     const what = `${factor}× oversubscription, ${prefixCache ? 'with' : 'without'} prefix cache and swap`;
-    test(`${what}: each ends with a result or a cause, the oldest with a result`, {
+    test(`${what}: each inferlet ends with a result or a cause, the oldest with a result`, {
       timeout: 120_000,
     }, async () => {
       const texts = await textsAlone();

@@ -85,7 +85,7 @@ test('a change that raises logits requests as many candidates as the host return
     assert.equal(new Penalties(changes, 64, 0).candidates(GREEDY, 256), 256);
   assert.equal(new Penalties({ ...UNCHANGED, chosen: ids(1, 2, 3) }, 64, 0).candidates(GREEDY, 256), 1);
   const twice = new Penalties({ ...biased([5, -1], [5, -2]), presence: 1, chosen: ids(7, 5, 7) }, 64, 0);
-  assert.equal(twice.candidates(GREEDY, 256), 5, 'each change at most once, and the wanted token');
+  assert.equal(twice.candidates(GREEDY, 256), 5, 'two biases, two distinct chosen tokens, and the wanted token');
   const top = { topK: 2, tokens: ids(5, 6), logProbabilities: Float32Array.of(3.5, 0) };
   assert.equal(twice.tokenOf(GREEDY, top, 256, 0), 6, 'biases of a token add up');
 });
@@ -116,7 +116,7 @@ test('wrong changes are refused', () => {
   assert.throws(() => excludesAll.tokenOf(GREEDY, onlyCandidate, 256, 0), /leave no token/);
 });
 
-test('excluded tokens are no candidates, so that the others are, however many there are', () => {
+test('excluded tokens take no place among the candidates, however many there are', () => {
   const excluded = Array.from({ length: 300 }, (_, i) => [2 * i, Number.NEGATIVE_INFINITY] as const);
   const penalties = new Penalties({ ...biased(...excluded, [7, -1], [4, 2]), chosen: ids(9), presence: 1 }, 640, 0);
   const words = penalties.allowed();
@@ -129,7 +129,7 @@ test('excluded tokens are no candidates, so that the others are, however many th
   assert.equal(new Penalties(biased([7, -1]), 640, 0).allowed(), undefined);
 });
 
-/** The tokens of a run after the prompt. */
+/** The tokens of a run whose first input, `token`, stands in place of the prompt's last token. */
 async function run(b: Workbench, changes: LogitChanges, sampler: Sampler, token = 12, maxTokens = STEPS) {
   const pages = b.pages(4);
   must(await b.fill(pages, PROMPT.slice(0, -1)));

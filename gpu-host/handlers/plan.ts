@@ -53,7 +53,7 @@ export class ForwardPlan {
   doneInputs: number;
   /** Number of inputs after the done ones that are being computed; their slots count as filled. */
   reservedInputs = 0;
-  /** Number of first inputs that came from the prefix cache. `#slots` has one slot for each of the others. */
+  /** Number of first inputs that came from the prefix cache. With out-pages, `#slots` has one slot for each other. */
   readonly cachedInputs: number;
   readonly #prefix: PrefixRun | undefined;
   readonly #pages: ContextPages;
@@ -241,6 +241,7 @@ export function prefixRequest({
   adapter,
 }: ForwardRequest): PrefixRequest | undefined {
   if (!tokens || mask || outPages.length === 0) return undefined;
+  // The last input is always computed, even if no output is wanted: a step needs an input.
   return { inPages, outPages, positions, tokens, keep: Math.max(1, rows), causal: true, adapter };
 }
 

@@ -29,6 +29,7 @@ for (const batchPolicy of POLICIES) {
     );
     for (const tokens of texts) assert.deepEqual(tokens, expected);
     const { meanBatchSize } = host.host.stats().models[0]!;
+    // This policy sends each call alone.
     if (batchPolicy.kind === 'eager') assert.equal(meanBatchSize, 1);
   });
 }

@@ -19,9 +19,11 @@ import { type Chapter, type Plot, plotOf, type Story } from './testing/plot.ts';
 
 const SEEDS = process.env.PIE_TEST_ALL ? 160 : 10;
 const PAGE_SIZE = 8;
-/** Bytes of a page of the reference backend: keys and values of two layers with two heads of eight numbers. */
+/** Bytes of a page of the reference backend: a slot has keys and values of 2 layers × 2 heads × 8 float64 numbers. */
 const PAGE_BYTES = PAGE_SIZE * 2 * 2 * 2 * 8 * 8;
 const CONTEXT = 160;
+/** More tokens than any chapter of a plot adds. */
+const MAX_CHAPTER_TOKENS = 45;
 
 interface StoryEnd {
   readonly tokens: readonly number[];
@@ -49,7 +51,7 @@ class Life {
 
   async live(chapters: readonly Chapter[]): Promise<void> {
     for (const chapter of chapters) {
-      if (this.#position + 45 > CONTEXT) return;
+      if (this.#position + MAX_CHAPTER_TOKENS > CONTEXT) return;
       await this.#live(chapter);
     }
   }
@@ -180,7 +182,7 @@ class Life {
     inferlet.freePages(queue, copy);
   }
 
-  /** Makes the hint's call, after it exports the pages under the name or before it removes the name. A refusal ends no story. */
+  /** Calls `control`, either after it exports the pages or before it removes the name. A refusal ends no story. */
   async #hint({ name, exports, control }: Extract<Chapter, { kind: 'hint' }>): Promise<void> {
     const [inferlet, queue] = [this.#inferlet, this.#queue];
     if (exports)
@@ -240,6 +242,7 @@ async function playStory(connection: GpuHostConnection, story: Story, arrival: n
   }
 }
 
+/** A device that works ahead, and computes its steps one after another, each some turns late. */
 function workAhead(inner: Backend): Backend {
   const dice = new Dice(1);
   let previousStep: Promise<unknown> = Promise.resolve();
@@ -290,6 +293,7 @@ async function play(plot: Plot): Promise<{ ends: StoryEnd[]; preemptions: number
       for (let turn = 0; turn < story.delay; turn++) await nextTurn();
       const end = playStory(connection, story, i);
       if (story.closeAfter !== undefined) {
+        // `playStory` has just opened it.
         const inferlet = opened.at(-1)!;
         for (let turn = 0; turn < story.closeAfter; turn++) await nextTurn();
         await inferlet.close();
@@ -306,6 +310,8 @@ async function play(plot: Plot): Promise<{ ends: StoryEnd[]; preemptions: number
   assert.equal(engine.batcher.queues, 0);
   assert.equal(engine.spaces.size, 0);
   engine.memory.audit();
+  // Nothing but the prefix cache holds a page, so the audit has compared all pages in swap with those of the cache.
+  assert.deepEqual([engine.memory.spaces.size, engine.memory.snapshots.held.size], [0, 0]);
   const { owned, swappedOut, free, cached, total, preemptions, terminations, preempted } = engine.memory.stats();
   assert.deepEqual([owned, free + cached, preempted], [0, total, 0]);
   if (!plot.prefixCache) assert.equal(swappedOut, 0);

@@ -91,7 +91,7 @@ test('a host reports the start and the end of a hold, also when the held or the 
     };
     await Promise.all([again(), again(), again()]);
   };
-  const grow = ({ inferlet, queue }: Guest): Promise<unknown> => {
+  const grow = ({ inferlet, queue }: Guest) => {
     must(inferlet.allocatePages(queue, 8));
     must(inferlet.allocatePages(queue, 1));
     return inferlet.synchronize(queue);
@@ -100,15 +100,16 @@ test('a host reports the start and the end of a hold, also when the held or the 
   let ended = false;
   const working = busy(() => ended);
   const [second, third] = [open(2), open(3)];
-  const [grown] = [second, third].map(grow);
+  const [secondGrown, thirdGrown] = [grow(second), grow(third)];
   await until(() => holdChanges.length === 2);
   assert.deepEqual(holdChanges.splice(0), ['2 true', '3 true']);
   await third.inferlet.close();
   assert.deepEqual(holdChanges.splice(0), ['3 false'], 'the end of a held inferlet ends its hold');
+  assert.equal(tagOf(await thirdGrown), 'cancelled');
   ended = true;
   await working;
   await older.inferlet.close();
-  await grown;
+  must(await secondGrown);
   assert.deepEqual(holdChanges.splice(0), ['2 false']);
   await second.inferlet.close();
   assert.deepEqual(holdChanges, []);

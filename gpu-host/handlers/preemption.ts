@@ -51,7 +51,7 @@ export class Preemption {
   /** Holds a call that was chosen to go and needs more memory than there is. */
   hold(call: HostCall): void {
     this.#turns.batcher.hold(call);
-    // A call that follows a held one is not held itself.
+    // The batcher has queued a call that follows another held one: such a call waits without being held.
     if (call.state !== 'paused' || call.hostQueue.space.park(call)) return;
     // The family has returned meanwhile, while the call waited for a disk.
     this.#turns.batcher.resume(call, performance.now());

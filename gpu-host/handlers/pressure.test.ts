@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DeviceClient, GpuHostConnection, StepRequest } from '../protocol/client.ts';
+import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { fill } from '../testing/guest.ts';
 import { generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT } from '../testing/workbench.ts';
@@ -21,19 +22,18 @@ function guest(connection: GpuHostConnection, arrival: number): Guest {
     maxPages: 64,
     arrival,
     onTerminated: ({ cause, retryAfterMs }) => {
-      assert.ok(retryAfterMs >= 1000 && retryAfterMs <= 60_000, `a hint of ${retryAfterMs} ms`);
+      assert.ok(retryAfterMs >= 1000 && retryAfterMs <= 60_000, `retry after ${retryAfterMs} ms`);
       causes.push(cause);
     },
   });
   return { inferlet, queue: inferlet.createQueue('tiny'), causes };
 }
 
-/** A step of the prompt's last token over those before it, without keeping its key. */
-function probeOf(pages: Uint32Array): StepRequest {
-  const last = PROMPT.length - 1;
+/** A step over pages, by default of the prompt's last token over those before it, without keeping its key. */
+function probeOf(pages: Uint32Array, token = PROMPT.at(-1)!, position = PROMPT.length - 1): StepRequest {
   return {
-    tokens: ids(PROMPT[last]!),
-    positions: ids(last),
+    tokens: ids(token),
+    positions: ids(position),
     inPages: pages,
     outPages: NONE,
     mask: undefined,
@@ -152,16 +152,19 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const newer = guest(connection, 2);
     const theirs = must(newer.inferlet.allocatePages(newer.queue, 10));
     must(await fill(newer, theirs, PROMPT));
-    const before = must(await fill(newer, theirs, [40], PROMPT.length));
+    must(await fill(newer, theirs, [40], PROMPT.length));
+    const probe = { op: 'step', request: probeOf(theirs, 41, PROMPT.length + 1) } as const;
+    const whole = must(await newer.inferlet.ask(newer.queue, probe));
     const again = must(newer.inferlet.sharePages(newer.queue, theirs));
     newer.inferlet.send(newer.queue, { op: 'mask-page', page: again[0]!, slots: 0b100 });
     const masked = must(await fill(newer, again, [41], PROMPT.length + 1));
+    assert.notDeepEqual(masked, whole, 'a slot is hidden');
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 14));
     must(await fill(older, own, PROMPT));
     const { swappedOutPages, idlePages } = statsOf(host);
-    assert.ok(swappedOutPages >= 8, 'they went');
-    assert.ok(swappedOutPages + idlePages >= theirs.length, 'what is left may go as well');
+    assert.ok(swappedOutPages >= 8, 'its pages went');
+    assert.ok(swappedOutPages + idlePages >= theirs.length, 'the pages that are left may go as well');
     assert.deepEqual(newer.causes, []);
     older.inferlet.freePages(older.queue, own.subarray(2));
     // The next call ends the wait; the pages that it reads come back.
@@ -169,7 +172,7 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
     const fork = must(newer.inferlet.sharePages(newer.queue, theirs));
     newer.inferlet.send(newer.queue, { op: 'mask-page', page: fork[0]!, slots: 0b100 });
     assert.deepEqual(must(await fill(newer, fork, [41], PROMPT.length + 1)), masked);
-    assert.ok(before.distributions.length === 1);
+    assert.deepEqual(must(await newer.inferlet.ask(newer.queue, probe)), whole, 'the hidden slot came back, too');
     assert.ok(statsOf(host).swapsIn >= 2);
     await Promise.all([older.inferlet.close(), newer.inferlet.close()]);
     assert.equal(statsOf(host).swappedOutPages, 0);
@@ -196,12 +199,12 @@ for (const backend of ['reference', 'onnx', 'cuda'] as const) {
       stopTokens: NONE,
     });
     // The inferlet reads no tokens, so the run pauses when its window of unread tokens is full.
-    while (statsOf(host).decodeTokens < 256) await new Promise((resolve) => setTimeout(resolve, 2));
+    while (statsOf(host).decodeTokens < RUN_WINDOW_TOKENS) await new Promise((resolve) => setTimeout(resolve, 2));
     newer.inferlet.setWaiting(true);
     const own = must(older.inferlet.allocatePages(older.queue, 60));
     must(await fill(older, own, new Array(480).fill(9)));
     assert.ok(statsOf(host).swappedOutPages >= 20, 'its pages went');
-    // Keep some, so that the run's pages come back in other frames.
+    // The older inferlet keeps some, so that the run's pages come back in other frames.
     older.inferlet.freePages(
       older.queue,
       own.filter((_, i) => i % 3 > 0),
@@ -241,5 +244,6 @@ test('memory that is allocated and freed many times is never lost', async () => 
   }
   assert.ok(statsOf(host).terminations > 0);
   host.host.engines[0]!.memory.audit();
+  // Queue 1 is the inferlet's only one.
   assert.equal(tagOf(await guest(connection, 9).inferlet.synchronize(1)), 'ok');
 });

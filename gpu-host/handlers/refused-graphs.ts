@@ -1,6 +1,6 @@
 import type { Backend } from '../backends/backend.ts';
 
-/** Reports refused graphs: they make steps slower, and no other sign shows it. */
+/** Reports step graphs that the device's driver refused: their steps are slower, and nothing else shows it. */
 export class RefusedGraphs {
   readonly #backend: Pick<Backend, 'graphs'>;
   #reportedCount = 0;

@@ -102,7 +102,7 @@ withWorkbench('what calls refuse', (handler) => {
     assert.equal(tagOf(await independent), 'ok');
     const reported = await b.inferlet.synchronize(b.queue);
     assert.equal(tagOf(reported), 'invalid-argument', 'the first error');
-    assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok', 'told, so the pages can be used again');
+    assert.equal(tagOf(await b.fill(own, [1, 2])), 'ok', 'the error was reported, so the pages can be used again');
     assert.equal(tagOf(await b.next(state!, 3)), 'invalid-argument', 'the state was never written');
     await b.inferlet.synchronize(b.queue);
     b.inferlet.freePages(b.queue, ids(777));
@@ -275,6 +275,7 @@ test('when the device refuses a batch, only the invalid call and its dependents 
     step(queues[2]!, 5, 1, third!),
   ];
   const [after, bad, dependent, other, more] = await Promise.all(calls);
+  // Calls that follow another call of their batch, 3 and 5, come last. Token 3 is not computed alone: 13 has failed.
   assert.deepEqual(computed, [[2, 13, 4, 3, 5], [2], [13], [4], [5]]);
   same(must(after!).distributions[0]!, await oracle.top([1, 2], [0, 1], 1, 5));
   assert.deepEqual([tagOf(bad!), tagOf(dependent!)], ['internal', 'dependency-failed']);

@@ -132,6 +132,7 @@ describe('residency under pressure', () => {
       must(user.allocatePages(queue, count));
       must(await user.synchronize(queue));
     };
+    // The exports leave 120 frames free, so eight exported pages have to go.
     await take(120 + 8);
     assert.deepEqual(await places(), { soon: 8, later: 8, pinned: 8, old: 0, new: 8 });
     await take(12);

@@ -61,7 +61,7 @@ async function startRun({ inferlet, queue }: Guest, pages: Uint32Array, position
 
 const statsOf = (host: TestHost) => host.host.stats().models[0]!;
 
-test('an inferlet that left while it had no calls comes back with its next call when there is room', async () => {
+test('an inferlet that was preempted while it had no calls returns with its next call when there is room', async () => {
   await using host = await slowHost(5);
   const connection = await host.connect();
   const [older, newer] = [guest(connection, 1), guest(connection, 2)];

@@ -34,6 +34,7 @@ export class RowChangeList {
       this.#tokens[this.#length] = token | flag;
       this.#values[this.#length++] = changeOf(token);
     };
+    // `CHOSEN_TOKEN` is above every token: it stands for the end of a list.
     for (let i = 0, j = 0; i < biased.length || j < chosen.length; ) {
       const token = Math.min(biased[i] ?? CHOSEN_TOKEN, chosen[j] ?? CHOSEN_TOKEN);
       append(token, chosen[j] === token ? CHOSEN_TOKEN : 0);
@@ -60,7 +61,7 @@ export class RowChangeList {
     this.#values[index] = this.#changeOf(token);
   }
 
-  /** The place of the first token that is not below `token`. */
+  /** Index of the first token that is not below `token`. */
   #indexOf(token: number): number {
     let [from, to] = [0, this.#length];
     while (from < to) {

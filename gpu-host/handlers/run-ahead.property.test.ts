@@ -15,6 +15,7 @@ import { wrapBackend } from '../testing/wrapped-backend.ts';
  */
 
 const SEEDS = process.env.PIE_TEST_ALL ? 14 : 6;
+/** The plots of this number of first seeds have an inferlet that reads slowly. */
 const SLOW_SEEDS = 2;
 const PAGE_SIZE = 8;
 
@@ -44,6 +45,7 @@ interface Plot {
   readonly failsAt: number;
   /** Refusal rate: out of four steps ahead, and out of eight joint steps. */
   readonly refuses: number;
+  /** Maximum turns of the event loop by which a step ends late. */
   readonly latency: number;
 }
 
@@ -118,6 +120,7 @@ async function live(inferlet: DeviceClient, story: Story, oracle: Oracle): Promi
   const { prompt, token, sampler, maxTokens, delays } = story;
   const queue = inferlet.createQueue('tiny');
   await turns(delays[0]!);
+  // Leaves room for the six tokens of a second run.
   const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + maxTokens + 9) / PAGE_SIZE)));
   const step = (tokens: readonly number[], first: number, outPages: Uint32Array, output: object) => {
     const { op, request } = samplingStep(tokens, first, pages, sampler);

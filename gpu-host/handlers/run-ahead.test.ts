@@ -10,18 +10,18 @@ import { type RowUnderWay, rowsAhead } from './run-ahead.ts';
 
 const going = { maxTokens: 10, produced: 3, taken: 2, stopped: false };
 
-test('a step goes ahead when most of its runs continue with any token', () => {
+test('a step goes ahead when at least half of its rows are runs that continue with any token', () => {
   const rows = (...rows: RowUnderWay[]) => [...rowsAhead(rows, 4)];
   assert.deepEqual(rows(going), [0]);
   assert.deepEqual(rows(), []);
   assert.deepEqual(rows({ ...going, stopped: true }), []);
   assert.deepEqual(rows({ ...going, maxTokens: 4 }), [], 'this is its last token');
   assert.deepEqual(rows({ ...going, maxTokens: 5 }), [0]);
-  assert.deepEqual(rows({ ...going, taken: 0 }), [], 'it will have to wait for its inferlet');
+  assert.deepEqual(rows({ ...going, taken: 0 }), [], 'the run will wait for its inferlet');
   assert.deepEqual(rows({ ...going, taken: 1 }), [0]);
   assert.deepEqual(rows('ended', going, { ...going, stopped: true }, going), [1, 3], 'rows keep their places');
   assert.deepEqual(rows('ended', going, 'ended'), [], 'fewer than half');
-  assert.deepEqual(rows(going, going, 'other'), [], 'another queue may be back by then');
+  assert.deepEqual(rows(going, going, 'other'), [], 'the inferlet of the other call may call again by then');
 });
 
 function startRun(inferlet: DeviceClient, queue: number, token: number, maxTokens: number): RunHandle {
@@ -71,8 +71,8 @@ test('the next step is handed over before the current one has ended, and a call 
     await connection.stats();
   }
   await device.reaches(8);
-  assert.equal(device.batches[7]!.length, 2, 'it shares the next step');
-  assert.equal(device.underWay, 1, 'of which the other may be back when it ends');
+  assert.equal(device.batches[7]!.length, 2, 'the call shares the next step');
+  assert.equal(device.underWay, 1, 'no step follows yet: the other inferlet may call again when this one ends');
   // An answered queue that stays open may send its next call: for some milliseconds the host hands no step over ahead.
   const closed = answer.then(() => other.close());
   const ended = Promise.all([answer, runTokens, closed]);

@@ -1,7 +1,7 @@
 /** A run whose next token is being computed. */
 export interface RunUnderWay {
   readonly maxTokens: number;
-  /** Tokens produced before that one, and the tokens of them that the inferlet has taken. */
+  /** Number of tokens produced before that one, and the number of these that the inferlet has taken. */
   readonly produced: number;
   readonly taken: number;
   /** True when the run was asked to end. */

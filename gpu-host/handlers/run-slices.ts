@@ -1,4 +1,7 @@
-/** Maximum milliseconds that the host keeps a token of a run. A hand-over wakes three processes, more than a small model's token costs. */
+/**
+ * Maximum milliseconds that the host keeps a token of a run. A hand-over wakes three processes, which costs more than
+ * a small model's token.
+ */
 export const RUN_SLICE_MS = 25;
 
 /** A run that keeps tokens until its slice ends. */

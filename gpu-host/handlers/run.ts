@@ -40,7 +40,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
   #isPicked = false;
   #hasNextStep = false;
   #topK = 1;
-  /** Changes of the logits that the host applies, or that the device does. */
+  /** Changes of the logits. At most one of the two is set: the host applies the changes, or the device does. */
   #hostPenalties: Penalties | undefined;
   #devicePenalties: Penalties | undefined;
   #producedCount = 0;
@@ -115,7 +115,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return this.#begin(this.#plan, this.#position, { kind: 'tokens', tokens: Uint32Array.of(this.#token) });
   }
 
-  /** The input after the one under way, whose token row `row` of that batch picks. `retract` undoes this. */
+  /** The input after the one under way: the token that row `row` of the step under way picks. `retract` undoes this. */
   prepareAhead(row: number): SequenceInput {
     const plan = this.#plan as ForwardPlan;
     const sequence = this.#begin(plan, this.#position + 1, { kind: 'picked', rows: Uint32Array.of(row) });
@@ -123,7 +123,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     return sequence;
   }
 
-  /** Gives up the last input: it was not computed, and its token was not taken. It will be prepared again. */
+  /** Gives up the input that was prepared last, which the device did not compute. It will be prepared again. */
   retract(): void {
     this.#plan?.retract(1);
     if (this.#hasNextStep) this.#hasNextStep = false;
@@ -274,7 +274,7 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     const penalties = new Penalties(changes, vocabularySize, position);
     if (this.#model.backend.changesLogits === true) this.#devicePenalties = penalties;
     else this.#hostPenalties = penalties;
-    // A run that waits before its first token is checked again.
+    // A run that waits before its first token is checked again, and must keep the penalties that it has.
     this.#request = { ...this.#request, changes: undefined };
   }
 

@@ -6,7 +6,7 @@ import { ids, PROMPT, same, Workbench, withWorkbench } from '../testing/workbenc
 const QUERIES = 4;
 const CONTEXT = PROMPT.length - QUERIES;
 
-/** Runs the last `QUERIES` tokens of the prompt over the others. Resolves with the attention scores. */
+/** Computes the last `QUERIES` tokens of the prompt over the others. Resolves with the attention scores. */
 async function score(
   b: Workbench,
   inPages: Uint32Array,
@@ -36,7 +36,7 @@ withWorkbench('forward-scores', (handler) => {
       for (let i = 0; i < CONTEXT; i++) bySlot[8 + i] = expected[i]!;
       assertClose(scores, [...bySlot, ...expected.slice(CONTEXT)]);
       const sum = scores.reduce((total, value) => total + value, 0);
-      assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'it sums to the inputs');
+      assert.ok(Math.abs(sum - QUERIES) < 1e-3, 'each input gives 1 in all');
       // The call is also a forward: its keys are kept, and its state is written.
       same(
         await b.probe(own, 7, PROMPT.length),
@@ -49,6 +49,7 @@ withWorkbench('forward-scores', (handler) => {
   handler('masked slots receive no attention', async (b) => {
     const own = b.pages(1);
     void b.fill(own, PROMPT.slice(0, CONTEXT));
+    // Masks slots 1 and 4.
     b.send({ op: 'mask-page', page: own[0]!, slots: 0b10010 });
     const scores = await score(b, own, NONE, NONE);
     assert.equal(scores[1], 0);

@@ -26,6 +26,7 @@ export class ForwardScoresCall extends ForwardCall {
   protected override makePlan(): ForwardPlan {
     const { inPages, inEmbeds } = this.operation;
     const numbers = inPages.length * this.model.backend.pageSize + inEmbeds.length;
+    // Half a frame leaves room for the rest of the result.
     if (numbers > MAX_FRAME_WORDS / 2) {
       throw fault(
         'limit-exceeded',

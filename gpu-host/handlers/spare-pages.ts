@@ -4,7 +4,8 @@ import type { HostQueue } from './space.ts';
 
 /**
  * Pages for the next allocations of inferlets whose pages are full, so that the slots of their next steps are known before the allocations
- * come, and an allocation that has come need not wait until the batch ends. A page that was not allocated goes back then.
+ * come, and an allocation that has come need not wait until the batch ends. When the batch ends, `release` gives back
+ * the pages that were not allocated.
  */
 export class SparePages {
   readonly #memory: Pick<DeviceMemory, 'takeSpare' | 'pool'>;
@@ -14,7 +15,7 @@ export class SparePages {
     this.#memory = memory;
   }
 
-  /** The first physical slot of the queue's next page; undefined when it has none, or did not take the last page that was spared. */
+  /** First physical slot of the queue's spare page. Undefined without a page, or after the queue left one unused. */
   slot(queue: HostQueue): number | undefined {
     const page = queue.takesSpares ? this.spare(queue) : undefined;
     return page && page.frame * queue.space.pages.pool.pageSize;

@@ -9,7 +9,7 @@ const HISTOGRAM_SIZES = 256;
 /** Counters of one model's device steps. */
 export class StepStats {
   batches = 0;
-  /** Batches of these that were handed over while the one before was computed, or before their calls had come. */
+  /** Those of the `batches` that were handed over while the one before was computed, or before their calls had come. */
   stepsAhead = 0;
   /** Rows of guessed steps that no call took. */
   vainGuesses = 0;

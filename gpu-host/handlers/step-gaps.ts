@@ -79,7 +79,7 @@ export class StepGaps {
 
   #mayWork = (tenant: string): boolean => this.#thread.mayWork(tenant);
 
-  /** Returns true when the task is not done at `untilMs`. */
+  /** Returns true when the task is not done at `untilMs`, or when its tenant may no longer work. */
   #advance({ next, tenant, payer, done, failed }: GapTask, untilMs: number): boolean {
     const [startedMs, spentNs] = [this.#now(), this.#time.spentNs];
     let more: boolean | undefined = true;

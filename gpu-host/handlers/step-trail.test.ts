@@ -19,7 +19,7 @@ function stepAt(position: number, token: number, changes: Partial<StepRequest> =
   };
 }
 
-/** Positions at which a trail of `steps` steps, each with the token 7, has a step guessed, when every guess is in vain. */
+/** Positions at which steps are guessed in a trail of `steps` steps of token 7, when every guess is in vain. */
 function guessesInVain(steps: number): number[] {
   const trail = new StepTrail();
   const guessedAt: number[] = [];
@@ -72,7 +72,7 @@ describe('StepTrail', () => {
     assert.equal(trail.isSteady, false, 'a step without a token');
   });
 
-  it('is steady at once after one guess in vain, and later the more there were in a row', () => {
+  it('is steady again at once after one guess in vain, and after more steps for each further one in a row', () => {
     assert.deepEqual(guessesInVain(60), [3, 4, 6, 12, 26, 40, 54]);
   });
 

@@ -196,6 +196,7 @@ export class StepCall extends DeviceCall {
     }
     checkTopK(output.val, this.#model.maxTopK);
     this.#topK = output.val;
+    // A distribution takes a word, and two for each token. Half a frame leaves room for the rest of the result.
     if (rows * (1 + 2 * this.#topK) > MAX_FRAME_WORDS / 2) {
       throw fault(
         'limit-exceeded',

@@ -64,7 +64,7 @@ test('tenants that have gone take no part', () => {
   thread.wanting.add('streams');
   for (let i = 0; i < 100; i++) thread.share.spend(`gone ${i}`, 1);
   thread.run(10_000, { a: 1 });
-  // Their debts, 100 ms, are paid in the first 1.6 s.
+  // A sixteenth of the first 1.6 s pays for the 100 ms that they took.
   assert.ok(thread.used('a') > 400, `${thread.used('a')} ms`);
 });
 
@@ -75,6 +75,7 @@ test('a tenant counts as at work between two of its calls', () => {
   thread.share.spend('a', 10);
   assert.equal(thread.share.mayWork('a'), false);
   assert.equal(thread.share.mayWork('streams'), true);
+  // Without a call for more than 50 ms, the other tenant no longer counts as at work.
   thread.nowMs += 60;
   assert.equal(thread.share.mayWork('a'), true);
 });

@@ -54,7 +54,7 @@ export class ThreadShare {
     this.#balances.set(tenant, (this.#balances.get(tenant) ?? SAVED_MS) - ms);
   }
 
-  /** Pays all tenants since the last payment. */
+  /** Divides `SHARE` of the time since the last payment equally among the tenants in `#balances`. */
   #pay(): void {
     if (this.#balances.size === 0) {
       this.#paidMs = this.#now();

@@ -84,6 +84,7 @@ withWorkbench('steps with a token mask', (handler) => {
 });
 
 test('a row that allows only tokens past the vocabulary is refused', () => {
+  // In the second word, which begins with token 32, bit 5 is token 37, and bit 4 is token 36, the last of 37.
   assert.throws(() => checkAllowed(ids(0, 0b10_0000), 1, 37), /row 0 of the token mask allows no token/);
   assert.doesNotThrow(() => checkAllowed(ids(0, 0b1_0000), 1, 37));
 });

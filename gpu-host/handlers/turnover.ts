@@ -1,12 +1,12 @@
 /** Time constant of the average: the weight of freed pages falls to a third in this time. */
 const DECAY_MS = 10_000;
-/** Bounds of the hint: below the first a client would meet the same pressure again, past the second it should decide for itself. */
+/** Bounds of `retryAfterMs`. Sooner, a client would meet the same pressure; later, it should decide for itself. */
 const SHORTEST_MS = 1000;
 const LONGEST_MS = 60_000;
 
 /**
  * Recent rate at which pages of one model came free, as an exponentially decaying average. Counts pages that inferlets gave back or left
- * behind, except those of inferlets ended for others' memory. Pure: callers pass the time.
+ * behind, except pages of inferlets that the host ended to make room. Pure: callers pass the time.
  */
 export class PageTurnover {
   /** Pages, weighted by how long ago they came free. */

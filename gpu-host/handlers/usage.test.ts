@@ -90,6 +90,10 @@ test('an inferlet that only holds pages still receives its usage', async () => {
   await inferlet.close();
 });
 
+/** Durations of a copy and of a page's way to swap in the next test, ms. */
+const COPY_MS = 3;
+const READ_MS = 2;
+
 test('failed steps, copies and evictions for copies are charged to the requester', async () => {
   let failing = false;
   const wrap = (backend: Backend): Backend =>
@@ -100,11 +104,11 @@ test('failed steps, copies and evictions for copies are charged to the requester
         throw new Error('the device has failed');
       },
       copySlots: (...slots) => {
-        spin(3);
+        spin(COPY_MS);
         backend.copySlots(...slots);
       },
       readPage: (frame, into) => {
-        spin(2);
+        spin(READ_MS);
         backend.readPage(frame, into);
       },
     });
@@ -140,11 +144,12 @@ test('failed steps, copies and evictions for copies are charged to the requester
   const more = must(copying.inferlet.allocatePages(copying.queue, 10));
   must(await copying.inferlet.synchronize(copying.queue));
   const busyAfterCopyMs = host.host.stats().models[0]?.deviceBusyMs ?? 0;
-  assert.ok(busyAfterCopyMs - busyBeforeMs >= 3 + 4 * 2, 'a copy, and four pages at least to swap');
+  assert.ok(busyAfterCopyMs - busyBeforeMs >= COPY_MS + 4 * READ_MS, 'a copy, and at least four pages to swap');
   failing = true;
   assert.equal(tagOf(await fill(copying, more)), 'internal');
   assert.ok((host.host.stats().models[0]?.deviceBusyMs ?? 0) - busyAfterCopyMs >= 9, 'the device worked in vain');
   await Promise.all(opened.map((inferlet) => inferlet.close()));
+  // At least 3 ms for the copy, 8 for swap and 9 for the failed step.
   assert.ok(copying.inferlet.usage.gpuUs >= 20_000);
   checkCharged(opened, host.host.stats().models[0]?.deviceBusyMs ?? 0);
 });
@@ -212,7 +217,7 @@ onOneBackend('the quota of a tenant', (handler) => {
     };
     const one = open(b, 'one', 'none', 0, 10);
     assert.match(await claim(one, 1), /^quota kv-pages: 0 pages are held .* 0 is the tenant's limit/);
-    // Opened later, but its limit was read earlier.
+    // This inferlet is opened later, but its limit was read earlier.
     const late = open(b, 'late', 'none', null, 9);
     assert.match(await claim(late, 1), /0 is the tenant's limit/);
     one.inferlet.setTenantLimit({ pages: 3, readAt: 11 });

@@ -60,6 +60,7 @@ export class Contender implements Preemptible {
     return false;
   }
 
+  /** Begins the preemption. */
   leave(): void {
     this.#isAway = true;
   }

@@ -51,7 +51,8 @@ export class Copies {
 
   /**
    * Reserves room for a copy that begins to arrive. The caller must call `keep` with the whole copy, or `leave`.
-   * @throws CallFault `limit-exceeded` when no copy may be that large, `unavailable` when the room is in use by others that arrive
+   * @throws CallFault `limit-exceeded` when no copy may be that large, `unavailable` when other arriving copies use the
+   * room
    */
   enter(tenant: string, bytes: number): void {
     if (bytes > this.#maxBytes / 2) {

@@ -56,19 +56,24 @@ test('children have their root’s place in the order, directly after it', () =>
   other.allocate(1, 2);
   child.allocate(1, 2);
   child.allocate(3, 1);
-  assert.deepEqual(ended, ['inferlet-1'], 'the child ends, which came after its root');
+  assert.deepEqual(ended, ['inferlet-1'], 'the other inferlet ends: the child counts as old as its root');
   root.allocate(3, 2);
-  assert.deepEqual(ended, ['inferlet-1', 'inferlet-2'], 'and gives way to its root');
+  assert.deepEqual(ended, ['inferlet-1', 'inferlet-2'], 'the child ends: it gives way to its root');
 });
 
-test('pages of waiting inferlets go to swap before an inferlet is ended, and come back bit by bit', () => {
+test('pages of waiting inferlets go to swap before an inferlet is ended, and come back with their content', () => {
   const kit = makeMemory({ pages: 4, swapMemoryPages: 2, swapDiskPages: 4 });
-  const [waiting, working] = [kit.open({ arrival: 9 }), kit.open({ arrival: 1 })];
+  const [waiting, working, newest] = [9, 1, 10].map((arrival) => kit.open({ arrival })) as [
+    PageSpace,
+    PageSpace,
+    PageSpace,
+  ];
   waiting.allocate(1, 4);
   fill(kit, waiting, 1, 4, 100);
   waiting.waiting = true;
   waiting.busy = true;
-  assert.equal(kit.memory.stats().swapsOut, 0);
+  assert.equal(faultOf(() => newest.allocate(1, 1)).error.tag, 'terminated');
+  assert.equal(kit.memory.stats().swapsOut, 0, 'the device may use the pages of a busy inferlet');
   waiting.busy = false;
   working.allocate(1, 3);
   fill(kit, working, 1, 3, 200);
@@ -82,7 +87,7 @@ test('pages of waiting inferlets go to swap before an inferlet is ended, and com
     Array.from(addresses, (address) => valueAt(kit, waiting, address)),
     [101, 102, 103, 104],
   );
-  assert.equal(kit.memory.stats().terminations, 0);
+  assert.equal(kit.memory.stats().terminations, 1, 'the newest inferlet alone');
   working.free(Uint32Array.of(1));
   kit.memory.audit();
   kit.memory.closeSpace(waiting);
@@ -128,8 +133,8 @@ test('unmapped snapshots go first, and empty pages need no room in swap', () => 
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.memory.snapshots.readPage(snapshot, 0, bytes);
   kit.device.settlePages();
-  assert.equal(new Int32Array(bytes.buffer)[0], 501, 'and can be read where they are');
-  assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'the earlier requests take every frame');
+  assert.equal(new Int32Array(bytes.buffer)[0], 501, 'a page can be read in swap');
+  assert.equal(faultOf(() => owner.mapping(2)).error.tag, 'terminated', 'the other inferlet holds every frame');
   kit.memory.audit();
 });
 
@@ -171,7 +176,7 @@ test('pages that two inferlets share become free only when both have ended, and 
   third.importSnapshot(1, second.snapshot(Uint32Array.of(1, 2)));
   third.allocate(3, 1);
   oldest.allocate(1, 4);
-  assert.deepEqual(ended, ['inferlet-2'], 'its own page was enough');
+  assert.deepEqual(ended, ['inferlet-2'], 'the page that only this inferlet holds is enough');
   kit.memory
     .openSpace({ id: 'late', tenant: 't', arrival: 7, maxPages: 9 })
     .importSnapshot(1, second.snapshot(Uint32Array.of(1, 2)));
@@ -195,7 +200,11 @@ test('no inferlet is ended for pages that an older one keeps', () => {
     oldest.waiting = oldestWaits;
     if (oldestWaits) middle.allocate(1, 3);
     else assert.equal(faultOf(() => middle.allocate(1, 3)).error.tag, 'terminated');
-    assert.deepEqual(ended, oldestWaits ? ['inferlet-2'] : ['inferlet-1'], 'with swap, they can leave once it is gone');
+    assert.deepEqual(
+      ended,
+      oldestWaits ? ['inferlet-2'] : ['inferlet-1'],
+      'the newest ends only if the shared pages can then go to swap; otherwise the requester ends',
+    );
     kit.memory.audit();
   }
 });
@@ -277,7 +286,6 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   const space = kit.open();
   space.allocate(1, 1);
   fill(kit, space, 1, 1, 40);
-  const snapshot = space.snapshot(Uint32Array.of(1));
   const bytes = new Uint8Array(kit.device.pageBytes);
   kit.device.readPage(space.mapping(1).page.frame, bytes);
   const page = { filled: 1, masked: 0b10, positions: Uint32Array.of(7, 0, 0, 0, 0, 0, 0, 0) };
@@ -298,7 +306,6 @@ test('a snapshot is made again from its bytes, or not at all', () => {
   assert.deepEqual([space.mapping(10).masked, space.mapping(10).page.maxPosition], [0b10, 7]);
   kit.memory.snapshots.release(restored);
   kit.memory.audit();
-  assert.equal(snapshot.pages.length, 1);
 });
 
 test('pages on their way from disk stay on the device, and go with the inferlet that wants them', () => {
@@ -343,6 +350,7 @@ test('no room is made for a snapshot that its importer may not hold', () => {
   fill(kit, waiting, 1, 2, 0);
   waiting.waiting = true;
   newest.allocate(1, 2);
+  // More pages than the importer may hold, then more than the pool has.
   for (const [maxPages, count] of [
     [2, 3],
     [9, 5],

@@ -78,7 +78,7 @@ export interface MemoryStats extends PoolCounts, ReliefStats {
   readonly swapsIn: number;
   /** Pages of leased exports now. */
   readonly pinnedPages: number;
-  /** Leases that ended before their time, since the start. */
+  /** Leases that ended before their time since the start, because memory was needed or the export was removed. */
   readonly leasesEnded: number;
 }
 
@@ -370,7 +370,7 @@ export class DeviceMemory implements SpaceMemory {
       for (const [page, count] of held) references.set(page, (references.get(page) ?? 0) + count);
     }
     for (const page of this.prefixes?.pages() ?? []) {
-      if (!page.inTree) throw new Error('a page of the prefix tree does not know it');
+      if (!page.inTree) throw new Error('a page of the prefix tree is not marked as in the tree');
       references.set(page, (references.get(page) ?? 0) + 1);
     }
     const frames = new Set<number>();
@@ -381,6 +381,7 @@ export class DeviceMemory implements SpaceMemory {
       else if (frames.has(page.frame)) throw new Error(`frame ${page.frame} belongs to two pages`);
       else frames.add(page.frame);
       if (page.swapped) tickets++;
+      // A page on the device has no ticket. Any other page has a ticket exactly when it has filled slots.
       if (page.frame >= 0 ? page.swapped : (page.swapped === undefined) !== (page.filled === 0))
         throw new Error('a page is in two places, or in none');
       if (page.frame >= 0 && isCached(page)) cached++;

@@ -15,18 +15,22 @@ test('embeds hold tokens or states, and refuse a wrong address with the reason',
   assert.equal(
     tagOf(() => embeds.get(2)),
     'invalid-argument',
+    'embed 2 is empty',
   );
   assert.equal(
     tagOf(() => embeds.get(9)),
     'not-owned',
+    'embed 9 was never allocated',
   );
   assert.equal(
     tagOf(() => embeds.allocate(3, 1)),
     'invalid-argument',
+    'embed 3 is in use',
   );
   assert.equal(
     tagOf(() => embeds.allocate(10, 6)),
     'limit-exceeded',
+    'six more embeds than three pass the limit of eight',
   );
   assert.equal(
     tagOf(() => embeds.allocate(0xffff_ffff, 2)),
@@ -60,10 +64,12 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   assert.equal(
     tagOf(() => embeds.free(Uint32Array.of(2, 2))),
     'invalid-argument',
+    'an embed is named twice',
   );
   assert.equal(
     tagOf(() => embeds.copy(Uint32Array.of(2), Uint32Array.of(3, 4))),
     'invalid-argument',
+    'one source for two destinations',
   );
   for (const use of [embeds.free, embeds.checkHeld]) {
     assert.equal(
@@ -78,7 +84,7 @@ test('bytes of states are counted through copies, overwrites and frees', () => {
   assert.deepEqual([embeds.count, embeds.stateBytes], [0, 0]);
 });
 
-test('places and values of embeds are counted for the tenant until they are given back', () => {
+test('table entries and values of embeds are counted for the tenant until they are given back', () => {
   const heap = new Shares(10_000);
   const values = new Shares(100);
   const embeds = new EmbedSpace(LIMITS, {

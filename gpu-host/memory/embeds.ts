@@ -71,7 +71,10 @@ export class EmbedSpace {
     for (let i = 0; i < count; i++) this.#embeds.set(first + i, EMPTY);
   }
 
-  /** Marks the content of these addresses as never computed: a call of the queue `source` failed with `cause`. Ignores those not held. */
+  /**
+   * Marks the content of these addresses as never computed: a call of the queue `source` failed with `cause`. Ignores
+   * addresses not held.
+   */
   fail(addresses: Uint32Array, cause: HandlerError, source: object): void {
     for (const address of addresses) if (this.#embeds.has(address)) this.failures.mark(address, cause, source);
   }
@@ -96,7 +99,7 @@ export class EmbedSpace {
     this.#memoryShares?.values.close();
   }
 
-  /** @throws CallFault `not-owned` when one is not held. */
+  /** @throws CallFault `not-owned` when an address is not held */
   checkHeld(addresses: Uint32Array): void {
     for (const address of addresses) if (!this.#embeds.has(address)) throw this.#missingFault(address);
   }
@@ -140,7 +143,10 @@ export class EmbedSpace {
     if (this.#memoryShares?.values.fits(bytes) === false) throw this.#shareFault();
   }
 
-  /** Copies the content of each source to the destination at the same index; they share the values. @throws CallFault, and copies none then */
+  /**
+   * Copies the content of each source to the destination at the same index; both share the values.
+   * @throws CallFault, and copies none then
+   */
   copy(sources: Uint32Array, destinations: Uint32Array): void {
     if (sources.length !== destinations.length) {
       throw fault(

@@ -1,4 +1,7 @@
-/** A family is a root invocation and its children. Its pages count together, because the scheduler admitted the root alone, with its limit. */
+/**
+ * A family is a root invocation and its children. The scheduler admits only the root, with one limit for the whole
+ * family, so the pages of all members count together.
+ */
 export interface FamilyName {
   readonly name: string;
   /** Attempt of the root invocation. Each attempt is a family of its own, so that pages of an earlier one do not count. */

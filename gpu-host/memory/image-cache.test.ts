@@ -12,7 +12,7 @@ describe('the cache of image embeds', () => {
     size: fc.integer({ min: 1, max: 120 }),
   });
 
-  it('keeps its bound, finds only images that the tenant put, and evicts the oldest of the tenant that holds most', () => {
+  it('the cache keeps its bound, finds only images that the tenant put, and evicts the oldest of the tenant that holds most', () => {
     const property = fc.property(fc.array(use, { maxLength: 200, size: 'max' }), (uses) => {
       const cache = new ImageCache(MAX_VALUES * 4);
       // The model: all images in order of use, and eviction one by one.
@@ -46,7 +46,7 @@ describe('the cache of image embeds', () => {
     fc.assert(property, { seed: 16, numRuns: 300 });
   });
 
-  it('keeps the first values of an image that is put twice, and counts them once', () => {
+  it('the cache keeps the first values of an image that is put twice, and counts them once', () => {
     const cache = new ImageCache(MAX_VALUES * 4);
     const values = new Float32Array(10);
     cache.put('a', 'key', values);
@@ -55,7 +55,7 @@ describe('the cache of image embeds', () => {
     assert.equal(cache.bytes, 40);
   });
 
-  it('tells images apart by every pixel', () => {
+  it('the keys of two images differ when any pixel does', () => {
     const pixels = new Uint8Array(300);
     const key = ImageCache.keyOf(pixels);
     assert.equal(ImageCache.keyOf(pixels.slice()), key);

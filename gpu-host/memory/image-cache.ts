@@ -30,7 +30,7 @@ export class ImageCache {
     return createHash('sha256').update(pixels).digest('base64');
   }
 
-  /** The values of an image, not to be changed; undefined when they are not here. */
+  /** The values of an image, which the caller must not change; undefined when the cache has none. Counts as a use. */
   get(tenant: string, key: string): Float32Array | undefined {
     const images = this.#shelves.get(tenant)?.images;
     const values = images?.get(key);

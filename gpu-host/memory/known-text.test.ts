@@ -11,7 +11,7 @@ const ADDRESSES = [1, 2, 3, 4, 5];
 /** Three and a half pages. */
 const TOKENS = 14;
 
-/** A text in the pages 1 to 4 of a space of its own. */
+/** Writes a text to pages 1 to 4 of a new space, whose page 5 stays empty. */
 function writeText(adapter?: string): { kit: TestMemory; space: PageSpace } {
   const kit = makeMemory({ pages: 8, pageSize: PAGE_SIZE, prefixCache: true, swapMemoryPages: 8 });
   const space = kit.open();
@@ -27,7 +27,10 @@ function writeText(adapter?: string): { kit: TestMemory; space: PageSpace } {
   return { kit, space };
 }
 
-/** Pages that the next call over `pages` finds known. That call does not give its text back, so a later call finds none. */
+/**
+ * Addresses of the pages that the next call over `pages` finds known. That call does not give its text back, so a later
+ * call finds none.
+ */
 function knownPages(space: PageSpace, pages: readonly number[] = ADDRESSES, adapter?: string): number[] {
   const { text, rest } = space.takePages(Uint32Array.from(pages), adapter);
   const mappings = [...text.mappings, ...rest];
@@ -36,7 +39,7 @@ function knownPages(space: PageSpace, pages: readonly number[] = ADDRESSES, adap
     pages,
     'every page is looked at, in order',
   );
-  for (const mapping of mappings) assert.equal(space.peek(mapping.address), mapping, 'none that was given back');
+  for (const mapping of mappings) assert.equal(space.peek(mapping.address), mapping, 'each mapping still exists');
   assert.deepEqual(
     [...text.slots(0).subarray(0, text.mappings.length * PAGE_SIZE)],
     text.mappings.flatMap(({ page }) => Array.from({ length: PAGE_SIZE }, (_, slot) => page.frame * PAGE_SIZE + slot)),
@@ -66,11 +69,12 @@ test('a page that was masked, written, given back or replaced is unknown, and so
   const copy = { source: 1, sourceOffset: 0, destination: 3, destinationOffset: 0, count: 1, shift: 0 };
   const copied = writeText().space;
   copied.copySlots(copy);
-  assert.deepEqual(knownPages(copied), [1, 2], 'a page of its own now');
+  assert.deepEqual(knownPages(copied), [1, 2], 'the address has moved to a copy of the page');
   const { kit, space: evicted } = writeText();
+  // Takes pages 1 to 3 out of the prefix tree, so that page 3 is written itself and not copied.
   kit.memory.uncache(evicted.peek(1).page);
   evicted.copySlots(copy);
-  assert.deepEqual(knownPages(evicted), [1, 2], 'written in its place');
+  assert.deepEqual(knownPages(evicted), [1, 2], 'the address still has the page, with other content');
   const again = writeText().space;
   again.free(Uint32Array.of(2));
   assert.equal(faultOf(() => again.takePages(Uint32Array.from(ADDRESSES), undefined)).error.tag, 'not-owned');

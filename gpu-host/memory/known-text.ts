@@ -29,7 +29,7 @@ export class KnownText {
     return this.#mappings.at(-1)?.page;
   }
 
-  /** Physical slots of the known pages, in order, followed by `room` places that the caller fills. */
+  /** Physical slots of the known pages, in order, followed by at least `room` places that the caller fills. */
   slots(room: number): Uint32Array {
     const count = this.#mappings.length * this.#pageSize;
     if (this.#slots.length < count + room) this.#slots = grown(this.#slots, count, count + room);

@@ -6,7 +6,8 @@ import { type PageSnapshot, snapshotOf } from './space-snapshot.ts';
 import { tagOf } from './testing/fault-tag.ts';
 
 test('a lease without time left has a reason for its end, however late the clock is read', () => {
-  // If `status` read the clock twice, the lease would end before the first read for one start, and between the reads for the other.
+  // If `status` read the clock twice, it would contradict itself for one of the starts: there, the lease ends between
+  // two reads.
   for (const start of [0, 1]) {
     let now = start;
     // The process loses its core for a millisecond before each read.
@@ -16,7 +17,7 @@ test('a lease without time left has a reason for its end, however late the clock
       assert.equal(ended, leftMs > 0 ? undefined : 'expired');
     }
     lease.giveWay();
-    assert.equal(lease.status.ended, 'expired', 'a lease that has ended gives nothing');
+    assert.equal(lease.status.ended, 'expired', 'an expired lease does not give way');
   }
 });
 
@@ -40,7 +41,7 @@ describe('the leases of a model with 64 pages', () => {
     return { clock, leases: new Leases({ poolPages: 64, quotaOf: () => quota, now: () => clock.nowMs }) };
   };
 
-  test('last 1 ms to an hour', () => {
+  test('a lease lasts 1 ms to an hour', () => {
     const { leases } = setUp();
     assert.deepEqual(
       [0, 1, HOUR_MS, HOUR_MS + 1].map((ms) => tagOf(() => leases.check('a', 1, ms))),
@@ -48,7 +49,7 @@ describe('the leases of a model with 64 pages', () => {
     );
   });
 
-  test('pin half of what other tenants leave of a quarter, and half of a quota', () => {
+  test('the leases of a tenant pin at most half of what others leave of a quarter of the pool, and half of its quota', () => {
     const { leases } = setUp();
     const tags = (tenant: string, ...pages: number[]) =>
       pages.map((count) => tagOf(() => leases.check(tenant, count, 1)));
@@ -63,7 +64,7 @@ describe('the leases of a model with 64 pages', () => {
     );
   });
 
-  test('count a snapshot once when a new lease replaces its former one', () => {
+  test('a snapshot counts once when a new lease replaces its former one', () => {
     const { leases, clock } = setUp();
     const all = snapshot('a', 8);
     leases.grant(all, 10);
@@ -74,7 +75,7 @@ describe('the leases of a model with 64 pages', () => {
     assert.ok(all.pages.every(({ page }) => !leases.isPinned(page)));
   });
 
-  test('pin nothing once they have given way, and count as ended early only if they had time left', () => {
+  test('leases that gave way pin nothing, and count as ended early only if they had time left', () => {
     const { leases, clock } = setUp();
     const [late, early] = [snapshot('a', 2), snapshot('a', 2)];
     const lateLease = leases.grant(late, 20);
@@ -89,7 +90,7 @@ describe('the leases of a model with 64 pages', () => {
     const otherLease = leases.grant(snapshot('b', 1), 9);
     clock.nowMs = 22;
     assert.equal(leases.giveWayOne(), true);
-    assert.equal(otherLease.ended, 'pressure', 'the other lease, of the tenant with more pages, is over already');
+    assert.equal(otherLease.ended, 'pressure', 'the lease of tenant a, which pins more pages, has expired');
     assert.equal(leases.giveWayOne(), false);
   });
 });

@@ -59,8 +59,9 @@ interface Holding extends Pinned {
 }
 
 /**
- * The leases on snapshots of one model. When memory runs out, cached prefixes and pages of waiting inferlets and of other snapshots leave the
- * device first, then leased pages. Only then must a running inferlet give way: no lease stops an inferlet.
+ * The leases on snapshots of one model. When memory runs out, cached prefixes and pages of waiting inferlets and of
+ * snapshots without a lease leave the device first, then leased pages. Only then must a running inferlet give way: no
+ * lease stops an inferlet.
  */
 export class Leases {
   readonly #options: LeasesOptions;

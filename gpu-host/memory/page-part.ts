@@ -4,15 +4,17 @@ import { commonStart } from './prefix/tokens.ts';
 import type { PrefixNode } from './prefix/tree.ts';
 import type { Mapping, PageSpace } from './space.ts';
 
-/** The first slots of a page that another text can copy. */
+/** The first slots of a page, for another text to copy. */
 export interface PagePart {
   readonly page: Page;
+  /** Number of these slots. */
   readonly tokens: number;
 }
 
 /**
- * The start of the page in which a text last continued after `node`, as far as the page holds `tokens`: a hit may end inside a page.
- * Undefined when no such page is on the device. The page may have changed since, so only its own identity counts.
+ * Finds the first slots of a page that hold the first of `tokens`, so that a hit may end inside a page. Considers only
+ * the page in which a text last continued after `node`. That page may have changed since, so only the identity that the
+ * page has now counts. Undefined when the page is not on the device, or begins with another token.
  */
 export function partAfter(node: PrefixNode<Page> | undefined, tokens: Uint32Array): PagePart | undefined {
   const page = node?.next;

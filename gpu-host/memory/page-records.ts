@@ -8,6 +8,9 @@ import type { StoredPage } from './registry/snapshot.ts';
  *   filled u32 | masked u32 | positions, pageSize × u32 | keys and values, pageBytes
  */
 
+/** Bytes of the two sets of flags, `filled` and `masked`. */
+const FLAG_BYTES = 8;
+
 /** Largest position that a host takes from another. */
 const MAX_POSITION = 0x7fff_ffff;
 
@@ -16,7 +19,7 @@ export function recordBytes({ pageSize, pageBytes }: PageLayout): number {
   return headBytes(pageSize) + pageBytes;
 }
 
-/** Writes a page without its keys and values, whose place in the record it returns. */
+/** Writes the flags and positions of a page to `record`. @returns the part of `record` for the keys and values */
 export function writeRecord(
   record: Uint8Array,
   { filled, masked, positions }: StoredPage,
@@ -25,11 +28,11 @@ export function writeRecord(
   const head = new DataView(record.buffer, record.byteOffset, record.byteLength);
   head.setUint32(0, filled >>> 0, true);
   head.setUint32(4, masked >>> 0, true);
-  for (let slot = 0; slot < layout.pageSize; slot++) head.setUint32(8 + slot * 4, positions[slot] ?? 0, true);
+  for (let slot = 0; slot < layout.pageSize; slot++) head.setUint32(FLAG_BYTES + slot * 4, positions[slot] ?? 0, true);
   return record.subarray(headBytes(layout.pageSize));
 }
 
-/** Pages that came in pieces of equal length, but for the last one. */
+/** Pages that came from another host in pieces. All pieces but the last have the same length. */
 export class PageRecords {
   readonly pages: number;
   readonly layout: PageLayout;
@@ -49,7 +52,7 @@ export class PageRecords {
     const { pageSize } = this.layout;
     const head = this.#copy(index * recordBytes(this.layout), Buffer.alloc(headBytes(pageSize)));
     const positions = new Uint32Array(pageSize);
-    for (let slot = 0; slot < pageSize; slot++) positions[slot] = head.readUInt32LE(8 + slot * 4);
+    for (let slot = 0; slot < pageSize; slot++) positions[slot] = head.readUInt32LE(FLAG_BYTES + slot * 4);
     return { filled: head.readUInt32LE(0), masked: head.readUInt32LE(4), positions };
   }
 
@@ -84,7 +87,7 @@ export interface Extent {
 
 export const NO_EXTENT: Extent = { tokens: 0, nextPosition: 0 };
 
-/** The extent with one more page, or the reason why the page does not fit this layout. */
+/** The extent with one more page, or the reason why the page (`one` in its text) does not fit this layout. */
 export function withPage(
   { tokens, nextPosition }: Extent,
   page: StoredPage,
@@ -103,5 +106,5 @@ export function withPage(
 }
 
 function headBytes(pageSize: number): number {
-  return 8 + pageSize * 4;
+  return FLAG_BYTES + pageSize * 4;
 }

@@ -37,7 +37,7 @@ test('a page is free, cached, owned or swapped out, and its frame or ticket goes
   pool.release(page);
   assert.deepEqual(dropped, [ticket]);
   assert.deepEqual(pool.counts(), { free: 2, cached: 0, owned: 0, total: 2, swappedOut: 0 });
-  assert.deepEqual([page.frame, page.swapped, page.filled], [-1, undefined, 0], 'its ticket is spent');
+  assert.deepEqual([page.frame, page.swapped, page.filled], [-1, undefined, 0], 'nothing of the page is left');
   assert.throws(() => pool.release(page), /twice/);
   assert.throws(() => pool.retain(page), /gone/);
   assert.throws(() => pool.adopt(page), /gone/);

@@ -20,7 +20,7 @@ export interface Page {
   maxPosition: number;
   /** The tokens from which the keys and values were computed; undefined when these are not a plain text from position 0 on. */
   prefix: PagePrefix | undefined;
-  /** Location of the keys and values while the page has no frame; undefined when the page is empty. */
+  /** Location of the keys and values of a filled page without a frame; undefined for every other page. */
   swapped: SwapTicket | undefined;
 }
 
@@ -177,6 +177,7 @@ export class PagePool {
     return page;
   }
 
+  /** Takes the frame from a page that is about to be released. */
   #strip(page: Page): number {
     const { frame } = page;
     this.#uncount(page);

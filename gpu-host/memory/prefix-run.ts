@@ -5,10 +5,13 @@ import type { PrefixNode, PrefixTree } from './prefix/tree.ts';
 import type { ContextPages, Mapping, PageSpace } from './space.ts';
 import { textKeys } from './text-keys.ts';
 
-/** A call's empty out-page, mapped by `room`, in whose place the call uses a page of the prefix tree. */
+/** An out-page of a call, mapped by `room`, in whose place the call uses a page of the prefix tree. */
 export interface Replacement {
   readonly room: Mapping;
-  /** The former page, kept so that a failed call gets it back; undefined when a new empty page does as well. */
+  /**
+   * The page that a failed call gets back: the former page if it has tokens, or a blank page that holds the former
+   * one's place in the limits. Undefined when the call can get a new empty page then.
+   */
   readonly former: Page | undefined;
   /** True when one page of the tenant's quota is reserved, because the tenant holds a page fewer meanwhile. */
   readonly reserved: boolean;
@@ -100,7 +103,10 @@ export class PrefixRun {
     return this.#givenPages.has(page);
   }
 
-  /** Puts the out-pages back after the reserved slots were unfilled, except those of given pages. Does nothing after `commit`. */
+  /**
+   * Puts the out-pages of a failed call back. Call it once the reserved slots are unfilled; slots of given pages stay
+   * filled. Does nothing after `commit`.
+   */
   revert(): void {
     const copiedPart = this.#copiedPart;
     if (copiedPart && !this.#givenPages.has(copiedPart.room.page))

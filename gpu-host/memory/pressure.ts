@@ -33,7 +33,10 @@ export function framesNeeded(need: FrameNeed, ended: readonly PageHolding[]): nu
   return frames;
 }
 
-/** Room in swap: `pages` places are free now. A swapped-out page whose last holder ends leaves a further one, if `reusable` accepts its ticket. */
+/**
+ * Room in swap: `pages` places are free now. A swapped-out page whose last holder ends frees its place, if `reusable`
+ * accepts its ticket.
+ */
 export interface SwapRoom {
   readonly pages: number;
   reusable(ticket: SwapTicket): boolean;
@@ -125,8 +128,9 @@ export class FrameGain {
 }
 
 /**
- * Pages that may be swapped out once no page is left that snapshots alone hold, in this order: first the pages of one idle space alone, then
- * those that idle spaces and snapshots share. The prefix tree may hold each of them, too; any other holder keeps a page on the device.
+ * Pages that may go to swap after those that only snapshots hold. First come the pages that a single idle space holds,
+ * then those that idle spaces and snapshots share. The prefix tree may hold each page, too; any other holder keeps a
+ * page on the device.
  */
 export function* swappable(idle: IdleHolders): Generator<Page> {
   for (const { held } of idle.spaces) {

@@ -110,7 +110,8 @@ export class Relief {
     this.#mayReturn = false;
     const family = this.#firstThatFits(oldest, candidates);
     if (!family) return undefined;
-    family.return(heldFamilies[heldFamilies.indexOf(family) - 1]);
+    const newestOvertaken = heldFamilies[heldFamilies.indexOf(family) - 1];
+    family.return(newestOvertaken);
     this.#lastRefusal = undefined;
     return family;
   }
@@ -307,7 +308,7 @@ export class Relief {
     if (!this.#canPreempt) return false;
     const ownFamily = requester.contender;
     const runningFamilies = this.#runningFamilies(ownFamily);
-    // No older family is preempted; with them, the policy sees if the requester's family is the oldest.
+    // Older families are never preempted. They tell the policy if the requester's family is the oldest.
     const consideredFamilies = runningFamilies.filter(
       (other) => isNewer(ownFamily, other) || (!other.isAway && !other.isPinned),
     );

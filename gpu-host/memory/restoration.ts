@@ -4,7 +4,7 @@ import type { PageSpace } from './space.ts';
 import type { FrozenPages, PageSnapshot } from './space-snapshot.ts';
 
 export interface RestorationOptions {
-  /** The inferlet that the pages count for until the snapshot is whole, and then until `end`. */
+  /** The inferlet for which the pages count until `end`. */
   readonly space: PageSpace;
   /** Tenant that owns the snapshot. */
   readonly tenant: string;

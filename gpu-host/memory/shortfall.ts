@@ -40,6 +40,7 @@ export class PreemptionShortfall implements Shortfall<Contender> {
   }
 
   #change({ spaces }: Contender, change: 1 | -1): void {
+    // A movable space counts as idle already.
     for (const space of spaces)
       if (space !== this.#requester && space.pins === 0 && !space.movable) this.#gain.changeIdle(space, change);
   }

@@ -154,7 +154,7 @@ test('copied tokens fill the empty slots of the destinations in order, and keep 
   assert.equal(space.mapping(4).masked, 0, 'the others stay visible');
 });
 
-test('a page may give tokens to itself, which its other address does not get', () => {
+test('tokens can be copied within a page, and the other address of the page does not get the copies', () => {
   const { kit, space } = setUp(1, [10, 11, 12]);
   space.share(Uint32Array.of(1), 2);
   copyTokens(space, tokenCopy([1], [2, 0], [1]));
@@ -249,6 +249,7 @@ test('a copy into more shared pages than the limit allows changes nothing', () =
   const all = Uint32Array.from({ length: 150 }, (_, i) => i + 1);
   space.share(all, 1001);
   const secondAddresses = Array.from(all, (address) => address + 1000);
+  // As many tokens as the pages have empty slots: page 1 has seven, and 149 others have eight.
   const request = tokenCopy([1], new Array<number>(7 + 149 * PAGE_SIZE).fill(0), secondAddresses);
   assert.equal(faultOf(() => copyTokens(space, request)).error.tag, 'limit-exceeded');
   assert.equal(space.heldPages, 150);

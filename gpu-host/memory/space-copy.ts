@@ -65,6 +65,7 @@ export function copySlots(space: PageSpace, request: SlotCopy): void {
   }
   if (shift !== 0) checkRotates(space);
   const { page, masked } = space.peek(source);
+  // Throws when the destination is not held, before anything changes.
   space.peek(destination);
   const positions = new Uint32Array(count);
   for (let i = 0; i < count; i++) {
@@ -135,6 +136,7 @@ export class TokenCopying {
     this.#tokens = sourceTokens(space, sources, indices);
     this.#positions = positions;
     this.#shifts = positions.length > 0 ? shiftsTo(space, this.#tokens, positions) : undefined;
+    // Only the check is needed here: `makeWritable` counts the mappings again.
     checkCopies(space, this.#rooms);
   }
 
@@ -213,6 +215,7 @@ function firstAbove(numbers: Uint32Array, value: number): number {
 function filledSlot({ filled }: Page, precedingCount: number): number {
   let remainingBits = filled;
   for (let i = 0; i < precedingCount; i++) remainingBits &= remainingBits - 1;
+  // The index of the lowest remaining bit.
   return 31 - Math.clz32(remainingBits & -remainingBits);
 }
 

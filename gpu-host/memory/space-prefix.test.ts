@@ -9,6 +9,7 @@ const PAGE_SIZE = 4;
 
 interface Prepared {
   readonly run: PrefixRun | undefined;
+  /** Number of inputs that came from the prefix tree. */
   readonly taken: number;
   fail(): void;
   commit(): void;
@@ -146,7 +147,7 @@ test('a step that fails leaves the out-pages as they were', () => {
   assert.equal(kit.memory.pool.counts().owned, 0, 'an inferlet that is ended before its call completes leaves nothing');
 });
 
-test('slots that are reserved and not yet computed are neither found nor continued', () => {
+test('the tree gives no slots that are reserved and not yet computed, and takes none', () => {
   const { kit, space } = open();
   const first = prepare(space, ADDRESSES, 0, TEXT);
   const next = prepare(space, ADDRESSES, 10, [15, 16, 17]);
@@ -160,19 +161,19 @@ test('slots that are reserved and not yet computed are neither found nor continu
   assert.equal(kit.memory.prefixes?.size, 2);
   assert.equal(forward(space, ADDRESSES, 10, [20, 21]), 0);
   const { space: third } = open({}, kit);
-  assert.equal(forward(third, ADDRESSES, 0, [...TEXT, 15, 16, 17]), 10, 'what failed is not found');
+  assert.equal(forward(third, ADDRESSES, 0, [...TEXT, 15, 16, 17]), 10, 'the inputs of the failed call are not found');
   const { space: fourth } = open({}, kit);
   assert.equal(forward(fourth, ADDRESSES, 0, [...TEXT, 20, 21, 22]), 12);
 });
 
-test('reserved slots are not found either when an earlier call, which knows the page as full, has ended', () => {
+test('a text is not continued from the tree after reserved slots, even if an earlier call kept their page as known', () => {
   const { kit, space } = open({ pages: 64 });
   const { space: other } = open({}, kit);
   forward(other, ADDRESSES, 0, [...TEXT.slice(0, 8), 30, 31, 32, 33]);
   const first = prepare(space, ADDRESSES, 0, TEXT);
   const next = prepare(space, ADDRESSES, 10, [15, 16]);
   first.commit();
-  assert.equal(prepare(space, ADDRESSES, 12, [30, 31, 32, 33, 34]).taken, 0, 'what follows the page before');
+  assert.equal(prepare(space, ADDRESSES, 12, [30, 31, 32, 33, 34]).taken, 0, 'the tree has no page after page 3');
   next.commit();
   kit.memory.audit();
 });
@@ -297,7 +298,7 @@ test('one text twice in an inferlet is held once, and its limit is kept when a s
   forward(space, [1, 2, 3], 0, TEXT);
   const again = prepare(space, [4, 5, 6], 0, TEXT);
   assert.equal(again.taken, 9);
-  assert.equal(space.heldPages, 6, 'what may come back is counted');
+  assert.equal(space.heldPages, 6, 'pages that a failed call gets back still count');
   again.fail();
   assert.equal(space.heldPages, 6);
   assert.equal(forward(space, [4, 5, 6], 0, TEXT), 9);
@@ -380,13 +381,12 @@ test('a hit adds no held pages, and a swapped-out page comes back in the frame t
   forward(space, [1, 2, 3], 0, TEXT);
   space.waiting = true;
   const { space: second } = open({ maxPages: 6 }, kit);
-  second.allocate(7, 0);
   assert.equal(kit.memory.pool.free, 0);
   assert.ok(space.peek(1).page.frame < 0);
-  const swappedOut = kit.memory.pool.counts().swappedOut;
+  assert.equal(kit.memory.pool.counts().swappedOut, 1);
   assert.equal(forward(second, ADDRESSES, 0, TEXT), 9);
   assert.ok(space.peek(1).page.frame >= 0);
-  assert.equal(kit.memory.stats().swapsIn, swappedOut > 1 ? 2 : 1);
+  assert.equal(kit.memory.stats().swapsIn, 1);
   assert.equal(second.heldPages, 6);
   kit.memory.audit();
 });

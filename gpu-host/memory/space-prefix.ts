@@ -36,9 +36,10 @@ interface Text {
 }
 
 /**
- * Maps pages of the prefix tree that hold a call's inputs in place of its empty out-pages. Afterwards the context is on the device and
- * `emptySlots(outPages, inputs - cachedInputs)` cannot fail. Undefined when the call does not continue a plain text: something is masked, its
- * context was not computed from tokens alone with the call's adapter, or its positions skip.
+ * Maps pages of the prefix tree that hold a call's inputs in place of its out-pages: empty ones, and the one in which
+ * the text ends. Afterwards the context is on the device and `emptySlots(outPages, inputs - cachedInputs)` cannot fail.
+ * Undefined when the call does not continue a plain text: something is masked, its context was not computed from tokens
+ * alone with the call's adapter, or its positions skip.
  * @throws CallFault as `emptySlots` does, and changes nothing then
  */
 export function beginPrefix(
@@ -97,7 +98,10 @@ export interface PrefixPeek {
   readonly takes: number;
 }
 
-/** Changes neither mappings, order of use nor statistics. Finds nothing for a call that cannot use the tree, or fails. */
+/**
+ * Finds the pages that `beginPrefix` would take. Changes neither mappings, order of use nor statistics. Finds nothing
+ * for a call that cannot use the tree, or that fails.
+ */
 export function peekPrefix(space: PageSpace, tree: PrefixTree<Page>, request: PrefixRequest): PrefixPeek {
   let plain: PlainCall | undefined;
   try {
@@ -265,8 +269,9 @@ function mapFound(space: PageSpace, nodes: readonly PrefixNode<Page>[], rooms: r
     if (isBegun && !space.hasRoom) break;
     if (!bringBack(space, page, isBegun ? undefined : room.page)) break;
     let former = isBegun ? room.page : undefined;
-    // A limit that counts the found page already counts one page less once the empty page goes. Hold its place, so that a revert cannot fail:
-    // with a blank page when this inferlet holds the found page, and in the tenant's quota when only the tenant does.
+    // When a limit counts the found page already, the replacement of the empty page lowers its count by one. Hold that
+    // place, so that a revert cannot fail: with a blank page when this inferlet holds the found page, and in the
+    // tenant's quota when only the tenant does.
     const isHeld = space.held.has(page);
     const reserved = !former && !isHeld && space.tenantHolds(page);
     if (former) space.keep(former);

@@ -43,7 +43,10 @@ export interface FrozenPagesOptions {
   now(): number;
 }
 
-/** The snapshots of exports and KV files (`registry/`), and the references that they hold on pages: memory may swap out pages without others. */
+/**
+ * The snapshots of exports and KV files (`registry/`), and their references to pages: memory may swap out a page
+ * without other references.
+ */
 export class FrozenPages {
   readonly leases: Leases;
   readonly #options: FrozenPagesOptions;
@@ -75,6 +78,7 @@ export class FrozenPages {
   }
 
   release(snapshot: PageSnapshot): void {
+    // A lease on a removed export counts as ended early, too.
     this.leases.giveWay(snapshot);
     this.#nextUses.delete(snapshot);
     for (const { page } of snapshot.pages) {

@@ -182,7 +182,7 @@ test('the members of a family share a limit, copies included, and a member that 
   kit.memory.audit();
 });
 
-test('a space that is left gives back the places that it has reserved in its tenant’s quota', () => {
+test('a space that leaves its limits gives back the pages that it has reserved of its tenant’s quota', () => {
   const kit = makeMemory({ pages: 8 });
   const tenantPages = { pages: 4, readAt: 0 };
   const [one, two] = [kit.open({ tenantPages }), kit.open({ tenantPages })];

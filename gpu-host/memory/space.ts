@@ -159,7 +159,7 @@ export class PageSpace {
   }
 
   /**
-   * Allocates `count` pages at the addresses `first`, `first + 1`, …. With `spare`, a page of `DeviceMemory.takeSpare`, the only one is that page.
+   * Allocates `count` pages at addresses from `first` on, or only `spare`, a page that `DeviceMemory.takeSpare` gave.
    * @throws CallFault `limit-exceeded`, `invalid-argument` when an address is in use, `terminated`, or CallHeld; allocates nothing then
    */
   allocate(first: number, count: number, spare?: Page): void {
@@ -249,7 +249,7 @@ export class PageSpace {
     return slotsIn(this.pool, rooms, count);
   }
 
-  /** The mappings whose pages have the first `count` empty slots. It brings none in and makes none writable. @throws as `emptySlots` */
+  /** The mappings whose pages have the first `count` empty slots. Brings in or copies none. @throws as `emptySlots` */
   roomIn(addresses: Uint32Array, count: number): Mapping[] {
     return roomIn(this, addresses, count);
   }
@@ -319,8 +319,9 @@ export class PageSpace {
   }
 
   /**
-   * The mappings of a call's addresses, with the `KnownText` of an earlier call that begins there. The call owns the text until it gives it back
-   * with `keepText`; unless it does, the next call looks up all pages anew. @throws CallFault as `peek`
+   * The mappings of a call's addresses, with the `KnownText` that an earlier call left for a text that begins at the
+   * first of them. The call owns the text until it gives the text back with `keepText`; unless it does, the next call
+   * looks up all pages anew. @throws CallFault as `peek`
    */
   takePages(addresses: Uint32Array, adapter: string | undefined): ContextPages {
     const text = this.#takeText(addresses) ?? new KnownText(this.pool);

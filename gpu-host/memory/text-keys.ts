@@ -37,7 +37,7 @@ function keyOf(page: PagePrefix | undefined): number {
   return key;
 }
 
-/** Mixes a page's tokens into the key of the text before it. */
+/** Mixes a page's tokens into the key of the text before it: a rotation, then a product with a large prime. */
 function nextKey(keyBefore: number, tokens: Uint32Array): number {
   return Math.imul(((keyBefore << 5) | (keyBefore >>> 27)) ^ hashTokens(tokens), 0x9e3779b1);
 }

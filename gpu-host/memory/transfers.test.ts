@@ -13,7 +13,7 @@ function makeDevice() {
   });
 }
 
-test('a buffer is used again once the copies that use it have ended, and by one transfer', async () => {
+test('a buffer is used again once the copies that use it have ended, and by one transfer at a time', async () => {
   const device = makeDevice();
   const buffers = new TransferBuffers(device);
   const first = buffers.take(8);

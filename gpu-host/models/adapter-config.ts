@@ -84,7 +84,7 @@ function targetsOf(modules: readonly string[] | string): readonly Projection[] {
 
 const PROJECTION_NAMES = PROJECTIONS.join(', ');
 
-/** True when a setting has an effect: false, null and empty lists have none. */
+/** True when a setting has an effect: undefined, null, false, and empty lists or objects have none. */
 function isSet(value: unknown): boolean {
   if (value === undefined || value === null || value === false) return false;
   return typeof value !== 'object' || Object.keys(value).length > 0;

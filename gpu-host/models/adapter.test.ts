@@ -92,7 +92,10 @@ describe('loadAdapter', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** Writes and loads an adapter of `q_proj` and `down_proj`. `change` gives each tensor's shape; null leaves the tensor out. */
+  /**
+   * Writes and loads an adapter of `q_proj` and `down_proj`, whose numbers are all `value`. `change` gives the shape of
+   * each of its tensors and of one named `extra`, which no adapter has; null leaves a tensor out.
+   */
   const writeAdapter = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,
@@ -139,7 +142,7 @@ describe('loadAdapter', () => {
     ],
     ['has a tensor of no target', (_, s) => s, 'unsupported-adapter', /"extra"/],
   ] as const satisfies readonly (readonly [string, Parameters<typeof writeAdapter>[1], ModelErrorCode, RegExp])[]) {
-    it(`refuses one that ${what}`, async () => {
+    it(`refuses an adapter that ${what}`, async () => {
       await assert.rejects(writeAdapter(`bad ${what}`, change), isRefused(code, text));
     });
   }

@@ -19,7 +19,7 @@ describe('matrices in blocks', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  it('are found by their two tensors, and only where these fit each other', async () => {
+  it('finds a matrix in blocks by its tensors, and only where these fit each other', async () => {
     const file = join(directory, 'model.safetensors');
     const bytes = (name: string, ...shape: number[]): TensorSource => ({
       name,
@@ -62,13 +62,14 @@ describe('matrices in blocks', () => {
       [...tensors.read('b').subarray(0, 4), ...tensors.read('b').subarray(-2)],
       [-8, -8, -7, -8, 14, -14],
     );
-    // Bytes 0 to 47, two levels each: the first level of a block is the low half of its first byte. Zero points 0, 0, 1 and, in row 1, 2, 0, 3.
+    // A block has 8 of the bytes 0 to 47, and its first level is the low half of its first byte: 0, 8, 0, 8, 0, 8.
+    // The zero points are 0, 0, 1 in row 0 and 2, 0, 3 in row 1; the scales are 1 to 6.
     const firstOfBlocks = Array.from({ length: 6 }, (_, block) => tensors.read('z')[16 * block]);
     assert.deepEqual(firstOfBlocks, [0, 2 * 8, 3 * -1, 4 * (8 - 2), 0, 6 * (8 - 3)]);
     assert.deepEqual([tensors.read('y')[5], tensors.read('y')[128]], [5, 2 * (128 - 1)]);
   });
 
-  it('become plain floats for a backend that reads nothing else, once', async () => {
+  it('turns blocks into plain floats for a backend that reads nothing else, and writes their file once', async () => {
     const blocked = await blockedModel(model, 'Q8_0', directory);
     await writeFile(join(blocked.directory, 'widened.safetensors.5f3c.partial'), 'left by a GPU host that was killed');
     const wide = await widenBlocks(blocked);

@@ -6,10 +6,8 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { parseConfig } from './config.ts';
 import { readEncoderConfig } from './encoder/load.ts';
-import { isUsedInPlace } from './import.ts';
 import { kindOf, MODEL_KINDS, type ModelKind } from './kind.ts';
 import { readJson } from './load.ts';
-import { cacheName, parseSource } from './source.ts';
 
 /** `publish` writes this file last into a model's directory: a directory without it is not a finished model. */
 const MANIFEST = 'pie-model.json';
@@ -19,9 +17,10 @@ const LAYOUT_VERSION = 1;
 /** Suffix of the name that `publish` gives the old directory of a model while it moves the new directory into place. */
 const REPLACED = '-replaced';
 
-/** A name that ends with `REPLACED`. */
+/** Name of such an old directory, with six random characters of `mkdtemp`; the group is the model's name. */
 const MOVED_ASIDE = /^\.staging-(.+)\.[A-Za-z0-9]{6}-replaced$/;
 
+/** Age at which `prepareDownloads` removes the partial download of any model. */
 const ABANDONED_AFTER_MS = 14 * 24 * 3_600_000;
 
 const originSchema = z.object({
@@ -62,7 +61,7 @@ export async function findCached(name: string, cacheDirectory: string): Promise<
   return (await readManifest(directory)) === null ? null : directory;
 }
 
-/** The directory of the newest model of the cache that a pull of this very source has published, or null. */
+/** The directory of the model that the last pull of exactly this source text has published in the cache, or null. */
 export async function findPulled(source: string, cacheDirectory: string): Promise<string | null> {
   let newest: { readonly directory: string; readonly pulledAt: string } | null = null;
   for (const directory of await modelDirectories(cacheDirectory)) {
@@ -71,21 +70,6 @@ export async function findPulled(source: string, cacheDirectory: string): Promis
     newest = { directory, pulledAt: manifest.pulledAt };
   }
   return newest?.directory ?? null;
-}
-
-/**
- * Finds the directory of a model source on this machine, without network access; null when the model must be pulled first. Processes that serve
- * models call this. A `file:` source in Hugging Face layout is its own directory, unless its weights are quantised.
- * @throws ModelError for an invalid source
- */
-export async function findModel(source: string, cacheDirectory = defaultCacheDirectory()): Promise<string | null> {
-  const parsed = parseSource(source);
-  if (parsed.kind === 'file' && existsSync(join(parsed.path, 'config.json'))) {
-    const weights = ['model.safetensors', 'model.safetensors.index.json'];
-    const isThere = weights.some((name) => existsSync(join(parsed.path, name)));
-    if (isThere && (await isUsedInPlace(parsed.path))) return parsed.path;
-  }
-  return findCached(cacheName(parsed), cacheDirectory);
 }
 
 /** The finished models of the cache, by name, without unreadable directories. */

@@ -133,6 +133,7 @@ function checkSize(variables: TemplateVariables): void {
     count += inner.length;
     if (count > MAX_CHAT_VALUES)
       throw new Error(`the variables have more than ${MAX_CHAT_VALUES} values; send fewer messages`);
+    // An `undefined` on the list would end the loop early.
     for (const each of inner) pending.push(each ?? null);
   }
 }

@@ -140,7 +140,7 @@ const EVERY_FAMILY: readonly Variant[] = [
   [{ layer_types: ['full_attention', 'chunked_attention'] }, /"layer_types".*chunked/],
 ];
 const activeWindow = { use_sliding_window: true, sliding_window: 4096 };
-/** Variants of Qwen 2 and 3. `undefined` is a field that the file lacks. */
+/** Variants of Qwen 2 and 3; the base config has 16 layers. `undefined` is a field that the file lacks. */
 const QWEN: readonly Variant[] = [
   [{ sliding_window: 4096, use_sliding_window: false, max_window_layers: 0 }, { contextLength: CONTEXT }],
   [{ sliding_window: 4096 }, { contextLength: CONTEXT }],
@@ -187,7 +187,7 @@ const FAMILY_VARIANTS: Readonly<Record<string, readonly Variant[]>> = {
 
 describe('variants of config.json', () => {
   for (const [family, variants] of Object.entries(FAMILY_VARIANTS)) {
-    it(family, () => {
+    it(`${family}: reads or refuses each variant`, () => {
       const base = {
         ...llama,
         model_type: family,
@@ -225,7 +225,7 @@ const qwen = {
   eos_token_id: 151645,
   max_window_layers: 28,
 };
-/** Fields of config.json as the hub has them, with the number of parameters that the hub reports of the weights. */
+/** Fields of config.json as the hub has them, and the number of parameters that the hub reports for the weights. */
 const PUBLISHED: Readonly<
   Record<string, readonly [parameters: number, config: object, text: Partial<ReturnType<typeof parseConfig>>]>
 > = {
@@ -348,7 +348,7 @@ const PUBLISHED: Readonly<
 
 describe('published models', () => {
   for (const [name, [parameters, json, expected]] of Object.entries(PUBLISHED)) {
-    it(name, () => {
+    it(`${name}: reads the config, which implies the published number of parameters`, () => {
       const config = parseConfig(json);
       for (const [key, value] of Object.entries(expected))
         assert.deepEqual(config[key as keyof typeof config], value, key);

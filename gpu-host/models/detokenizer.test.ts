@@ -44,7 +44,7 @@ describe('parseDecoder', () => {
     );
   });
 
-  it('refuses decoders that it cannot cut into tokens', () => {
+  it('refuses decoders whose output it cannot cut into tokens', () => {
     let deep: object = { type: 'Fuse' };
     for (let i = 0; i < 100_000; i++) deep = { type: 'Sequence', decoders: [deep] };
     for (const decoder of [
@@ -105,7 +105,7 @@ describe('createTokenStream', () => {
     );
   });
 
-  it('holds a character back until it is whole, and marks one that never is', () => {
+  it('holds a character back until it is whole, and marks a character whose end never comes', () => {
     const bytes = Buffer.from('你');
     const stream = streamOf([bytes.subarray(0, 1), bytes.subarray(1, 2), bytes.subarray(2), Buffer.from('x')], false);
     assert.deepEqual([stream.push([0]), stream.push([1]), stream.push([2])], ['', '', '你']);

@@ -18,7 +18,6 @@ export type ModelErrorCode =
   | 'download-failed'
   | 'access-denied'
   | 'checksum-mismatch'
-  | 'busy'
   | 'cancelled';
 
 /** The error class of this folder. Its message says what happened; its hint, if any, says what the user can do. */
@@ -34,7 +33,10 @@ export class ModelError extends Error {
   }
 }
 
-/** The text of a caught value, for a message that names its cause. `fetch failed` explains nothing, so its own cause is used. */
+/**
+ * The text of a caught value, for a message that names its cause. `fetch failed` explains nothing, so the cause inside
+ * it is used.
+ */
 export function causeText(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   if (cause.message === 'fetch failed' && cause.cause !== undefined) return causeText(cause.cause);

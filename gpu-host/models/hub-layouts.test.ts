@@ -28,7 +28,7 @@ interface Layout {
   /** Files that Pie does not need. */
   readonly others: readonly string[];
   readonly special: { readonly bos: number | null; readonly eos: readonly number[] };
-  /** The chat of {@link MESSAGES}. */
+  /** The text that the template makes of {@link MESSAGES}. */
   readonly chat: string;
 }
 
@@ -170,6 +170,7 @@ describe('repositories of the hub', () => {
       assert.deepEqual((await readdir(pulled.directory)).sort(), [...wanted, 'pie-model.json'].sort());
 
       const loaded = await loadModel(pulled.directory);
+      // The layouts add end tokens, which `layout.special` checks below.
       assert.deepEqual({ ...loaded.config, eosTokenIds: [] }, { ...model.config, eosTokenIds: [] });
       for (const [name] of expectedTensors(model.config))
         assert.deepEqual(loaded.tensors.read(name), model.tensors.read(name), name);

@@ -1,5 +1,5 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { copyFile, readdir, rename } from 'node:fs/promises';
+import { readdir, rename } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
@@ -109,9 +109,8 @@ export async function importModel(
       }
       const weights = (await readdir(root)).filter((name) => /\.safetensors(\.index\.json)?$/.test(name));
       for (const [index, name] of weights.entries()) {
-        await rename(join(root, name), join(directory, name)).catch(() =>
-          copyFile(join(root, name), join(directory, name)),
-        );
+        // `root` lies inside `directory`, so this is one file system.
+        await rename(join(root, name), join(directory, name));
         onProgress(index + 1, weights.length);
       }
       await copySideFiles(root, directory);

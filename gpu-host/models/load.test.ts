@@ -19,7 +19,7 @@ describe('loadModel', () => {
   });
   after(() => rm(directory, { recursive: true, force: true }));
 
-  /** The tiny model in one file, with some tensors left out or of another shape. */
+  /** The tiny model in one file, with all values 0, and with some tensors left out or of another shape. */
   const variant = async (
     name: string,
     change: (tensor: string, shape: readonly number[]) => readonly number[] | null,
@@ -136,6 +136,6 @@ describe('loadModel', () => {
     await assert.rejects(loadModel(empty), { code: 'missing-file', message: /model\.safetensors/ });
     await writeFile(join(empty, 'config.json'), '{');
     await assert.rejects(loadModel(empty), (error) => error instanceof ModelError && error.code === 'malformed-config');
-    assert.match(await readFile(join(empty, 'config.json'), 'utf8'), /^\{$/);
+    assert.match(await readFile(join(empty, 'config.json'), 'utf8'), /^\{$/, 'the refused file stays as it is');
   });
 });

@@ -59,6 +59,7 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
  */
 export function checkWeights({ config, tensors }: Pick<LoadedModel, 'config' | 'tensors'>): void {
   const parts = expectedTensors(config).flatMap(([name]) => partsOf(tensors.info(name)));
+  // One part for each file is enough.
   for (const part of new Map(parts.map((part) => [part.file, part])).values()) checkUnchanged(part);
 }
 
@@ -156,6 +157,7 @@ export async function storedTensors(directory: string): Promise<Map<string, Stor
       shards.set(shard, header);
     }
     const info = header.get(name);
+    // `checkTensors` reports a tensor that its shard lacks.
     if (info !== undefined) tensors.set(name, info);
   }
   return tensors;

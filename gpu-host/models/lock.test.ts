@@ -39,7 +39,7 @@ describe('withLock', () => {
     assert.deepEqual(await readdir(directory), []);
   });
 
-  it('is released when the body fails', async () => {
+  it('releases the lock when the body fails', async () => {
     const file = join(directory, 'fails');
     await assert.rejects(
       withLock(file, {}, async () => {
@@ -50,14 +50,14 @@ describe('withLock', () => {
     assert.equal(existsSync(file), false);
   });
 
-  it('is taken over from a process that died on this machine', async () => {
+  it('takes the lock over from a process that died on this machine', async () => {
     const file = join(directory, 'dead');
     const { pid } = spawnSync(process.execPath, ['-e', '']);
     await writeFile(file, JSON.stringify({ pid, host: hostname(), token: 'gone' }));
     assert.equal(await withLock(file, { pollMs: 5 }, async () => 'in'), 'in');
   });
 
-  it('is taken over from another machine that no longer renews it', async () => {
+  it('takes the lock over from a holder on another machine that no longer renews it', async () => {
     const file = join(directory, 'far');
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));
     const abort = new AbortController();
@@ -66,7 +66,7 @@ describe('withLock', () => {
     assert.equal(await withLock(file, { pollMs: 5, staleAfterMs: 20 }, async () => 'in'), 'in');
   });
 
-  it('is kept by a living holder although a clock was set', async () => {
+  it('leaves the lock to a living holder although a clock was set', async () => {
     const file = join(directory, 'clock');
     const hourAgo = new Date(Date.now() - 3_600_000);
     const { promise: waits, resolve } = Promise.withResolvers<void>();
@@ -82,7 +82,7 @@ describe('withLock', () => {
     assert.deepEqual(order, ['first', 'second']);
   });
 
-  it('fails when the lock of a dead process cannot be moved', async () => {
+  it('fails when a stale lock cannot be moved', async () => {
     // The name fits a file system's 255 bytes with the suffix of a new lock, and not with that of a stale one.
     const file = join(directory, 'x'.repeat(217));
     await writeFile(file, JSON.stringify({ pid: 1, host: 'elsewhere', token: 'far' }));

@@ -8,10 +8,11 @@ import { ModelError } from './errors.ts';
 
 export interface LockOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Called once when another process holds the lock. */
+  /** Called once when another holder has the lock. */
   readonly onWait?: () => void;
   /** A holder without a heartbeat for this long counts as dead. 30 s by default. */
   readonly staleAfterMs?: number;
+  /** Wait between two tries to take the lock. 200 ms by default. */
   readonly pollMs?: number;
 }
 
@@ -56,6 +57,7 @@ export async function withLock<T>(file: string, options: LockOptions, body: () =
       throw cancelled();
     });
   }
+  // Several beats within `staleAfterMs`, so that a few late or failed ones do no harm.
   const heartbeat = setInterval(() => {
     const now = new Date();
     // A failure only makes the lock look older; the next beat tries again.
@@ -110,7 +112,7 @@ async function removeStale(file: string, { holder }: HeldLock): Promise<void> {
     throw cause;
   }
   const movedHolder = await readHolder(staleFile);
-  // This is another holder's lock: put it back, unless another process has taken the lock meanwhile.
+  // If the moved lock is not the judged one, put it back, unless another process has taken the lock meanwhile.
   if (movedHolder?.token !== holder?.token) await link(staleFile, file).catch(() => undefined);
   await rm(staleFile, { force: true });
 }

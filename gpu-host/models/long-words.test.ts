@@ -16,6 +16,7 @@ function model(merges: readonly [string, string][]): object {
 }
 
 const part = fc.string({ unit: fc.constantFrom('a', 'b', 'c'), minLength: 1, maxLength: 3 });
+/** `x` and `😀` are not in the vocabulary. */
 const word = fc.string({ unit: fc.constantFrom('a', 'b', 'c', 'x', '😀'), minLength: 1, maxLength: 60, size: 'max' });
 
 describe('createLongWordMerger', () => {

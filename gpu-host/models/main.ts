@@ -9,6 +9,7 @@ import { pullModel } from './pull.ts';
 /** Exit codes, for scripts. */
 const EXIT = { failure: 1, usage: 2, unknownModel: 3, checksum: 4, download: 5, interrupted: 130 } as const;
 
+/** Characters of a message that the terminal shows. */
 const MAX_MESSAGE = 1000;
 
 interface PullFlags {
@@ -101,8 +102,6 @@ async function pullOne(name: string, options: PullFlags, signal: AbortSignal): P
     // Not every error names its model.
     if (!options.json) process.stderr.write(`${printable(name)} could not be pulled:\n`);
     throw error;
-  } finally {
-    progress.stop();
   }
 }
 

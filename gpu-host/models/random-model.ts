@@ -67,8 +67,8 @@ export interface RandomAdapterOptions {
 }
 
 /**
- * Writes a random low-rank adapter in PEFT layout for tests, and loads it. Its changes are as large as the weights of {@link randomModel},
- * so that a test cannot miss them. The same options and seed give the same bytes.
+ * Writes a random low-rank adapter in PEFT layout for tests, and loads it. Its changes are nearly as large as the
+ * weights of {@link randomModel}, so that a test cannot miss them. The same options and seed give the same bytes.
  */
 export async function randomAdapter(
   directory: string,
@@ -81,7 +81,8 @@ export async function randomAdapter(
   const tensors = adapterTensors(model, { rank, targets }).map(([name, shape]) => ({
     name,
     shape,
-    // `A` keeps the magnitude of its input near one; `B` passes on about a third of it.
+    // With the deviation 1.5 / √columns of `randomTensor`, `A` keeps the magnitude of its input and `B` passes on 0.45
+    // of it.
     data: () => randomTensor(name, shape, () => random() * (name.includes('lora_A') ? 0.7 : 0.3)),
   }));
   const config = {

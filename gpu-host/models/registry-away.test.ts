@@ -33,10 +33,12 @@ test('while the registry is unreachable, a pull without a version gets the versi
       server.files.set(path, { bytes });
       return document;
     };
+    // The last pulled version is not the highest.
     for (const version of ['1.1.0', '1.3.0', '1.2.0']) {
       publish(version);
       assert.equal((await pullModel('npm:tiny', { cacheDirectory })).cached, false);
     }
+    // This pull names its version, so it does not count as a pull of `npm:tiny`.
     const document = publish('1.4.0');
     await pullModel('npm:tiny@1.4.0', { cacheDirectory });
 

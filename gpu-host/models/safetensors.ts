@@ -19,7 +19,7 @@ export interface StoredTensor {
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
-  /** Identifies the content of the file whose header was read. */
+  /** Size and time of the file when its header was read; another pair means that the file was changed or replaced. */
   readonly version: string;
 }
 
@@ -46,7 +46,7 @@ const ELEMENT_BYTES: Readonly<Record<string, number>> = {
 };
 /** The format's own limit. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** Maximum bytes of one read call; the kernel refuses more than 2 GiB at once. */
+/** Maximum bytes of one read call; neither Node nor Linux reads 2 GiB at once. */
 const READ_BYTES = 1 << 30;
 
 const entrySchema = z.object({
@@ -248,7 +248,7 @@ export async function writeSafetensors(
     position += bytes;
   }
   const json = Buffer.from(JSON.stringify(header));
-  // Pad the header so that every float is aligned in a memory-mapped file.
+  // Pad the header so that the first tensor is aligned in a memory-mapped file.
   const padded = Buffer.alloc(Math.ceil((json.length + 8) / 64) * 64 - 8, ' ');
   json.copy(padded);
   const length = Buffer.alloc(8);

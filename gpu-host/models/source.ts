@@ -65,7 +65,8 @@ function pathOfUrl(text: string): string {
 
 /**
  * The name of the model's directory in the cache, readable by a person. For a path, it changes with the sizes and times of the files there. For a
- * package or a Hub model, it has the version or the revision (none for `main`), even when new content is published as `latest` or on a branch.
+ * package or a Hub model, it contains the version or the revision (none for `main`), and stays the same when new
+ * content is published as `latest` or on a branch.
  */
 export function cacheName(source: ModelSource): string {
   switch (source.kind) {
@@ -99,7 +100,7 @@ function othersOf(path: string, stats: Stats | undefined): string[] {
 const filesOf = (directory: string): string[] =>
   namesIn(directory).map((name) => `${name}\n${describe(statOf(join(directory, name)))}`);
 
-/** None for a folder that cannot be read: no conversion reads it either. */
+/** Empty for a folder that cannot be read: no conversion reads it either. */
 function namesIn(directory: string): string[] {
   try {
     return readdirSync(directory).sort();

@@ -235,6 +235,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     const bytes = { type: 'ByteLevel' };
     try {
       const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
+      // `<|im_end|>` is token 2; config.json names the end token 8. A BOS token that begins no text ends one.
       const named = { bos_token: '<|im_end|>' };
       for (const [settings, configBos, bos, eos, post_processor = null] of [
         [named, 7, 2, [8]],
@@ -274,6 +275,7 @@ describe('a byte-level tokenizer (minimind2-small)', () => {
     try {
       const json = JSON.parse(await readFile(join(directory, 'tokenizer.json'), 'utf8'));
       const names = ['<|im_start|>', '<|im_end|>', '<think>', '<bos>', '<eos>', '<pad>', '<unk>', '<stop>', '<end>'];
+      // The first two are in the vocabulary of 6,400 tokens, the others follow it.
       const ids = new Map(names.map((name, i) => [name, i === 0 ? 1 : i === 1 ? 2 : 6400 + i]));
       const added = [...ids].map(([content, id]) => ({ id, content, special: false, normalized: false }));
       const settings = { bos_token: '<bos>', eos_token: '<eos>', pad_token: { content: '<pad>' }, unk_token: '<unk>' };
@@ -371,7 +373,7 @@ describe('the tokenizer of a model with a vision tower', () => {
   });
 });
 
-// These tests download 55 MB of tokenizers that no other test needs, so only the long suite runs them.
+// These tests download the tokenizers of four published models, so only the long suite runs them.
 describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL' }, () => {
   let directory: string;
   before(async () => {
@@ -394,7 +396,7 @@ describe('tokenizers of other families', { skip: !process.env.PIE_TEST_ALL && 's
     ['qwen3', [9707, 1879]],
     ['gpt2', [15496, 995]],
   ] as const) {
-    it(name, async () => {
+    it(`${name}: tokenizes, renders the chat of the model's card, and decodes to the text`, async () => {
       const tokenizer = await loadTokenizer(await publishedTokenizer(name, directory));
       assert.deepEqual([...tokenizer.encode('Hello world')], helloWorld);
       if (name in chats) {

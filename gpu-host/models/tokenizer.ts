@@ -112,7 +112,8 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
     ...asObject(await readOptionalJson(root, 'tokenizer_config.json')),
   });
   const config = await readOptionalJson(root, 'config.json');
-  // A model with a vision tower has the ids of its text model in a part of the file.
+  // Ids of config.json, then those of generation_config.json. A model with a vision tower has its text model's ids in a
+  // part of config.json.
   const ids = [splitLlava(config)?.text ?? config, await readOptionalJson(root, 'generation_config.json')].map(
     (json) => idsSchema.safeParse(json).data ?? {},
   );

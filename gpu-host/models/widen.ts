@@ -37,6 +37,7 @@ export async function widenBlocks(model: LoadedModel): Promise<LoadedModel> {
   const wide = readSafetensorsHeader(file);
   return {
     ...model,
+    // `read` stays: it computes the same floats from the blocks.
     tensors: { ...tensors, info: (name) => wide.get(name) ?? tensors.info(name) },
   };
 }

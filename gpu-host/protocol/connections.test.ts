@@ -90,7 +90,7 @@ test('another host at the address is refused, and the address is tried again whe
   assert.deepEqual([connection.connected, hosts.list, refusals.length], [true, [connection], 2]);
 });
 
-test('a connected host stays until the hosts have lacked it for some time, or its connection ends', async (t) => {
+test('a connected host that `set` no longer names stays for `keptMs`, or until its connection ends', async (t) => {
   await using host = await startTestHost();
   const wanted = [{ name: 'a', address: host.address }];
   const hosts = new GpuHostConnections(wanted, { keptMs: 100 });
@@ -156,7 +156,7 @@ test('a connection on which no host says hello is tried again after its deadline
   assert.ok(connections > 1);
 });
 
-test('counters that cannot be read end the connection, and the call that asked for them', async (t) => {
+test('counters that cannot be read end the connection, and fail the request for them', async (t) => {
   await using host = await startTestHost();
   const address = `${host.address}-f`;
   const server = createServer((socket) => {
@@ -168,6 +168,7 @@ test('counters that cannot be read end the connection, and the call that asked f
       socket.write(writer.take());
     };
     send(FRAME.hello, () => writer.putText(JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] })));
+    // The first data is the runtime's hello, the second its request for counters.
     socket.once('data', () =>
       socket.once('data', () =>
         send(FRAME.stats, () => {

@@ -108,6 +108,7 @@ function optional<T>(field: Field<T>): Field<T | undefined> {
       if (value !== undefined) field.put(writer, value, keptList);
     },
     read: (reader, keptList) => (flag.read(reader, keptList) ? field.read(reader, keptList) : undefined),
+    exceeds: (value) => (value === undefined ? undefined : field.exceeds?.(value)),
     items: (value) => (value === undefined ? 0 : (field.items?.(value) ?? 0)),
   };
 }
@@ -189,6 +190,7 @@ const allowed: Field<Uint32Array | undefined> = {
     const words = reader.list();
     return words.length === 0 ? undefined : words;
   },
+  exceeds: (words) => words && list.exceeds?.(words),
   items: (words) => words?.length ?? 0,
 };
 

@@ -9,6 +9,7 @@ import {
   type DecodedCall,
   decodeCalls,
   encodeCall,
+  exceededLimit,
   OPERATIONS,
   type Operation,
   type OperationName,
@@ -223,6 +224,31 @@ test('many calls become several frames, and one larger than a frame or with too 
   assert.deepEqual(queues, [0, 1, 2, 3, 4, 5, 6, 99, 7]);
 });
 
+const TOO_LONG = { words: new Uint32Array(MAX_LIST + 1), floats: new Float32Array(MAX_LIST + 1) };
+
+/** Copies of the values, each with one of their lists too long. */
+function* withTooLong<T extends object>(values: T): Generator<T> {
+  for (const [name, value] of Object.entries(values)) {
+    if (value instanceof Uint32Array) yield { ...values, [name]: TOO_LONG.words };
+    else if (value instanceof Float32Array) yield { ...values, [name]: TOO_LONG.floats };
+    else if (typeof value === 'object' && value !== null && !ArrayBuffer.isView(value))
+      for (const tooLong of withTooLong(value)) yield { ...values, [name]: tooLong };
+  }
+}
+
+test('a call is above its limit when any one of its lists is too long', () => {
+  fc.assert(
+    fc.property(anyCall, (call) => {
+      if (!('count' in call)) assert.equal(exceededLimit(call), undefined);
+      for (const tooLong of withTooLong(call))
+        assert.ok(exceededLimit(tooLong) !== undefined, `a list of "${call.op}" may have any length`);
+    }),
+    { seed: 5, numRuns: 2000 },
+  );
+  assert.equal(exceededLimit({ op: 'allocate-pages', first: 1, count: MAX_ADDRESSES }), undefined);
+  assert.equal(exceededLimit({ op: 'allocate-pages', first: 1, count: MAX_ADDRESSES + 1 }), MAX_ADDRESSES);
+});
+
 function words(...values: number[]): Uint8Array {
   return new Uint8Array(Uint32Array.from(values).buffer);
 }
@@ -239,7 +265,8 @@ test('each kind of bad frame gets its own error code', () => {
   assert.equal(push(words(1, CALLS)), 'malformed');
   assert.equal(push(words(0, CALLS)), 'malformed');
   assert.equal(push(words(2, CALLS)), 'none');
-  // Entries: longer than the frame, of no length, of an unknown operation, with fields missing, with words left over, a list past its end.
+  // Entries: longer than the frame, of no length, of an unknown operation, with fields missing, with words left over,
+  // with a list past its end, with a text above the limit.
   assert.equal(push(words(3, CALLS, 9)), 'truncated');
   assert.equal(push(words(3, CALLS, 0)), 'truncated');
   assert.equal(push(words(7, CALLS, 5, 999, 1, 1, 0)), 'malformed');
@@ -281,7 +308,7 @@ test('frames with one changed word are refused with a protocol fault, or read as
   );
 });
 
-test('a header announces at most one frame of memory', () => {
+test('a frame of the largest size is handled once it is whole', () => {
   const reader = new FrameReader();
   reader.push(words(MAX_FRAME_WORDS, CALLS), () => assert.fail('not whole'));
   let whole = 0;

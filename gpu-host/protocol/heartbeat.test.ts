@@ -7,9 +7,9 @@ import type { Backend } from '../backends/backend.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, must, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
-import { PROTOCOL_VERSIONS } from './wire.ts';
+import { ALIVE_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
-/** A peer counts as lost after 200 ms. */
+/** A peer counts as lost after 10 intervals of 20 ms without a sign of life. */
 const QUICK = { everyMs: 20, silentIntervals: 10 };
 
 /** Runs during the next step. */
@@ -125,7 +125,8 @@ for (const way of ['down', 'up'] as const)
     assert.equal((await generate(next, next.createQueue('tiny'), [1, 5], 4)).length, 4);
   });
 
-test('a host ends all connections of a runtime that gives no sign of life, and frees what it held', async () => {
+test('a host ends all connections of a runtime that gives no sign of life, and frees the memory of its inferlets', async () => {
+  // So many intervals keep the runtime from ending the connection first.
   await using at = await connectOverCable({ silentMs: 100, heartbeat: { everyMs: 20, silentIntervals: 10_000 } });
   const { host, cable, connection } = at;
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
@@ -144,6 +145,7 @@ test('a host that goes down announces it on all connections of a runtime that it
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
   must(await inferlet.synchronize(queue));
+  // By then the runtime has asked for a sign of life, so the host watches it.
   await sleep(2 * QUICK.everyMs);
   let closed = Promise.resolve();
   duringStep = async () => {
@@ -168,17 +170,18 @@ test('a host that computes one long step stays, and so does a runtime that stood
   };
   const prompt = Array.from({ length: 20 }, (_, i) => i + 3);
   assert.equal((await generate(inferlet, queue, prompt, 2)).length, 2);
+  // The runtime stands still for longer than the host's `silentMs`, and than its own bound for the host.
   for (const untilMs = performance.now() + 300; performance.now() < untilMs; );
   must(await inferlet.synchronize(queue));
   await sleep(2 * QUICK.everyMs);
   assert.equal(losses, 0);
 });
 
-test('a peer of the previous version is asked for no sign of life', async () => {
-  const before = { oldest: PROTOCOL_VERSIONS.newest - 1, newest: PROTOCOL_VERSIONS.newest - 1 };
+test('a peer of a version without signs of life is asked for none', async () => {
+  const silent = { oldest: ALIVE_VERSION - 1, newest: ALIVE_VERSION - 1 };
   for (const [ofHost, ofRuntime] of [
-    [before, PROTOCOL_VERSIONS],
-    [PROTOCOL_VERSIONS, before],
+    [silent, PROTOCOL_VERSIONS],
+    [PROTOCOL_VERSIONS, silent],
   ] as const) {
     const host = new GpuHost([model.host.engines[0]!.model], { versions: ofHost, limits: { silentMs: 40 } });
     const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), {

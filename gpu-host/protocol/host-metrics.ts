@@ -115,7 +115,7 @@ export function hostFamilies({ connections, models, encoders }: GpuHostStats, ho
     counter(
       'pie.kv.leases_ended',
       '{lease}',
-      'Leases on exports that ended early, because memory was needed.',
+      'Leases on exports that ended before their time, because memory was needed or the export was removed.',
       ({ leasesEnded }) => leasesEnded,
     ),
     counter(

@@ -116,6 +116,8 @@ export class Issuer implements LinkMember {
   /**
    * Sends a call without a result. Returns an error only for a call that is too large; other failures surface in later calls. A call that
    * a host of an earlier release does not know is not sent: that host computes to the end what the call would have stopped.
+   *
+   * @param id names the earlier call that this one is about, such as a run; 0 for none
    */
   send(queue: number, operation: Operation, id = 0): HandlerError | undefined {
     const link = this.#linkForCall();
@@ -153,7 +155,7 @@ export class Issuer implements LinkMember {
     });
   }
 
-  /** Sends a call with many results, which `make`'s object receives; that object calls `over` at the last one. */
+  /** Sends a call with many results. The object that `make` returns receives them, and calls `over` at the last one. */
   stream<T extends Pending>(
     queue: number,
     operation: Operation,

@@ -103,7 +103,7 @@ export class Link {
     this.#socket.on('close', () => this.close('the GPU host closed the connection'));
   }
 
-  /** True when the two sides have no version of the frames in common. */
+  /** True once it is known that the two sides have no version of the frames in common. */
   get isIncompatible(): boolean {
     return this.#isIncompatible;
   }
@@ -223,7 +223,7 @@ export class Link {
   }
 
   #settle = (id: number, result: DecodedResult): void => {
-    // Without a pending call, its inferlet was closed while the result was on its way.
+    // When no call waits for the result, the inferlet was closed while the result was on its way.
     const call = this.pending.get(id);
     if (call?.settle(result)) this.pending.delete(id);
   };

@@ -5,8 +5,8 @@ const NAME = /^[A-Za-z0-9._/-]{1,128}$/;
 const MAX_SHOWN = 40;
 
 /**
- * The error for a malformed name of an export, a KV file or an adapter (wit/allocate.wit); null for a name. Names are not paths: `..` and
- * `//` mean nothing.
+ * The error for a malformed name of an export, a KV file or an adapter (wit/allocate.wit); null for a well-formed name.
+ * Names are not paths: `..` and `//` mean nothing.
  */
 export function refuseName(name: string): HandlerError | null {
   if (NAME.test(name)) return null;

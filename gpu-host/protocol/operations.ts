@@ -105,7 +105,7 @@ export const OPERATIONS = {
   'close-queue': row(4, {}),
   'set-priority': row(5, { priority: i32 }, SENT),
   'set-depth': row(54, { depth: u32 }, SENT),
-  /** Not ordered: calls of the queue that the device has not begun fail. */
+  /** Takes effect at once, not in the order of the queue: its calls that the device has not begun fail. */
   'stop-queue': row(56, {}, SENT),
   'allocate-pages': row(6, ALLOCATE),
   'free-pages': row(7, { pages: addresses }),
@@ -253,10 +253,10 @@ export type Operation<Name extends OperationName = OperationName> = {
 type Answers = { [K in OperationName]: (typeof OPERATIONS)[K]['answer'] };
 type Answering<A> = { [K in OperationName]: Answers[K] extends A ? K : never }[OperationName];
 
-/** The operations that a client only sends, with one result. */
+/** The operations with one result that `DeviceClient.ask` sends. */
 export type AskedOperation = Operation<Answering<Answer<unknown>>>;
 
-/** The operations that a client only sends, without a result. */
+/** The operations without a result that `DeviceClient.send` sends. */
 export type SentOperation = Operation<Answering<typeof SENT>>;
 
 /** The value of an asked operation's result. */

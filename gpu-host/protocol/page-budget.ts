@@ -2,9 +2,9 @@ import { MAX_PAGE_ADDRESSES, TOO_MANY_ADDRESSES } from './addresses.ts';
 import { type HandlerError, handlerError } from './errors.ts';
 
 /**
- * Pages that a family, a root invocation and its children, holds together on each model: they share the root's limit. The client counts here,
- * by the addresses that each member's `PageBudget` knows. The GPU host gets the family's name and limit, and counts its copies of pages as
- * well.
+ * Count of the pages that a family (a root invocation and its children) holds on each model: its members share the
+ * root's limit. The client counts by the addresses that each member's `PageBudget` knows. The GPU host gets the
+ * family's name and limit, and also counts the copies of pages that it makes.
  */
 export class SharedPages {
   readonly maxPages: number;

@@ -36,7 +36,7 @@ test('next returns all tokens received so far, then waits', async () => {
   assert.deepEqual(sent, ['over'], 'a finished run is not stopped');
 });
 
-test('discarded tokens are not handed out, and are reported once', async () => {
+test('discard returns the number of unread tokens once, and next never hands them out', async () => {
   const { run } = makeRun();
   run.settle(tokens([1]));
   await run.next();

@@ -4,7 +4,7 @@ import type { Pending } from './link.ts';
 import type { DecodedResult } from './results.ts';
 import { RUN_WINDOW_TOKENS } from './wire.ts';
 
-/** Tokens decoded ahead of the inferlet. */
+/** A run: tokens that the device decodes ahead of the inferlet. */
 export interface RunHandle {
   /** Tokens since the last `next`: at least one unless finished. Only one `next` may be pending. */
   next(): Promise<Outcome<RunChunk>>;
@@ -27,7 +27,10 @@ interface RunWire {
   piped(): void;
 }
 
-/** The client's side of a run: buffers tokens until `next`. The host pauses a window ahead of the consumed tokens. */
+/**
+ * The client's side of a run: buffers tokens until `next`. The host pauses `RUN_WINDOW_TOKENS` ahead of the consumed
+ * tokens.
+ */
 export class RemoteRun implements RunHandle, Pending {
   #wire: RunWire;
   #tokens: number[] = [];

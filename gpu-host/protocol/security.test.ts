@@ -129,6 +129,7 @@ test('strangers, peers without a certificate and plain TCP are refused, and the 
     host.refusalReasons.includes('a connection from 127.0.0.1 shows no certificate'),
     host.refusalReasons.join('\n'),
   );
+  // A connection that ends before its handshake must not end the host.
   const silent = connect(port, '127.0.0.1').on('error', () => undefined);
   await once(silent, 'connect');
   silent.destroy();
@@ -157,7 +158,7 @@ test('a link to another machine waits for the handshake as long as for the hello
   links.close('the test is over');
 });
 
-test('only its owner can read a certificate; it survives restarts and is renewed in its last 30 days', async () => {
+test('a certificate is readable for its owner only, survives restarts, and is renewed in the last 30 of its 365 days', async () => {
   const home = path.join(directory, 'host');
   const now = Date.now();
   const first = await ensureCertificate(home, 'host', now);
@@ -167,6 +168,7 @@ test('only its owner can read a certificate; it survives restarts and is renewed
 });
 
 test('a certificate that the registry lacks is refused after a while, or at once when an operator has removed it', () => {
+  // Certificates are kept for 5 s, and reads of the registry up to 5 s apart count towards that time.
   const peers = new PeerList(5000, 5000);
   const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
   assert.deepEqual(peers.update([west, east], [], 0), { a: 'east', b: 'west' });
@@ -177,6 +179,7 @@ test('a certificate that the registry lacks is refused after a while, or at once
 });
 
 test('the time of an outage does not count: a registry that comes back empty may be filled again', () => {
+  // The registry is read every second: a longer gap between two reads is an outage.
   const peers = new PeerList(5000, 1000);
   const [east, west] = [['a', 'east'] as const, ['b', 'west'] as const];
   peers.update([east, west], [], 0);

@@ -57,7 +57,7 @@ test('a link closes when it has had no inferlet for a while, and a later inferle
   for (const id of ['first', 'second']) {
     const inferlet = new DeviceClient(links.of('a'), 1, { id, tenant: 'a', maxPages: 8, arrival: 1 }, models);
     must(await inferlet.synchronize(inferlet.createQueue('tiny')));
-    assert.equal(host.host.stats().connections, 2);
+    assert.equal(host.host.stats().connections, 2, 'the connection for the state of the host, and the link');
     await inferlet.close();
     await until(() => host.host.stats().connections === 1);
   }

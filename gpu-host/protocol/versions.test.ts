@@ -12,10 +12,12 @@ import { Link } from './link.ts';
 import { knows, OPERATIONS, type Operation } from './operations.ts';
 import { FRAME, HELLO_VERSION, PROTOCOL_VERSIONS } from './wire.ts';
 
+/** Versions of this release, of the two releases next to it, and of one that only knows the calls up to version 12. */
 const BOTH: Versions = PROTOCOL_VERSIONS;
 const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
 const LATER: Versions = { oldest: BOTH.newest, newest: BOTH.newest + 1 };
 const OLDER: Versions = { oldest: 10, newest: 12 };
+/** Versions of a later release that has none in common with this one. */
 const TOO_LATE: Versions = { oldest: BOTH.newest + 1, newest: BOTH.newest + 2 };
 
 /** The hello of a release that states no versions, byte for byte: a frame of version 10 and kind 1 with `{"processId":7}`. */
@@ -116,7 +118,7 @@ test('both sides name the side that is too old, and use it again once it is upgr
         new RegExp(`The ${old} is too old .* Install a newer release of Pie on .* ${old}\\.`),
       );
       assert.match(String(await agreedVersion(host.address, runtime)), /\(version\): The .* is too old/);
-      assert.deepEqual([refusals, connection.connected], [1, false], 'it waits');
+      assert.deepEqual([refusals, connection.connected], [1, false], 'the connection waits for `retry`');
       await host.stop();
       options.host.versions = runtime;
       await host.restart();
@@ -131,13 +133,13 @@ test('both sides name the side that is too old, and use it again once it is upgr
   }
 });
 
-test('a runtime that states no versions gets frames of the previous version, the hello included', async () => {
+test('a runtime that states no versions gets frames of version 10, the hello included', async () => {
   await using host = await startTestHost();
   const socket = connect(host.address);
   const chunks: Buffer[] = [];
   socket.on('data', (chunk: Buffer) => chunks.push(chunk));
   socket.write(SILENT_HELLO);
-  // A request for the host's state, with the id 5.
+  // A request for the host's state: an entry of three words with the id 5 and the flags 2, `STATS.modelsOnly`.
   const request = Buffer.alloc(20);
   for (const [i, word] of [5, (HELLO_VERSION << 16) | FRAME.statsRequest, 3, 5, 2].entries())
     request.writeUInt32LE(word, i * 4);
@@ -150,7 +152,7 @@ test('a runtime that states no versions gets frames of the previous version, the
   socket.destroy();
 });
 
-test('a GPU host that chooses no version gets frames of the previous version', async () => {
+test('a GPU host that chooses no version gets frames of version 10', async () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-v-'));
   const address = path.join(directory, 's');
   const hello = JSON.stringify({ hostId: 'h', processId: 7, models: [], encoders: [] });

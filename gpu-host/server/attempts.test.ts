@@ -66,6 +66,7 @@ test('a newer attempt ends the older one on any connection, and gets its pages a
 
   // The last inferlets of the old attempt leave; the new attempt keeps its lock.
   hanging.close();
+  // `alive` has two connections: one for the state of the host, and one for the tenant.
   await until(() => host.host.stats().connections === 2);
   const other = open(alive, 1, 'other');
   const late = open(alive, 1);

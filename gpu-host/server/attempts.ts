@@ -10,8 +10,9 @@ interface NewestAttempt {
 }
 
 /**
- * The newest attempt of each invocation that has an inferlet open on this host, including its children's. A runtime that hangs, or whose
- * link is broken, may keep an attempt open that the scheduler has given up: this old attempt must hold nothing beside its replacement.
+ * The newest attempt of each root invocation that has an inferlet open on this host; its children's inferlets belong to
+ * its attempts. A runtime that hangs, or whose link is broken, may keep an attempt open that the scheduler has given
+ * up: this old attempt must hold nothing beside its replacement.
  */
 export class Attempts {
   readonly #roots = new Map<string, NewestAttempt>();
@@ -20,7 +21,10 @@ export class Attempts {
     return this.#roots.size;
   }
 
-  /** Registers an inferlet of this attempt of `root` until `leave`. Supersedes the older attempt: this attempt, or the open one. */
+  /**
+   * Registers an inferlet of attempt `epoch` of `root` until `leave`. Supersedes the inferlets of all attempts
+   * older than the newest one, this inferlet included.
+   */
   enter(root: string, epoch: number, inferlet: Attempted): void {
     const newest = this.#roots.get(root);
     if (!newest) {

@@ -97,7 +97,10 @@ export class Connection implements ResultSink {
     return this.#heartbeat !== undefined;
   }
 
-  /** A step begins that may keep this process from answering: tells a runtime that asks for signs of life, once per request. */
+  /**
+   * Call when a step begins that may keep this process from answering. Tells a runtime that asks for signs of life,
+   * once per request.
+   */
   forewarn(): void {
     if (!this.#heartbeat || this.#isForewarned) return;
     this.#answerAlive();

@@ -24,7 +24,9 @@ import { checkTraits } from './traits.ts';
 export type { HostedModel } from '../handlers/model.ts';
 
 export interface GpuHostOptions {
-  /** Name in the hello; runtimes that expect another name refuse the host. They accept any host without a name. */
+  /**
+   * Name in the hello; runtimes that expect another name refuse the host. Every runtime accepts a host without a name.
+   */
   readonly name?: string;
   readonly limits?: Partial<ConnectionLimits>;
   /** Models without pages: they turn texts into vectors and scores. */
@@ -78,6 +80,7 @@ export class GpuHost {
     const bytes = options.bytes ?? hostBytes();
     const shares = new Map<string, DeviceShare>();
     const thread = new ThreadShare();
+    /** `blocks` is true for a device whose steps block this process's thread. */
     const shareOf = ({ name, index }: Device, blocks: boolean): DeviceShare => {
       const device = `${name} ${index}`;
       const share = shares.get(device) ?? new DeviceShare(blocks ? () => this.#forewarn() : undefined);
@@ -87,6 +90,7 @@ export class GpuHost {
     };
     const flush = () => this.#flush();
     this.engines = models.map((model) => {
+      // A CUDA step computes beside the thread; the other backends hold the thread until the step ends.
       const share = shareOf(model.backend.device, model.backend.name !== 'cuda');
       return new ModelEngine(model, this.#tenants, bytes, share, thread, flush, options.tracer);
     });

@@ -196,10 +196,11 @@ test('a peer that does not read its results is cut off', async () => {
     });
     await sleep(1);
   }
-  peer.socket.destroy();
+  peer.socket.resume();
+  assert.equal(await peer.ended(), 'overrun');
 });
 
-test('a closing inferlet frees all that it holds, in every state', async () => {
+test('an inferlet that is closed in any state frees all that it holds', async () => {
   await using host = await startTestHost();
   const connection = await host.connect();
   for (const moment of ['idle', 'in a step', 'in a run', 'behind a run', 'failed'] as const) {
@@ -401,18 +402,18 @@ test('a run stays at most a window ahead of its consumer', async () => {
   const queue = inferlet.createQueue('tiny');
   const pages = must(inferlet.allocatePages(queue, 125));
   const run = inferlet.run(queue, runOn(pages, 1000));
-  must(await run.next());
+  let taken = must(await run.next()).tokens.length;
   await until(() => host.host.stats().models[0]!.batches >= 256);
+  // A host that did not pause would decode on meanwhile.
   await sleep(20);
-  const ahead = host.host.stats().models[0]!.batches;
-  assert.ok(ahead <= 256 + 64, `${ahead} tokens ahead of a reader that took one`);
-  let taken = 1;
+  const decoded = host.host.stats().models[0]!.batches;
+  assert.ok(decoded <= taken + 256, `${decoded} tokens for a reader that took ${taken}`);
   for (let finished: string | undefined; !finished; ) {
     const chunk = must(await run.next());
     taken += chunk.tokens.length;
     finished = chunk.finished;
   }
-  assert.ok(taken >= 1000);
+  assert.equal(taken, 1000);
 });
 
 test('TCP works as a unix socket does', async () => {

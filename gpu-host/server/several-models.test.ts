@@ -55,7 +55,7 @@ for (const swaps of [true, false])
         ...(onTerminated && { onTerminated: ({ cause }) => onTerminated(cause) }),
       });
 
-    test('states the name, vocabulary and traits of each, and refuses a model whose claimed traits lack others', () => {
+    test('the host states the name, vocabulary and traits of each model, and refuses a claimed trait without those that it needs', () => {
       assert.deepEqual(
         connection.models.map(({ name, vocabularySize, traits }) => [name, vocabularySize, traits]),
         [
@@ -70,7 +70,7 @@ for (const swaps of [true, false])
       );
     });
 
-    test('serves one inferlet on both at once', async () => {
+    test('the host serves one inferlet on both models at once', async () => {
       const inferlet = open('both', 1);
       const texts = await Promise.all(
         models.map(({ name }) => generate(inferlet, inferlet.createQueue(name), [1, 5, 9], 12)),
@@ -80,7 +80,7 @@ for (const swaps of [true, false])
       assert.deepEqual(free(), [PAGES, PAGES]);
     });
 
-    test('ends the newest inferlet on all its models when the oldest needs its memory, and reports it once', {
+    test('the host ends the newest inferlet on all its models when the oldest needs memory, and reports the end once', {
       skip: swaps && 'swap holds its pages',
     }, async () => {
       const causes: string[] = [];
@@ -108,7 +108,7 @@ for (const swaps of [true, false])
       assert.equal(tagOf(newest.allocatePages(large, 1)), 'terminated');
       assert.equal(tagOf(await middle.synchronize(middleQueue)), 'ok', 'the older one goes on');
       await until(() => free()[1] === PAGES);
-      assert.equal(free()[0], 2);
+      assert.equal(free()[0], 2, '16 pages less 10 of the oldest inferlet and 4 of the middle one');
       assert.equal(host.stats().models[0]?.terminations, 1);
       for (const inferlet of [newest, middle, oldest]) await inferlet.close();
       assert.equal(causes.length, 1);
@@ -116,7 +116,7 @@ for (const swaps of [true, false])
       assert.equal(host.stats().models[0]?.inferlets, 0);
     });
 
-    test('swaps pages of waiting inferlets first, and brings them back to the last bit', {
+    test('the host swaps pages of waiting inferlets first, and brings them back to the last bit', {
       skip: !swaps && 'there is no swap',
     }, async () => {
       const waits = open('waits', 2);
@@ -153,7 +153,7 @@ for (const swaps of [true, false])
       assert.deepEqual(free(), [PAGES, PAGES]);
     });
 
-    test('learns of a wait on all models, and of its end by the next call', async () => {
+    test('an inferlet that waits does so on all models, until its next call', async () => {
       const inferlet = open('waits everywhere', 1);
       const [, large] = [inferlet.createQueue('small'), inferlet.createQueue('large')];
       const waiting = () => host.engines.map(({ spaces }) => [...spaces].map(({ pages }) => pages.waiting));

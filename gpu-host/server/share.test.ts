@@ -85,7 +85,7 @@ const ahead =
     };
   };
 
-test('gives a model with short steps as much time as one with long steps', async () => {
+test('the host gives a model with short steps as much time as one with long steps', async () => {
   await withModels([blocking(2), blocking(20)], async (begin, [own, other]) => {
     const runs = [begin(0), begin(1)];
     // Both runs are at work from the second token of each on.
@@ -102,7 +102,7 @@ test('gives a model with short steps as much time as one with long steps', async
   });
 });
 
-test('owes a model nothing for steps that another one computed ahead before it came', async () => {
+test('the host owes a model that comes later no time for the steps that another model computed before', async () => {
   await withModels([ahead(2), ahead(2)], async (begin, [own, other]) => {
     // This run is long enough not to end meanwhile, although this thread may stand still for seconds.
     const first = begin(0, CONTEXT - 1);
@@ -115,7 +115,7 @@ test('owes a model nothing for steps that another one computed ahead before it c
     const before = own.length;
     await until(() => other.length >= 40);
     const beside = own.length - before;
-    assert.ok(beside >= 10, `${beside} steps beside ${other.length}`);
+    assert.ok(beside >= 10, `the first model has ${beside} steps beside ${other.length} of the second`);
     for (const run of [first, second]) run.stop();
     await firstDrained;
   });

@@ -3,15 +3,21 @@ import { test } from 'node:test';
 import { TRAITS } from '../handlers/model.ts';
 import { checkTraits, TraitError } from './traits.ts';
 
-test('the traits of this host, fewer that stand alone, and unknown ones are fine', () => {
-  for (const traits of [TRAITS, [], ['allocate'], ['allocate', 'output-text'], ['allocate', 'forward'], ['sings']]) {
+/** Traits of this host's models, those of single models included. */
+const ALL = [...TRAITS, 'adapter', 'input-image'];
+
+test('a model may claim all traits of this host, fewer that need no others, and unknown traits', () => {
+  for (const traits of [
+    ALL,
+    TRAITS,
+    [],
+    ['allocate'],
+    ['allocate', 'output-text'],
+    ['allocate', 'forward'],
+    ['sings'],
+  ]) {
     checkTraits('m', traits);
   }
-});
-
-test('the trait adapter needs the trait fused', () => {
-  checkTraits('m', [...TRAITS, 'adapter']);
-  assert.throws(() => checkTraits('m', ['allocate', 'forward', 'adapter']), /m claims.*adapter needs fused/);
 });
 
 for (const [trait, needs] of [
@@ -23,11 +29,13 @@ for (const [trait, needs] of [
   ['penalties', ['fused']],
   ['introspect', ['forward']],
   ['kv-files', ['forward', 'allocate']],
+  ['input-image', ['allocate', 'forward']],
+  ['adapter', ['forward', 'fused']],
 ] as const) {
   test(`${trait} is refused without ${needs.join(' or ')}`, () => {
     for (const missing of needs) {
-      const claimed = TRAITS.filter((name) => name !== missing);
-      assert.ok((claimed as readonly string[]).includes(trait));
+      const claimed = ALL.filter((name) => name !== missing);
+      assert.ok(claimed.includes(trait));
       assert.throws(
         () => checkTraits('m', claimed),
         (error) => error instanceof TraitError && new RegExp(`m claims.*${trait} needs ${missing}`).test(error.message),

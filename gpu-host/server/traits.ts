@@ -18,7 +18,7 @@ export class TraitError extends Error {
 }
 
 /**
- * Checks that a model which claims a trait also claims the traits that it builds on.
+ * Checks that a model claims, with each trait, also the traits that this trait builds on.
  * @throws TraitError naming the model, each such trait and the missing ones.
  */
 export function checkTraits(model: string, traits: readonly string[]): void {

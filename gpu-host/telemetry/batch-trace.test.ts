@@ -62,7 +62,7 @@ test('the span of a batch is a child of the step that asked for it; calls withou
   assert.equal(spans().length, 4);
 });
 
-test('links and spans are bounded', async () => {
+test('a span has at most `MAX_LINKS` links, and an inferlet at most `MAX_SPANS` spans', async () => {
   const { host, spans } = await tracedHost(256);
   await using _ = host;
   const guests = await Promise.all(Array.from({ length: MAX_LINKS + 10 }, (_, i) => guest(host, `g${i}`, TRACEPARENT)));
@@ -73,6 +73,7 @@ test('links and spans are bounded', async () => {
   const [one] = guests;
   assert.ok(one);
   const alone = () => step({ ...one, pages: NONE }, 3, 1);
+  // Each step makes two spans: of its batch, and of its sample.
   for (let i = 0; i < MAX_SPANS; i += 2) must(await alone());
   const before = spans().length;
   must(await alone());

@@ -49,7 +49,7 @@ describe('steps measured at the start', () => {
     assert.ok(Math.abs((sequences.points.at(-1)?.ms ?? 0) - (21 + 64 * 0.23)) < 1e-6);
   });
 
-  it('end beyond the efficient size, at the limits of a step, and after two seconds', async () => {
+  it('end with the first size beyond the efficient one, at the limits of a step, or after two seconds', async () => {
     const steep = await measure({ stepMs: 4, tokenMs: 1, sequenceMs: 0 });
     assert.deepEqual(
       [sizesOf(steep.tokens.points), sizesOf(steep.sequences.points)],
@@ -67,7 +67,7 @@ describe('steps measured at the start', () => {
       ],
     );
     const slow = await measure({ stepMs: 1500, tokenMs: 0, sequenceMs: 0 });
-    assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000]);
+    assert.deepEqual([sizesOf(slow.tokens.points), slow.tookMs], [[1], 3000], 'two steps of one input');
   });
 
   it('leave keys and values alone', async () => {

@@ -26,6 +26,7 @@ export class StepCurve {
   }
 
   note(size: number, ms: number): void {
+    // The smallest exponent whose power of two is at least `size`.
     const exponent = Math.min(LARGEST_EXPONENT, 32 - Math.clz32(size - 1));
     const mean = this.#means[exponent];
     const time = Math.max(ms, LEAST_MS);

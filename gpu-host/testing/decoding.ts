@@ -9,7 +9,10 @@ export interface Said {
   readonly margins: readonly number[];
 }
 
-/** A way of decoding greedily; all ways give the same text. */
+/**
+ * A way of decoding greedily; all ways give the same text. `between` is awaited after each token, or each chunk of a
+ * run.
+ */
 export type Way = (
   guest: Guest,
   prompt: readonly number[],

@@ -18,6 +18,8 @@ import { GpuHost, type GpuHostOptions, type HostedModel } from '../server/gpu-ho
 
 export const GREEDY: Sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
 export const NONE = new Uint32Array();
+/** Slots of a page of test hosts, unless their options say otherwise. */
+const PAGE_SIZE = 8;
 /** Opens an inferlet with four pages, in tests that write frames themselves. */
 export const OPEN_INFERLET: Operation<'open-inferlet'> = {
   op: 'open-inferlet',
@@ -82,7 +84,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     adapters.set(name, await randomAdapter(join(directory, `adapter-${name}`), model.config, seed, rest));
   const socket = join(directory, 's');
   const connections = new Set<GpuHostConnection>();
-  const pool = { pageSize: options.pageSize ?? 8, pageCount: options.pageCount ?? 64 };
+  const pool = { pageSize: options.pageSize ?? PAGE_SIZE, pageCount: options.pageCount ?? 64 };
   const backends = new Set<Backend>();
   const start = async (): Promise<GpuHost> => {
     const backend = await createBackend(model, options.backend ?? 'reference', pool);
@@ -192,7 +194,7 @@ export async function generate(
   prompt: readonly number[],
   count: number,
 ): Promise<number[]> {
-  const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / 8)));
+  const pages = must(inferlet.allocatePages(queue, Math.ceil((prompt.length + count) / PAGE_SIZE)));
   let tokens: ArrayLike<number> = prompt;
   let position = 0;
   const decodedTokens: number[] = [];

@@ -1,6 +1,9 @@
 import type { Mask } from '../protocol/calls.ts';
 
-/** Encodes rows of visibility (true or 1 where a key may be seen) for the wire: runs that begin hidden. */
+/**
+ * Encodes rows of visibility (true or 1 for a visible key) for the wire: the lengths of alternating runs, a hidden one
+ * first.
+ */
 export function encodeMask(rows: readonly (readonly (boolean | number)[])[]): Mask {
   const runs: number[] = [];
   const rowLengths: number[] = [];

@@ -27,6 +27,7 @@ export class SteppedDevice {
       },
     });
 
+  /** Steps that were handed over and have not ended. */
   get underWay(): number {
     return this.#ends.length;
   }

@@ -50,6 +50,7 @@ export class Stepper {
 export class PageStepper extends Stepper {
   readonly #count: number;
 
+  /** @param count pages of each allocation */
   constructor(inferlet: DeviceClient, text: readonly number[], count = 1) {
     super(inferlet, text, Math.ceil(text.length / PAGE_SIZE));
     this.#count = count;

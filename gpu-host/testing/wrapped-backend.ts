@@ -10,7 +10,7 @@ export function wrapBackend(inner: Backend, replacements: Partial<Backend>): Bac
   });
 }
 
-/** Throws when two sequences of a batch write one slot: which of their keys a device keeps is not certain. */
+/** Throws when two inputs of a batch write one slot: a device may keep the keys of either. */
 export function checkDistinctWrites(batch: readonly SequenceInput[]): void {
   const slots = batch.flatMap(({ writes }) => [...writes]);
   if (new Set(slots).size < slots.length) throw new Error(`Two inputs of a batch write one slot: ${slots}.`);

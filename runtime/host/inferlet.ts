@@ -176,6 +176,8 @@ export class Inferlet {
   readonly #pagesPeak = new Map<string, number>();
   /** The question to a person, asked once `run` has returned a result. */
   askedQuestion: AskedQuestion | null = null;
+  /** Number of questions that `ask` has refused for their content. */
+  refusedQuestionCount = 0;
   /** Counts the inferlet's tokens, and holds its limits. */
   readonly tokens: Tokens;
   #firstTokenAt = 0;

@@ -9,14 +9,23 @@ const MAX_TEXT = 4096;
 const MAX_SCHEMA = 16_384;
 const MAX_STATE = 262_144;
 const MAX_TIMEOUT_SECONDS = 30 * 86_400;
+/** Maximum refused questions of an attempt. The check of a schema takes the thread of the runtime. */
+const MAX_REFUSED_QUESTIONS = 8;
 
 /** Implements `wit/person.wit`. */
 export const person = {
   ask: (inferlet: Inferlet, question: Question): Outcome<undefined> => {
     if (!inferlet.description.mayAsk) return err(handlerError('unsupported', 'only an invocation of a client may ask'));
     if (inferlet.askedQuestion !== null) return refused('the inferlet has asked a question already');
+    if (inferlet.refusedQuestionCount >= MAX_REFUSED_QUESTIONS)
+      return refused(`${MAX_REFUSED_QUESTIONS} questions of the inferlet were refused already`);
+    const startMs = performance.now();
     const asked = checked(question);
-    if (typeof asked === 'string') return refused(asked);
+    inferlet.hooks.cpu.charge(performance.now() - startMs);
+    if (typeof asked === 'string') {
+      inferlet.refusedQuestionCount += 1;
+      return refused(asked);
+    }
     inferlet.askedQuestion = asked;
     return ok(undefined);
   },

@@ -23,7 +23,12 @@ const SOURCE = `
   }
 
   export async function run(input) {
-    const { rounds, fail, more = '' } = JSON.parse(input);
+    const { rounds, fail, more = '', persists } = JSON.parse(input);
+    if (persists) {
+      refusals();
+      refusals();
+      try { ask(question('')); return '"was taken"'; } catch (error) { return JSON.stringify(error.payload.val); }
+    }
     const told = resumed();
     const past = told ? JSON.parse(told.state) : [];
     if (told) past.push(told.answer.tag === 'answered' ? JSON.parse(told.answer.val) : 'expired');
@@ -110,6 +115,12 @@ describe('an inferlet that asks a person', () => {
       assert.deepEqual((await platform.transcript(id)).end.data.output, ['first', 'second']);
     });
   }
+
+  it('may ask no more after eight refused questions, because the checks of schemas take time', async () => {
+    const version = await platform.deploy(SOURCE, { name: 'asker' });
+    const { end } = await platform.transcript(await platform.submit(version, { persists: true }));
+    assert.match(JSON.stringify(end.data.output), /8 questions of the inferlet were refused already/);
+  });
 
   it('asks nothing when the run fails', async () => {
     const version = await platform.deploy(SOURCE, { name: 'asker' });

@@ -8,8 +8,8 @@ const KEPT_MS = 5000;
 export type ReadInterfaces = () => ReturnType<typeof networkInterfaces>;
 
 /**
- * The addresses of this machine, which tenants may not reach. On a public address of its own, a machine's services may accept local connections
- * that the firewall would refuse from outside.
+ * The addresses of this machine, which tenants may not reach, even public ones: a firewall may refuse connections to
+ * its services from outside, but not connections that the machine itself makes.
  */
 export class OwnAddresses {
   readonly #read: ReadInterfaces;

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { Resolver } from 'node:dns/promises';
 import type { NetworkInterfaceInfo } from 'node:os';
 import { test } from 'node:test';
 import { Reach, RefusedAddress } from './reach.ts';
@@ -70,4 +71,51 @@ test('a private host can be limited to one tenant', async () => {
     name: 'RefusedAddress',
     message: /\[webhooks\] private_hosts/,
   });
+});
+
+test('of two failed DNS lookups, the error that leaves open if the name has an address reaches the caller', async (t) => {
+  const outcomes = { four: '', six: '' };
+  const settle = async (outcome: string) => {
+    if (outcome.startsWith('E')) throw Object.assign(new Error(outcome), { code: outcome });
+    return [outcome];
+  };
+  t.mock.method(Resolver.prototype, 'resolve4', () => settle(outcomes.four));
+  t.mock.method(Resolver.prototype, 'resolve6', () => settle(outcomes.six));
+  const resolve = (four: string, six: string) => {
+    Object.assign(outcomes, { four, six });
+    return new Reach().addresses(new URL('https://example.com/'), 'a', signal);
+  };
+  assert.deepEqual(await resolve('8.8.8.8', 'ESERVFAIL'), [{ address: '8.8.8.8', family: 4 }]);
+  assert.deepEqual(await resolve('ESERVFAIL', '2620:fe::fe'), [{ address: '2620:fe::fe', family: 6 }]);
+  for (const [four, six, code] of [
+    ['ENODATA', 'ESERVFAIL', 'ESERVFAIL'],
+    ['ENOTFOUND', 'ETIMEOUT', 'ETIMEOUT'],
+    ['ETIMEOUT', 'ENODATA', 'ETIMEOUT'],
+    ['ENODATA', 'ENODATA', 'ENODATA'],
+    ['ENOTFOUND', 'ENOTFOUND', 'ENOTFOUND'],
+  ] as const)
+    await assert.rejects(resolve(four, six), { code }, `${four}, ${six}`);
+});
+
+test('an aborted signal prevents or ends a DNS lookup', { timeout: 60_000 }, async (t) => {
+  const lookups: PromiseWithResolvers<string[]>[] = [];
+  const look = () => {
+    const lookup = Promise.withResolvers<string[]>();
+    lookups.push(lookup);
+    return lookup.promise;
+  };
+  t.mock.method(Resolver.prototype, 'resolve4', look);
+  t.mock.method(Resolver.prototype, 'resolve6', look);
+  t.mock.method(Resolver.prototype, 'cancel', () => {
+    for (const { reject } of lookups) reject(Object.assign(new Error('cancelled'), { code: 'ECANCELLED' }));
+  });
+  const reason = new Error('no longer needed');
+  const addresses = (signal: AbortSignal) => new Reach().addresses(new URL('https://example.com/'), 'a', signal);
+  await assert.rejects(addresses(AbortSignal.abort(reason)), reason);
+  assert.equal(lookups.length, 0);
+  const stop = new AbortController();
+  const found = addresses(stop.signal);
+  assert.equal(lookups.length, 2);
+  stop.abort(reason);
+  await assert.rejects(found, { code: 'ECANCELLED' });
 });

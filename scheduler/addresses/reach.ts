@@ -10,6 +10,8 @@ export type Lookup = (hostname: string, signal: AbortSignal) => Promise<readonly
 
 const DNS_TIMEOUT_MS = 5000;
 const DNS_TRIES = 2;
+/** Errors by which DNS says that a name does not exist or has no address of the family. After other errors, it may have one. */
+const NO_ADDRESS: readonly unknown[] = ['ENODATA', 'ENOTFOUND'];
 
 /** A tenant may not reach this address. */
 export class RefusedAddress extends Error {
@@ -54,6 +56,7 @@ export class Reach {
 
   /** True when the operator allows a tenant the host of a URL. */
   trusts(url: URL, tenant: string): boolean {
+    // An entry without a tenant holds for every tenant.
     return this.#privateHosts.some(
       (privateHost) => (privateHost.tenant ?? tenant) === tenant && hostMatches(privateHost.host, url, 'any-port'),
     );
@@ -100,6 +103,7 @@ export class Reach {
 const bareHostname = (url: URL): string => url.hostname.replace(/^\[|\]$/g, '');
 
 async function resolveByDns(hostname: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
+  signal.throwIfAborted();
   const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
   const cancel = () => resolver.cancel();
   signal.addEventListener('abort', cancel, { once: true });
@@ -109,7 +113,9 @@ async function resolveByDns(hostname: string, signal: AbortSignal): Promise<read
       ...(four.status === 'fulfilled' ? four.value.map((address) => ({ address, family: 4 })) : []),
       ...(six.status === 'fulfilled' ? six.value.map((address) => ({ address, family: 6 })) : []),
     ];
-    if (foundAddresses.length === 0 && four.status === 'rejected') throw four.reason;
+    const errors = [four, six].flatMap((lookup) => (lookup.status === 'rejected' ? [lookup.reason] : []));
+    if (foundAddresses.length === 0 && errors.length > 0)
+      throw errors.find(({ code }) => !NO_ADDRESS.includes(code)) ?? errors[0];
     return foundAddresses;
   } finally {
     signal.removeEventListener('abort', cancel);

@@ -166,7 +166,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
   });
 
   for (const when of ['before', 'after'])
-    test(`an answer that comes ${when} its runtime learns that it was declared dead runs no attempt`, async () => {
+    test(`a runtime runs no attempt if the fetch is answered ${when} it learns that it was declared dead`, async () => {
       // A quarter of the lease passes before the runtime learns of its loss: the fetch must not count as lost by then.
       const leaseMs = when === 'after' ? 3000 : undefined;
       const { scheduler, lease, runs, refused, stream, close } = await start(4, undefined, leaseMs);
@@ -186,7 +186,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await eventually(() => next.runs.has(id), 'another runtime has the job');
       stream().resume();
       await eventually(() => runs.has(id) || refused.includes(id), 'the answer has come');
-      assert.equal(runs.size, 0, 'one attempt runs');
+      assert.equal(runs.size, 0, 'only the attempt of the other runtime runs');
       next.runs.get(id)?.finish();
       await reaches(next.scheduler, id, 'succeeded');
       await next.close();
@@ -216,6 +216,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
   test('an attempt runs while the next fetch waits for a job', async () => {
     const { scheduler, runs, fetching, close } = await start();
     const { bzpopmin } = fetching;
+    // Waits that begin from now on and have ended.
     let waited = 0;
     fetching.bzpopmin = async (...args: readonly unknown[]) => {
       const answer = await Reflect.apply(bzpopmin, fetching, args);
@@ -228,7 +229,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a receipt that is sent twice does not lose the fetch behind it', async () => {
+  test('telling Redis twice that jobs were received does not lose the jobs of the next fetch', async () => {
     const { scheduler, runs, hooks, stream, close } = await start();
     hooks.fetched = () => {
       hooks.fetched = () => undefined;
@@ -302,6 +303,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       const description = (await commands.hget(keys.runtimes, lease.id)) ?? '';
       stream().pause();
       if (how === 'is not registered') await commands.hdel(keys.runtimes, lease.id);
+      // A runtime gets jobs only while at least half of its lease is left.
       else await commands.pexpire(keys.alive(lease.id), 0.4 * lease.lengthMs);
       const id = await submit(scheduler);
       const marker = () => commands.zscore(`${keys.jobs}:marker`, '0');
@@ -318,7 +320,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await close();
     });
 
-  test('a runtime of a large platform waits longer, but not past its lease on a connection that is lost', async () => {
+  test('a runtime of a large platform waits longer, but connects again when Redis answers no renewal of its lease', async () => {
     const { scheduler, runs, fetching, vital, close } = await start(4, undefined, 400);
     await Promise.all(Array.from({ length: 40 }, (_, i) => registerRuntime(scheduler.store, `other-${i}`)));
     const waits: number[] = [];
@@ -334,7 +336,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
       await reaches(scheduler, id, 'succeeded');
     };
     await run();
-    await eventually(() => waits.at(-1) === 8, 'the next wait is long');
+    await eventually(() => waits.at(-1) === 8, 'the next wait is the longest, 8 s');
     const lost = once(fetching, 'close');
     vital.stream.pause();
     await lost;
@@ -386,7 +388,7 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
-  test('a drain lets an attempt end that began before, and takes no other', async () => {
+  test('a drain lets an attempt that began before it end, and takes no other job', async () => {
     const { scheduler, worker, runs, stream, close } = await start();
     stream().pause();
     const id = await submit(scheduler);

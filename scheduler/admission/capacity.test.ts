@@ -17,6 +17,7 @@ after(() => redis.stop());
 
 type Offer = Required<Pick<RuntimeDescription, 'accepting' | 'slots'>> & Partial<RuntimeDescription>;
 
+/** Pages of a model on a host; hosts have unlike numbers, so that a sum shows which hosts it counts. */
 const pagesOf = (host: string, name: string) => 10 * host.length + name.length;
 const aModel = (name: string, host: string, life: number): RuntimeModel => ({
   name,
@@ -106,7 +107,7 @@ async function stored({ store }: Scheduler): Promise<Record<string, unknown>> {
   return all;
 }
 
-test('the sums that each runtime changes equal those over all descriptions', async () => {
+test('the capacity that changes with each runtime equals one that is counted anew from all descriptions', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(anyOrder, { minLength: 4, maxLength: 16 }), async (orders) => {
       const scheduler = openTestScheduler(redis);
@@ -141,6 +142,7 @@ test('the sums that each runtime changes equal those over all descriptions', asy
           }
         }
         const changed = await stored(scheduler);
+        // Without `leaving`, an earlier release seems to have written the capacity, so admission counts it anew.
         await client.hdel(`${keys.admission}:capacity`, 'leaving');
         await scheduler.admission.admit();
         assert.deepEqual(changed, await stored(scheduler));
@@ -178,7 +180,7 @@ test('where runtimes differ about the pages of a GPU host, the last description 
   await scheduler.close();
 });
 
-test('admission uses a capacity that an earlier release wrote as it is, and the next change recounts it', async () => {
+test('admission uses the capacity of an earlier release unchanged, and the next change of a runtime recounts it', async () => {
   const scheduler = openTestScheduler(redis);
   const { redis: client, keys } = scheduler.store;
   const models = ['a', 'bb', 'ccc'].map((host) => aModel('m', host, 0));
@@ -191,6 +193,7 @@ test('admission uses a capacity that an earlier release wrote as it is, and the 
     const tenants = ['t1', 't2', 't3', 't4'];
     for (const tenant of tenants) await submit(tenant);
     const before = await used();
+    // Leave what an earlier release would have written.
     await client.hdel(`${keys.admission}:capacity`, 'leaving', 'overcommit', 'first');
     const newParts = [
       'offers',

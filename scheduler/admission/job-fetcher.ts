@@ -123,7 +123,7 @@ export class JobFetcher {
   async take({ jobs, begins }: FetchBounds): Promise<FetchedJob[] | null> {
     const { keys } = this.#store;
     const { id: runtimeId, lengthMs: leaseMs } = this.#lease;
-    // A repeated fetch may have its jobs already.
+    // A repeated fetch does not wait, since Redis may have handed over its jobs already.
     if (!this.#hasMore && this.#pendingToken === null) this.#wait();
     this.#hasMore = false;
     this.#pendingToken ??= `${runtimeId}:${this.#tokenCount++}`;
@@ -193,7 +193,8 @@ export class JobFetcher {
         const [, tokens] = await Promise.all([redis.hdel(fetchKey, `jobs:${firstJob.fetchToken}`), redis.mget(locks)]);
         return new Set(jobs.flatMap(({ id, fetchToken }, i) => (tokens[i] === fetchToken ? [id] : [])));
       });
-    // The socket holds these commands back until the end of this turn, and then sends them in one write with the next fetch.
+    // The socket holds these commands back until the end of this turn of the event loop, and then sends them in one
+    // write with the next fetch.
     const { stream } = this.#store.redis;
     stream?.cork();
     process.nextTick(() => stream?.uncork());

@@ -40,8 +40,8 @@ export interface InvocationJob {
   readonly traceparent?: string;
   /**
    * Token of the call (`JobFetcher.take`) in which a runtime took the job from the queue. An attempt begins only if the
-   * runtime still holds the job by that call. The job in the queue has no token: `JobFetcher` adds it to the job that
-   * it returns.
+   * runtime still holds the job under this token. The job in the queue has no token: `JobFetcher` adds it to the job
+   * that it returns.
    */
   readonly fetchToken?: string;
 }

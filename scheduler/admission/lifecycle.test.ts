@@ -70,7 +70,7 @@ test('under random acts of two runtimes and a canceller, an invocation has one g
             if (attempt.epoch < 0) continue;
             const outcome = await invocations.requeue(id, attempt.epoch, attempt.seq, 'room for others', null);
             if (outcome === 'requeued')
-              assert.equal(await invocations.requeue(id, attempt.epoch, attempt.seq, '', null), outcome);
+              assert.equal(await invocations.requeue(id, attempt.epoch, attempt.seq, '', null), outcome, 'sent twice');
           } else if (kind === 'cancel') await scheduler.cancel(id, 'enough');
           else if (kind === 'fail') await invocations.fail(id, 'internal', 'x', runtimeId);
           else if (kind === 'lost' || kind === 'giveBack' || kind === 'over') await active[kind](id, runtimeId);

@@ -59,24 +59,27 @@ interface RemainingCapacity {
  *
  * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3). A requeued invocation keeps its place.
  *
- * Among tenants: start-time fair queueing (Goyal et al., SIGCOMM '96). A tenant's turn is the virtual start time of its head: the later of
- * the virtual time (start of the last admitted head) and the tenant's own virtual finish time. The earliest turn goes first, so an idle
- * tenant gathers no credit. An invocation costs its largest share of any resource, times its duration, over the tenant's weight. The policy
- * charges the minimum at the start and the rest at the end, when the duration is known, as the virtual token counter does (Sheng et al.,
- * OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits, all start equal again.
+ * Among tenants: start-time fair queueing (Goyal et al., SIGCOMM '96). A tenant's turn is the virtual start time of its
+ * head: the later of the virtual time (turn of the last admitted head) and the tenant's own virtual finish time. The
+ * earliest turn goes first. An idle tenant gathers no credit, since its next turn is not before the virtual time. An
+ * invocation costs its largest share of any resource, times its duration, over the tenant's weight. The policy charges
+ * the minimum at the start and the rest at the end, when the duration is known, as the virtual token counter does
+ * (Sheng et al., OSDI '24). It never refunds a charge, so no turn lies before the virtual time. When no tenant waits,
+ * all start equal again.
  *
- * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations; otherwise the policy passes
- * it over. When a head behind it starts instead, that is one overtaking. After `MAX_OVERTAKEN` of them, the policy keeps room for the head
- * passed over: its need counts as taken until it starts. No room is kept when its tenant already holds an equal part of a pool: that head waits for
- * its own tenant's invocations. So some invocation starts whenever one of the first `LOOK` heads by turn fits into the room not kept. A head
- * that needs more than a pool has starts when no other invocation uses the pool, so that the GPU host refuses it with its reason. An
- * invocation counts at most for all pages outside the reserve: it alone keeps no newcomer out. Runtime memory is one more pool (`MEMORY`),
- * never overcommitted.
+ * Room: a head starts when a slot is free and its expected pages fit beside those of all admitted invocations;
+ * otherwise the policy passes it over. When a head behind it starts instead, that is one overtaking. After
+ * `MAX_OVERTAKEN` of them, the policy keeps room for the head passed over: its need counts as taken until it starts. No
+ * room is kept when its tenant already holds an equal part of a pool (one entry of `Capacity.pages`): that head waits
+ * for its own tenant's invocations. So some invocation starts whenever one of the first `LOOK` heads by turn fits into
+ * the room not kept. A head whose need exceeds a whole pool starts when no other invocation uses the pool, so that the
+ * GPU host refuses it with its reason. An invocation counts at most for all pages outside the reserve: it alone keeps
+ * no newcomer out. Runtime memory is one more pool (`MEMORY`), never overcommitted.
  *
- * On the way: only `starts` admitted invocations have not begun at a time, so an admitted one begins soon. An invocation of a tenant with few
- * slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its own tenant's. Such invocations have
- * `starts` places of their own, so neither kind waits for the other. While runtimes lag (`pace`), the other tenants get fewer slots; the
- * reserve stays.
+ * On the way: at most `starts` admitted invocations of a kind have not begun, so an admitted one begins soon. The two
+ * kinds are invocations of tenants with few slots, and all others; neither kind waits for the other. An invocation of a
+ * tenant with few slots goes ahead of up to `starts` invocations that were admitted before it, but never ahead of its
+ * own tenant's. While runtimes lag (`pace`), the other tenants get fewer slots; the reserve stays.
  *
  * Expectations may be wrong; then a GPU host ends the youngest inferlets. An invocation ended in this way starts again only when it fits and
  * one of these holds: no other invocation is admitted, or no GPU host reports, or a GPU host's later report shows the pages that the ended
@@ -98,7 +101,7 @@ export class AdmissionPolicy {
   #admissionCount = 0;
   #capacity: Capacity;
   #freePages: FreePages = {};
-  /** Claims of admitted invocations whose earlier attempt ended for lack of memory. */
+  /** By id of an admitted invocation whose earlier attempt ended for lack of memory: pages that it may not hold yet. */
   readonly #claims = new Map<string, { readonly at: number; readonly pages: Pages }>();
   /** Virtual time: the virtual start of the last admitted head. */
   #virtualTime = 0;

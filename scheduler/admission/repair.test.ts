@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** Length of the lease: the runtime renews it within a quarter of this time, and the reaper runs every fifth. */
+/** Length of the lease: the runtime renews it within a quarter of this time, and the reaper runs every fifth of it. */
 const LEASE_MS = 5000;
 
 test('repair restores the ledger, the sums and the queues after Redis has lost some of their entries', async () => {
@@ -47,6 +47,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   await store.redis.hincrby(`${keys.admission}:state`, 'slots', 3);
   await store.redis.hset(`${keys.admission}:tenant:b`, 'held:m', 70, 'held:n', 5);
   const repairs = await admission.repair(0);
+  // Dropped: `gone` and `ended`. Returned: `unlisted` and `unqueued`. Sums: slots, `held:m` and `held:n` of tenant b.
   assert.deepEqual(repairs, { dropped: 2, returned: 2, sums: 3, lost: [jobless] });
   assert.ok(!(await queue.waiting()).includes('unknown'));
   assert.equal(await store.redis.sismember(`${keys.admission}:starting`, 'unknown'), 0);
@@ -66,7 +67,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   // A restarted Redis is consistent, since each transition is one script.
   await durably(redis, async () => undefined);
   await redis.restart();
-  await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the lease again');
+  await eventually(async () => (await scheduler.runtimes.alive()).length === 1, 'the runtime renews its lease again');
   assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
   for (const id of open) await invocations.fail(id, 'internal', 'the end');
   assert.deepEqual(await admission.tenants(), []);

@@ -109,6 +109,7 @@ describe('a runtime that is lost or leaves', () => {
 
   for (const found of ['by its lease', 'among orphans'])
     test(`recovery of a runtime found dead ${found} spares a job that the runtime has fetched again`, async () => {
+      // A runtime that was declared dead learns it when it next renews its lease, within 300 ms.
       const { scheduler, runs, start, close } = await open(1200);
       const { lease } = await start('slow', 1, 'on order');
       const id = await submit(scheduler);

@@ -32,6 +32,7 @@ test('a change that concerns all tenants reaches 700 of them, which takes more t
 test('the expected pages of a waiting head follow the models of the platform', async () => {
   const scheduler = openTestScheduler(redis);
   const { admission } = scheduler;
+  // The 30 pages are those of the platform's first model by name: `n`, until a runtime offers `m`.
   const first = await offer(scheduler, { slots: 1, pages: { n: 100 } });
   for (let i = 0; i < 2; i += 1) await scheduler.submit(submission({ expectedPages: 30 }));
   const used = async () => (await admission.capacity()).models.map(({ model, usedPages }) => [model, usedPages]);
@@ -73,6 +74,7 @@ test('a tenant whose record was about to expire is kept once it holds an invocat
   const key = `${store.keys.admission}:tenant:default`;
   assert.ok((await store.redis.pttl(key)) > 0, 'the record of an idle tenant expires');
   const again = await scheduler.submit(submission());
+  // As if Redis had lost the command that removed the expiry.
   await store.redis.pexpire(key, 60_000);
   await admission.repair(0);
   assert.equal(await store.redis.pttl(key), -1);

@@ -103,6 +103,7 @@ describe('admission over several GPU hosts', () => {
         const host = hosts[i % 3] as string;
         const id = idFor(host, hosts, pagesByHost);
         await scheduler.submit(submission({ id, tenant: 'only', expectedPages: 30 }));
+        // Each host has room for three of them; the last three wait.
         if (i < 9) pagesByHost.set(host, (pagesByHost.get(host) ?? 0) + 30);
       }
       const placements = await Promise.all((await admittedIds()).map((id) => scheduler.invocations.get(id)));
@@ -122,7 +123,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('an affinity gathers invocations of a tenant on one host while it has room, and keeps none waiting then', async () => {
+  test('an affinity gathers invocations of a tenant on one host; once that host is full, the others start elsewhere', async () => {
     await open(['0', '1', '2'], 'invocation');
     try {
       const { redis, keys } = scheduler.store;
@@ -205,6 +206,7 @@ describe('admission over several GPU hosts', () => {
         const record = submission({ id: `inv-${i}`, tenant: `t${i}`, expectedPages });
         await scheduler.submit(record);
         const key = (await scheduler.invocations.get(record.id))?.placement ?? '';
+        // The key names a host of the model with the most expected pages.
         assert.ok((i % 2 === 0 ? large : small).includes(key.slice(1, key.indexOf('/'))), key);
         add('a', hostOf(key, small), i % 2 === 0 ? 1 : 2);
         add('b', hostOf(key, large), i % 2 === 0 ? 4 : 1);
@@ -220,7 +222,7 @@ describe('admission over several GPU hosts', () => {
     }
   });
 
-  test('the same affinity of two tenants has two places, and none where a tenant has one host', async () => {
+  test('two tenants with the same affinity have different keys, and placement by tenant ignores affinities', async () => {
     await open(['0', '1'], 'tenant');
     try {
       const record = submission({ tenant: 'one', expectedPages: 1, affinity: 'talk' });
@@ -291,6 +293,7 @@ describe('admission over several GPU hosts', () => {
       const attempt = await beginAttempt(scheduler, id, lease.id);
       assert.ok('epoch' in attempt);
       const { epoch, nextSeq } = attempt;
+      // `true`: the attempt ended for lack of memory.
       assert.equal(await invocations.requeue(id, epoch, nextSeq, 'no memory', null, { m: 20 }, true), 'requeued');
       assert.equal(await store.redis.hget(`${store.keys.admission}:ledger`, id), null, 'host 0 has no memory');
       await lease.describe({ models: moreHosts.map((host) => model(host)) });
@@ -328,6 +331,7 @@ describe('admission over several GPU hosts', () => {
         const attempt = await beginAttempt(scheduler, id, lease.id);
         assert.ok('epoch' in attempt);
         const { epoch, nextSeq } = attempt;
+        // `true`: the attempt ended for lack of memory.
         assert.equal(await invocations.requeue(id, epoch, nextSeq, 'no memory', null, { m: 2 }, true), 'requeued');
       }
       const before = await reads();

@@ -52,7 +52,10 @@ export interface Tenant {
   isRoomKept: boolean;
 }
 
-/** True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts when no other is admitted. */
+/**
+ * True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts
+ * when no other invocation of the tenant is admitted.
+ */
 export function mayStart(tenant: Tenant): boolean {
   const { limits, running, heldPages } = tenant;
   if (limits.suspended || running >= (limits.concurrency ?? Number.POSITIVE_INFINITY)) return false;

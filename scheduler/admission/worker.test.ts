@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import type { Redis } from 'ioredis';
 import type { FailureCode } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { collect, eventually, hold, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -14,7 +16,10 @@ interface Offer {
 
 const MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, traits: [] };
 
-/** A runtime without inferlets; the test decides what each run does. */
+/**
+ * A runtime without inferlets; the test decides when each run ends. The inputs `"throw"` and `"return"` end a run at
+ * once, without an end of the invocation. A run with the input `"deaf"` ignores the request to stop.
+ */
 async function startRuntime(scheduler: Scheduler, { slots, pages = {} }: Offer) {
   const started: string[] = [];
   const arrivals: number[] = [];
@@ -173,6 +178,7 @@ describe('admission worker', () => {
       await submit();
       await eventually(() => started.length === 1, 'one runs, two wait');
       assert.equal((await scheduler.queue.depth()).waiting, 2);
+      // The quota has room for two invocations of 6 pages, and later for three.
       await scheduler.store.redis.hset(`${scheduler.store.keys.account('default')}:quotas`, 'kv-pages', 12);
       await lease.describe({ models: [{ ...MODEL, name: 'm', pageCount: 100 }] });
       await eventually(() => started.length === 2, 'more pages');
@@ -299,22 +305,37 @@ describe('admission worker', () => {
   });
 
   test('drain returns jobs that have not begun, waits for runs, and terminates the rest at its deadline', async () => {
-    scheduler = openTestScheduler(redis);
-    const { worker, lease, open, started } = await startRuntime(scheduler, { slots: 2 });
-    const running = await submit();
+    const connections: Redis[] = [];
+    const connect = () => {
+      const connection = redis.connect();
+      connections.push(connection);
+      return connection;
+    };
+    scheduler = openTestScheduler(redis, { connect });
+    const { worker, lease, open, started } = await startRuntime(scheduler, { slots: 4 });
+    // The worker opened the last connection but one, and its start the last.
+    const fetching = connections.at(-2);
+    const ending = await submit();
     const stays = await submit();
-    await eventually(() => open.has(running) && open.has(stays), 'two run');
     const restartable = await submit({ restartable: true });
-    open.get(running)?.();
+    await eventually(() => open.size === 3, 'three run');
+    // Redis hands this job over, and the runtime gets it once the drain has begun.
+    fetching?.stream.pause();
     const deaf = await submit({ input: '"deaf"' });
-    await eventually(() => open.has(restartable), 'the third runs');
-    await worker.drain(100);
-    assert.equal(await status(running), 'succeeded');
+    await eventually(async () => (await scheduler.queue.depth()).active === 4, 'Redis has handed the job over');
+    const drained = worker.drain(5000);
+    await eventually(async () => (await scheduler.runtimes.list())[0]?.accepting === false, 'the drain has begun');
+    fetching?.stream.resume();
+    // Sooner than the search for lost jobs (`LOST_REPLY_MS` of worker.ts), which would return it too.
+    await eventually(async () => (await scheduler.queue.depth()).waiting === 1, 'the job is returned', 2500);
+    open.get(ending)?.();
+    await drained;
+    assert.equal(await status(ending), 'succeeded', 'the drain has waited');
     assert.equal((await scheduler.invocations.get(stays))?.failure?.code, 'terminated');
     assert.equal((await scheduler.invocations.get(restartable))?.failure?.code, 'terminated');
     assert.equal(await status(deaf), 'queued');
     assert.deepEqual(await scheduler.queue.depth(), { waiting: 1, active: 0 });
-    assert.equal(started.length, 3);
+    assert.deepEqual(started, [ending, stays, restartable]);
     await lease.release();
     assert.deepEqual(await scheduler.runtimes.list(), []);
 
@@ -327,6 +348,27 @@ describe('admission worker', () => {
     await scheduler.close();
   });
 
+  test('a drain that cannot give back a job fails, and leaves no timer of its run', async (t) => {
+    const deadlineMs = 1_000_000_000;
+    const setTimer = t.mock.method(globalThis, 'setTimeout');
+    const clearTimer = t.mock.method(globalThis, 'clearTimeout');
+    scheduler = openTestScheduler(redis);
+    const { worker, lease, open } = await startRuntime(scheduler, { slots: 1 });
+    const id = await submit({ input: '"deaf"', deadlineMs });
+    await eventually(() => open.has(id), 'the invocation runs');
+    const timer = setTimer.mock.calls.find(({ arguments: [, ms] }) => Number(ms) > deadlineMs / 2)?.result;
+    const isCleared = () => clearTimer.mock.calls.some(({ arguments: [cleared] }) => cleared === timer);
+    assert.ok(timer !== undefined && !isCleared());
+    t.mock.method(scheduler.active, 'giveBack', async () => {
+      throw new StoreError('store-unavailable', 'Redis is away.');
+    });
+    await assert.rejects(worker.drain(0), { code: 'store-unavailable' });
+    assert.ok(isCleared());
+    open.get(id)?.();
+    await lease.release();
+    await scheduler.close();
+  });
+
   test('a runtime whose clock is an hour late gives back a job that it does not know of', async (t) => {
     const now = Date.now.bind(Date);
     t.mock.method(Date, 'now', () => now() - 3_600_000);
@@ -335,6 +377,7 @@ describe('admission worker', () => {
     const lease = await runtimes.acquire({ name: 'late', slots: 1 });
     const id = await submit({ submittedAt: store.clock() });
     await hold(scheduler, id, lease.id);
+    // The real fetch stores the time of Redis; `hold` has stored that of the late clock.
     const [seconds] = await store.redis.time();
     await store.redis.hset(`${store.keys.jobs}:${id}`, 'processedOn', Number(seconds) * 1000);
     const run = async (job: InvocationJob) => {

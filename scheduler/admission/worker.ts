@@ -94,7 +94,7 @@ export class AdmissionWorker {
   #isPaused = false;
   /**
    * The report of `#isPaused` to Redis, under way or done. `pause` begins one when this is undefined: after a change, or after a failed report.
-   * The first value needs none, since `start` reports it.
+   * The initial value of `#isPaused` needs no report of its own, since `start` reports it.
    */
   #pauseReport: Promise<void> | undefined = Promise.resolve();
   #onSettled: (() => void) | undefined;
@@ -165,7 +165,10 @@ export class AdmissionWorker {
 
   /**
    * Takes no more jobs, waits for the running ones until the deadline, then tells them to stop. When this resolves, the runtime holds no
-   * job and its connections are closed.
+   * job and the connection that fetched jobs is closed. When Redis does not take back the jobs, this fails, and recovery takes them once the
+   * lease has ended.
+   *
+   * @throws StoreError
    */
   async drain(deadlineMs: number): Promise<void> {
     if (this.#state === 'closed') return;
@@ -182,12 +185,12 @@ export class AdmissionWorker {
     clearTimeout(this.#auditTimer);
     for (const cleanup of this.#cleanups.splice(0)) cleanup();
     this.#fetcher.close();
-    // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
-    const remainingJobs = await active.heldBy(lease.id);
-    await Promise.all(remainingJobs.map(({ id }) => active.giveBack(id, lease.id)));
     for (const runningJob of this.#runningJobs) clearTimeout(runningJob.deadline);
     this.#runningJobs.clear();
     this.#jobs.clear();
+    // Redis may have answered a fetch while the connection closed, and a run may not have ended: give all those jobs back.
+    const remainingJobs = await active.heldBy(lease.id);
+    await Promise.all(remainingJobs.map(({ id }) => active.giveBack(id, lease.id)));
   }
 
   get #isTaking(): boolean {

@@ -121,6 +121,13 @@ test('the script assigns the turns of the policy', async () => {
             await store.redis.hdel(store.keys.buildTurns, oldest.id);
             running = running.slice(1);
             outstanding = outstanding.filter((one) => one !== oldest);
+          } else if (what === 'give-up') {
+            const abandoned = outstanding.filter((one) => one.tenant === tenant && !running.includes(one));
+            outstanding = outstanding.filter((one) => !abandoned.includes(one));
+            for (const { id } of abandoned) {
+              await store.redis.hdel(store.keys.buildTurns, id);
+              assert.equal(await store.script(BEGIN, turns, [id]), 0, 'a build that was given up does not begin');
+            }
           }
         }
         // The turns of a lost gateway expire with their deadlines.
@@ -163,7 +170,7 @@ test('100 builds of one tenant delay the builds of other tenants by a few places
     await eventually(async () => (await unfinishedBuilds(scheduler)) === 103, 'the builds of the others wait too');
     await eventually(
       async () => (await scheduler.store.redis.zcard(`${scheduler.store.keys.bull}:builds:prioritized`)) === 101,
-      'all builds are queued in BullMQ',
+      'all builds except the two that run are queued in BullMQ',
     );
     go.resolve();
     assert.deepEqual(await Promise.all(others), [DONE, DONE, DONE]);
@@ -179,13 +186,14 @@ test('100 builds of one tenant delay the builds of other tenants by a few places
   }
 });
 
-test('a tenant with as many unfinished builds as it may have gets another one when one has ended', async () => {
+test('a tenant with the maximum of unfinished builds is refused another one until one of them has ended', async () => {
   const scheduler = openTestScheduler(redis);
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
   const worker = scheduler.createBuildWorker({ build: async () => DONE });
   const ask = (tenant: string) => scheduler.builds.request({ tenant, name: 'story', componentHash: 'x', memoryMb: 1 });
   const { redis: client, keys } = scheduler.store;
   const until = scheduler.store.clock() + 60_000;
+  // Turns as take-turn.lua stores them: tenant, turn, deadline of the requester.
   const flood = Array.from({ length: MAX_TENANT_BUILDS }, (_, i) => [`flood-${i}`, `flood ${i} ${until}`] as const);
   try {
     worker.start();
@@ -270,5 +278,43 @@ test('another runtime takes over the build of a runtime that died', async () => 
     await Promise.all([dyingWorker.close(), nextWorker.close()]);
     await lease.release();
     await Promise.all([dying.close(), scheduler.close()]);
+  }
+});
+
+test('another runtime takes over the build of a runtime that shuts down, however soon the build ends', async () => {
+  const scheduler = openTestScheduler(redis);
+  const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
+  const begun: string[] = [];
+  // Each build takes a different number of microtasks to end; the first one ends in the abort itself.
+  const delays = Array.from({ length: 12 }, (_, i) => `${i}`);
+  const closingWorker = scheduler.createBuildWorker({
+    concurrency: delays.length,
+    build: ({ name }, signal) => {
+      begun.push(name);
+      return new Promise((_resolve, reject) => {
+        signal.addEventListener('abort', async () => {
+          for (let i = 0; i < Number(name); i += 1) await undefined;
+          reject(signal.reason);
+        });
+      });
+    },
+  });
+  const nextWorker = scheduler.createBuildWorker({ concurrency: delays.length, build: async () => DONE });
+  try {
+    closingWorker.start();
+    const replies = delays.map((name) =>
+      scheduler.builds.request({ tenant: 'acme', name, componentHash: 'x', memoryMb: 1 }),
+    );
+    await eventually(() => begun.length === delays.length, 'all builds are under way');
+    await closingWorker.close();
+    nextWorker.start();
+    assert.deepEqual(
+      await Promise.all(replies),
+      delays.map(() => DONE),
+    );
+  } finally {
+    await Promise.all([closingWorker.close(), nextWorker.close()]);
+    await lease.release();
+    await scheduler.close();
   }
 });

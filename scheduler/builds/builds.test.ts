@@ -52,7 +52,7 @@ describe('builds and deployments', () => {
         assert.ok(first.ok && first.created);
         assert.deepEqual(first.version.build, { bytes: 3, memoryMb: 32 });
         assert.deepEqual(await scheduler.functions.get('default', 'story'), first.version);
-        assert.deepEqual(definedScripts(scheduler.store), []);
+        assert.deepEqual(definedScripts(scheduler.store), [], 'BullMQ has defined no scripts on this connection');
         const second = await scheduler.deployments.deploy(deployment);
         assert.ok(second.ok && !second.created);
         assert.deepEqual(second.version, first.version);

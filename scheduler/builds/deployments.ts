@@ -30,6 +30,7 @@ import { deployWarnings } from './warnings.ts';
 
 /** Bounds the cleanup, which must not delay a failed call much. */
 const CLEAN_UP_MS = 500;
+/** Maximum attempts to register a version whose component is removed meanwhile. */
 const TRIES = 3;
 
 export interface Deployment {
@@ -180,6 +181,7 @@ export class Deployments {
     try {
       const content = await this.#content(deployment, componentHash, secrets);
       const knownVersion = await functions.runnable(tenant, manifest.name, content.version);
+      // A platform's version that the tenant may run instead of its own is not a version of the tenant.
       let record = knownVersion?.platform === true ? null : knownVersion;
       if (record === null) {
         const { memoryMb } = resolveLimits(manifest, deployment.defaults);
@@ -205,7 +207,7 @@ export class Deployments {
     }
   }
 
-  /** The content to store, and its version id, which is that of an existing version with equal content if there is one. */
+  /** The content to store. Its version id is that of an existing version with equal content, if there is one. */
   async #content(
     { tenant, manifest: rawManifest }: Deployment,
     componentHash: string,
@@ -216,7 +218,8 @@ export class Deployments {
     const version = versionOf(manifest, componentHash, secrets, mark);
     const content = { version, manifest, environment, componentHash, secrets };
     if (environment === undefined) return content;
-    // The mark depends on the master key: a stored version with equal values may have another mark, or none.
+    // The mark, a part of the version id, depends on the master key: a stored version with equal values may have
+    // another mark, or none.
     const unmarkedVersion = versionOf(manifest, componentHash, secrets);
     const sameComponentVersions = (await functions.versions(tenant, rawManifest.name)).filter(
       (listed) => listed.componentHash === componentHash,

@@ -45,11 +45,11 @@ describe('warnings of a deploy', () => {
       null,
     ],
     [
-      'no warning for an encoder without a model',
+      'no warning for an encoder while no GPU host serves a model',
       { manifest: { name: 'story', model: 'minilm' }, models: [], encoders: ['minilm'] },
       null,
     ],
-    ['no models at all', { models: [], imports: ['introspect'] }, /^No GPU host serves a model now/],
+    ['a platform without models', { models: [], imports: ['introspect'] }, /^No GPU host serves a model now/],
     [
       'more pages than any model has',
       { manifest: { name: 'story', limits: { pages: 200 } } },
@@ -100,7 +100,7 @@ describe('warnings of a deploy', () => {
     ],
   ];
   for (const [what, parts, expected] of cases) {
-    test(what, () => {
+    test(expected === null ? what : `a warning for ${what}`, () => {
       const warnings = deployWarnings(facts(parts));
       assert.equal(warnings.length, expected === null ? 0 : 1, warnings.join('\n'));
       if (expected !== null) assert.match(warnings[0] ?? '', expected);

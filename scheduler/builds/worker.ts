@@ -54,6 +54,7 @@ export class BuildWorker {
       stalledInterval: STALLED_CHECK_MS,
       maxStalledCount: 1,
       runRetryDelay: 500,
+      // In seconds, unlike the other times.
       drainDelay: 2,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
@@ -91,6 +92,7 @@ export class BuildWorker {
     try {
       reply = this.#withoutPaths(await this.#options.build(request, signal));
     } catch (error) {
+      // BullMQ ignores the error, because `close` has told it to close. Once the lock has run out, another runtime takes the build over.
       if (this.#closing.signal.aborted) throw error;
       this.#options.onError?.(error);
       reply = failedReply(error);

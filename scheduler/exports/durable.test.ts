@@ -116,7 +116,7 @@ describe('durable names', () => {
     );
     assert.ok(proposedFolders.includes(folders[0]!));
     assert.equal(folders[1], folders[0]);
-    assert.equal(folders[2], proposedFolders[2], 'platforms that share a directory have a folder each');
+    assert.equal(folders[2], proposedFolders[2], 'a second platform has another folder in the shared directory');
     assert.deepEqual(await Promise.all(opened.map(({ durableNames }) => durableNames.folder())), folders);
     await Promise.all(opened.map((each) => each.close()));
   });

@@ -12,17 +12,24 @@ const SCRIPTS = {
 };
 
 const copySchema = z.object({
+  /** Claim of the owner's entry, by which the copy counts. */
   claim: z.string(),
+  /** Name of the file in the platform's folder. */
   file: z.string().regex(/^[0-9a-f]{32}$/),
   bytes: z.int().min(0),
   checksum: z.string(),
+  /** Identifies the model and the settings that made the keys and values. */
   fingerprint: z.string(),
+  /** KV slots (tokens) in a page. */
   pageSize: z.int().min(1),
   pageBytes: z.int().min(1),
   pages: z.int().min(0),
   tokens: z.int().min(0),
   nextPosition: z.int().min(0),
-  /** The rights are those of `wit/kv-files.wit`, which this room may not import. Runtimes pass the contract's type, so the compiler compares them. */
+  /**
+   * The rights are those of `wit/kv-files.wit`, which this folder may not import. Runtimes pass the contract's type, so
+   * the compiler compares them.
+   */
   access: z.object({ owner: z.string(), rights: z.enum(['private', 'readable', 'writable']) }).nullable(),
 });
 
@@ -124,7 +131,7 @@ export class DurableNames {
   /**
    * Forgets a name and its copy, if both are still the given ones.
    * @param isAway true when the owning host cannot be asked and may have the content: that host must forget the name when it is back
-   * @returns false when one of them has changed
+   * @returns false when the owner's entry or the copy has changed
    */
   async remove(name: OwnedName, owner: NameOwner, copy: DurableCopy, isAway: boolean): Promise<boolean> {
     const removal: Removal = { claim: owner.claim, owner: copy.access?.owner ?? null };

@@ -36,7 +36,7 @@ describe('owners of names', () => {
     assert.deepEqual(await nameOwners.claim(named('n'), third, first), second);
     assert.deepEqual(await nameOwners.of(named('n')), second);
     await nameOwners.release(named('n'), first);
-    assert.deepEqual(await nameOwners.of(named('n')), second, 'another entry was to be forgotten');
+    assert.deepEqual(await nameOwners.of(named('n')), second, 'a release of another entry changes nothing');
     await nameOwners.release(named('n'), second);
     assert.equal(await nameOwners.of(named('n')), null);
   });
@@ -49,7 +49,7 @@ describe('owners of names', () => {
     for (const other of others) assert.ok(other === null || other.claim === winner?.claim);
   });
 
-  test('tenants, models and kinds have names of their own', async () => {
+  test('the same name has a separate owner for each tenant, model and kind', async () => {
     const { nameOwners } = scheduler;
     const scopes: Partial<OwnedName>[] = [{}, { tenant: 'other' }, { model: 'large' }, { kind: 'file' }];
     for (const [i, scope] of scopes.entries())

@@ -62,12 +62,14 @@ describe('shares of versions', () => {
     assert.equal(chooseVersion(shares, 0), shares[0]?.version);
     assert.equal(chooseVersion(shares, 0.8999), shares[0]?.version);
     assert.equal(chooseVersion(shares, 0.9), shares[1]?.version);
-    assert.equal(chooseVersion(shares, 1 - Number.EPSILON / 2), shares[1]?.version);
-    assert.equal(heaviest(sharesOf([10, 80, 10])), sharesOf([1, 1])[1]?.version);
+    const highestDraw = 1 - Number.EPSILON / 2;
+    assert.equal(chooseVersion(shares, highestDraw), shares[1]?.version);
+    const unequal = sharesOf([10, 80, 10]);
+    assert.equal(heaviest(unequal), unequal[1]?.version);
     assert.equal(chooseVersion([], 0.5), undefined);
   });
 
-  test('a fault in shares is reported with its field', () => {
+  test('faults in shares are reported with their fields, and faulty names and references are refused', () => {
     const [a, b] = ['a'.repeat(12), 'b'.repeat(12)];
     const faults: [Share[], string][] = [
       [[], '/shares'],

@@ -31,7 +31,10 @@ export interface Share {
 /** A past or present state of an alias. */
 export interface AliasState {
   readonly shares: readonly Share[];
-  /** From 1; each change adds 1. */
+  /**
+   * Number of the change among the changes of all aliases of the function, from 1; 0 for `live` of a function that was
+   * deployed before aliases existed.
+   */
   readonly revision: number;
   /** Milliseconds since the Unix epoch. */
   readonly at: number;

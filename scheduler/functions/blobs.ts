@@ -8,7 +8,7 @@ import type { Store } from '../store/store.ts';
 const UNUSED_BLOB_MS = 15 * 60_000;
 /** Maximum bytes of a component. */
 export const MAX_COMPONENT_BYTES = 64 * 1024 * 1024;
-/** Transferring a component of that size takes seconds on a busy machine. */
+/** A component of `MAX_COMPONENT_BYTES` takes seconds to transfer on a busy machine. */
 const BLOB_DEADLINE_MS = 45_000;
 
 const SCRIPTS = {

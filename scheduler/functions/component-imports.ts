@@ -5,6 +5,10 @@ const IMPORT_SECTION = 10;
 const PREAMBLE_BYTES = 8;
 /** The kind byte of the description that follows an import's name. */
 const KIND = { core: 0, function: 1, value: 2, type: 3, component: 4, instance: 5 } as const;
+/** Maximum imports that are read, and maximum bytes of a name. Components of real programs have far fewer. */
+const MAX_IMPORTS = 10_000;
+const MAX_NAME_BYTES = 1024;
+const TEXT_DECODER = new TextDecoder();
 const PLATFORM_INTERFACE = /^pie:inferlet\/([a-z0-9-]+)@/;
 
 /**
@@ -13,12 +17,13 @@ const PLATFORM_INTERFACE = /^pie:inferlet\/([a-z0-9-]+)@/;
  */
 export function importedInterfaces(component: Uint8Array): string[] {
   const interfaceNames = new Set<string>();
+  const budget = { imports: MAX_IMPORTS };
   try {
     const reader = new ByteReader(component, PREAMBLE_BYTES, component.length);
     while (!reader.done) {
       const id = reader.byte();
       const body = reader.slice(reader.number());
-      if (id === IMPORT_SECTION) readImports(body, interfaceNames);
+      if (id === IMPORT_SECTION) readImports(body, interfaceNames, budget);
     }
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
@@ -26,8 +31,10 @@ export function importedInterfaces(component: Uint8Array): string[] {
   return [...interfaceNames];
 }
 
-function readImports(body: ByteReader, interfaceNames: Set<string>): void {
+function readImports(body: ByteReader, interfaceNames: Set<string>, budget: { imports: number }): void {
   for (let remainingCount = body.number(); remainingCount > 0; remainingCount--) {
+    budget.imports -= 1;
+    if (budget.imports < 0) throw new RangeError('too many imports');
     // 0 marks a plain name, 1 (older) the name of an interface, 2 a name that a version follows.
     const form = body.byte();
     const name = body.text();
@@ -38,6 +45,10 @@ function readImports(body: ByteReader, interfaceNames: Set<string>): void {
   }
 }
 
+/**
+ * Skips a description: its kind and an index. A core module has one byte more. A type or a value has a bound; a type
+ * with the bound `sub resource` has no index.
+ */
 function skipDescription(body: ByteReader): void {
   const kind = body.byte();
   if (kind === KIND.core) body.byte();
@@ -86,14 +97,15 @@ class ByteReader {
   slice(length: number): ByteReader {
     const start = this.#offset;
     this.#offset += length;
+    // The constructor refuses an end behind the bytes of the component.
     return new ByteReader(this.#bytes, start, Math.min(this.#offset, this.#end + 1));
   }
 
   text(): string {
     const length = this.number();
     const start = this.#offset;
-    if (start + length > this.#end) throw new RangeError('past the end');
+    if (length > MAX_NAME_BYTES || start + length > this.#end) throw new RangeError('past the end');
     this.#offset += length;
-    return new TextDecoder().decode(this.#bytes.subarray(start, this.#offset));
+    return TEXT_DECODER.decode(this.#bytes.subarray(start, this.#offset));
   }
 }

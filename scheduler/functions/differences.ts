@@ -1,6 +1,9 @@
 import type { FunctionVersion } from './types.ts';
 
-/** The parts of a version that decide how it runs. `Environments.opened` has opened the values of its environment. */
+/**
+ * The parts of a version that decide how it runs, with opened values of its environment
+ * (`Environments.withOpenedValues`).
+ */
 export type Compared = Pick<FunctionVersion, 'manifest' | 'componentHash' | 'componentBytes' | 'secrets'>;
 
 /** One difference between two versions. `from` and `to` are texts for people; null when the version lacks the field. */
@@ -15,7 +18,7 @@ export interface Difference {
 const MAX_TEXT = 120;
 const HASH_DIGITS = 12;
 
-/** The differences between two versions, by field; null for a function that did not exist. */
+/** The differences between two versions, by field. @param from null for a function that did not exist */
 export function differences(from: Compared | null, to: Compared): Difference[] {
   const before = from === null ? new Map<string, string>() : fieldsOf(from);
   const after = fieldsOf(to);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import type { Scheduler } from '../scheduler.ts';
+import { StoreError } from '../store/errors.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { type PutOutcome, versionOf } from './functions.ts';
@@ -111,9 +112,17 @@ describe('functions and components', () => {
     const removals = new Removals({ store, cancel: async (id) => cancelled.push(id) });
     await removals.removeFunction('default', 'stuck', true);
     for (let round = 0; round < 3; round++) await removals.sweep();
+    // Once by the removal, and once by the first round: all three rounds are in one interval.
     assert.deepEqual(cancelled, ['inv-stuck', 'inv-stuck']);
     await store.redis.del(store.keys.unfinished('default', 'stuck', removed.version));
     await removals.sweep();
+  });
+
+  test('a version that cannot be read is not reported as missing', async () => {
+    const { functions, store } = scheduler;
+    await store.redis.set(store.keys.removedVersions('default', 'unreadable'), 'not a hash');
+    await assert.rejects(functions.runnable('default', 'unreadable', 'v'), /WRONGTYPE/);
+    await store.redis.del(store.keys.removedVersions('default', 'unreadable'));
   });
 
   test('a version whose component is missing is refused', async () => {
@@ -122,6 +131,20 @@ describe('functions and components', () => {
       reason: 'component-missing',
     });
     assert.equal(await scheduler.functions.get('default', 'unstored'), null);
+  });
+
+  test('a full Redis refuses a version whose component another version uses already', async () => {
+    const { functions, blobs, store } = scheduler;
+    const hash = await blobs.put('default', new Uint8Array([8]));
+    assert.ok((await functions.put(version('fits', hash))).ok);
+    await store.redis.config('SET', 'maxmemory', '1');
+    try {
+      const put = functions.put(version('too-much', hash));
+      await assert.rejects(put, (error) => error instanceof StoreError && error.full);
+    } finally {
+      await store.redis.config('SET', 'maxmemory', '0');
+    }
+    assert.equal(await functions.get('default', 'too-much'), null);
   });
 
   test('the version depends on content and not on the order of keys', () => {

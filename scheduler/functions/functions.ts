@@ -55,7 +55,7 @@ export const MAX_FUNCTIONS = 1000;
 export const MAX_VERSIONS = 200;
 /** Maximum bytes of the records (JSON texts) of a tenant's versions: lists and secrets read all of them. */
 export const MAX_RECORD_BYTES = 8 << 20;
-/** Functions read at once. Other requests have their turn between two parts. */
+/** Maximum functions read at once, so that the process also serves other requests between two such reads. */
 const READ_AT_ONCE = 16;
 
 /**
@@ -79,7 +79,7 @@ export function versionOf(
 export interface Placement {
   /** Alias that serves the version after the deploy; null for none. */
   readonly alias: string | null;
-  /** A tag for the version, checked by `aliasNameFault`. */
+  /** A tag for the version. The caller has checked it by `aliasNameFault`. */
   readonly tag?: string | undefined;
   /** Id of the key that deploys. */
   readonly by?: string | undefined;
@@ -98,6 +98,7 @@ export type PutOutcome =
       /** Present state of `placement.alias`; null without one. */
       readonly alias: AliasState | null;
     }
+  /** `version` is the one that has the tag. */
   | { readonly ok: false; readonly reason: 'tag-taken'; readonly version: string }
   | {
       readonly ok: false;
@@ -183,8 +184,9 @@ export class Functions {
   }
 
   /**
-   * Resolves a reference, a version or an alias (`live` by default), to the version that an invocation runs; an alias's shares are drawn by
-   * chance. Without a function of that name, a tenant gets the platform's (`SHARED_FUNCTIONS`) as if it were its own. One round trip.
+   * Resolves a reference, a version or an alias (`live` by default), to the version that an invocation runs; an alias's
+   * shares are drawn by chance. If the tenant has no function of that name, or the function lacks the reference, the
+   * platform's function (`SHARED_FUNCTIONS`) is resolved as if it were the tenant's. One round trip.
    *
    * @param random uniform, from 0 up to but not including 1.
    */
@@ -221,9 +223,12 @@ export class Functions {
       }
       return transaction.exec();
     });
-    const hitIndex = (replies ?? []).findIndex(([, text]) => typeof text === 'string');
-    const text = replies?.[hitIndex]?.[1];
-    return typeof text === 'string' ? text : null;
+    for (const [error, text] of replies ?? []) {
+      // An error must not look like a missing version.
+      if (error) throw error;
+      if (typeof text === 'string') return text;
+    }
+    return null;
   }
 
   /** All versions, without input schemas, and all aliases of a tenant's own function; null when there is none. */
@@ -292,7 +297,8 @@ export class Functions {
   /** Every version of the tenant that may still run, deployed or draining, without its input schema. */
   async runnableVersions(tenant: string): Promise<FunctionVersion[]> {
     const { keys } = this.#store;
-    // The account of components has a field `<name>@<version>` of every version until it is deleted, those of removed functions included.
+    // The hash `:components` has a field `<name>@<version>` for each version that is not deleted yet, also of removed
+    // functions.
     const [names, countedFields] = await this.#store.call((redis) =>
       Promise.all([redis.smembers(keys.functions(tenant)), redis.hkeys(`${keys.account(tenant)}:components`)]),
     );
@@ -337,7 +343,8 @@ export class Functions {
       redis.multi().hgetall(keys.function(tenant, name)).hgetall(keys.removedVersions(tenant, name)).exec(),
     );
     const [deployedFields = {}, drainingFields = {}] = (replies ?? []).map(([error, fields]) => {
-      // The caller deletes the secret values of a version that is missing here.
+      // An error must not look like a missing version: the caller deletes the secret values of versions that are
+      // missing here.
       if (error) throw error;
       return fields as Record<string, string>;
     });
@@ -381,6 +388,7 @@ export class Functions {
     if (!Array.isArray(reply)) return null;
     const [ownerNumber, basis = '', ...texts] = reply.map(String);
     const versions = texts.map((text) => parse(text));
+    // The state of an alias is a JSON object; a version is not.
     const shares = basis.startsWith('{') ? parseState(basis).shares : [{ version: basis, weight: 100 }];
     const length = texts.reduce((sum, text) => sum + text.length, basis.length);
     return { owner: owners[Number(ownerNumber) - 1] ?? '', basis, shares, versions, length };
@@ -406,7 +414,7 @@ export function blobUser({ tenant, name, version }: Pick<FunctionVersion, 'tenan
   return `${tenant}/${name}@${version}`;
 }
 
-/** A function's entry among those of all tenants. */
+/** A function's entry in a set of the functions of all tenants. */
 export function memberOf(tenant: string, name: string): string {
   return `${tenant}/${name}`;
 }

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { grantsSchema, hostMatches, NO_GRANTS, resolveGrants } from './grants.ts';
 
 describe('grants', () => {
-  test('are those of the manifest, and none by default', () => {
+  test('a function has the grants of its manifest, and none by default', () => {
     assert.deepEqual(resolveGrants(), NO_GRANTS);
     assert.deepEqual(resolveGrants({ store: true }).store, 'write');
     assert.deepEqual(resolveGrants({ store: 'read' }).store, 'read');
@@ -35,7 +35,7 @@ describe('grants', () => {
     ['[::1]', 'http://[::1]:8080/', false],
   ];
   for (const [pattern, url, matches] of cases) {
-    test(`${pattern} ${matches ? 'means' : 'does not mean'} ${url}`, () => {
+    test(`the host pattern ${pattern} ${matches ? 'matches' : 'does not match'} ${url}`, () => {
       assert.equal(hostMatches(pattern, new URL(url)), matches);
     });
   }

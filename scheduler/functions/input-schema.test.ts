@@ -31,6 +31,19 @@ describe('checkInputSchema', () => {
     }
   });
 
+  it('accepts 64 character properties in all patterns together, which V8 reads slowly, and refuses more', () => {
+    const withProperties = (count: number) => ({
+      anyOf: Array.from({ length: count / 8 }, (_, i) => ({ pattern: `${i}[${String.raw`\p{Ll}`.repeat(8)}]` })),
+    });
+    assert.deepEqual(checkInputSchema(withProperties(64)), []);
+    assert.match(checkInputSchema(withProperties(72))[0]?.message ?? '', /at most 64 character properties/);
+  });
+
+  it('ends with ten faults', () => {
+    const properties = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`p${i}`, { pattern: '(' }]));
+    assert.equal(checkInputSchema({ properties }).length, 10);
+  });
+
   it('takes lists of property names in `dependencies`, as before 2019-09', () => {
     assert.deepEqual(checkInputSchema({ dependencies: { a: ['b'], c: { type: 'object' } } }), []);
     assert.deepEqual(checkInputSchema({ dependencies: { a: [1] } })[0]?.path, ['dependencies', 'a']);

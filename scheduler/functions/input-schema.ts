@@ -1,6 +1,6 @@
 import { clipped } from './schema/fault.ts';
 import { Pattern } from './schema/pattern.ts';
-import { PatternError } from './schema/pattern-syntax.ts';
+import { PatternError, PROPERTY_ESCAPE } from './schema/pattern-syntax.ts';
 import { isObject, MAX_SCHEMA_DEPTH, SCHEMA_KEYWORDS, SchemaError } from './schema/references.ts';
 import { SchemaValidator } from './schema/validator.ts';
 
@@ -16,7 +16,10 @@ export interface SchemaFault {
 }
 
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
+/** Maximum faults in one answer. The check ends when it has found as many. */
 const MAX_FAULTS = 10;
+/** Maximum `\p{…}` in all patterns of a schema together: V8 takes up to a quarter of a millisecond for each. */
+const MAX_PROPERTY_ESCAPES = 64;
 /** Maximum characters of a refused pattern in its error message. */
 const MAX_SHOWN_PATTERN = 100;
 
@@ -37,15 +40,23 @@ const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMax
  * reference that leads nowhere, a subschema that is not a schema. It does not validate fully against the meta-schema.
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
-  const faults: SchemaFault[] = [];
-  check(schema, [], 0, faults);
+  const findings: Findings = { faults: [], propertyEscapes: 0 };
+  check(schema, [], 0, findings);
+  const { faults } = findings;
   if (faults.length === 0 && isObject(schema)) checkWhole(schema, faults);
   return faults.slice(0, MAX_FAULTS);
+}
+
+/** Faults of a schema, and the number of `\p{…}` in the patterns that were checked so far. */
+interface Findings {
+  readonly faults: SchemaFault[];
+  propertyEscapes: number;
 }
 
 /** Checks that need the whole schema: references, and the bounds on all patterns together. */
 function checkWhole(schema: JsonSchema, faults: SchemaFault[]): void {
   try {
+    // The constructor throws for a schema that cannot be used.
     new SchemaValidator(schema);
   } catch (error) {
     if (!(error instanceof SchemaError || error instanceof PatternError)) throw error;
@@ -53,8 +64,11 @@ function checkWhole(schema: JsonSchema, faults: SchemaFault[]): void {
   }
 }
 
-function check(schema: unknown, path: readonly string[], depth: number, faults: SchemaFault[]): void {
+function check(schema: unknown, path: readonly string[], depth: number, findings: Findings): void {
+  const { faults } = findings;
+  if (faults.length >= MAX_FAULTS) return;
   const fault = (at: readonly string[], message: string) => faults.push({ path: [...path, ...at], message });
+  // The whole schema must be an object; a schema within it may also be a boolean.
   if (typeof schema === 'boolean' && path.length > 0) return;
   if (!isObject(schema)) {
     fault([], 'must be a JSON Schema object');
@@ -64,8 +78,8 @@ function check(schema: unknown, path: readonly string[], depth: number, faults: 
     fault([], `must not be nested deeper than ${MAX_SCHEMA_DEPTH} schemas`);
     return;
   }
-  checkKeywords(schema, fault);
-  const checkInner = (inner: unknown, ...steps: string[]) => check(inner, [...path, ...steps], depth + 1, faults);
+  checkKeywords(schema, fault, findings);
+  const checkInner = (inner: unknown, ...steps: string[]) => check(inner, [...path, ...steps], depth + 1, findings);
   for (const keyword of SCHEMA_KEYWORDS.ofOne) {
     if (schema[keyword] !== undefined) checkInner(schema[keyword], keyword);
   }
@@ -85,7 +99,11 @@ function check(schema: unknown, path: readonly string[], depth: number, faults: 
   }
 }
 
-function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], message: string) => void): void {
+function checkKeywords(
+  schema: JsonSchema,
+  fault: (at: readonly string[], message: string) => void,
+  findings: Findings,
+): void {
   const { type, required, pattern } = schema;
   const types = Array.isArray(type) ? type : [type];
   if (type !== undefined && !(types.length > 0 && types.every((name) => TYPES.includes(name)))) {
@@ -97,10 +115,10 @@ function checkKeywords(schema: JsonSchema, fault: (at: readonly string[], messag
   if (schema.enum !== undefined && !(Array.isArray(schema.enum) && schema.enum.length > 0)) {
     fault(['enum'], 'must be a list of at least one value');
   }
-  const patternFault = pattern === undefined ? null : faultOfPattern(pattern);
+  const patternFault = pattern === undefined ? null : faultOfPattern(pattern, findings);
   if (patternFault !== null) fault(['pattern'], patternFault);
   for (const source of isObject(schema.patternProperties) ? Object.keys(schema.patternProperties) : []) {
-    const message = faultOfPattern(source);
+    const message = faultOfPattern(source, findings);
     if (message !== null) fault(['patternProperties', source], message);
   }
   if (schema.dependentRequired !== undefined && !areNames(schema.dependentRequired)) {
@@ -127,9 +145,13 @@ const isListOfNames = (value: unknown): boolean =>
   Array.isArray(value) && value.every((name) => typeof name === 'string');
 
 /** The reason why a pattern is refused, with its text; null when it is accepted. */
-function faultOfPattern(source: unknown): string | null {
+function faultOfPattern(source: unknown, findings: Findings): string | null {
   if (typeof source !== 'string') return 'must be a regular expression';
+  findings.propertyEscapes += source.match(PROPERTY_ESCAPE)?.length ?? 0;
+  if (findings.propertyEscapes > MAX_PROPERTY_ESCAPES)
+    return `is refused: all patterns together may have at most ${MAX_PROPERTY_ESCAPES} character properties, such as \\p{Lu}`;
   try {
+    // The constructor throws for a pattern that is refused.
     new Pattern(source);
     return null;
   } catch (error) {

@@ -58,9 +58,11 @@ describe('manifest', () => {
     ['a limit above its bound', { name: 'a', limits: { memoryMb: 1e6 } }, 'limits.memoryMb', /from 1 to 1024/],
     ['a limit that is not a number', { name: 'a', limits: { tokens: '5' } }, 'limits.tokens', /whole number/],
     ['limits that are not an object', { name: 'a', limits: 5 }, 'limits', /must be an object/],
+    ['a negative priority', { name: 'a', limits: { priority: -1 } }, 'limits.priority', /^must not be below 0$/],
+    ['a negative pool', { name: 'a', pool: { min: -1 } }, 'pool.min', /^must not be below 0$/],
     ['a pool that is too large', { name: 'a', pool: { min: 1000 } }, 'pool.min', /not be above 256/],
     [
-      'one latency target',
+      'a latency target without the other',
       { name: 'a', latency: { firstTokenMs: 200 } },
       'latency.perTokenMs',
       /milliseconds from 1 to/,
@@ -71,8 +73,8 @@ describe('manifest', () => {
       'latency.firstTokenMs',
       /from 1 to 60000/,
     ],
-    ['a latency class', { name: 'a', latency: 'interactive' }, 'latency', /firstTokenMs and perTokenMs, or false/],
-    ['latency targets without end', { name: 'a', latency: true }, 'latency', /or false/],
+    ['a text as latency', { name: 'a', latency: 'interactive' }, 'latency', /firstTokenMs and perTokenMs, or false/],
+    ['true as latency', { name: 'a', latency: true }, 'latency', /or false/],
     ['a bad model name', { name: 'a', model: ['ok', 'not ok'] }, 'model.1', /not a name of a model/],
     ['a model of a wrong type', { name: 'a', model: 5 }, 'model', /the name of a model/],
     ['no models', { name: 'a', model: [] }, 'model', /at least one/],
@@ -143,15 +145,15 @@ describe('manifest', () => {
       /4000 steps together/,
     ],
     ['multiples of zero', { name: 'a', input: { multipleOf: 0 } }, 'input.multipleOf', /above 0/],
-    ['a bad list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
-    ['a reference elsewhere', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
+    ['an empty list of alternatives', { name: 'a', input: { anyOf: [] } }, 'input.anyOf', /at least one schema/],
+    ['a reference out of the schema', { name: 'a', input: { $ref: 'http://x/y' } }, 'input.$ref', /into this schema/],
     ['a host that is a URL', { name: 'a', grants: { hosts: ['https://x.y'] } }, 'grants.hosts.0', /must be a host/],
     ['a host in upper case', { name: 'a', grants: { hosts: ['ok', 'X.y'] } }, 'grants.hosts.1', /lower case/],
     ['a port out of range', { name: 'a', grants: { hosts: ['x.y:70000'] } }, 'grants.hosts.0', /must be a host/],
     ['hosts that are not a list', { name: 'a', grants: { hosts: 'x.y' } }, 'grants.hosts', /list of hosts/],
     ['too many hosts', { name: 'a', grants: { hosts: Array(65).fill('x.y') } }, 'grants.hosts', /more than 64/],
-    ['a wrong right to the store', { name: 'a', grants: { store: 'write' } }, 'grants.store', /true, false or "read"/],
-    ['a wrong right to messages', { name: 'a', grants: { messaging: 'yes' } }, 'grants.messaging', /true or false/],
+    ['a wrong grant of the store', { name: 'a', grants: { store: 'write' } }, 'grants.store', /true, false or "read"/],
+    ['a wrong grant of messages', { name: 'a', grants: { messaging: 'yes' } }, 'grants.messaging', /true or false/],
     [
       'a malformed function name',
       { name: 'a', grants: { launch: ['Other'] } },
@@ -179,7 +181,7 @@ describe('manifest', () => {
     });
   }
 
-  test('random values are parsed without an exception, and accepted manifests keep their bounds', () => {
+  test('random values are parsed without an exception, and limits of accepted manifests are within bounds', () => {
     const loose = fc.record(
       {
         name: fc.oneof(fc.constant('fine'), fc.string()),

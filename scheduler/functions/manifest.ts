@@ -21,7 +21,10 @@ export const LIMIT_BOUNDS = {
   tokens: [1, 10_000_000],
 } as const satisfies Record<keyof Omit<InvocationLimits, 'maxPriority'>, readonly [number, number]>;
 
-/** Limits of a function that sets none. QuickJS itself takes about 2 MB; 5 minutes is the default deadline of an invocation. */
+/**
+ * Limits of a function that sets none. QuickJS itself takes about 2 of the 64 MiB; `wallMs` is the default deadline of
+ * an invocation, too.
+ */
 export const DEFAULT_LIMITS: InvocationLimits = {
   cpuMs: 30_000,
   wallMs: 300_000,
@@ -140,7 +143,7 @@ export const manifestSchema = z
             tokens: limit('tokens'),
             priority: z
               .int(`must be a whole number from 0 to ${MAX_PRIORITY}`)
-              .min(0)
+              .min(0, 'must not be below 0')
               .max(MAX_PRIORITY, `must not be above ${MAX_PRIORITY}`)
               .optional(),
           },
@@ -152,7 +155,7 @@ export const manifestSchema = z
           {
             min: z
               .int(`must be a whole number from 0 to ${MAX_POOL}`)
-              .min(0)
+              .min(0, 'must not be below 0')
               .max(MAX_POOL, `must not be above ${MAX_POOL}`)
               .optional(),
           },

@@ -31,9 +31,11 @@ describe('releases', () => {
     await redis.stop();
   });
 
+  /** Different bytes for each number up to 65,535. */
+  const componentOf = (n: number) => new Uint8Array([1, n % 256, n >> 8]);
   let content = 0;
   async function deploy(name: string, placement?: Placement, tenant = TENANT): Promise<FunctionVersion> {
-    const componentHash = await scheduler.blobs.put(TENANT, new Uint8Array([1, content++ % 256, content >> 8]));
+    const componentHash = await scheduler.blobs.put(TENANT, componentOf(content++));
     const manifest = { name };
     const createdAt = 1_790_000_000_000 + content;
     const version = versionOf(manifest, componentHash);
@@ -58,7 +60,7 @@ describe('releases', () => {
     return id;
   }
 
-  test('a number from 0 to 1 picks the version of a split; a version, tag or alias names its own', async () => {
+  test('a random number picks the version of a split alias; a version, a tag or another alias leads to one version', async () => {
     const a = await deploy('split');
     const b = await deploy('split', { alias: 'next', tag: 'v2', by: 'key_1', message: 'second' });
     assert.deepEqual(
@@ -179,6 +181,7 @@ describe('releases', () => {
     const b = await deploy('many');
     const running = await submitFor(a);
     await removals.removeVersion(TENANT, 'many', a.version);
+    // With `b` and the draining `a`, the function has `MAX_VERSIONS`.
     const others = Array.from({ length: MAX_VERSIONS - 2 }, (_, i) => [`version:${i}`, JSON.stringify(b)]);
     await store.redis.hset(store.keys.function(TENANT, 'many'), Object.fromEntries(others));
     const next = { ...b, version: 'next' };
@@ -206,6 +209,7 @@ describe('releases', () => {
     assert.ok((await functions.put({ ...ofFullTenant, name: 'f1' })).ok);
     const records = `${store.keys.account('full')}:records`;
     const bytes = await functions.recordBytes('full');
+    // The records of `f0` and `f1` are equally long.
     assert.equal(bytes, 2 * JSON.stringify({ ...ofFullTenant, name: 'f0' }).length);
     await store.redis.hset(records, 'bytes', MAX_RECORD_BYTES);
     const refused = { ok: false, reason: 'records-too-large' };
@@ -217,6 +221,7 @@ describe('releases', () => {
     await store.redis.hset(records, 'bytes', bytes);
     for (const name of ['f0', 'f1']) await removals.removeFunction('full', name);
     assert.equal(await functions.recordBytes('full'), 0);
+    // Remove the made-up entries: a later test reads the functions of all tenants.
     await store.redis.del(store.keys.functions('full'), store.keys.function(TENANT, 'many'));
     await store.redis.srem(store.keys.deployed, 'full/f0', `${TENANT}/many`);
     await store.redis.srem(store.keys.functions(TENANT), 'many');
@@ -289,7 +294,7 @@ describe('releases', () => {
     assert.equal(await store.redis.hlen(store.keys.removals), 0);
   });
 
-  test('a version that no alias serves can be removed, and --now cancels its waiting invocations', async () => {
+  test('a version that no alias serves can be removed, and `now` cancels its waiting invocations', async () => {
     const { removals, functions } = scheduler;
     const a = await deploy('one');
     const b = await deploy('one', { alias: 'canary' });
@@ -302,7 +307,7 @@ describe('releases', () => {
     assert.deepEqual(
       await removals.removeVersion(TENANT, 'one', b.version, true),
       { draining: [] },
-      'the second removal cancels',
+      'the second removal cancels the invocation',
     );
     assert.equal((await scheduler.invocations.get(waiting))?.status, 'cancelled');
     assert.equal(await removals.removeVersion(TENANT, 'one', b.version), null);
@@ -333,12 +338,14 @@ describe('releases', () => {
       await client.sadd(keys.unfinished('strangers', name, 'v'), 'waits');
       await client.hset(keys.removals, `strangers/${name}`, 'drain');
     }
+    const STEPS_PER_ROUND = 64;
     const sent = t.mock.method(store, 'script');
     await removals.sweep();
-    assert.ok(sent.mock.callCount() <= 64, `${sent.mock.callCount()} versions in one round`);
+    // One call of a script for each version.
+    assert.ok(sent.mock.callCount() <= STEPS_PER_ROUND, `${sent.mock.callCount()} versions in one round`);
     for (const name of names) await client.del(keys.unfinished('strangers', name, 'v'));
     for (let rounds = 0; (await client.hlen(keys.removals)) > 0; rounds++) {
-      assert.ok(rounds < 100, 'some are never looked at');
+      assert.ok(rounds < 100, 'some functions are never looked at');
       await removals.sweep();
     }
     assert.deepEqual(await client.keys(keys.removedVersions('strangers', '*')), []);
@@ -382,7 +389,8 @@ describe('releases', () => {
 
     const { version } = b;
     const remove = await recordForResend(() => removals.removeVersion(TENANT, 'resent', version));
-    await scheduler.blobs.put(TENANT, new Uint8Array([1, (content - 1) % 256, (content - 1) >> 8]));
+    // The removal deleted the component of `b`, the last deployed version.
+    await scheduler.blobs.put(TENANT, componentOf(content - 1));
     assert.ok((await functions.put(b, { alias: null })).ok);
     await remove();
     assert.equal((await functions.versions(TENANT, 'resent')).length, 2);

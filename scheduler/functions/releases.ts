@@ -32,9 +32,11 @@ export interface AliasChange {
   readonly message?: string | undefined;
   /** The revision that the alias must have now, 0 for a new alias. */
   readonly ifRevision?: number | undefined;
+  /** See `AliasState.restores`. */
   readonly restores?: number | undefined;
 }
 
+/** `tag-of-several`: a tag can name only one version. */
 export type AliasOutcome =
   | { readonly ok: true; readonly alias: NamedAlias }
   | { readonly ok: false; readonly reason: 'unknown-function' | 'too-many-aliases' | 'tag-of-several' }

@@ -47,7 +47,7 @@ describe('the audit log of removals', () => {
     );
   }
 
-  test('a removal whose reply was lost is in the audit log once, however often it is repeated', async (t) => {
+  test('a removal, and its repetition with `now`, are in the audit log once each, although a reply was lost', async (t) => {
     const { store, removals, audit } = scheduler;
     const whole = await deploy('recorded');
     const part = await deploy('parted', { alias: null });

@@ -91,8 +91,8 @@ export class Removals {
   }
 
   /**
-   * Removes one version, unless aliases serve it; then returns their names. Null when there is no such version. Otherwise like
-   * `removeFunction`; `draining` has all draining versions of the function.
+   * Removes one version like `removeFunction`, and returns all draining versions of the function. If aliases serve the
+   * version, it stays, and their names are returned. Null when there is no such version.
    */
   async removeVersion(
     tenant: string,
@@ -135,6 +135,7 @@ export class Removals {
   async #sweep(): Promise<void> {
     for (let steps = 0; steps < STEPS_PER_ROUND; ) {
       const next = await this.#pass.next().catch((error: unknown) => {
+        // A generator that has thrown yields nothing more.
         this.#pass = this.#members();
         throw error;
       });
@@ -181,7 +182,7 @@ export class Removals {
     return new Set(removed.flatMap(({ version }, i) => (marks[i] === 'now' ? [version] : [])));
   }
 
-  /** Does the part of a removal that needs no waiting, and returns the versions that drain. */
+  /** Does the part of a removal that waits for no invocation to end, and returns the versions that drain. */
   async #settle(tenant: string, name: string, cancel: (version: string) => boolean): Promise<readonly Draining[]> {
     await this.#finish(await this.#removed(tenant, name), cancel);
     return this.draining(tenant, name);

@@ -10,7 +10,10 @@ import { versionOf } from './functions.ts';
 import type { Resolved } from './resolutions.ts';
 import { type FunctionVersion, ownerOf } from './types.ts';
 
-/** A function that the platform lends to tenants without one of that name. */
+/**
+ * A function that the platform lends to tenants: it is used when a tenant has no function of that name, or lacks the
+ * reference.
+ */
 const NAME = 'openai-chat';
 /** `default` is the tenant of the platform, which owns the lent functions. */
 const TENANTS = ['default', 'acme', 'blue'];
@@ -98,7 +101,7 @@ describe('resolutions', () => {
       ...(basis && { basis }),
     });
 
-  test('follow every change at once in every process, for own functions and for lent ones', async () => {
+  test('resolutions follow every change at once in every process, for own functions and for lent ones', async () => {
     await fc.assert(
       fc.asyncProperty(history, async (acts) => {
         const [operator, ...gateways] = (await openSchedulers(3)) as [Scheduler, Scheduler, Scheduler];
@@ -141,7 +144,7 @@ describe('resolutions', () => {
     );
   });
 
-  test('never lead to a version that was replaced before the request', async () => {
+  test('resolutions never lead to a version that was replaced before the request', async () => {
     const [operator, ...gateways] = await openSchedulers(3);
     assert.ok(operator);
     // Content `i` makes the version `versions[i]`, which is in this list before its deploy begins.
@@ -170,7 +173,7 @@ describe('resolutions', () => {
     await Promise.all([changed, ...gateways.flatMap((gateway) => [invoking(gateway), invoking(gateway)])]);
   });
 
-  test('take one Redis command per invocation once they are cached', async () => {
+  test('an invocation by a cached resolution takes one Redis command', async () => {
     const [gateway] = await openSchedulers(1);
     assert.ok(gateway);
     await deploy(gateway, 'default', 0);
@@ -189,7 +192,7 @@ describe('resolutions', () => {
     assert.equal(calls, '10');
   });
 
-  test('that have become stale are refused by the script that stores invocations, and nothing is stored', async () => {
+  test('the script that stores invocations refuses a stale resolution, and stores nothing', async () => {
     for (const byVersion of [false, true]) {
       const [gateway] = await openSchedulers(1);
       assert.ok(gateway);
@@ -219,7 +222,7 @@ describe('resolutions', () => {
     }
   });
 
-  test('ask Redis for the version before they refuse a request because of a cached one', async () => {
+  test('a request is refused only for the version that Redis has, not for a cached one', async () => {
     const [operator, gateway] = await openSchedulers(2);
     assert.ok(operator && gateway);
     const old = await deploy(operator, 'default', 0);

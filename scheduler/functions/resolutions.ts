@@ -36,7 +36,9 @@ export interface Submitting<T> {
 export class Resolutions {
   readonly #store: Store;
   readonly #functions: Functions;
-  /** Groups are owners, so that all tenants share the entries of the platform's functions. */
+  /**
+   * The cache's groups are the owners of functions, so that all tenants share the entries of the platform's functions.
+   */
   readonly #cache = new FairCache<Serving>(MAX_BYTES);
 
   constructor(store: Store, functions: Functions) {

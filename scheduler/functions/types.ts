@@ -24,9 +24,9 @@ export interface FunctionVersion {
   readonly secrets?: Readonly<Record<string, number>>;
   /** Sealed values of the manifest's variables. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** The build's report: timings in ms, sizes in bytes; see `BuildReport`. */
+  /** The build's report: timings in ms, sizes in bytes; see `BuildReply`. */
   readonly build?: Readonly<Record<string, unknown>>;
-  /** True when a tenant without a function of this name runs the platform's. Never stored. */
+  /** True for a version of the platform's function that `tenant` runs as if it were its own. Never stored. */
   readonly platform?: true;
 }
 

@@ -32,7 +32,7 @@ describe('drains', () => {
     return { drains: scheduler.drains, [Symbol.asyncDispose]: close };
   }
 
-  test('a machine can be drained while another runtime with a GPU host is left', async () => {
+  test('a machine can be drained while another runtime with a GPU host is left undrained', async () => {
     await using platform = await open({ east: hosts('a', 'b'), west: hosts('b') });
     const { drains } = platform;
     const [east, west] = [
@@ -48,6 +48,19 @@ describe('drains', () => {
     assert.equal(await drains.undrainMachine(west), true);
     assert.equal(await drains.undrainMachine(west), false);
     assert.deepEqual(await drains.names(), new Set(['a', machineEntry('east'), machineEntry('empty')]));
+  });
+
+  test('a GPU host that only a drained machine reaches does not count as left', async () => {
+    await using platform = await open({ east: hosts('a'), west: hosts('b') });
+    const { drains } = platform;
+    // The machine has no GPU host of its own, so `b` itself is not drained.
+    assert.equal(await drains.drainMachine({ name: 'west', gpuHosts: [] }, BY), 'drained');
+    assert.equal(await drains.drain('a', BY), 'last');
+    assert.equal(await drains.drain('b', BY), 'drained', 'the host of a drained machine is known, and `a` is left');
+    assert.equal(await drains.undrainMachine({ name: 'west', gpuHosts: hosts('b') }), true);
+    assert.equal(await drains.drain('a', BY), 'drained', 'now `b` is left');
+    assert.equal(await drains.drain('b', BY), 'last');
+    assert.equal(await drains.drain('b', { ...BY, force: true }), 'drained');
   });
 
   test('a drain and an undrain that the connection sends twice get their first reply', async (t) => {

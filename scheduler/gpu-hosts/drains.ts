@@ -37,15 +37,16 @@ export class Drains {
     return new Set(await this.#store.call((redis) => redis.hkeys(this.#store.keys.drained)));
   }
 
-  /** @param by id of the key that requested it; `force`: drain even the last connected host */
+  /** @param by id of the API key that requested the drain; `force`: drain even the last connected host */
   async drain(name: string, { by, force }: { readonly by: string; readonly force: boolean }): Promise<DrainOutcome> {
     const { keys, clock } = this.#store;
-    const args = [keys.prefix, name, force ? '1' : '0', JSON.stringify({ by, at: clock() })];
+    const note = JSON.stringify({ by, at: clock() });
+    const args = [keys.prefix, name, force ? '1' : '0', note, machineEntry('')];
     const reply = await this.#store.script(DRAIN, this.#keys(), args);
     return OUTCOMES.get(reply) ?? 'unknown';
   }
 
-  /** Drains a machine with its GPU hosts. @param force drain even the last one */
+  /** Drains a machine with its GPU hosts. @param force drain it even if no other GPU host would take new invocations */
   async drainMachine(
     { name, gpuHosts }: { readonly name: string; readonly gpuHosts: readonly { readonly name: string }[] },
     { by, force }: { readonly by: string; readonly force: boolean },
@@ -58,7 +59,7 @@ export class Drains {
     return OUTCOMES.get(reply) ?? 'unknown';
   }
 
-  /** Ends the drain of a machine and of its GPU hosts. Returns true when it was drained. */
+  /** Ends the drain of a machine and of its GPU hosts. Returns true when the machine was drained. */
   async undrainMachine(machine: {
     readonly name: string;
     readonly gpuHosts: readonly { readonly name: string }[];
@@ -67,7 +68,7 @@ export class Drains {
     return this.undrain(machineEntry(machine.name));
   }
 
-  /** Returns true when the host was drained. */
+  /** Ends the drain of a GPU host, or of a machine by its `machineEntry`. Returns true when it was drained. */
   async undrain(name: string): Promise<boolean> {
     const { keys } = this.#store;
     const scriptKeys = [keys.drained, keys.drainedChannel, keys.reply(randomUUID())];

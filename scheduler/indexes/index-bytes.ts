@@ -36,7 +36,7 @@ export class IndexBytes {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.indexSum(tenant)], [bytes, life, sequence]);
   }
 
-  /** Name of the machine whose index host has the indexes: the first one that asked. */
+  /** Name of the machine whose index host has the indexes: the first one for which this method was called. */
   async owner(machine: string): Promise<string> {
     const { indexOwner } = this.#store.keys;
     await this.#store.call((redis) => redis.set(indexOwner, machine, 'NX'));

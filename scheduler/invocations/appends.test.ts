@@ -49,7 +49,7 @@ describe('appends of several attempts in one turn', () => {
     return count('eval') + count('evalsha');
   };
 
-  test('are one call of the store and reach followers', async () => {
+  test('appends of one turn share one script call, and followers get their events', async () => {
     const attempts = await beginMany('acme', 20);
     const first = attempts[0];
     assert.ok(first);
@@ -75,7 +75,7 @@ describe('appends of several attempts in one turn', () => {
     assert.deepEqual(followed, [message('a0').data, message('b').data, RESULT.data]);
   });
 
-  test('add usage once per attempt, and the sum for tenant and function', async () => {
+  test('repeated appends count the usage of each attempt once, for its tenant and its function', async () => {
     const attempts = [
       ...(await beginMany('acme', 3)),
       ...(await beginMany('acme', 2, 'other')),
@@ -83,7 +83,8 @@ describe('appends of several attempts in one turn', () => {
     ];
     const report = ({ id, epoch }: Running, outputTokens: number) =>
       scheduler.invocations.append(id, epoch, 1, [message('a')], { outputTokens });
-    // Send the call twice, as after a lost answer.
+    // Attempt i reports 10^i tokens, so the digits of a sum show its attempts. Each call is made twice, as after a lost
+    // answer.
     for (const _ of [1, 2]) await Promise.all(attempts.map((attempt, i) => report(attempt, 10 ** i)));
     const counted = async (tenant: string, name?: string) => {
       const now = Date.now();
@@ -96,7 +97,7 @@ describe('appends of several attempts in one turn', () => {
     assert.equal(await counted('globex'), 1_100_000);
   });
 
-  test('report to each attempt its own exceeded quota', async () => {
+  test('the answer to each append names the quota that this attempt exceeds', async () => {
     const limit = { quota: 'tokens-per-minute', function: 'story', limit: 10, until: null } as const;
     await scheduler.quotas.set('acme', limit, { author: 'key_1', reason: '' });
     const attempts = [...(await beginMany('acme', 2)), await beginOne('acme', 'other'), await beginOne('globex')];
@@ -117,7 +118,7 @@ describe('appends of several attempts in one turn', () => {
     );
   });
 
-  test('succeed although others of the turn are refused or broken', async () => {
+  test('appends succeed although others of the same turn are refused or fail', async () => {
     const { invocations, store } = scheduler;
     const [fine, stale, ended, gap, broken] = (await beginMany('acme', 5)) as [
       Running,
@@ -157,7 +158,7 @@ describe('appends of several attempts in one turn', () => {
     assert.deepEqual(await texts(poor), [[1, 'a']]);
   });
 
-  test('are split into several calls beyond a bounded size', async () => {
+  test('appends of one turn beyond a bounded size are split into several script calls', async () => {
     const attempts = await beginMany('acme', 150);
     const before = await scriptCalls();
     const large = message('x'.repeat(100_000));
@@ -165,6 +166,7 @@ describe('appends of several attempts in one turn', () => {
       attempts.map(({ id, epoch }, i) => scheduler.invocations.append(id, epoch, 1, i < 4 ? [large] : [message('a')])),
     );
     assert.deepEqual([...new Set(outcomes)], ['ok']);
+    // No two of the four large events fit into one call, and a call holds at most 128 appends: at least five calls.
     const callsMade = (await scriptCalls()) - before;
     assert.ok(callsMade >= 5 && callsMade <= 8, `${callsMade} calls`);
   });

@@ -24,7 +24,10 @@ export interface AttemptWrite {
 
 const APPEND = loadScript(new URL('./scripts/append.lua', import.meta.url));
 
-/** Events past the log's last one that an attempt may show before it writes them; no other event ever gets their numbers. */
+/**
+ * Events past the log's last one that an attempt may show before it writes them. No other event gets their numbers,
+ * unless Redis loses writes.
+ */
 export const SHOWN_AHEAD = 512;
 /** Maximum events of one script call. */
 export const MAX_EVENTS = 1000;

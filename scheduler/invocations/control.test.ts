@@ -37,7 +37,7 @@ test('a runtime gets the cancels requested during an interruption, although its 
   void reader.blpop('nothing', 0).catch(() => undefined);
   subscriber.disconnect(true);
   await resumed.promise;
-  // This call waits behind the read of the cancels, whose deadline ends first.
+  // This call waits behind the read of the cancels. The read began earlier, so it has failed once this call fails.
   await assert.rejects(vitalStore.ping(), { code: 'store-unavailable' });
   assert.equal(heard.length, 0);
   await store.call((client) => client.lpush('nothing', 'go'));

@@ -33,8 +33,8 @@ export class Control {
   }
 
   /**
-   * Requests a cancel. A queued or waiting invocation ends at once. `Scheduler.cancel` tells the runtime that already holds the job, if any;
-   * otherwise the job is dropped when its turn comes.
+   * Requests a cancel. A queued or waiting invocation ends at once. Its job goes with it, unless a runtime already
+   * holds the job: `Scheduler.cancel` tells that runtime.
    */
   async requestCancel(id: string, reason: string): Promise<CancelOutcome> {
     const { keys, args } = endingArguments(this.#store, this.#retention, id);

@@ -70,7 +70,7 @@ export class Creates {
       idempotencyKey === undefined ? keys.invocation(id) : keys.idempotency(tenant, idempotencyKey),
       ...[keys.waiting(tenant), `${keys.jobs}:${id}`],
     ]);
-    // The latest deadline of the call's submissions: `create` ends each of them at its own.
+    // The latest deadline of the call's submissions. In `create`, each submission fails at its own deadline.
     const leftMs = Math.max(...records.map(({ until }) => until)) - performance.now();
     const replies = tuple(
       await this.#store.script(CREATE, [keys.arrivals, keys.deadlines, ...createKeys], args, leftMs),

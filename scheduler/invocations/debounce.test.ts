@@ -71,13 +71,13 @@ describe('debounce', () => {
     assert.equal(
       await invocations.releaseDebounced(),
       0,
-      'the delay of the first one has passed, not that of the second',
+      'the delay of the first invocation has passed, but not that of the second',
     );
     const third = await submit('doc-1', { input: '{"text":3}' });
     assert.equal(
       (await invocations.get(third.id))?.notBefore,
       now + 9 * SECOND,
-      'the maximum counts from the first one',
+      'the delay ends 25 s after the first submission, which was 16 s ago',
     );
     assert.equal((await terminalData(second.id)).successor, third.id);
     assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 });
@@ -99,10 +99,11 @@ describe('debounce', () => {
     await invocations.finish(third.id, attempt.epoch, 1, { event: 'result', data: '{"output":3}' }, null);
     await scheduler.control.requestCancel(between.id, 'x');
     await submit('doc-1');
-    assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 }, 'the next one begins anew');
+    assert.deepEqual(await counts(), { entries: 1, keys: 1, queued: 0 }, 'the next one with the key is delayed again');
   });
 
   test('invocations of other functions, keys and tenants do not replace each other', async () => {
+    const before = await Promise.all(['default', 'b'].map(counts));
     const records = [
       await submit('same'),
       await submit('same', { function: 'other' }),
@@ -113,7 +114,7 @@ describe('debounce', () => {
       assert.equal(await scheduler.control.requestCancel(id, 'enough'), 'cancelled');
       assert.equal((await terminalData(id)).code, 'cancelled');
     }
-    assert.deepEqual(await counts('b'), { ...(await counts('b')), keys: 0, queued: 0 });
+    assert.deepEqual(await Promise.all(['default', 'b'].map(counts)), before);
   });
 
   test('a waiting invocation that is cancelled or overdue leaves nothing that would run, and no successor supersedes it', async () => {
@@ -145,6 +146,21 @@ describe('debounce', () => {
     await reaping.close();
   });
 
+  test('the end of a delay frees the key of an invocation whose record Redis has lost, and no other key', async () => {
+    const tenant = 'losing';
+    await scheduler.tenants.ensure(tenant);
+    const lost = await submit('a', { tenant });
+    await submit('b', { tenant, debounce: { key: 'b', delayMs: 20 * SECOND, maxMs: 25 * SECOND } });
+    const { redis: client, keys } = scheduler.store;
+    await client.del(keys.invocation(lost.id));
+    now += 10 * SECOND;
+    await scheduler.invocations.releaseDebounced();
+    assert.deepEqual(await client.hkeys(keys.debounces(tenant)), ['story b']);
+    now += 10 * SECOND;
+    await scheduler.invocations.releaseDebounced();
+    assert.deepEqual(await counts(tenant), { entries: 0, keys: 0, queued: 1 });
+  });
+
   test('quotas hold: keys are bounded, a waiting invocation counts, and a refused successor replaces nothing', async () => {
     const { invocations, quotas } = scheduler;
     const tenant = 'bounded';
@@ -163,6 +179,7 @@ describe('debounce', () => {
     for (const { id } of [first, second]) assert.equal((await terminalData(id)).code, 'superseded');
 
     const { redis: client, keys } = scheduler.store;
+    // As many keys as a tenant may have (`MAX_DEBOUNCE_KEYS` in debounce.lua). An invocation may use one of them again.
     const existingEntries = Array.from({ length: 1000 }, (_, i) => [`story k${i}`, `inv-${i} ${now}`]).flat();
     await client.hset(keys.debounces('full'), ...existingEntries);
     await assert.rejects(invocations.create(debounced('more', { tenant: 'full' })), { code: 'debounce-keys-full' });
@@ -174,7 +191,7 @@ describe('debounce', () => {
     const count = 150;
     await Promise.all(Array.from({ length: count }, (_, i) => submit(`k${i}`, { tenant })));
     now += 10 * SECOND;
-    assert.ok((await scheduler.invocations.releaseDebounced()) >= count, 'with those of the tests before');
+    assert.ok((await scheduler.invocations.releaseDebounced()) >= count, 'earlier tests may have left some more');
     const { keys, queued } = await counts(tenant);
     assert.deepEqual({ keys, queued }, { keys: 0, queued: count });
   });

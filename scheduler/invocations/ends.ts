@@ -32,7 +32,7 @@ const FINISH = loadScript(new URL('./scripts/finish.lua', import.meta.url));
 
 /** Maximum ends in one script call. They take Redis about a millisecond. */
 const MAX_ENDS = 8;
-/** Number of last events that cost Redis as much as one end. */
+/** Number of an attempt's last events that take Redis about as long as one end. */
 const EVENTS_PER_END = 16;
 /** Characters of events of one script call, unless one end alone has more. */
 const MAX_LENGTH = 128 << 10;

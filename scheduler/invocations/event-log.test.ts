@@ -117,7 +117,7 @@ describe('event log', () => {
     };
     assert.deepEqual(await read(0), [1, 600, false], 'a stream entry is read whole');
     assert.deepEqual(await read(600), [601, 603, false], 'events up to 64 KiB');
-    assert.deepEqual(await read(603), [604, 604, false], 'the next event is too large beside this one');
+    assert.deepEqual(await read(603), [604, 604, false], 'the large event 605 does not fit into the same read');
     assert.deepEqual(await read(604), [605, 605, false], 'a single event may exceed the bound');
     assert.deepEqual(await read(605), [606, 608, false]);
     assert.deepEqual(await read(608), [609, 610, true]);
@@ -129,7 +129,7 @@ describe('event log', () => {
   });
 
   test('a follower continues across SIGKILL and restart of Redis, without gap or duplicate', async () => {
-    // A kill may lose Redis's last acknowledged writes, but must not lose the attempt.
+    // `kill` waits only a limited time until Redis has written to its disk, and must not lose the attempt.
     const run = await durably(redis, () => writer(scheduler));
     const seen: InvocationEvent[] = [];
     const following = (async () => {
@@ -219,7 +219,7 @@ describe('event log', () => {
       const from = async (afterSeq: number) =>
         (await collect(reader.events.follow(run.id, afterSeq))).map(({ seq, event }) => [seq, event]);
       assert.deepEqual(await from(3), [[4, 'error']], 'a follower without lost events gets the number in the log');
-      assert.deepEqual(await from(4), [], 'number 4 may be that of the terminal event, so that the follower has it');
+      assert.deepEqual(await from(4), [], 'number 4 is that of the terminal event, so the follower may have it');
       assert.deepEqual(await from(7), [[8, 'error']], 'after the number of a lost event comes the next number');
       const { epoch } = run;
       const again = await collect(new Items(reader.events.feed(run.id, { epoch, seq: 7 })));
@@ -360,7 +360,7 @@ describe('event log', () => {
     const abort = new AbortController();
     for await (const _ of reader.logs.follow('default', async () => ['busy'], new Map(), abort.signal)) {
       abort.abort();
-      assert.equal(read.mock.callCount(), 1, 'the reader reads on');
+      assert.equal(read.mock.callCount(), 1, 'the reader reads no more once it has left');
     }
   });
 

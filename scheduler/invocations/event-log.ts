@@ -86,7 +86,8 @@ export class EventLog {
    * `take` throws StoreError: `store-unavailable` when Redis stays away (4.5 s by default), `invalid-argument` when there is no such
    * invocation or none of its events are kept.
    *
-   * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without a read.
+   * The first feed from the beginning of an invocation that this process submitted (`Submitter.expect`) starts without
+   * a read, and without the step `before`.
    *
    * @param options bounds on the events that this process holds for a stalled reader, and a step that runs `before` the first read.
    */

@@ -4,9 +4,10 @@
  */
 export interface Feed<T> {
   /**
-   * The next items in order, for the reader to keep; null after the last one. An empty list means that none wait: `ready` is called once
-   * some do, or once the feed ends. A reader that got items calls again once it can take more: the source may wait for this call. When the
-   * source has failed, the call after its last items throws the failure. The first call starts the source.
+   * The next items in order, for the reader to keep; null after the last one. An empty list means that no
+   * items wait: the source calls `ready` once some wait, or once the feed ends. A reader that got items calls again
+   * once it can take more: the source may wait for this call. When the source has failed, the call after its last
+   * items throws the failure. The first call starts the source.
    */
   take(): T[] | null;
   /** Stops the source, which then no longer calls `ready`. Safe to call more than once. */

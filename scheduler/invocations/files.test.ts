@@ -49,7 +49,7 @@ describe('files', () => {
     ]);
     assert.equal(await scheduler.files.get(id, 'c'), null);
     assert.equal(await scheduler.files.put('nobody', 'a', TYPE, content), 'unknown');
-    assert.equal(await scheduler.files.put(id, 'a', TYPE, content, epoch - 1), 'ended', 'of an earlier attempt');
+    assert.equal(await scheduler.files.put(id, 'a', TYPE, content, epoch - 1), 'ended', 'an earlier attempt is over');
     for (const [name, type, size] of [
       ['', TYPE, 0],
       ['a/b', TYPE, 0],
@@ -82,7 +82,7 @@ describe('files', () => {
   });
 
   test('appears() resolves when the file is stored, also after a restart, and when the inbox closes', async () => {
-    // A busy Redis writes late, and a kill would lose those writes.
+    // `restart` waits only a limited time until Redis has written to its disk; `durably` waits for it in any case.
     const { id } = await durably(redis, beginOne);
     const ending = new AbortController();
     const wait = (name: string) => scheduler.files.appears(id, name, ending.signal);
@@ -101,7 +101,7 @@ describe('files', () => {
     assert.equal(await aborted, false);
   });
 
-  test('files have one budget per family, kept by ended children, and one per tenant, freed on expiry', async () => {
+  test('files of ended children use the budget of their family; expired files free the budget of their tenant', async () => {
     const channels = new Channels(redis.connect());
     const files = new Files(scheduler.store, channels, { familyBytes: 1000, tenantBytes: 1500 });
     const tenant = 'bounded';
@@ -135,7 +135,7 @@ describe('files', () => {
       assert.equal(await put(other.id, 700), 'tenant-full');
       assert.equal(await put((await begin('neighbour')).id, 700), 'ok', 'another tenant has its own budget');
       now += FILES_MS;
-      assert.equal(await put(other.id, 700), 'ok', 'the file of the first child has expired');
+      assert.equal(await put(other.id, 700), 'ok', 'the file of the grandchild has expired');
       const { redis: client, keys } = scheduler.store;
       for (const { id } of [first, second, root, other]) await scheduler.invocations.fail(id, 'internal', 'over');
       const last = await begin();

@@ -58,7 +58,7 @@ export interface FileBounds {
 
 const DEFAULT_BOUNDS: FileBounds = { familyBytes: MAX_FAMILY_FILES_BYTES, tenantBytes: MAX_TENANT_FILES_BYTES };
 
-/** Files between clients and their invocations: bounded, and kept as long as the invocation's events. */
+/** Files between clients and their invocations: bounded, and kept for `Retention.filesMs` after an invocation's end. */
 export class Files {
   readonly #store: Store;
   readonly #channels: Channels;
@@ -73,7 +73,7 @@ export class Files {
   /**
    * Puts a file, replacing one of the same name. After a `StoreError` make the call again.
    *
-   * @param epoch of the attempt that puts the file; absent when the client does.
+   * @param epoch of the attempt that puts the file; absent for a file of the client.
    * @throws StoreError `invalid-argument` for an invalid name, media type or size.
    * @throws QuotaExceeded when the tenant may store no more bytes.
    */

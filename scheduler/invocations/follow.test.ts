@@ -71,7 +71,7 @@ test('any mix of writes, reads, live messages and interruptions yields each even
             cursor.interrupted();
           }
         }
-        // After any steps, continuing reaches the end.
+        // Any steps so far leave a state from which the cursor reaches the end.
         while (written < length) write();
         for (let i = 0; i < 3 * length + 10 && !cursor.isDone; i += 1) {
           cursor.addLive(undelivered.splice(0, 2));
@@ -110,6 +110,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
       (actions, length, jump, readCount, maxWaiting) => {
         // After one event the numbers jump, as after the platform has continued the log of a lost attempt.
         const logEvents = log(length).map((event, i) => ({ ...event, seq: event.seq + (i > jump ? 7 : 0) }));
+        // The event after the jump, and the last event.
         const isFromPlatform = (i: number) => i === length - 1 || i === jump + 1;
         const cursor = new FollowCursor(positionAt(0), { maxWaiting });
         const seen: number[] = [];
@@ -132,6 +133,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
           if (isFromPlatform(shown - 1)) write();
           deliver(event);
         };
+        // The runtime tells the follower which events the log has, and shows the later ones again.
         const attach = () => {
           const logged = logEvents[written - 1]?.seq ?? 0;
           undelivered.push(() => cursor.noteKnown(logged));
@@ -160,7 +162,7 @@ test('events shown before they are written, lost, repeated or left out arrive on
             attach();
           }
         }
-        // After any steps, continuing reaches the end.
+        // Any steps so far leave a state from which the cursor reaches the end.
         while (shown < length) show();
         for (let i = 0; i < 4 * length + 20 && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
@@ -235,6 +237,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
             cursor.addLive(events);
           });
         };
+        // The log loses its last events, and the next attempt reuses their numbers in a later epoch.
         const lose = () => {
           written = Math.min(written, (keeps[losses % keeps.length] ?? 0) + 1);
           losses += 1;
@@ -272,7 +275,7 @@ test('after the log loses events and reuses their numbers, a gap tells each read
         for (let i = 0; i < 6 * (shown.length + 200) && !cursor.isDone; i += 1) {
           for (const tell of undelivered.splice(0, 2)) tell();
           take(cursor.drain());
-          // The timer of an idle follower.
+          // As the timer of an idle follower does.
           if (undelivered.length === 0 && !cursor.hasWaiting && !cursor.isBehind) cursor.interrupted();
           ask();
           answer();

@@ -2,7 +2,7 @@ import { type InvocationEvent, isTerminal, type Position } from './types.ts';
 
 /** Bounds on the live events held for a slow reader; past either bound the cursor drops them and the log supplies them. */
 export interface WaitingBounds {
-  /** 1,024 by default. */
+  /** Events; 1,024 by default. */
   readonly maxWaiting?: number;
   /** Characters of event data; 64 Ki by default. */
   readonly maxWaitingLength?: number;

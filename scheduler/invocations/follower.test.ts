@@ -8,7 +8,8 @@ const message = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'mess
 const result = (seq: number): InvocationEvent => ({ seq, epoch: 1, event: 'result', data: '{}' });
 
 /**
- * A follower of the events of `log`, which no message announces; a read has up to `count`. `allow` and `listen` let it start and subscribe.
+ * A follower that gets events only by reads of `log`, up to `count` events each. `allow` ends its step `before`, and
+ * `listen` begins its subscription. `ask` takes events as a reader does; `took` has their numbers.
  */
 function following(t: TestContext, log: readonly InvocationEvent[], count = 512) {
   const [before, listening] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -40,7 +41,7 @@ function following(t: TestContext, log: readonly InvocationEvent[], count = 512)
 }
 
 describe('a follower', () => {
-  it('reads nothing before it may and before it listens, however often its reader asks', async (t: TestContext) => {
+  it('a follower reads no log before `before` ends and before it listens, however often its reader asks', async (t: TestContext) => {
     const log = [message(1)];
     const { took, ask, allow, listen, reads } = following(t, log);
     for (const open of [allow, listen]) {
@@ -54,7 +55,7 @@ describe('a follower', () => {
     assert.deepEqual(took, [1, 2]);
   });
 
-  it('reads the log only for a reader that waits for events', async (t: TestContext) => {
+  it('a follower reads the log only for a reader that waits for events', async (t: TestContext) => {
     const { took, ask, allow, listen, reads } = following(t, [message(1), result(2)], 1);
     allow();
     listen();
@@ -65,7 +66,7 @@ describe('a follower', () => {
     assert.deepEqual(took, [1, 2]);
   });
 
-  it('reads an idle log, however often its reader asks', async (t: TestContext) => {
+  it('a follower reads an idle log at intervals, however often its reader asks', async (t: TestContext) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const log = [message(1)];
     const { took, ask, allow, listen } = following(t, log);
@@ -73,6 +74,7 @@ describe('a follower', () => {
     listen();
     while (took.length < 1) await ask();
     log.push(result(2));
+    // 20 s in all; an idle follower reads every 5 s.
     for (let i = 0; i < 100 && took.length < 2; i += 1) {
       t.mock.timers.tick(200);
       await ask();

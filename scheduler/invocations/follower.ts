@@ -20,7 +20,7 @@ export interface FollowBounds extends WaitingBounds {
 }
 
 export interface FollowOptions extends FollowBounds {
-  /** Runs before anything is read; its failure is the failure of the feed. */
+  /** Runs before the first read; its failure is the failure of the feed. A feed that starts without a read skips it. */
   readonly before?: (() => Promise<void>) | undefined;
 }
 
@@ -159,7 +159,10 @@ export class Follower implements Feed<InvocationEvent> {
     if (this.#readEvents.length > 0 || this.#cursor.hasWaiting || this.#state === 'ended') this.#onReady();
   }
 
-  /** Reads the log when only it can supply the next events and the reader waits for them. Starts the timer of the next idle read when none wait. */
+  /**
+   * Reads the log when only the log can supply the next events and the reader waits for them. Starts the timer of the
+   * next idle read when no events wait.
+   */
   #proceed(): void {
     if (this.#state !== 'following' || this.#isReading || this.#isPaused || this.#readEvents.length > 0) return;
     if (this.#cursor.isBehind) {

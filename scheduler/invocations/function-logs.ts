@@ -17,11 +17,11 @@ export interface LogLine {
   readonly data: string;
 }
 
-/** A part of a log. Cursors are `<ms>-<number>`; `<ms>` alone means the first line of that time. */
+/** A part of a log. Cursors are `<ms>-<number>`; `<ms>-0` is the first cursor of that time. */
 export interface LogRange {
   /** Only lines after this cursor. */
   readonly after?: string | undefined;
-  /** Only lines before this cursor or time. */
+  /** Only lines before this cursor. */
   readonly before?: string | undefined;
   readonly limit: number;
 }

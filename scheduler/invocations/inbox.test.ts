@@ -46,7 +46,7 @@ describe('inbox', () => {
     assert.deepEqual(got, ['früh', ...Array.from({ length: 100 }, (_, i) => `${i}`), 'bytes 0,255,10']);
   });
 
-  test('two messages that the connection sends twice are delivered once', async (t) => {
+  test('two messages that the connection sends twice are stored once each', async (t) => {
     const id = await beginOne();
     const { store, inbox } = scheduler;
     const script = store.script.bind(store);
@@ -78,6 +78,7 @@ describe('inbox', () => {
     const megabyte = new Uint8Array(MAX_MESSAGE_BYTES);
     const outcomes = [];
     for (let i = 0; i < 9; i += 1) outcomes.push(await scheduler.inbox.push(big, { bytes: megabyte }));
+    // The inbox holds 8 MiB, and a token and a kind make each message a little longer than 1 MiB.
     assert.equal(outcomes.filter((outcome) => outcome === 'ok').length, 7);
     assert.equal(outcomes.at(-1), 'full');
   });
@@ -110,7 +111,7 @@ describe('inbox', () => {
   test('messages survive a restart of Redis, and the listener continues', async () => {
     const got: string[] = [];
     const closed = Promise.withResolvers<void>();
-    // A busy Redis writes late, and a kill would lose those writes.
+    // `restart` waits only a limited time until Redis has written to its disk; `durably` waits for it in any case.
     const id = await durably(redis, async () => {
       const id = await beginOne();
       runtime.inbox.attach(id, { message: (message) => void got.push(text(message)), closed: closed.resolve });
@@ -194,7 +195,8 @@ describe('inbox', () => {
       );
       await eventually(() => got.length === i + 1, 'the message is handled');
     }
-    assert.ok((await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id))) < 8);
+    const heldCount = await scheduler.store.redis.llen(scheduler.store.keys.inbox(record.id));
+    assert.ok(heldCount < 8, `${heldCount} of 12 messages are kept`);
     assert.equal(await scheduler.invocations.requeue(record.id, epoch, 1, 'for others', null), 'not-restartable');
   });
 
@@ -204,6 +206,7 @@ describe('inbox', () => {
     const { inbox, store } = scheduler;
     for (const one of [a, a, b, { bytes: Buffer.from('a') }]) assert.equal(await inbox.push(id, one, 'key'), 'ok');
     for (const key of ['other', undefined, undefined]) assert.equal(await inbox.push(id, a, key), 'ok');
+    // Three different messages with one key, one with another key, and two without a key.
     assert.equal(await store.redis.llen(store.keys.inbox(id)), 6);
     assert.equal(await inbox.push(await beginOne(), a, 'key'), 'ok');
     await scheduler.invocations.fail(id, 'internal', 'x');

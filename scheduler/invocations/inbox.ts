@@ -55,9 +55,9 @@ const PUSH_OUTCOMES: Readonly<Record<string, PushOutcome>> = {
 const TAKE_COUNT = 64;
 /** Length of the random token before each message. Sequence numbers would repeat if Redis lost some. */
 const TOKEN_BYTES = 16;
-/** Handled messages to remember, in case Redis loses the record that they were taken; more than an inbox can hold. */
+/** Handled messages to remember, in case Redis forgets that they were handled; more than may wait in an inbox. */
 const MAX_REMEMBERED = 2 * MAX_INBOX_MESSAGES;
-/** Token that releases no message. */
+/** In place of the last handled message's token, before the first message was handled; releases no message. */
 const NONE_HANDLED = Buffer.alloc(0);
 /** Interval at which an idle handler looks for messages, since a wake-up may be lost. */
 const IDLE_TAKE_MS = 5000;
@@ -78,7 +78,8 @@ export class Inbox {
   /**
    * Adds a message.
    *
-   * @param idempotencyKey for `REPLY_MS`, an equal message with the same key adds nothing and gets the first message's outcome
+   * @param idempotencyKey for a minute after a message was added (`REPLY_MS` of the store), an equal message with the
+   *   same key adds nothing, and its outcome is `ok`
    * @throws QuotaExceeded when the tenant may keep no more bytes in Redis.
    */
   async push(id: string, message: InboxMessage, idempotencyKey?: string): Promise<PushOutcome> {

@@ -81,9 +81,9 @@ describe('invocations', () => {
     assert.ok((await invocations.create(submission())).created, 'another tenant has its own quota');
 
     assert.ok('epoch' in (await beginAttempt(scheduler, first.id, 'r1')));
-    assert.ok((await invocations.create(bounded())).created, 'one has begun');
+    assert.ok((await invocations.create(bounded())).created, 'the first one no longer waits');
     await scheduler.cancel(second.id, 'changed my mind');
-    assert.ok((await invocations.create(bounded())).created, 'one was cancelled');
+    assert.ok((await invocations.create(bounded())).created, 'the cancelled one no longer waits');
     await assert.rejects(invocations.create(bounded()), { code: 'quota-exceeded' });
   });
 
@@ -213,7 +213,7 @@ describe('invocations', () => {
     assert.deepEqual(await beginAttempt(scheduler, 'nobody', 'r'), { refused: 'unknown' });
   });
 
-  test('a function that is not restartable begins once', async () => {
+  test('an invocation that is not restartable begins once', async () => {
     const { id } = await beginOne(scheduler);
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
     // The attempt is refused even if the record says `queued` again.
@@ -221,7 +221,7 @@ describe('invocations', () => {
     assert.deepEqual(await beginAttempt(scheduler, id, 'r2'), { refused: 'already-ran' });
   });
 
-  test('the platform ends no attempt of another runtime, and a later cancel keeps the first reason', async () => {
+  test('`fail` for one runtime ends no attempt of another one, and a second cancel keeps the first reason', async () => {
     const { invocations, control } = scheduler;
     const { id, epoch } = await beginOne(scheduler, { restartable: true });
     assert.equal(await invocations.fail(id, 'runtime-lost', 'gone', 'r2'), 'ended');
@@ -287,6 +287,7 @@ describe('invocations', () => {
 
   test('all logs of a family share one bound that also counts results; an error always fits', async () => {
     const small = openTestScheduler(redis, { retention: { familyBytes: 1000 } });
+    // Each event counts 64 bytes more than its data, and `message` adds 11 bytes to its text.
     const result = (bytes: number): TerminalEvent => ({ event: 'result', data: `"${'x'.repeat(bytes - 2)}"` });
     try {
       const root = await beginOne(small);
@@ -307,7 +308,9 @@ describe('invocations', () => {
       assert.equal(await small.invocations.finish(root.id, root.epoch, 1, result(10), null), 'ok');
       const error: TerminalEvent = { event: 'error', data: '{}', code: 'output-limit', message: 'm'.repeat(400) };
       assert.equal(await small.invocations.finish(second.id, second.epoch, 1, error, null), 'ok');
-      assert.equal(await small.invocations.append((await beginOne(small)).id, 1, 1, []), 'ok');
+      const other = await beginOne(small);
+      const events = [message('a'.repeat(300))];
+      assert.equal(await small.invocations.append(other.id, other.epoch, 1, events), 'ok', 'another family has room');
     } finally {
       await small.close();
     }

@@ -271,12 +271,14 @@ export class Invocations {
    * for an error with that code, else `failed`. Idempotent for the same epoch and number. Returns `full` for a result that exceeds the byte
    * limit of the root's family (`NewChild.root`): end the invocation with an error then, which is always accepted.
    *
-   * The ends of one turn of the event loop share script calls. The same call removes the invocation's BullMQ job from the attempt's runtime.
+   * The ends of one turn of the event loop share script calls. The script also removes the invocation's BullMQ job,
+   * which the attempt's runtime holds.
    *
    * @param after number of the log's last event; pass it when readers were shown later events that will not be written.
    * @param peak the most that the run held, for admission to learn from.
-   * @param events the attempt's last events, from number `after + 1` on; written in the same step. When they are refused, the outcome is
-   *   `unwritten`; `write` then tells the reason.
+   * @param events the attempt's last events, from number `after + 1` on; written in the same step. When these events,
+   *   or the result together with them, are refused, the outcome is `unwritten`. To learn the reason, pass the events
+   *   to `write`, and then call `finish` without them.
    * @param lastShownSeq number of the last event that the attempt has shown; followers get the later ones with the terminal event.
    * @throws SequenceGap and QuotaExceeded like `append`; a terminal `error` is subject to no quota.
    */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { Scheduler } from '../scheduler.ts';
-import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
+import { beginAttempt, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { fingerprintOf } from './fingerprint.ts';
 import { hasEnded, type InvocationStatus, type ListQuery } from './types.ts';
@@ -30,7 +30,7 @@ describe('lists of invocations', () => {
     return ids;
   }
 
-  test('return what remains after random submissions and ends, newest first, at any page size', async () => {
+  test('a list has exactly the invocations that its query selects, newest first, at any page size', async () => {
     const { invocations } = scheduler;
     let round = 0;
     const act = fc.record({
@@ -74,7 +74,7 @@ describe('lists of invocations', () => {
     );
   });
 
-  test('drop ended invocations beyond their bounds, and keep waiting and running ones', async () => {
+  test('lists drop ended invocations beyond their bounds and age, and keep a queued one', async () => {
     const keeping = openTestScheduler(redis, {
       retention: { listedOfFunction: 3, listedOfTenant: 5, recordMs: 60_000 },
     });
@@ -88,14 +88,15 @@ describe('lists of invocations', () => {
     }
     const listed = async (query: Partial<ListQuery> = {}) =>
       (await invocations.list('default', { limit: 100, ...query })).invocations;
-    // The next submission cuts a list to its bound.
+    // A list may exceed its bound by one until the next submission cuts it.
     assert.equal((await listed()).filter(({ status }) => hasEnded(status)).length, 6);
     assert.equal((await listed({ function: 'story', statuses: ['cancelled'] })).length, 4);
     assert.deepEqual(
       (await listed({ statuses: ['queued'] })).map(({ id }) => id),
       [waiting.id],
     );
-    // One was submitted long before its end, so its record outlives those of the others.
+    // The records of all but one expire, as if that one had ended much later. At the next submission, all are older
+    // than `recordMs`.
     const { keys, redis: client } = keeping.store;
     const [late, ...old] = (await listed()).filter(({ status }) => hasEnded(status));
     assert.ok(late);
@@ -110,7 +111,7 @@ describe('lists of invocations', () => {
     await keeping.close();
   });
 
-  test('refuse a malformed cursor', async () => {
+  test('a list refuses a malformed cursor', async () => {
     for (const cursor of ['', 'x', '1', '1.', '1.a b', '+inf.a']) {
       await assert.rejects(scheduler.invocations.list('default', { limit: 1, cursor }), { code: 'invalid-argument' });
     }
@@ -148,7 +149,8 @@ describe('lists of invocations', () => {
     assert.ok('epoch' in attempt);
     await invocations.append(record.id, attempt.epoch, 1, [{ event: 'message', data: '{"text":"a"}' }]);
     await invocations.finish(record.id, attempt.epoch, 2, { event: 'result', data: '{"output":7}' }, null);
-    while ((await store.call((connection) => connection.exists(store.keys.events(record.id)))) === 1);
+    const areKept = () => store.call((connection) => connection.exists(store.keys.events(record.id)));
+    await eventually(async () => (await areKept()) === 0, 'the events expire');
     const replayed = [];
     for await (const event of events.follow(record.id, 0)) replayed.push(event);
     assert.deepEqual(replayed, [{ seq: 2, epoch: attempt.epoch, event: 'result', data: '{"output":7}' }]);

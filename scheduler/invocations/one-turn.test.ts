@@ -20,7 +20,7 @@ after(() => redis.stop());
 /** Keys of the data of tenants and invocations. */
 const TENANT_KEYS =
   /^(invocation|account|listing|deadlines|arrivals|waiting|idempotency|admission:(ledger|learned|state))/;
-/** Like `TENANT_KEYS` without the start order: tenants whose invocations come together take turns by name. */
+/** Like `TENANT_KEYS`, without the start order: tenants whose invocations come together take turns in order of name. */
 const KEYS_WITHOUT_ORDER = /^(invocation|account|listing|deadlines|arrivals|idempotency)/;
 
 /** Stored values that both ways to make calls must leave equal. */
@@ -84,6 +84,7 @@ test('submissions of one turn have the same outcomes and effects as submissions 
     body: fc.constantFrom('x', 'y'),
     memoryMb: fc.constantFrom(64, 64, 64, 64, 64, 64, 64, 2000),
     owner: fc.constantFrom(undefined, undefined, undefined, undefined, undefined, undefined, 'nobody'),
+    // True for a submission with the id of the first one.
     again: fc.nat(7).map((n) => n === 0),
   });
   const requests = { 'requests-per-minute': fc.integer({ min: 1, max: 8 }) };
@@ -129,6 +130,7 @@ test('submissions of one turn have the same outcomes and effects as submissions 
 
 test('ends of one turn have the same outcomes and effects as ends one after another', async () => {
   const end = fc.record({
+    // `which % 3` is the invocation; above 2, its result is large.
     which: fc.nat(5),
     kind: fc.constantFrom('result', 'result', 'failed', 'cancelled'),
     wrong: fc.constantFrom('nothing', 'nothing', 'nothing', 'epoch', 'gap'),
@@ -190,7 +192,7 @@ test('an end with the last events leaves the same data as an append followed by 
           const { invocations } = scheduler;
           const lease = await offer(scheduler, { slots: 3 });
           try {
-            // A function's log has a copy of each log line, which the upper bound of an end does not count.
+            // A function's log copies each `log` event. An end does not count the copies when it checks the quota.
             const hasLogs = last.some((one) => one.event === 'log');
             if (!hasLogs) await scheduler.quotas.setDefaults({ 'redis-bytes': 9000 });
             await invocations.create(submission({ id: 'i', tenant: 'a', submittedAt: NOW }));
@@ -226,7 +228,7 @@ test('an end with the last events leaves the same data as an append followed by 
   assert.deepEqual([...seen].sort(), ['ok', 'unwritten']);
 });
 
-test('a full Redis stores no submission, also beside one that a quota refuses', async () => {
+test('a full Redis stores no submission, even in a script call in which a quota refuses another', async () => {
   const scheduler = openTestScheduler(redis, { clock: () => NOW });
   const { invocations, quotas, store } = scheduler;
   try {

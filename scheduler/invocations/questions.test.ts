@@ -4,10 +4,12 @@ import type { Resumption } from '../admission/job.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, collect, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
+import { MAX_INBOX_MESSAGES } from './inbox.ts';
 import { Questions } from './questions.ts';
 import { DEFAULT_RETENTION } from './retention.ts';
 
 const MINUTE = 60_000;
+/** State and input have text like a field of the job, which an answer must leave as it is. */
 const QUESTION = {
   text: 'Publish?',
   schema: { type: 'boolean' },
@@ -70,6 +72,7 @@ describe('questions to a person', () => {
     const answers = await Promise.all(['true', 'false'].map((value) => scheduler.questions.answer(asked.id, value)));
     assert.deepEqual(answers, ['ok', 'not-waiting']);
     const record = await scheduler.invocations.get(asked.id);
+    // The deadline of one minute, and 30 minutes of waiting.
     assert.deepEqual([record?.status, record?.question, record?.deadlineMs], ['queued', null, 31 * MINUTE]);
     const { jobs } = scheduler.store.keys;
     const [data, resumption] = await scheduler.store.redis.hmget(`${jobs}:${asked.id}`, 'data', 'resumption');
@@ -128,6 +131,26 @@ describe('questions to a person', () => {
     await assertBytes();
   });
 
+  test('a question drops the messages that the attempt has handled, even those of a full inbox', async () => {
+    const { inbox, questions, store } = scheduler;
+    for (const remaining of [1, 0]) {
+      const record = submission({ submittedAt: now });
+      await scheduler.invocations.create(record);
+      const attempt = await beginAttempt(scheduler, record.id, 'r1');
+      assert.ok('epoch' in attempt);
+      for (let i = 0; i < MAX_INBOX_MESSAGES; i += 1) await inbox.push(record.id, { text: `${i}` });
+      assert.equal(await inbox.push(record.id, { text: 'one more' }), 'full');
+      const key = store.keys.inbox(record.id);
+      // The token comes first in each message.
+      const handled = (await store.redis.lindexBuffer(key, -1 - remaining))?.subarray(0, 16);
+      const question = { ...QUESTION, handled };
+      assert.equal(await questions.ask(record, attempt.epoch, attempt.nextSeq, question, null), 'waiting');
+      assert.equal(await store.redis.llen(key), remaining);
+      await scheduler.control.requestCancel(record.id, 'enough');
+    }
+    await assertBytes();
+  });
+
   test('an answer and a cancel that the connection sends twice get their first reply', async (t) => {
     const [answered, cancelled] = [await ask(), await ask()];
     const { questions, control, store } = scheduler;
@@ -166,6 +189,7 @@ describe('questions to a person', () => {
   test('the events of all questions count and are bounded, and the idempotency key outlives the wait', async () => {
     const tenant = 'curious';
     const { redis: client, keys, clock } = scheduler.store;
+    // Room for the events of two questions.
     const retention = { ...DEFAULT_RETENTION, maxBytes: 200 };
     const record = submission({ tenant, submittedAt: now, idempotencyKey: 'once', fingerprint: 'f' });
     await scheduler.invocations.create(record);
@@ -187,6 +211,7 @@ describe('questions to a person', () => {
     await scheduler.invocations.fail(record.id, 'output-limit', 'full');
     const events = await collect(scheduler.events.follow(record.id, 0));
     const { bytes } = await client.hgetall(`${keys.account(tenant)}:redis`);
+    // A record counts 2,048 bytes.
     assert.ok(Number(bytes) > events.reduce((sum, { data }) => sum + data.length, 2048), `${bytes}`);
   });
 

@@ -5,6 +5,7 @@ import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { meteredText } from '../usage/metered.ts';
 import { endingArguments } from './ending.ts';
+import { MAX_INBOX_MESSAGES } from './inbox.ts';
 import { gap, unexpected } from './replies.ts';
 import { DEFAULT_RETENTION, type Retention } from './retention.ts';
 import type { Question, Usage } from './types.ts';
@@ -79,6 +80,7 @@ export class Questions {
         maxEvents,
         maxBytes,
         familyBytes,
+        MAX_INBOX_MESSAGES,
       ],
     );
     const outcome = ASK_OUTCOMES.find((one) => one === reply);

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { partsOf, resultData } from './result-event.ts';
 
 describe('the data of a result', () => {
-  it('contains the output byte for byte', () => {
+  it('the data of a result contains the output byte for byte', () => {
     const usage = { cpuMs: 1.5, tokens: 3 };
     for (const output of ['null', '{ "a": 1.0,\n"usage":{"b":2} }', '"}"', '[1e400, 12345678901234567890]']) {
       const data = resultData(output, usage);

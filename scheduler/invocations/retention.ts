@@ -1,4 +1,4 @@
-/** Bounds on the size of stored invocation data, and the time that Redis keeps it. */
+/** Bounds on the size of stored invocation data, and the time (ms) for which Redis keeps the data. */
 export interface Retention {
   /** Record of an ended invocation. */
   readonly recordMs: number;
@@ -18,9 +18,9 @@ export interface Retention {
   readonly resultsMs: number;
   /** Files of an ended invocation. */
   readonly filesMs: number;
-  /** Maximum ended invocations listed for a function, which stay listed until their records expire. Unended invocations are always listed. */
+  /** Maximum ended invocations in a function's list. The list also drops those without a record. Unended ones stay. */
   readonly listedOfFunction: number;
-  /** Ended invocations listed for a tenant, likewise. */
+  /** The same for a tenant's list. */
   readonly listedOfTenant: number;
   /** Time after an invocation's end during which a repeated `Idempotency-Key` finds it. */
   readonly idempotencyMs: number;

@@ -68,6 +68,7 @@ export class ShownEvents {
     this.#stop = this.#source.follow(runtime, this.#id, follower, isPushed);
   }
 
+  /** Stops following the runtime, and tells the source whether the cursor has handed out the terminal event. */
   leave(): void {
     this.#stop(this.#cursor.isDone);
     this.#stop = () => undefined;

@@ -4,7 +4,7 @@ import type { Keys } from '../keys.ts';
 import { affinityKey } from '../policies/placement.ts';
 import type { LatencyTargets, NewChild, NewInvocation } from './types.ts';
 
-/** Expected memory of a version's first runs when its manifest gives none: a TypeScript function takes 2 to 4 MiB. */
+/** Expected memory of a version's first runs when its manifest gives none; a TypeScript function takes at most half. */
 const FIRST_MEMORY_MB = 8;
 
 /** A new invocation with the data that its runtime gets and the expectations that admission uses. */
@@ -12,8 +12,8 @@ export interface Submission
   extends NewInvocation,
     Pick<InvocationJob, 'input' | 'limits' | 'traceparent' | 'submitter'> {
   /**
-   * Expected KV pages: by model, or a number for the first model; above `limits.pages`, that limit counts. When absent, admission learns
-   * them from past runs of the version.
+   * Expected KV pages, at most `limits.pages`: by model, or a number for the first model. When absent, admission
+   * learns them from past runs of the version.
    */
   readonly expectedPages?: number | Readonly<Record<string, number>>;
   /** Expected memory, MiB, until it is learned from past runs of the version; {@link FIRST_MEMORY_MB} when absent. */
@@ -84,7 +84,7 @@ function webhookFields(keys: Keys, url: string | undefined): string[] {
   return ['webhookUrl', url, 'webhooksKey', keys.webhooks, 'webhooksChannel', keys.webhooksChannel];
 }
 
-/** Fields of the record that admission reads: `admission/scripts/include/expected-pages.lua`. */
+/** Fields that admission reads (`admission/scripts/include/expected-pages.lua`), and `latency`, for `create.lua`. */
 function admissionFields(keys: Keys, submission: Submission): string[] {
   const { tenant, function: name, version, expectedPages, models, latency } = submission;
   const fields = ['prefix', keys.prefix, 'learnedKey', keys.learnedPages(tenant, name, version)];

@@ -14,13 +14,13 @@ describe('followers of invocations that this process submits', () => {
   beforeEach(async () => {
     scheduler = openTestScheduler(redis);
     const { submitter, store } = scheduler;
-    await eventually(() => submitter.expect('probe'), 'the channel opens');
+    await eventually(() => submitter.expect('probe'), 'the submitter has subscribed to its channel');
     let isOpen = false;
     const stop = submitter.claim('probe')?.({ message: () => (isOpen = true), resumed: () => undefined });
     await eventually(async () => {
       await store.redis.publish(submitter.name, 'probe\0');
       return isOpen;
-    }, 'the channel is open');
+    }, 'a message arrives on the channel');
     stop?.();
   });
   afterEach(() => scheduler.close());
@@ -61,7 +61,7 @@ describe('followers of invocations that this process submits', () => {
     await invocations.finish(id, second.epoch, 5, { event: 'result', data: '{}' }, null);
   }
 
-  it('get every event without a subscription of their own or a read, also those before they follow', async () => {
+  it('a follower gets every event, also earlier ones, without a subscription of its own or a read of the log', async () => {
     const { store, events, submitter } = scheduler;
     const id = await submit();
     const reads = countReads();
@@ -73,12 +73,12 @@ describe('followers of invocations that this process submits', () => {
     });
     assert.deepEqual(await followed, await events.read(id, 0));
     assert.equal(reads(), 0);
-    // The submitter no longer keeps the events for a follower.
+    // Only the first follower gets the kept events; the second one reads the log.
     assert.deepEqual(await collect(events.follow(id, 0)), await events.read(id, 0));
     assert.equal(reads(), 1);
   });
 
-  it('leave nothing behind when they close before they listen', async () => {
+  it('a follower that closes before it listens leaves nothing behind', async () => {
     const { submitter, events } = scheduler;
     const id = await submit();
     const feed = events.feed(id, { epoch: null, seq: 0 })(() => undefined);
@@ -87,14 +87,14 @@ describe('followers of invocations that this process submits', () => {
     assert.equal(submitter.expected, 0);
   });
 
-  it('read long events from the log, which are not kept for a later follower', async () => {
+  it('a follower that comes after long events reads them from the log', async () => {
     const { store, events, invocations, submitter } = scheduler;
     const id = await submit();
     const attempt = await beginAttempt(scheduler, id, 'r1');
     assert.ok('epoch' in attempt);
     await invocations.append(id, attempt.epoch, 1, [message('x'.repeat(5000))]);
     await invocations.finish(id, attempt.epoch, 2, { event: 'result', data: '{}' }, null);
-    // The messages of one channel come in order.
+    // The messages of a channel come in order, so this one shows that those of the events have come.
     let isHeard = false;
     assert.ok(submitter.expect('last'));
     submitter.claim('last')?.({ message: () => (isHeard = true), resumed: () => undefined });
@@ -106,7 +106,7 @@ describe('followers of invocations that this process submits', () => {
     assert.deepEqual(followed, await events.read(id, 0));
   });
 
-  it('get every event once although the connection breaks before they follow or while they do', async () => {
+  it('a follower gets every event once although the connection breaks, before it follows or meanwhile', async () => {
     const { store, events } = scheduler;
     const breakConnections = () => store.redis.client('KILL', 'TYPE', 'PUBSUB');
     for (const when of ['before', 'while']) {

@@ -89,7 +89,7 @@ export interface InvocationLimits {
 
 /** Latency targets of an invocation's calls on a GPU host, milliseconds. */
 export interface LatencyTargets {
-  /** From the arrival of a prompt on the GPU host to the end of its step. */
+  /** From the arrival of a prompt on the GPU host to the end of the step that computes the prompt. */
   readonly firstTokenMs: number;
   /** The same for each later token. */
   readonly perTokenMs: number;
@@ -165,8 +165,9 @@ export interface Invocation
   /** Topmost ancestor; null when a client launched this invocation. */
   readonly root: string | null;
   /**
-   * Key by which admission with placement by invocation chose the GPU host (`chosenKey` in ../policies/placement.ts): that of an affinity, or one
-   * that names a host. Null when the key is the invocation's own id; also before admission, with placement by tenant, and for a child.
+   * With placement by invocation, the key by which admission chose the GPU host (`chosenKey` in
+   * ../policies/placement.ts): the key of an affinity, or a key that names a host. Null when the invocation's id served
+   * as the key. Also null before admission, with placement by tenant, and for a child.
    */
   readonly placement: string | null;
   readonly status: InvocationStatus;
@@ -174,7 +175,7 @@ export interface Invocation
   readonly arrival: number;
   /** Grows with every attempt, and when the platform ends the invocation. Unique per attempt, even if Redis forgets an attempt. */
   readonly epoch: number;
-  /** Number of attempts begun, since the last answer of a person if there was one. */
+  /** Number of attempts begun since the end of the last wait for a person, or in all without such a wait. */
   readonly attempts: number;
   /** Number of the last event. */
   readonly seq: number;
@@ -243,8 +244,8 @@ export interface ListPage {
 }
 
 /**
- * `quotas`: the counted quotas that limit this request, and their use, which includes the request except when it found an earlier invocation by
- * its idempotency key.
+ * `quotas`: the counted quotas that limit this request, and their use. The use includes this request, unless the
+ * request found an earlier invocation by its idempotency key.
  */
 export type CreateOutcome =
   | {
@@ -280,7 +281,11 @@ export type AttemptOutcome =
       /** Standing of the function version. */
       readonly standing: Standing;
     } & AttemptLimits)
-  /** `not-held`: the runtime was declared dead, or does not hold the job; another runtime runs it. */
+  /**
+   * `already-ran`: another attempt runs, or the one attempt of an invocation that is not restartable has begun.
+   * `ended`: the invocation has ended, or waits for a person. `not-held`: the runtime was declared dead, or does not
+   * hold the job; the invocation goes on elsewhere.
+   */
   | { readonly refused: 'ended' | 'already-ran' | 'unknown' | 'not-held' };
 
 /** Names the attempt that writes shared data; the store refuses the write once that attempt is over. */
@@ -300,7 +305,10 @@ export type ChildOutcome =
  * `full`: the write would exceed the byte limit of the log or of all logs of the root's family (end the invocation with `output-limit`).
  */
 export type AppendOutcome = 'ok' | 'stale' | 'ended' | 'full';
-/** `unwritten`: the store refused the attempt's last events, and wrote neither them nor the terminal event. */
+/**
+ * `unwritten`: the store refused the attempt's last events, or the result together with them, and wrote no event. The
+ * other outcomes are as in `AppendOutcome`.
+ */
 export type FinishOutcome = 'ok' | 'stale' | 'ended' | 'full' | 'unwritten';
 export type FailOutcome = 'ok' | 'ended' | 'unknown';
 

@@ -2,9 +2,13 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { KeyValues, type KeyValuesOptions } from './key-values.ts';
+
+/** A value counts with the bytes of its version. */
+const VERSION_BYTES = 8;
 
 const bytes = (text: string) => Buffer.from(text);
 const byBytes = (a: string, b: string) => Buffer.from(a).compare(Buffer.from(b));
@@ -25,7 +29,7 @@ describe('key-values', () => {
     return { store, clock, values: new KeyValues(store, options) };
   }
 
-  test('any sequence of calls, expiries and full stores has the results of a plain map', async () => {
+  test('any sequence of calls has the results of a plain map, also when values expire and the store is full', async () => {
     const MAX_BYTES = 160;
     const MAX_KEYS = 6;
     const key = fc.constantFrom('a', 'a/b', 'a/c', 'ab', 'é', '€/1', '😀', 'z\n0');
@@ -36,6 +40,7 @@ describe('key-values', () => {
         size: fc.nat(40),
         ttl: fc.option(fc.integer({ min: 1, max: 5 })),
       }),
+      // A compare-and-set; `stale`: it expects a version that the key does not have.
       fc.record({ do: fc.constant('swap' as const), key, size: fc.nat(40), stale: fc.boolean() }),
       fc.record({ do: fc.constant('delete' as const), key }),
       fc.record({ do: fc.constant('read' as const), key }),
@@ -55,7 +60,7 @@ describe('key-values', () => {
         let highest = 0n;
         const live = () => [...model].filter(([, { until }]) => until > clock.now);
         const used = () =>
-          live().reduce((sum, [name, { value }]) => sum + Buffer.byteLength(name) + 8 + value.length, 0);
+          live().reduce((sum, [name, { value }]) => sum + Buffer.byteLength(name) + VERSION_BYTES + value.length, 0);
         for (const [i, step] of operations.entries()) {
           for (const [name, { until }] of model) if (until <= clock.now) model.delete(name);
           if (step.do === 'set' || step.do === 'swap') {
@@ -73,7 +78,9 @@ describe('key-values', () => {
               assert.equal(outcome.kind, 'conflict');
               continue;
             }
-            const added = value.length - (before ? before.value.length : -8 - Buffer.byteLength(step.key));
+            const added = before
+              ? value.length - before.value.length
+              : Buffer.byteLength(step.key) + VERSION_BYTES + value.length;
             const fits = added <= 0 || (used() + added <= MAX_BYTES && live().length + (before ? 0 : 1) <= MAX_KEYS);
             assert.equal(outcome.kind, fits ? 'written' : 'full');
             if (outcome.kind !== 'written') continue;
@@ -100,6 +107,7 @@ describe('key-values', () => {
           } else if (step.do === 'pass') clock.now += step.seconds * 1000;
           else await values.sweep();
         }
+        // Past the longest time to live, 5 s.
         clock.now += 10_000;
         await values.sweep();
         for (const [name, { until }] of model) if (until <= clock.now) model.delete(name);
@@ -150,6 +158,7 @@ describe('key-values', () => {
 
   test('a list skips any number of expired keys and shows only the keys of its tenant', async () => {
     const { values, clock } = makeStore();
+    // More keys than two calls of the list script read.
     const gone = Array.from({ length: 2500 }, (_, i) => `k${String(i).padStart(5, '0')}`);
     await Promise.all(gone.map((key) => values.write('t', key, bytes(''), { timeToLiveSeconds: 1 })));
     await values.write('t', 'k9', bytes('stays'));
@@ -159,19 +168,45 @@ describe('key-values', () => {
     assert.equal(await values.get('other', 'k9'), null);
   });
 
-  test('a write that the connection sends twice takes effect once', async () => {
+  test('a write or delete that the connection sends twice takes effect once', async () => {
     const { store, values } = makeStore();
-    const sent: { name: string; args: unknown[] }[] = [];
+    type Sent = { name: string; args: unknown[] };
+    const sent: Sent[] = [];
     const send = store.redis.sendCommand.bind(store.redis);
     store.redis.sendCommand = (command, ...rest) => {
       sent.push({ name: command.name, args: [...command.args] });
       return send(command, ...rest);
     };
-    const first = await values.write('t', 'k', bytes('1'), { expected: null });
-    const again = sent.at(-1);
-    assert.ok(again && first.kind === 'written');
+    const sendAgain = ({ name, args }: Sent) => store.redis.call(name, ...(args as string[]));
+    const valueOfK = async () => Buffer.from((await values.get('t', 'k'))?.value ?? []).toString();
+    await values.write('t', 'k', bytes('1'));
+    const write = sent.at(-1);
+    assert.ok(write);
     await values.write('t', 'k', bytes('2'));
-    await store.redis.call(again.name, ...(again.args as string[]));
-    assert.equal(Buffer.from((await values.get('t', 'k'))?.value ?? []).toString(), '2');
+    await sendAgain(write);
+    assert.equal(await valueOfK(), '2');
+    assert.ok(await values.delete('t', 'k'));
+    const deletion = sent.at(-1);
+    assert.ok(deletion);
+    await values.write('t', 'k', bytes('3'));
+    assert.equal(await sendAgain(deletion), 1, 'the first reply');
+    assert.equal(await valueOfK(), '3');
+  });
+
+  test('a write to a full Redis is refused before it drops expired values', async () => {
+    const { store, clock, values } = makeStore();
+    await values.write('t', 'k', bytes('1'), { timeToLiveSeconds: 1 });
+    clock.now += 2000;
+    await store.redis.config('SET', 'maxmemory', '1');
+    try {
+      await assert.rejects(
+        values.write('t', 'other', bytes('2')),
+        (error) => error instanceof StoreError && error.full,
+      );
+      assert.equal(await store.redis.hlen(store.keys.storedValues('t')), 1);
+    } finally {
+      await store.redis.config('SET', 'maxmemory', '0');
+    }
+    assert.equal((await values.write('t', 'other', bytes('2'))).kind, 'written');
   });
 });

@@ -12,7 +12,9 @@ export interface StoredValue {
   readonly version: bigint;
 }
 
-/** `conflict`: the key has another version. `full`: the tenant's store, of this present size, has no room. */
+/**
+ * `conflict`: the key has another version. `full`: the tenant's store, which now has `bytes` and `keys`, has no room.
+ */
 export type WriteOutcome =
   | { readonly kind: 'written'; readonly version: bigint }
   | { readonly kind: 'conflict' }
@@ -21,9 +23,12 @@ export type WriteOutcome =
 export interface WriteOptions {
   /** The version that the key must have now; null: the key must have no value. Without it any value is replaced. */
   readonly expected?: bigint | null;
-  /** Seconds until the value expires; without it the value never expires. */
+  /**
+   * Seconds until the value expires. Without it, the key keeps its expiry if `expected` names a version, else it has
+   * none.
+   */
   readonly timeToLiveSeconds?: number;
-  /** The attempt that writes. */
+  /** The attempt that writes; after its end, the write is refused. */
   readonly by?: AttemptName | undefined;
 }
 
@@ -57,7 +62,7 @@ const LOOKED_AT_ONCE = 1024;
 /** Greater than every byte of UTF-8. */
 const PAST_UTF8 = Buffer.from([0xff]);
 
-/** Durable values by key, a store for each tenant. Every method throws `StoreError`. */
+/** Durable values by key, a store for each tenant. Every method may throw a `StoreError`. */
 export class KeyValues {
   readonly #store: Store;
   readonly #maxBytes: number;
@@ -82,7 +87,11 @@ export class KeyValues {
     return there === 1;
   }
 
-  /** Writes a value. A failed call may or may not have taken effect. @throws QuotaExceeded, StoreError `stale-attempt` */
+  /**
+   * Writes a value. After an error other than these two, the write may have taken effect.
+   *
+   * @throws QuotaExceeded, StoreError `stale-attempt`
+   */
   async write(tenant: string, key: string, value: Uint8Array, options: WriteOptions = {}): Promise<WriteOutcome> {
     const { expected, timeToLiveSeconds, by } = options;
     const now = this.#store.clock();
@@ -142,7 +151,7 @@ export class KeyValues {
     }
   }
 
-  /** Drops expired values of stores without writes; any number of processes may call it. */
+  /** Drops expired values that no write has dropped. Any number of processes may call it. */
   async sweep(): Promise<void> {
     const { keys, clock } = this.#store;
     const tenants = await this.#store.call((redis) =>

@@ -4,14 +4,17 @@ const EVERY_MS = 500;
 const SILENT_INTERVALS = 7;
 
 export interface HeartbeatTimes {
+  /** `EVERY_MS` by default. */
   readonly everyMs?: number;
+  /** `SILENT_INTERVALS` by default. */
   readonly silentIntervals?: number;
 }
 
 /**
- * Finds a peer that is gone although its connection was not closed: a cut cable closes nothing, and the kernel repeats unanswered data for a
- * quarter of an hour. Bytes of any kind are signs of life. Silence is counted in turns of this process's own timer: a pause of this process
- * counts as one turn, and bytes that arrived during the pause are read before the next turn.
+ * Finds a peer that is gone although its connection was not closed: a cut cable closes nothing, and the kernel repeats
+ * unanswered data for a quarter of an hour. Bytes of any kind are signs of life. Silence is counted in ticks of this
+ * process's own timer: a pause of this process counts as one tick, and bytes that arrived during the pause are read
+ * before the next tick.
  */
 export class Heartbeat {
   readonly #ask: () => void;
@@ -41,7 +44,10 @@ export class Heartbeat {
     this.#isHeard = true;
   }
 
-  /** The peer has said for how long it may be silent because it computes; 0 for no longer than usual. */
+  /**
+   * Sets the silence that the peer has announced because it computes. Less than the usual silence, such as 0, changes
+   * nothing.
+   */
   allow(silentMs: number): void {
     this.#allowedMs = silentMs;
   }

@@ -10,7 +10,10 @@ export interface LinkSecurity {
   readonly certificate: string;
   /** The only machine that may answer a connection of this side; without it, any registered machine may. */
   readonly peer?: string;
-  /** Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`). */
+  /**
+   * Name of the registered machine whose certificate has this SHA-256 fingerprint (`AB:CD:…`); undefined for no such
+   * machine.
+   */
   machineOf(fingerprint: string): string | undefined;
   /** Calls `listener` after the accepted certificates have changed; returns a function that removes the listener. */
   onChange(listener: () => void): () => void;
@@ -20,7 +23,10 @@ export interface LinkSecurity {
 
 /** Longest wait of a server for a peer's TLS handshake, in milliseconds. */
 const HANDSHAKE_MS = 5000;
-/** Silence after which the kernel probes whether the peer's machine is still there: it reports a lost one about ten seconds later. */
+/**
+ * Silence after which the kernel probes whether the peer's machine is still there. It reports a lost machine about ten
+ * seconds later.
+ */
 const KEEP_ALIVE_MS = 1000;
 
 /** The same security for connections to one machine: no other machine's certificate is accepted there. */
@@ -98,7 +104,7 @@ function admit(socket: TLSSocket, peer: string, security: LinkSecurity, expected
     socket.destroy(new Error(why));
     return true;
   };
-  // The server's sockets have no listener yet.
+  // An `error` event without a listener would end the process, and sockets of a server have no listener yet.
   socket.on('error', () => undefined);
   if (isRefused()) return false;
   socket.once('close', security.onChange(isRefused));

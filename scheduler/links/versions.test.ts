@@ -9,6 +9,7 @@ const speaks = ({ oldest, newest }: Versions, version: number) => oldest <= vers
 test('two sides find the same version: the newest that both speak', () => {
   fc.assert(
     fc.property(versions, versions, (one, other) => {
+      // The highest version of `versions` is 43.
       const common = Array.from({ length: 50 }, (_, version) => version).filter(
         (version) => speaks(one, version) && speaks(other, version),
       );
@@ -37,7 +38,7 @@ test('a refusal names the side that is too old, in whichever order they are give
   assert.equal(versionRefusal('GPU protocol', runtime, host), text);
 });
 
-test('only whole numbers in their order are versions', () => {
+test('stated versions are two whole numbers of 16 bits, the oldest first; all else is malformed', () => {
   assert.deepEqual(statedVersions(undefined, 3), { oldest: 3, newest: 3 });
   assert.deepEqual(statedVersions({ oldest: 1, newest: 2, more: 1 }, 3), { oldest: 1, newest: 2 });
   const wrong = [null, 1, '1', [], {}, { oldest: 2, newest: 1 }, { oldest: -1, newest: 1 }, { oldest: 0.5, newest: 1 }];

@@ -10,13 +10,13 @@ export interface Side {
   readonly versions: Versions;
 }
 
-/** Highest number of a version; the headers of frames have 16 bits for it. */
+/** Highest number of a version: the headers of the GPU protocol's frames have 16 bits for it. */
 const MAX_VERSION = 0xffff;
 
 /** The newest version that both sides speak; null when there is none. Both sides find the same. */
 export function commonVersion(ours: Versions, theirs: Versions): number | null {
   const version = Math.min(ours.newest, theirs.newest);
-  // A peer may state something other than a number.
+  // The comparison is also false for NaN: a peer may state something other than a number.
   return version >= Math.max(ours.oldest, theirs.oldest) ? version : null;
 }
 

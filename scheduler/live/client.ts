@@ -20,15 +20,15 @@ export interface LiveClientOptions {
   readonly security?: LinkSecurity | undefined;
   /** Versions that this side speaks; those of this release by default. */
   readonly versions?: Versions;
-  /** Times of the heartbeat of runtimes at network addresses. */
+  /** Times of the heartbeat, which watches the connections to network addresses. */
   readonly heartbeat?: HeartbeatTimes;
   /** Takes the reason when a runtime and this side have no version in common. */
   readonly onRefused?: (why: string) => void;
 }
 
 /**
- * Follows invocations at the runtimes that run them, over one connection per runtime, open while the client follows an invocation there.
- * Invocations of this process need no connection.
+ * Follows invocations at the runtimes that run them, over one connection per runtime. A connection closes `IDLE_MS`
+ * after the client has left the last invocation there. Runtimes of this process need no connection.
  */
 export class LiveClient implements LiveSource {
   readonly #addressOf: (runtimeId: string) => Promise<LiveAddress | null>;
@@ -64,8 +64,7 @@ export class LiveClient implements LiveSource {
       link = new Link(() => this.#addressOf(runtimeId), this.#submitter, this.#options);
       this.#links.set(runtimeId, link);
     }
-    const { follow } = link;
-    const stop = follow(id, follower, isOwn);
+    const stop = link.follow(id, follower, isOwn);
     return (isOver) => {
       stop(isOver);
       if (link.size > 0) return;
@@ -83,7 +82,7 @@ export class LiveClient implements LiveSource {
 /** Time after which a connection without followed invocations closes. */
 const IDLE_MS = 60_000;
 
-/** Maximum ids of one frame. */
+/** Maximum requests of one frame; each takes two fields. */
 const MAX_ASKS = 1000;
 /** Maximum remembered invocations whose events came before a follower; the oldest is forgotten first. */
 const MAX_EARLY = 1024;
@@ -112,7 +111,7 @@ class Link {
   #isRemote = false;
   /** True once the runtime has acknowledged the submitter: it shows the events of its later attempts without being asked. */
   #isPushing = false;
-  /** Invocations whose events the runtime showed before they were followed. */
+  /** Invocations whose events the runtime showed before the client followed them; see `#decline`. */
   readonly #earlyIds = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   #socket: Socket | null = null;
@@ -146,6 +145,7 @@ class Link {
       // Events up to `knownSeq` are in the log, or about to be.
       if (existing.knownSeq !== null) follower.attached(existing.knownSeq, existing.epoch);
     } else {
+      // After `#decline`, the runtime no longer shows the events unasked.
       const isPushed = isOwn && this.#isPushing && !this.#earlyIds.delete(id);
       this.#followed.set(id, { followers: new Set([follower]), knownSeq: null, epoch: 0, isPushed });
       if (!isPushed) this.#ask('follow', id);
@@ -155,6 +155,7 @@ class Link {
       const current = this.#followed.get(id);
       if (!current?.followers.delete(follower) || current.followers.size > 0) return;
       this.#followed.delete(id);
+      // The runtime itself stops pushing when the attempt ends.
       if (!isOver || !current.isPushed) this.#ask('leave', id);
     };
   };
@@ -208,7 +209,8 @@ class Link {
     try {
       socket = linkSocket('runtime', liveAddress.address, onOpened, security);
     } catch {
-      // `linkSocket` refuses a network address without a machine; no runtime of this version registers one.
+      // `linkSocket` refuses another machine's address without certificates. The runtime registered the address without
+      // its machine, as no runtime of this release does.
       return this.#retryLater();
     }
     this.#socket = socket;
@@ -242,7 +244,10 @@ class Link {
     });
   }
 
-  /** Declines the events of an invocation that has no follower (yet): its reader has left, or has not heard of the attempt. */
+  /**
+   * Declines events that the runtime pushes of an invocation without a follower: the follower has left, or does not
+   * know of the attempt yet.
+   */
   #decline(id: string): void {
     this.#ask('leave', id);
     this.#earlyIds.add(id);
@@ -264,7 +269,7 @@ class Link {
     if (kind === 'refused') this.#refuse(text);
     else if (kind === 'version') this.#agreeOn(number);
     else if (kind === 'attached') {
-      // The runtime answers `submitter` without an answer to `versions`: it states no version.
+      // This acknowledges the submitter. A runtime that has not answered `versions` before states no version.
       if (!this.#isConnected) this.#agreeOn(SILENT_VERSION);
       this.#isPushing = true;
     }
@@ -315,7 +320,7 @@ class Link {
         continue;
       }
       const end = endOfEvents(fields, i);
-      // Before `attached`, events answer an earlier follow that has ended; skip them.
+      // Events before `attached` belong to an earlier follow that has ended: skip them.
       if (followed && followed.knownSeq !== null) {
         const events = eventsOf(fields, i, end, followed.epoch);
         followed.knownSeq = events.at(-1)?.seq ?? followed.knownSeq;

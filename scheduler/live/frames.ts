@@ -1,11 +1,17 @@
 import type { Versions } from '../links/versions.ts';
 
 /**
- * Frames between a runtime that shows events and its followers: 4 bytes of length, little endian, then the fields as text, separated by
- * NUL. Neither ids nor JSON text contain NUL.
+ * Frames between a runtime that shows events and its followers: 4 bytes of length, little endian, then the fields as
+ * text, separated by NUL. Neither ids nor JSON text contain NUL. A gateway sends two fields for each request: its name,
+ * and the invocation's id or another argument. A runtime sends four for each event: the invocation's id, the event's
+ * number, name and data. Without an id, the four fields are a notice about the connection; with the name `attached`,
+ * they hold the number that the log has reached and the attempt's epoch.
  */
 
-/** Versions of the frames' content. When you add a version, keep the one before it. Version 2 added statements of versions, version 3 `alive`. */
+/**
+ * Versions of the frames' content. When you add a version, keep the one before it. Version 2 added `versions`, version
+ * 3 `alive`.
+ */
 export const LIVE_VERSIONS: Versions = { oldest: 1, newest: 3 };
 /** First version in which a runtime answers `alive`. */
 export const ALIVE_VERSION = 3;
@@ -13,7 +19,7 @@ export const ALIVE_VERSION = 3;
 export const SILENT_VERSION = 1;
 
 const HEADER_BYTES = 4;
-/** Largest frame: an event of 1 MiB in base64, with some margin. */
+/** Longest content of a frame: an event of 1 MiB in base64, with some margin. A reader refuses a longer frame. */
 const MAX_FRAME_BYTES = 4 << 20;
 
 export function encodeFrame(fields: readonly string[]): Buffer {

@@ -16,6 +16,7 @@ const EPOCH = 1000;
 
 const message = (text: string): NewEvent => ({ event: 'message', data: JSON.stringify({ text }) });
 
+/** An attempt with a log: `show` shows events, and `write` stores them in the log. */
 class Attempt {
   #unlogged: NewEvent[] = [];
   #logged = 0;
@@ -90,7 +91,7 @@ describe('live events', () => {
     await server.close();
   });
 
-  test('reach followers that attach before or during the attempt, several per process', async () => {
+  test('live events reach followers that attach before or during the attempt, several per process', async () => {
     const early = follow(client, 'a');
     await eventually(() => server.followed === 1, 'the invocation is followed');
     const attempt = new Attempt(server, 'a');
@@ -110,7 +111,7 @@ describe('live events', () => {
     await eventually(() => server.followed === 0, 'the server has no followers');
   });
 
-  test('reach only the followers of their invocation, and none after the end of the attempt', async () => {
+  test('live events reach only the followers of their invocation, and none after the end of the attempt', async () => {
     const [a, b] = [follow(client, 'a'), follow(client, 'b')];
     await eventually(() => server.followed === 2, 'both invocations are followed');
     const attempt = new Attempt(server, 'a');
@@ -125,7 +126,7 @@ describe('live events', () => {
     assert.deepEqual(b.told, ['logged 0', '1 three']);
   });
 
-  test('are sent again after a lost connection, from the last event in the log', async () => {
+  test('after a lost connection, a follower gets the events after the last one in the log', async () => {
     const attempt = new Attempt(server, 'a');
     const follower = follow(client, 'a');
     attempt.show('one');
@@ -139,9 +140,10 @@ describe('live events', () => {
     assert.deepEqual(follower.told, ['logged 0', '1 one', 'lost', 'logged 1', '2 two']);
   });
 
-  test('wait for a runtime without a socket, and for one with a stale file at its path', async () => {
+  test('a follower waits for a runtime that does not listen yet, also with a stale file at its path', async () => {
     await server.close();
     const follower = follow(client, 'a');
+    // The runtime `r2` has no address.
     const nowhere = follow(client, 'a', 'r2');
     await writeFile(socket, 'left behind');
     await server.listen(socket);
@@ -150,12 +152,13 @@ describe('live events', () => {
     assert.deepEqual(nowhere.told, []);
   });
 
-  test('are skipped for a process that does not read; it gets its position in the log when it reads again', async () => {
+  test('the server skips events for a process that does not read, and says what the log has when it reads again', async () => {
     const attempt = new Attempt(server, 'a');
     const slow = connect(socket);
     slow.write(encodeFrame(['follow', 'a']));
     await eventually(() => server.followed === 1, 'the invocation is followed');
     slow.pause();
+    // 12 MB in all: more than the server and the kernel hold for one connection.
     const large = 'x'.repeat(60_000);
     for (let i = 0; i < 200; i++) {
       attempt.show(`${i} ${large}`);
@@ -163,19 +166,20 @@ describe('live events', () => {
     }
     attempt.write();
     const fields = readFields(slow);
+    // The field at index 2 is the first `attached`.
     await eventually(
       () => fields.includes('200') && fields.lastIndexOf('attached') > 2,
-      'the client gets its position',
+      'the process learns that the log has 200 events',
     );
     const shown = fields.filter((_, i) => i % 4 === 2 && fields[i] === 'message').length;
     assert.ok(shown < 150, `${shown} events came`);
     attempt.show('last');
-    await eventually(() => fields.at(-1)?.includes('last') === true, 'the client gets later events');
+    await eventually(() => fields.at(-1)?.includes('last') === true, 'the process gets later events');
     slow.destroy();
     await eventually(() => server.followed === 0, 'the server has no followers');
   });
 
-  test('reach a follower of the same process without a connection', () => {
+  test('live events reach a follower of the same process without a connection', () => {
     client.serve('own', server);
     const attempt = new Attempt(server, 'a');
     const follower = follow(client, 'a', 'own');
@@ -183,7 +187,7 @@ describe('live events', () => {
     assert.deepEqual(follower.told, ['logged 0', '1 one']);
   });
 
-  test("of a submitter's attempts are sent to it without a request, until the attempt ends", async () => {
+  test('a submitter gets the events of its own attempt without a request, until the attempt ends', async () => {
     const gateway = connect(socket);
     const fields = readFields(gateway);
     gateway.write(encodeFrame(['submitter', 'gateway']));
@@ -201,14 +205,14 @@ describe('live events', () => {
     gateway.destroy();
   });
 
-  test("of a submitter's whole attempt reach its follower that attaches before or after the first events", async () => {
+  test("a submitter's follower gets all events, whether it attaches before or after the first one", async () => {
     follow(client, 'a');
     await eventually(() => server.followed === 1, 'the connection is open');
     for (const when of ['before', 'after']) {
       const attempt = new Attempt(server, when, 'gateway');
       if (when === 'after') {
         attempt.show('one');
-        await eventually(() => server.followed === 1, 'the client refuses events without a follower');
+        await eventually(() => server.followed === 1, 'the client declines events without a follower');
       }
       const follower = follow(client, when, 'r1', true);
       if (when === 'before') attempt.show('one');
@@ -218,12 +222,12 @@ describe('live events', () => {
       assert.deepEqual(follower.told, ['logged 0', '1 one', '2 two']);
       attempt.end();
       follower.stop(true);
-      await eventually(() => server.followed === 1, 'the server forgets it');
+      await eventually(() => server.followed === 1, 'the server no longer follows the attempt');
     }
   });
 
-  test("reach the submitter's own follower when the log, or a message, names the attempt's runtime", async () => {
-    // Nothing is pushed: the client connects later.
+  test("a submitter's follower is attached when the log, or a message, names the attempt's runtime", async () => {
+    // The runtime pushes nothing of this attempt, because the client connects only after it began.
     const attempt = new Attempt(server, 'a', 'gateway');
     const other = follow(client, 'b');
     new Attempt(server, 'b').show('one');
@@ -232,14 +236,14 @@ describe('live events', () => {
     const shown = new ShownEvents(client, 'a', cursor, () => undefined, true);
     attempt.show('one');
     shown.setRuntime('r1');
-    await eventually(() => !shown.isOutOfReach, 'the log told of the attempt');
+    await eventually(() => !shown.isOutOfReach, 'the follower is attached after the log named the runtime');
     shown.setRuntime('');
     shown.setRuntime('r1', true);
-    await eventually(() => !shown.isOutOfReach, 'a message told of a later attempt');
+    await eventually(() => !shown.isOutOfReach, 'the follower is attached after a message named the runtime');
     shown.leave();
   });
 
-  test('are not sent over a connection without valid frames, which the server closes', async () => {
+  test('the server closes a connection that sends no valid frames', async () => {
     const stranger = connect(socket);
     const closed = new Promise((resolve) => stranger.on('close', resolve));
     stranger.on('error', () => undefined);
@@ -267,5 +271,6 @@ test('frames decode the same however their bytes are split', () => {
       reader.push(bytes.subarray(at, at + size), (fields) => read.push(fields));
     assert.deepEqual(read, frames, `${size} bytes at a time`);
   }
-  assert.throws(() => new FrameReader().push(Buffer.from([255, 255, 255, 255]), () => undefined), /limit/);
+  const longestLength = Buffer.from([255, 255, 255, 255]);
+  assert.throws(() => new FrameReader().push(longestLength, () => undefined), /limit/);
 });

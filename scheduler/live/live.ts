@@ -3,8 +3,11 @@ import type { InvocationEvent } from '../invocations/types.ts';
 /** Callbacks of a follower for the events that an invocation's runtime shows. */
 export interface LiveFollower {
   /**
-   * The log has the events up to number `logged`. The follower now gets the later ones at once, and every new event as it comes. Called
-   * again after the runtime has skipped events for a slow follower. @param epoch of the attempt that shows events
+   * The log has the events up to number `logged`. The follower now gets the later ones at once, and every new event as
+   * it comes. Called again for a later attempt, after a reconnection, and when events reached the log without being
+   * shown to this follower.
+   *
+   * @param epoch of the attempt that shows events
    */
   attached(logged: number, epoch: number): void;
   /** Events in order, each following on the one before. */
@@ -27,9 +30,10 @@ export type Unfollow = (isOver?: boolean) => void;
 /** A source of events that are shown before their log has them. */
 export interface LiveSource {
   /**
-   * Follows an invocation that a runtime runs, or is about to, until the returned function is called.
+   * Follows an invocation that a runtime runs, or is about to run, until the returned function is called.
    *
-   * @param isPushed true when the runtime shows the events to this process, their submitter, without being asked. Asking does no harm.
+   * @param isPushed true when this process submitted the invocation, so that the runtime shows the events without being
+   *   asked. With false, the source asks for them, which is harmless when they come anyway.
    */
   follow(runtimeId: string, id: string, follower: LiveFollower, isPushed?: boolean): Unfollow;
 }

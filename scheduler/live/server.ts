@@ -9,7 +9,7 @@ import type { LiveFollower } from './live.ts';
 
 /** Events that a running attempt has shown and that its log still lacks. */
 export interface Unlogged {
-  /** Number of the log's last event known to its writer. */
+  /** Number of the last event that the attempt knows to be in the log. */
   readonly logged: number;
   /** The events after it. */
   readonly events: readonly NewEvent[];
@@ -19,7 +19,7 @@ export interface Unlogged {
 export interface Showing {
   /** Shows events to all followers. */
   show(firstSeq: number, events: readonly NewEvent[]): void;
-  /** Tells followers that the log has events up to this number that were not shown. */
+  /** Tells followers that events reached the log without being shown; `seq` is the number of the last one. */
   logged(seq: number): void;
   /** Ends the showing of events. */
   end(): void;
@@ -43,14 +43,19 @@ const MAX_UNREAD_BYTES = 1 << 20;
 const FRAME_BYTES = 64 << 10;
 /** Longest wait of an `attached` for the attempt's first events, so that one frame carries both. */
 const LINGER_MS = 10;
-/** Invocations that one process may follow. */
+/**
+ * Invocations that one connection may follow. The server ignores requests for more, and the gateway reads their log.
+ */
 const MAX_FOLLOWED = 100_000;
+/** Approximate bytes of an event besides its data: id, number and name. */
+const EVENT_HEADER_BYTES = 64;
 
 /**
- * Shows the events of this process's attempts to gateways, on sockets, before they are in the log. A gateway names the invocations that it
- * follows, including ones that have not begun. It gets all their events of one turn of the event loop in one write. A gateway that gives
- * its name as a submitter follows the attempts of its own invocations without asking. The permissions of the socket file, and at a network
- * address the certificates of registered machines, control access: a process that can connect may follow every invocation.
+ * Shows the events of this process's attempts to gateways, on sockets, before they are in the log. A gateway names the
+ * invocations that it follows, including ones that have not begun. The events of one turn of the event loop share a
+ * write, up to `FRAME_BYTES`. A gateway that gives its name as a submitter follows the attempts of its own invocations
+ * without asking. The permissions of the socket file, and at a network address the certificates of registered machines,
+ * control access: a process that can connect may follow every invocation.
  */
 export class LiveServer {
   readonly #attempts = new Map<string, Attempt>();
@@ -112,7 +117,7 @@ export class LiveServer {
   /**
    * Begins an attempt.
    *
-   * @param unlogged called when a follower comes or has missed events
+   * @param unlogged returns the events that the log lacks; called when a follower comes or has missed events
    * @param submitter name of the process that submitted the invocation and follows it
    */
   begin(id: string, epoch: number, unlogged: () => Unlogged, submitter = ''): Showing {
@@ -156,7 +161,7 @@ export class LiveServer {
     this.#submitters.set(connection.submitter, connection);
   }
 
-  /** Follows an attempt of this process, which may begin later. Call the returned function to stop. */
+  /** Follows an invocation whose attempt this process runs now or later. Call the returned function to stop. */
   follow(id: string, follower: LiveFollower): () => void {
     const followers = this.#followers.get(id) ?? new Set();
     this.#followers.set(id, followers.add(follower));
@@ -173,7 +178,10 @@ export class LiveServer {
     if (attempt) attach(follower, attempt);
   }
 
-  /** Closes all connections and accepts no more. The socket file stays, since a successor may already have put its own file there. */
+  /**
+   * Closes all connections and accepts no more. The servers keep listening: closing one would remove its socket file,
+   * and a successor may already have put its own file there.
+   */
   abandon(): void {
     this.#isAbandoned = true;
     for (const server of this.#servers) server.unref();
@@ -248,7 +256,10 @@ class Connection {
     }
   }
 
-  /** Follows an attempt until the returned function is called; undefined when its invocation is followed here already. */
+  /**
+   * Follows an invocation without a request, until the returned function is called; undefined when this connection
+   * follows it already.
+   */
   push(id: string): (() => void) | undefined {
     if (this.#followed.has(id)) return;
     this.#follow(id, true);
@@ -259,9 +270,9 @@ class Connection {
   }
 
   /** Agrees on a version at the first request, which states the gateway's versions. A gateway that begins with another request states none. */
-  #greet(what: string, text: string): void {
-    const [oldest, newest] = text.split(' ').map(Number);
-    const versions = statedVersions(what === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);
+  #greet(request: string, argument: string): void {
+    const [oldest, newest] = argument.split(' ').map(Number);
+    const versions = statedVersions(request === 'versions' ? { oldest, newest } : undefined, SILENT_VERSION);
     const agreed = versions === null ? 'The gateway’s versions cannot be read.' : this.#server.agree(versions);
     if (typeof agreed === 'string') {
       this.#greeting = 'refused';
@@ -269,22 +280,26 @@ class Connection {
       return;
     }
     this.#greeting = 'agreed';
-    if (what === 'versions') this.#put('', agreed, 'version', '');
+    if (request === 'versions') this.#put('', agreed, 'version', '');
   }
 
-  #handleRequest(what: string, id: string): void {
-    if (this.#greeting === 'awaited') this.#greet(what, id);
-    if (this.#greeting === 'refused' || what === 'versions') return;
-    const known = this.#followed.get(id);
-    if (what === 'alive') this.#put('', 0, 'alive', '');
-    else if (what === 'leave') this.#leave(id);
-    else if (what === 'submitter') {
-      this.submitter = id;
+  /** @param argument id of an invocation, or the name of the submitter */
+  #handleRequest(request: string, argument: string): void {
+    if (this.#greeting === 'awaited') this.#greet(request, argument);
+    if (this.#greeting === 'refused' || request === 'versions') return;
+    if (request === 'alive') this.#put('', 0, 'alive', '');
+    else if (request === 'leave') this.#leave(argument);
+    else if (request === 'submitter') {
+      this.submitter = argument;
       this.#server.enter(this);
       this.#put('', 0, 'attached', '');
-    } else if (!known) this.#follow(id, false);
+    } else if (!this.#followed.has(argument)) {
+      // The request is `follow`.
+      this.#follow(argument, false);
+    }
   }
 
+  /** @param lingers true when `attached` waits up to `LINGER_MS` for the first events */
   #follow(id: string, lingers: boolean): void {
     if (this.#followed.size >= MAX_FOLLOWED) return;
     const follower: LiveFollower = {
@@ -309,7 +324,7 @@ class Connection {
       return;
     }
     this.#fields.push(id, String(seq), event, data);
-    this.#bytes += data.length + 64;
+    this.#bytes += data.length + EVENT_HEADER_BYTES;
     if (this.#bytes >= FRAME_BYTES) this.#flush();
     else if (lingers) this.#lingerTimer ??= setTimeout(() => this.#flush(), LINGER_MS);
     else if (!this.#isFlushScheduled) {
@@ -333,7 +348,7 @@ class Connection {
 
   #drained(): void {
     this.#isSkipping = false;
-    // The rest waits for the next drain if the gateway falls behind again.
+    // Sending may make the gateway fall behind again; the remaining invocations then wait for the next drain.
     for (const id of this.#missed) {
       if (this.#isSkipping) return;
       this.#missed.delete(id);

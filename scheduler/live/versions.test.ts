@@ -13,10 +13,11 @@ import { encodeFrame, FrameReader, LIVE_VERSIONS } from './frames.ts';
 import { LiveServer } from './server.ts';
 
 const EPOCH = 1000;
-const BOTH = LIVE_VERSIONS;
-const OLD: Versions = { oldest: BOTH.oldest, newest: BOTH.newest - 1 };
-const LATER: Versions = { oldest: BOTH.newest, newest: BOTH.newest + 1 };
-const TOO_LATE: Versions = { oldest: BOTH.newest + 1, newest: BOTH.newest + 2 };
+const PRESENT = LIVE_VERSIONS;
+const EARLIER: Versions = { oldest: PRESENT.oldest, newest: PRESENT.newest - 1 };
+const LATER: Versions = { oldest: PRESENT.newest, newest: PRESENT.newest + 1 };
+/** Has no version in common with this release. */
+const TOO_LATE: Versions = { oldest: PRESENT.newest + 1, newest: PRESENT.newest + 2 };
 
 describe('live events between releases', () => {
   let directory: string;
@@ -27,38 +28,38 @@ describe('live events between releases', () => {
   after(() => rm(directory, { recursive: true }));
 
   async function serve(versions: Versions | undefined) {
-    const said: string[] = [];
-    const server = new LiveServer({ ...(versions && { versions }), onRefused: (why) => said.push(why) });
+    const refusals: string[] = [];
+    const server = new LiveServer({ ...(versions && { versions }), onRefused: (why) => refusals.push(why) });
     const socket = path.join(directory, `${++sockets}.sock`);
     await server.listen(socket);
-    return { server, socket, said, [Symbol.asyncDispose]: () => server.close() };
+    return { server, socket, refusals, [Symbol.asyncDispose]: () => server.close() };
   }
 
   function follow(socket: string, versions?: Versions, heartbeat: HeartbeatTimes = {}) {
-    const said: string[] = [];
+    const refusals: string[] = [];
     const told: string[] = [];
     const client = new LiveClient(async () => ({ address: socket }), 'gateway', {
       ...(versions && { versions }),
       heartbeat,
-      onRefused: (why) => said.push(why),
+      onRefused: (why) => refusals.push(why),
     });
     client.follow('r', 'a', {
       attached: (logged, epoch) => told.push(`logged ${logged} of ${epoch}`),
       events: (events) => told.push(...events.map(({ data }) => data)),
       lost: () => told.push('lost'),
     });
-    return { said, told, [Symbol.dispose]: () => client.close() };
+    return { refusals, told, [Symbol.dispose]: () => client.close() };
   }
 
   const begin = (server: LiveServer) => server.begin('a', EPOCH, () => ({ logged: 0, events: [] }));
 
-  test('reach followers of neighbouring releases in both directions', async () => {
+  test('a gateway follows a runtime of the release before or after its own', async () => {
     for (const [gateway, runtime] of [
-      [BOTH, BOTH],
-      [OLD, BOTH],
-      [BOTH, OLD],
-      [LATER, BOTH],
-      [BOTH, LATER],
+      [PRESENT, PRESENT],
+      [EARLIER, PRESENT],
+      [PRESENT, EARLIER],
+      [LATER, PRESENT],
+      [PRESENT, LATER],
     ] as const) {
       await using at = await serve(runtime);
       const attempt = begin(at.server);
@@ -67,27 +68,28 @@ describe('live events between releases', () => {
       attempt.show(1, [{ event: 'message', data: 'one' }]);
       await eventually(() => follower.told.length === 2, 'the event comes');
       assert.deepEqual(follower.told, [`logged 0 of ${EPOCH}`, 'one']);
-      assert.deepEqual([follower.said, at.said], [[], []]);
+      assert.deepEqual([follower.refusals, at.refusals], [[], []]);
     }
   });
 
-  test('are refused between releases without a common version; both sides say which one is too old', async () => {
+  test('a gateway and a runtime without a common version refuse each other; both name the one that is too old', async () => {
     for (const [gateway, runtime, old] of [
-      [BOTH, TOO_LATE, 'gateway'],
-      [TOO_LATE, BOTH, 'runtime'],
+      [PRESENT, TOO_LATE, 'gateway'],
+      [TOO_LATE, PRESENT, 'runtime'],
     ] as const) {
       await using at = await serve(runtime);
       begin(at.server);
       using follower = follow(at.socket, gateway);
-      await eventually(() => follower.said.length === 1, 'the gateway is refused');
-      assert.match(follower.said[0] ?? '', new RegExp(`^The ${old} is too old .* on the machine of the ${old}\\.$`));
-      assert.deepEqual(at.said, follower.said);
+      await eventually(() => follower.refusals.length === 1, 'the gateway is refused');
+      const [refusal = ''] = follower.refusals;
+      assert.match(refusal, new RegExp(`^The ${old} is too old .* on the machine of the ${old}\\.$`));
+      assert.deepEqual(at.refusals, follower.refusals);
       assert.equal(at.server.followed, 0);
       assert.ok(!follower.told.includes(`logged 0 of ${EPOCH}`));
     }
   });
 
-  test('reach a gateway that states no versions, in the frames that it knows', async () => {
+  test('a gateway that states no versions is served in the frames that it knows, or refused', async () => {
     await using at = await serve(undefined);
     begin(at.server);
     const gateway = connect(at.socket);
@@ -102,10 +104,10 @@ describe('live events between releases', () => {
     refused.write(encodeFrame(['submitter', 'gateway', 'follow', 'a']));
     await once(refused, 'close');
     assert.equal(late.server.followed, 0);
-    assert.equal(late.said.length, 1);
+    assert.equal(late.refusals.length, 1);
   });
 
-  test('are requested from a runtime that states no version, in frames that it knows', async () => {
+  test('a gateway follows a runtime that states no version, in frames that this runtime knows', async () => {
     const socket = path.join(directory, 'silent.sock');
     const asked: string[] = [];
     const runtime = createServer((peer) => {
@@ -113,7 +115,7 @@ describe('live events between releases', () => {
       peer.on('data', (chunk: Buffer) =>
         reader.push(chunk, (fields) => {
           asked.push(...fields);
-          // The peer takes the versions for an invocation, and answers `submitter`.
+          // This runtime does not answer `versions`, which it takes for a request to follow an invocation.
           if (fields.includes('submitter')) peer.write(encodeFrame(['', '0', 'attached', '']));
           if (fields.includes('follow')) peer.write(encodeFrame(['a', '0', 'attached', String(EPOCH)]));
         }),
@@ -121,12 +123,14 @@ describe('live events between releases', () => {
     }).listen(socket);
     const follower = follow(socket);
     await eventually(() => follower.told.length === 1, 'the follower is attached');
-    assert.deepEqual(asked.slice(2), ['submitter', 'gateway', 'follow', 'a']);
+    const afterVersions = asked.slice(2);
+    assert.deepEqual(afterVersions, ['submitter', 'gateway', 'follow', 'a']);
     follower[Symbol.dispose]();
     await new Promise((resolve) => runtime.close(resolve));
   });
 
-  test('are read from the log when a runtime at a network address has fallen silent', async () => {
+  test('a follower loses a runtime at a network address that has fallen silent, and keeps one that answers', async () => {
+    const SILENT_INTERVALS = 40;
     let isSilent = false;
     const peers: Socket[] = [];
     const asked: string[] = [];
@@ -137,7 +141,7 @@ describe('live events between releases', () => {
         reader.push(chunk, (fields) => {
           asked.push(...fields);
           if (isSilent) return;
-          if (fields.includes('versions')) peer.write(encodeFrame(['', String(BOTH.newest), 'version', '']));
+          if (fields.includes('versions')) peer.write(encodeFrame(['', String(PRESENT.newest), 'version', '']));
           if (fields.includes('alive')) peer.write(encodeFrame(['', '0', 'alive', '']));
           if (fields.includes('follow')) peer.write(encodeFrame(['a', '0', 'attached', String(EPOCH)]));
         }),
@@ -145,32 +149,36 @@ describe('live events between releases', () => {
     }).listen(0, '127.0.0.1');
     await once(runtime, 'listening');
     const { port } = runtime.address() as AddressInfo;
-    const follower = follow(`127.0.0.1:${port}`, undefined, { everyMs: 5, silentIntervals: 40 });
+    const follower = follow(`127.0.0.1:${port}`, undefined, { everyMs: 5, silentIntervals: SILENT_INTERVALS });
+    // Without the answers, the follower would have lost the runtime by then.
     await eventually(
-      () => asked.filter((field) => field === 'alive').length > 45,
-      'a runtime with nothing to say stays',
+      () => asked.filter((field) => field === 'alive').length > SILENT_INTERVALS + 5,
+      'the runtime answers more requests than it may leave unanswered',
     );
     assert.deepEqual(follower.told, [`logged 0 of ${EPOCH}`]);
     isSilent = true;
-    await eventually(() => follower.told.includes('lost'), 'a silent runtime is left');
+    asked.length = 0;
+    await eventually(() => follower.told.includes('lost'), 'the follower loses the silent runtime');
+    const unanswered = asked.filter((field) => field === 'alive').length;
     follower[Symbol.dispose]();
     for (const peer of peers) peer.destroy();
     await new Promise((resolve) => runtime.close(resolve));
+    assert.ok(unanswered > SILENT_INTERVALS / 2, `lost after ${unanswered} unanswered requests`);
   });
 
-  test('are shown to a gateway that asks for a sign of life', async () => {
+  test('a runtime answers a gateway that asks for a sign of life', async () => {
     await using at = await serve(undefined);
     begin(at.server);
     const gateway = connect(at.socket);
     const fields = fieldsOf(gateway);
-    gateway.write(encodeFrame(['versions', `${BOTH.newest} ${BOTH.newest}`, 'alive', '']));
+    gateway.write(encodeFrame(['versions', `${PRESENT.newest} ${PRESENT.newest}`, 'alive', '']));
     await eventually(() => fields.length === 8, 'the server answers');
-    assert.deepEqual(fields, ['', String(BOTH.newest), 'version', '', '', '0', 'alive', '']);
+    assert.deepEqual(fields, ['', String(PRESENT.newest), 'version', '', '', '0', 'alive', '']);
     assert.equal(at.server.followed, 0);
     gateway.destroy();
   });
 
-  test('are not shown to a gateway whose versions cannot be read', async () => {
+  test('a gateway whose versions cannot be read is refused', async () => {
     await using at = await serve(undefined);
     for (const versions of ['', '2', '2 1', 'one two', '-1 2']) {
       const gateway = connect(at.socket);
@@ -183,7 +191,7 @@ describe('live events between releases', () => {
   });
 });
 
-/** Collects the fields of all frames as they arrive. */
+/** Collects the fields of all frames as they arrive; an event or a notice of a runtime has four. */
 function fieldsOf(socket: Socket): string[] {
   const fields: string[] = [];
   const reader = new FrameReader();

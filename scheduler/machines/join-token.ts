@@ -4,11 +4,12 @@ import { SILENT_JOIN_VERSION } from './join-versions.ts';
 const SECRET_BYTES = 32;
 const ID_BYTES = 9;
 const NONCE_BYTES = 12;
-/** Precedes the newest version of the sender in a nonce; sides that state no version have random bytes there. */
+/** In a nonce, precedes the newest version that the sender speaks. A sender that states none has random bytes there. */
 const NEWEST_MARK = Buffer.from('pie>');
 const NEWEST_BYTES = 2;
 const TAG_BYTES = 16;
 const CIPHER = 'aes-256-gcm';
+/** The id and the secret, in base64url: 12 characters for 9 bytes, 43 for 32. */
 const TOKEN = /^pie-join\.([A-Za-z0-9_-]{12})\.([A-Za-z0-9_-]{43})$/;
 
 /** A token that lets one machine join. Its id names it to the gateway; its key never travels. */
@@ -40,10 +41,12 @@ export interface JoinContext {
 /**
  * Encrypts a message under a token's key. The gateway may speak plain HTTP, and the answer holds the master key: an
  * attacker on the way who lacks the token learns nothing from the messages, and both sides notice each change.
- * @param newest newest version that the sender speaks: it goes into the nonce, which all releases can read and a third party cannot change
+ * @param newest newest version that the sender speaks. It goes into the nonce: all releases can read a nonce, and the
+ *   cipher reveals a changed one.
  */
 export function sealJoin(key: Buffer, context: JoinContext, message: unknown, newest?: number): string {
   const nonce = randomBytes(NONCE_BYTES);
+  // `copy` returns the length of the mark: the version follows it.
   if (newest !== undefined) nonce.writeUInt16BE(newest, NEWEST_MARK.copy(nonce));
   const cipher = createCipheriv(CIPHER, key, nonce).setAAD(additionalData(context));
   const sealed = Buffer.concat([cipher.update(JSON.stringify(message), 'utf8'), cipher.final()]);
@@ -65,8 +68,9 @@ export function openJoin(key: Buffer, context: JoinContext, sealed: string): unk
 }
 
 /**
- * Newest version that the sender of an opened message speaks; null from a release that states none. The versions that a gateway states travel
- * unsealed, so an attacker on the path can lower them (compare TLS 1.3, RFC 8446, section 4.1.3).
+ * Newest version that the sender of an opened message speaks; null from a release that states none. A gateway first
+ * states its versions in plain text, and an attacker on the path can lower them. This version, which the message
+ * protects, shows that they were lowered (compare TLS 1.3, RFC 8446, section 4.1.3).
  */
 export function newestSpoken(sealed: string): number | null {
   const nonce = Buffer.from(sealed, 'base64url').subarray(0, NONCE_BYTES);

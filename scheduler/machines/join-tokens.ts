@@ -37,10 +37,15 @@ export class JoinTokens {
     return text;
   }
 
-  /** Key and permission of an unused token; null for any other id, and for an entry that no gateway has sealed. */
+  /**
+   * Key and permission of an unused token; null for any other id, and for an entry that cannot be unsealed.
+   * @throws when the master keys cannot be read
+   */
   async find(masterKeys: MasterKeys, id: string): Promise<(JoinPermission & { readonly key: Buffer }) | null> {
     const sealed = await this.#store.call((redis) => redis.get(this.#store.keys.joinToken(id)));
     if (sealed === null) return null;
+    // Outside the `try`: a failure to read the master keys is no fault of the token.
+    if ((await masterKeys.byId(sealed.slice(0, Math.max(0, sealed.indexOf('.'))))) === null) return null;
     try {
       const { key, ...permission } = entry.parse(JSON.parse(await unseal(masterKeys, ownerOf(id), sealed)));
       return { ...permission, key: Buffer.from(key, 'base64') };

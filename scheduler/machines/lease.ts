@@ -86,8 +86,9 @@ export interface ClaimOptions {
   /** Takes the name even from a supervisor whose lease holds. Set it only when no other supervisor can reach this Redis. */
   readonly force?: boolean;
   /**
-   * Called once when this supervisor has lost the machine: an operator removed it, or another supervisor took its name or certificate after
-   * this one's lease had run out.
+   * Called once when a renewal is refused, so that this supervisor has lost the machine: an operator removed the
+   * machine, another supervisor took its name or certificate, a restore changes the platform, or its roles are no
+   * longer allowed.
    */
   readonly onTaken: (refusal: ClaimRefusal) => void;
   /**
@@ -111,7 +112,7 @@ export class MachineLease {
   readonly #roles: readonly Role[];
   readonly #onTaken: (refusal: ClaimRefusal) => void;
   readonly #onError: ((error: StoreError) => void) | undefined;
-  /** Message of the last reported failure since the last renewal. */
+  /** Message of the failure that was reported last; empty after a renewal that succeeded. */
   #reportedMessage = '';
   #timer: NodeJS.Timeout | undefined;
   #isReleased = false;
@@ -193,7 +194,7 @@ export class MachineLease {
     this.#onTaken(refusal);
   }
 
-  /** Claims or renews. When another supervisor has the name, returns its machine and the rest of its lease. */
+  /** Claims or renews. Null on success; when another supervisor has the name, its machine and the rest of its lease. */
   async #claim(force: boolean): Promise<{ readonly holder: Partial<MachineInfo>; readonly leftMs: number } | null> {
     const forceFlag = force ? '1' : '0';
     const args = [this.#name, this.#life, this.#leaseMs, KEPT_MS, this.#description, forceFlag, this.#certificate];

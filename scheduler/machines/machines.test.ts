@@ -20,7 +20,7 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   ...more,
 });
 const neverTaken = { onTaken: () => assert.fail('the name was taken') };
-/** Bounds a test that waits for a notice in vain, because a script refuses too little. */
+/** Ends a test whose expected notice never comes, because a script accepts what it should refuse. */
 const TIMEOUT_MS = 60_000;
 
 describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
@@ -134,13 +134,14 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     const tries = async () =>
       Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0);
     for (const reports of [1, 2]) {
+      // The script of a renewal reads this key as a set, so it fails.
       await connection.set(keys.removedMachines, 'no set');
       await eventually(() => errors.length === reports, 'the failure is reported');
       assert.equal(errors.at(-1)?.code, 'store-corrupt');
       assert.match(errors.at(-1)?.message ?? '', /WRONGTYPE/);
       const before = await tries();
       await eventually(async () => (await tries()) > before + 1, 'two more renewals are tried');
-      assert.equal(errors.length, reports);
+      assert.equal(errors.length, reports, 'the same failure is not reported again');
       await connection.del(keys.removedMachines, keys.machineLease('east'));
       await eventually(async () => (await connection.exists(keys.machineLease('east'))) === 1, 'a renewal succeeds');
     }
@@ -191,6 +192,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await renews('east');
     assert.equal(await store.redis.exists(restoreMark), 0);
     await refused.release();
+    // A restore whose lease ran out before it set the mark may not set it any more.
     const late = await beginRestore('late');
     await store.redis.del(restoreLease);
     await assert.rejects(late.set(), RestoreLost);
@@ -200,6 +202,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await brokenOff.set();
     assert.ok((await notified.promise) instanceof PlatformRestoring);
     await brokenOff.release();
+    // After its release, the restore may still write, because its mark is set, until another restore begins.
     await brokenOff.run(['SET', 'of-third', 'kept']);
     const fourth = await beginRestore('fourth');
     await assert.rejects(brokenOff.run(['DEL', 'of-third']), RestoreLost);
@@ -207,6 +210,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     assert.equal(await store.redis.get('of-third'), 'kept', 'a restore that slept changes nothing after another began');
     await fourth.release();
     await assert.rejects(claim(description('west')), /A restore into this Redis runs or broke off: that of third/);
+    // A complete restore removes the mark, even when its lease has run out meanwhile.
     for (const hasRunOut of [false, true]) {
       const completeRestore = await beginRestore('fifth');
       await completeRestore.set();
@@ -233,6 +237,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
       return send(command, ...rest);
     };
     try {
+      // The stopped Redis gets the command but cannot answer before the connection ends, so the client sends it again.
       process.kill(redis.pid ?? assert.fail(), 'SIGSTOP');
       const cut = mark.run(['RPUSH', 'listed', 'cut']);
       connection.once('close', () => process.kill(redis.pid ?? assert.fail(), 'SIGCONT'));
@@ -280,7 +285,7 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
     await connection.del(keys.joinedMachines);
   });
 
-  it('keeps its name over a restart of Redis that has lost it', async () => {
+  it('registers a machine again after Redis has lost its name', async () => {
     const lease = await claim(description('east'), { leaseMs: 100 });
     const { keys, redis: connection } = scheduler.store;
     await connection.del(keys.machines, keys.machine('east'), keys.machineLease('east'));

@@ -61,13 +61,16 @@ export async function listMachines(store: Store): Promise<MachineInfo[]> {
     const machine = parse(text);
     return [{ ...machine, alive: values[2 * i + 1] === machine.life }];
   });
-  // A machine that has returned meanwhile adds its name again with its next renewal.
+  // Their descriptions have expired. A machine that has returned meanwhile adds its name again at its next renewal.
   const forgottenNames = names.filter((_, i) => values[2 * i] === null);
   if (forgottenNames.length > 0) await store.call((redis) => redis.srem(keys.machines, forgottenNames));
   return machines.sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
-/** The notice of a machine's removal on the machines' channel. The machine's Redis user may end at the same moment. */
+/**
+ * The notice of a machine's removal on the machines' channel. The machine's Redis user may end before a renewal of the
+ * lease reports the removal, so the supervisor learns of it from this notice.
+ */
 export const removalNotice = (machine: string): string => `removed ${machine}`;
 
 /** Fingerprints of the certificates of machines that an operator has removed. */

@@ -12,10 +12,10 @@ import { MachineLease } from './lease.ts';
 import type { RedisUser } from './redis-users.ts';
 import { userCommands } from './redis-users-policy.ts';
 
-const masterKeys = openMasterKeys('', {
-  create: false,
-  environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') },
-});
+const newKeys = () =>
+  openMasterKeys('', { create: false, environment: { PIE_MASTER_KEY: randomBytes(32).toString('base64') } });
+const masterKeys = newKeys();
+const SEED = 20_261_128;
 const PERMISSION = { roles: ['runtime'], by: 'a key', tenant: 'default' } as const;
 
 describe('the Redis user of a machine', () => {
@@ -57,7 +57,7 @@ describe('the Redis user of a machine', () => {
     return typeof user === 'string' ? assert.fail(user) : user;
   };
 
-  it('lets a machine use the platform’s keys and nothing else', async () => {
+  it('the user of a machine may use the platform’s keys and nothing else', async () => {
     const east = await connect(await grantUser('east', 'AA'));
     assert.equal(await east.set('pie:x', '1'), 'OK');
     assert.match(await east.info('memory'), /used_memory:/);
@@ -77,7 +77,7 @@ describe('the Redis user of a machine', () => {
     assert.equal(await scheduler.redisUsers.mayChange(), true);
   });
 
-  it('exists once: a name that has joined or is registered gets no second user', async () => {
+  it('a name that has joined or is registered gets no second user', async () => {
     await grantUser('north', 'BB');
     assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
@@ -87,7 +87,16 @@ describe('the Redis user of a machine', () => {
     await lease.release();
   });
 
-  it('is granted and removed once when the connection sends the calls twice', async () => {
+  it('a token is not taken for an unknown one when the master keys cannot be read', async () => {
+    const id = await newToken();
+    const failure = new Error('master.key cannot be read');
+    const fail = () => Promise.reject(failure);
+    await assert.rejects(scheduler.joinTokens.find({ first: fail, all: fail, byId: fail }, id), failure);
+    assert.equal(await scheduler.joinTokens.find(newKeys(), id), null, 'sealed under a key that this process lacks');
+    assert.deepEqual((await scheduler.joinTokens.find(masterKeys, id))?.roles, PERMISSION.roles);
+  });
+
+  it('a user is granted and removed once when the connection sends the calls twice', async () => {
     const { redis: connection, keys } = scheduler.store;
     const id = await newToken();
     const marks = [keys.joinToken(id), keys.machineLease('twice')];
@@ -95,6 +104,7 @@ describe('the Redis user of a machine', () => {
     const resentMarks = new Set<string>();
     connection.sendCommand = (command, ...rest) => {
       const mark = marks.find((key) => !resentMarks.has(key) && command.args.includes(key));
+      // Sends the command twice, as if the first answer had been lost.
       if (mark !== undefined && command.name.startsWith('eval')) {
         resentMarks.add(mark);
         void send(new Command(command.name, [...command.args]));
@@ -108,11 +118,12 @@ describe('the Redis user of a machine', () => {
     } finally {
       connection.sendCommand = send;
     }
-    assert.equal(resentMarks.size, 2);
+    assert.equal(resentMarks.size, 2, 'the grant and the removal were sent twice');
   });
 
-  it('is granted although Redis goes away before the user is made', async () => {
+  it('a user is granted although Redis goes away before the user is made', async () => {
     const { redisUsers } = scheduler;
+    // `reconcile` makes the user.
     const { reconcile } = redisUsers;
     redisUsers.reconcile = () => Promise.reject(new StoreError('store-unavailable', 'Redis is away.'));
     let user: RedisUser;
@@ -126,7 +137,7 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
-  it('ends with the machine’s removal, open connections included, and its certificate with it', async () => {
+  it('the user, its open connections and its certificate are of no use after the machine’s removal', async () => {
     const user = await grantUser('west', 'EE');
     const west = await connect(user);
     const stop = await scheduler.redisUsers.follow((error) => assert.fail(String(error)));
@@ -138,7 +149,7 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
-  it('begins without the drains of a removed machine of the same name', async () => {
+  it('a machine joins without the drains of a removed machine of the same name', async () => {
     const { drains, machines } = scheduler;
     const drain = (name: string) =>
       drains.drainMachine({ name, gpuHosts: [{ name: `gpu-host-1@${name}` }] }, { by: 'a key', force: true });
@@ -148,6 +159,7 @@ describe('the Redis user of a machine', () => {
     const allDrains = ['gpu-host-1@gpu', ...others, 'machine/gpu'].sort();
     assert.equal(await grant('gpu', 'II'), 'taken');
     assert.equal(await machines.remove('gpu'), true);
+    // The removal keeps the drains; the next grant of the name ends them.
     assert.deepEqual([...(await drains.names())].sort(), allDrains, 'a machine that stops takes no new work');
     const heard = Promise.withResolvers<void>();
     const stop = await drains.onChange(heard.resolve);
@@ -157,7 +169,7 @@ describe('the Redis user of a machine', () => {
     stop();
   });
 
-  it('gets the rules of this release when another one has made it', async () => {
+  it('a user that another release has made gets the rules of this release', async () => {
     const user = await grantUser('old', 'LL');
     await scheduler.store.redis.call('ACL', 'SETUSER', user.user, '-publish');
     await assert.rejects((await connect(user)).publish('pie:c', 'x'), /NOPERM/);
@@ -167,7 +179,7 @@ describe('the Redis user of a machine', () => {
     assert.equal(await (await connect(user)).publish('pie:c', 'x'), 0);
   });
 
-  it('comes back after a restart of Redis, which keeps no users', async () => {
+  it('a user comes back after a restart of Redis, which keeps no users', async () => {
     const user = await grantUser('lost', 'GG');
     const stop = await scheduler.redisUsers.follow(() => undefined);
     await redis.kill();
@@ -186,7 +198,7 @@ describe('the policy of Redis users', () => {
   const user = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c', 'pie2-machine-a', 'default', 'pie');
   const hash = fc.constantFrom('0'.repeat(64), '1'.repeat(64));
 
-  it('brings any users of its own in line, leaves others alone, and then has nothing to do', () => {
+  it('brings the users of machines in line, leaves other users alone, and then has nothing to do', () => {
     const own = fc.constantFrom('pie-machine-a', 'pie-machine-b', 'pie-machine-c');
     fc.assert(
       fc.property(
@@ -211,6 +223,7 @@ describe('the policy of Redis users', () => {
           assert.deepEqual(userCommands(list(), goal, current, 'pie'), []);
         },
       ),
+      { seed: SEED },
     );
   });
 });
@@ -229,6 +242,7 @@ describe('a token to join', () => {
         fc.nat(),
         (message, direction, version, at) => {
           const context = { direction, version };
+          // The newest version that the sender states differs from the version of the message.
           const sealed = sealJoin(key, context, message, version + 7);
           assert.equal(newestSpoken(sealed), version + 7);
           assert.deepEqual(openJoin(key, context, sealed), JSON.parse(JSON.stringify(message)));
@@ -241,6 +255,7 @@ describe('a token to join', () => {
           assert.equal(openJoin(key, context, bytes.toString('base64url')), null);
         },
       ),
+      { seed: SEED },
     );
     for (const wrong of ['', 'pie-join.a.b', `${token.text}A`, token.text.replace('pie-join', 'pie')])
       assert.equal(parseJoinToken(wrong), null, wrong);

@@ -114,17 +114,19 @@ export class RedisUsers {
 
   /** Reconciles now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
   async follow(onError: (error: unknown) => void): Promise<() => void> {
-    let isReconciled = true;
+    /** A queued run, which has not begun, will see every change before its beginning: a second one is not needed. */
+    let isRunQueued = false;
     let lastRun = Promise.resolve();
     const again = () => {
-      if (!isReconciled) return;
-      isReconciled = false;
+      if (isRunQueued) return;
+      isRunQueued = true;
       lastRun = lastRun
         .then(() => {
-          isReconciled = true;
+          isRunQueued = false;
           return this.reconcile();
         })
         .catch((error: unknown) => {
+          // A process whose own user may not change users leaves this to others.
           if (!isRefused(error)) onError(error);
         });
     };

@@ -72,7 +72,7 @@ export class RestoreMark {
    * @throws RestoreRuns
    */
   static async begin(store: Store, holder: string, renewMs = LEASE_MS / RENEWALS_PER_LEASE): Promise<RestoreMark> {
-    // Containers share host names and process ids.
+    // The holder alone is not unique: containers may have the same host name and process id.
     const id = `${randomUUID()} ${holder}`;
     const other = await store.script(BEGIN, [store.keys.restoreLease], [id, LEASE_MS]);
     if (other !== null) throw new RestoreRuns(holderOf(String(other)));
@@ -130,8 +130,9 @@ export class RestoreMark {
     await this.#store.script(END, keysOf(this.#store), [this.#holder, this.#isWhole ? '1' : '0']);
   }
 
-  async #renew(marks: '0' | '1'): Promise<void> {
-    if ((await this.#store.script(RENEW, keysOf(this.#store), [this.#holder, LEASE_MS, marks])) === 1) return;
+  /** @param markFlag '1' also sets the mark */
+  async #renew(markFlag: '0' | '1'): Promise<void> {
+    if ((await this.#store.script(RENEW, keysOf(this.#store), [this.#holder, LEASE_MS, markFlag])) === 1) return;
     this.#lose();
   }
 

@@ -8,6 +8,8 @@ import { TestRedis } from '../testing/redis.ts';
 import { MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, type Subscription } from './subscription.ts';
 
 const envelope = (text: string) => ({ sender: 'me', message: { text } });
+/** Bytes of an encoded envelope besides its text: the sender, a zero byte and the kind. */
+const HEAD_BYTES = 'me'.length + 2;
 
 async function textOf(subscription: Subscription): Promise<string> {
   const next = await subscription.next();
@@ -43,7 +45,7 @@ describe('broadcasts', () => {
     return subscription;
   }
 
-  test('reach every subscription of all processes once, in order, and return the number of subscriptions', async () => {
+  test('broadcasts reach every subscription of all processes once, in order, and return their number', async () => {
     const [one, two] = openProcesses(2) as [ReturnType<typeof openProcesses>[0], ReturnType<typeof openProcesses>[0]];
     assert.equal(await one.broadcasts.broadcast('t', 'news', envelope('nobody')), 0);
     const [a, b, c] = [
@@ -84,6 +86,7 @@ describe('broadcasts', () => {
       'the first process is no longer counted',
     );
     while ((await two.broadcasts.broadcast('t', 'news', envelope('last'))) !== 1);
+    // Skips the messages of the attempts above.
     for (let text = ''; text !== 'last'; ) text = await textOf(mine);
 
     const subscriber = two.connections[1] as (typeof two.connections)[number];
@@ -116,7 +119,7 @@ describe('broadcasts', () => {
     await Promise.all([send('witness', 'after'), textOf(witness)]);
     let largeReceived = 0;
     while ((await textOf(large)).length === mebibyte.length) largeReceived++;
-    assert.equal(largeReceived, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + 4)));
+    assert.equal(largeReceived, Math.floor(MAX_WAITING_BYTES / (mebibyte.length + HEAD_BYTES)));
   });
 
   test('a message that waits in many subscriptions counts once, and other topics still have room', async () => {
@@ -170,7 +173,7 @@ describe('broadcasts', () => {
     await admin.config('SET', 'maxmemory', 0);
     await first.close();
     const next = await subscribeReady(one.broadcasts);
-    // Three registrations: of the end of the first subscription, of the next one, and of the repair.
+    // Three registrations: at the end of the first subscription, for the next subscription, and by the repair.
     await eventually(async () => (await registrations()) >= before.registrations + 3, 'the repair ends');
     assert.equal(await two.broadcasts.broadcast('t', 'news', envelope('x')), 1);
     assert.equal(await textOf(next), 'x');
@@ -182,7 +185,7 @@ describe('broadcasts', () => {
     await assert.rejects(subscribeReady(one.broadcasts, 'broken'), { code: 'store-corrupt', message: /WRONGTYPE/ });
   });
 
-  test('pending receives are served first, and a subscription gets no message from before it was ready', async () => {
+  test('pending receives are served first, and a new subscription gets only the messages that counted it', async () => {
     const [one] = openProcesses(1) as [ReturnType<typeof openProcesses>[0]];
     const first = await subscribeReady(one.broadcasts);
     const [waiting, second] = [first.next(), first.next()];
@@ -196,7 +199,7 @@ describe('broadcasts', () => {
       [await waiting, await second].map((next) => next.kind),
       ['message', 'message'],
     );
-    // `a` was counted for `late` only when `late` receives it.
+    // The count of `a` includes `late` exactly when `late` receives `a`.
     assert.equal(await textOf(late), counts[0] === 2 ? 'a' : 'b');
     late.close();
     first.close();

@@ -10,9 +10,9 @@ import { type Envelope, encodeEnvelope } from './message.ts';
 import { Subscription, WaitingMessage } from './subscription.ts';
 
 const BROADCAST = loadScript(new URL('./scripts/broadcast.lua', import.meta.url));
-/** Longer than an invocation may run. A topic's registration expires this long after its last change. */
+/** Longer than an invocation may run (one hour). A topic's registration expires this long after its last change. */
 const TOPIC_MS = 2 * 3_600_000;
-/** Bytes that may wait in all subscriptions of this process. */
+/** Bytes that may wait in all subscriptions of this process together; `subscription.ts` bounds each of them. */
 const MAX_WAITING_BYTES = 256 * 2 ** 20;
 /** Pause before a failed registration is repeated. */
 const RETRY_MS = 200;
@@ -96,7 +96,7 @@ export class Broadcasts {
     const member = { generation: ++topic.generation, isReady: false, hasMissed: false };
     topic.subscriptions.set(subscription, member);
     this.#join(topic, member).then(ready.resolve, ready.reject);
-    // Prevents an unhandled rejection. A caller that ignores `ready` receives no messages.
+    // Prevents an unhandled rejection when the caller does not await `ready`.
     ready.promise.catch(() => undefined);
     return subscription;
   }
@@ -131,7 +131,7 @@ export class Broadcasts {
   }
 
   /**
-   * Stores the present number of subscriptions, never a change of it, so that no order of failures leaves a wrong number.
+   * Stores the present number of subscriptions, never a difference, so that no order of failures leaves a wrong number.
    * Returns true when this process listens to its channel.
    */
   async #register(topic: Topic): Promise<boolean> {
@@ -183,6 +183,7 @@ export class Broadcasts {
       try {
         await this.#register(topic);
       } catch (error) {
+        // Any other error, such as that of a damaged key, would recur. Broadcasts to the topic meet it too, and fail.
         if (StoreError.from(error).code !== 'store-unavailable') return;
         topic.isStale = true;
         await sleep(RETRY_MS, undefined, { ref: false });

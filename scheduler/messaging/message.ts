@@ -13,6 +13,7 @@ export const MAX_MESSAGE_BYTES = 2 ** 20;
 const TEXT = 't'.charCodeAt(0);
 const END_OF_SENDER = 0;
 
+/** Encodes the sender, a zero byte, `t` (text) or `b` (bytes), and the content of the message. */
 export function encodeEnvelope({ sender, message }: Envelope): Buffer {
   const kind = 'text' in message ? 't' : 'b';
   return Buffer.concat([

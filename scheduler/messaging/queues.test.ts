@@ -10,6 +10,8 @@ import type { Envelope } from './message.ts';
 import { MAX_QUEUE_BYTES, MAX_QUEUE_MESSAGES, MessageQueues } from './queues.ts';
 
 const envelope = (text: string): Envelope => ({ sender: 'me', message: { text } });
+/** Bytes of an encoded envelope besides its text: the sender, a zero byte and the kind. */
+const HEAD_BYTES = 'me'.length + 2;
 const textOf = (found: Envelope | null) => (found && 'text' in found.message ? found.message.text : null);
 const NEVER_ABORTED = new AbortController().signal;
 
@@ -107,7 +109,7 @@ describe('queues', () => {
     assert.deepEqual(await Promise.all(waiting), ['w0', 'w1', 'w2', 'w3', 'w4']);
     await a.push('t', 'work', envelope('mine'));
     const foreign = await b.pull('other', 'work', AbortSignal.timeout(20));
-    assert.equal(foreign, null, 'a queue of this name of another tenant has no message');
+    assert.equal(foreign, null, 'the queue of the same name of another tenant has no message');
   });
 
   test('a queue is bounded in messages and bytes that wait', async () => {
@@ -115,19 +117,19 @@ describe('queues', () => {
     const big = 'x'.repeat(2 ** 20 - 100);
     let fitted = 0;
     for (; (await a.push('t', 'big', envelope(big))).kind === 'ok'; fitted++);
-    assert.equal(fitted, Math.floor(MAX_QUEUE_BYTES / (big.length + 4)));
+    assert.equal(fitted, Math.floor(MAX_QUEUE_BYTES / (big.length + HEAD_BYTES)));
     await a.pull('t', 'big', NEVER_ABORTED);
     assert.equal((await a.push('t', 'big', envelope(big))).kind, 'ok');
 
     const outcomes: Awaited<ReturnType<MessageQueues['push']>>[] = [];
-    // As many at once as Redis answers within a call's deadline on a loaded machine: calls of one turn are answered together.
+    // At most 500 calls at once: Redis answers so many before their deadline even on a loaded machine.
     while (outcomes.length <= MAX_QUEUE_MESSAGES) {
       const length = Math.min(500, MAX_QUEUE_MESSAGES + 1 - outcomes.length);
       outcomes.push(...(await Promise.all(Array.from({ length }, () => a.push('t', 'many', envelope(''))))));
     }
     assert.deepEqual(
       outcomes.filter(({ kind }) => kind === 'full'),
-      [{ kind: 'full', messages: MAX_QUEUE_MESSAGES, bytes: MAX_QUEUE_MESSAGES * 4 }],
+      [{ kind: 'full', messages: MAX_QUEUE_MESSAGES, bytes: MAX_QUEUE_MESSAGES * HEAD_BYTES }],
     );
   });
 
@@ -136,7 +138,7 @@ describe('queues', () => {
     const { redis: client, keys } = scheduler.store;
     const channels = new Channels(redis.connect());
     const [messageBytes, perMessage, perQueue] = [1000, 64, 512];
-    const big = envelope('x'.repeat(messageBytes - 4));
+    const big = envelope('x'.repeat(messageBytes - HEAD_BYTES));
     const totalBytes = 3 * (messageBytes + perMessage + perQueue);
     const queues = new MessageQueues(scheduler.store, channels, totalBytes);
     const push = async (name: string) => (await queues.push('t', name, big)).kind;

@@ -26,7 +26,9 @@ const QUEUE_MS = 24 * 3_600_000;
 const TAKEN_MS = 300_000;
 /** A puller without a wake-up checks the queue at this interval, since wake-ups can be lost. */
 const IDLE_PULL_MS = 5000;
+/** Pause after a call that failed because Redis was away. */
 const RETRY_MS = 200;
+/** Bytes of the number that precedes each message in Redis. */
 const NUMBER_BYTES = 8;
 
 const SCRIPTS = {
@@ -76,6 +78,7 @@ export class MessageQueues {
       ...[MAX_QUEUE_MESSAGES, MAX_QUEUE_BYTES, QUEUE_MS, REPLY_MS, this.#tenantBytes, by?.epoch ?? ''],
       ...[this.#store.clock(), keys.account(tenant)],
     ]);
+    // The codes of push.lua.
     const [outcome, first, second, third] = reply as unknown[];
     if (outcome === -3) throw staleAttempt();
     if (outcome === -4) throw QuotaExceeded.ofBytes(first, second, third, this.#store.clock());
@@ -85,8 +88,8 @@ export class MessageQueues {
   }
 
   /**
-   * Takes the first message of a queue, or waits for one, also through an outage of Redis. When the signal aborts first, or after `close`,
-   * it returns null, and a message already taken goes back to its place.
+   * Takes the first message of a queue, or waits for one, also through an outage of Redis. Resolves to null when the
+   * signal aborts first, or after `close`; a message that was taken already goes back to its place in the queue.
    *
    * @param by the attempt that pulls.
    * @throws StoreError `store-unavailable` when Redis is away at the first try, `stale-attempt`.

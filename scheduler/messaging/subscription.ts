@@ -37,6 +37,7 @@ export class WaitingMessage {
     return true;
   }
 
+  /** Removes the message from one subscription. */
   leave(): void {
     if (--this.#subscriptionCount === 0) this.#room.leave(this.#tenant, this.encoded.length);
   }
@@ -44,7 +45,7 @@ export class WaitingMessage {
 
 type Entry = WaitingMessage | { dropped: number } | 'interrupted';
 
-/** The waiting messages of one subscription, bounded. A full subscription drops new messages and reports each run of them once. */
+/** The waiting messages of one subscription, bounded. When it is full, it drops new messages; one item counts them. */
 export class Subscription {
   /** Resolves once the subscription receives all later broadcasts. @throws StoreError */
   readonly ready: Promise<void>;

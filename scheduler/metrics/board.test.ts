@@ -24,6 +24,7 @@ test('the board returns the last snapshot of each live process, ordered by proce
   // The process has published nothing for longer than a snapshot is valid.
   await store.redis.zadd(store.keys.metricsExpiries, 1, 'runtime-1');
   assert.deepEqual(await metrics.read(), [{ process: 'gateway', text: 'g' }]);
+  // Any process that publishes deletes expired snapshots.
   await metrics.publish('gateway', 'g');
   assert.deepEqual(await store.redis.hkeys(store.keys.metrics), ['gateway']);
 });

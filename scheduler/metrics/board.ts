@@ -10,8 +10,10 @@ const VALID_MS = 15_000;
 const MAX_PROCESSES = 256;
 const MAX_SNAPSHOT_CHARACTERS = 2 * 1024 * 1024;
 
+/** The last published metrics of one process. */
 export interface Snapshot {
   readonly process: string;
+  /** Opaque to the board; the processes choose the format. */
   readonly text: string;
 }
 
@@ -39,6 +41,7 @@ export class MetricsBoard {
   /** The last snapshot of each living process, by process. */
   async read(): Promise<Snapshot[]> {
     const flat = (await this.#store.script(readScript, this.#keys(), [])) as string[];
+    // Processes and their texts alternate in the reply.
     return Array.from({ length: flat.length / 2 }, (_, i) => ({
       process: flat[2 * i] ?? '',
       text: flat[2 * i + 1] ?? '',

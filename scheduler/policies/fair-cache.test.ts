@@ -25,7 +25,7 @@ class Model {
     const before = entries.get(key);
     entries.delete(key);
     if (kind === 'get' && before) entries.set(key, before);
-    // Of groups of one size, the one that has held something for longest loses an entry.
+    // Of equally large groups, the first of the map loses an entry. A group that becomes empty gives up its position.
     if (entries.size === 0) this.#groups.delete(group);
     if (kind === 'set' && size <= MAX_SIZE) this.#groups.set(group, entries.set(key, { value, size }));
     while (this.size > MAX_SIZE) {

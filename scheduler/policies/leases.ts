@@ -26,8 +26,8 @@ export interface Pinned {
 }
 
 /**
- * The lease that ends when memory needs frames: of the tenant that pins most, the one that would end first. A tenant that pins little
- * therefore loses nothing to those that pin much. Undefined without leases.
+ * The lease that ends early when the device runs out of memory: of the tenant that pins most, the lease that would end
+ * first. A tenant that pins little therefore loses nothing to tenants that pin much. Undefined without leases.
  */
 export function leaseToEnd<L extends Pinned>(leases: Iterable<L>): L | undefined {
   const byTenant = new Map<string, { pages: number; first: L }>();
@@ -80,7 +80,7 @@ export function* departures<D extends Departing>(names: Iterable<D>): Generator<
   }
 }
 
-/** Larger leaves earlier. */
+/** Larger leaves earlier. A name without a hint, or with a hint that has passed, leaves before all others. */
 function rank({ nextUseMs = 0 }: Departing): number {
   return nextUseMs > 0 ? nextUseMs : Number.MAX_VALUE;
 }

@@ -2,6 +2,11 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { type Pace, Paces } from './paces.ts';
 
+/** Units of each spending in `flood`. */
+const SPENDING = 100;
+/** Units by which a tenant may exceed its rate of one per ms: 250 ms of it, and the last spending. */
+const AHEAD = 250 + SPENDING;
+
 describe('the pace of a tenant', () => {
   let now: number;
   let paces: Paces;
@@ -16,52 +21,52 @@ describe('the pace of a tenant', () => {
     for (const end = now + forMs; now < end; now++) {
       for (const pace of spenders) {
         if (pace.pauseMs() > 0) continue;
-        pace.spend(100);
-        spent += 100;
+        pace.spend(SPENDING);
+        spent += SPENDING;
       }
     }
     return spent;
   }
 
-  it('lets a tenant that is alone spend without pause', () => {
+  it('a tenant that is alone spends without pause', () => {
     const pace = paces.enter('a');
-    assert.equal(flood([pace], 1000), 100_000);
+    assert.equal(flood([pace], 1000), 1000 * SPENDING);
     paces.enter('b');
-    assert.equal(pace.pauseMs(), 0, 'a tenant that was alone has no debt');
+    assert.equal(pace.pauseMs(), 0, 'a tenant owes no pause for what it spent alone');
   });
 
-  it('limits a tenant beside another one to its rate, however many items of work it has', () => {
+  it('a tenant beside another one is limited to its rate, however many pieces of work it has', () => {
     paces.enter('b');
     const one = flood([paces.enter('a')], 10_000);
     const forty = flood(
       Array.from({ length: 40 }, () => paces.enter('c')),
       10_000,
     );
-    for (const spent of [one, forty]) assert.ok(spent >= 10_000 && spent <= 10_000 + 250 + 100, `${spent}`);
+    for (const spent of [one, forty]) assert.ok(spent >= 10_000 && spent <= 10_000 + AHEAD, `${spent}`);
   });
 
-  it('limits a tenant for ten seconds after the last work of the other one', () => {
+  it('a tenant is limited for ten seconds after the last work of another tenant', () => {
     paces.enter('b')[Symbol.dispose]();
     const pace = paces.enter('a');
     const beside = flood([pace], 9999);
-    assert.ok(beside <= 10_350, `${beside}`);
+    assert.ok(beside <= 10_000 + AHEAD, `${beside}`);
     now += 1;
-    assert.equal(flood([pace], 100), 10_000);
+    assert.equal(flood([pace], 100), 100 * SPENDING);
     pace[Symbol.dispose]();
-    assert.equal(flood([paces.enter('a')], 100), 10_000, 'a tenant is not its own neighbour');
+    assert.equal(flood([paces.enter('a')], 100), 100 * SPENDING, 'a tenant is not its own neighbour');
   });
 
-  it('remembers the tenants whose work ended last, although one of them had worked before', () => {
+  it('the two tenants whose work ended last count as neighbours, also when one of them had worked before', () => {
     paces.enter('b')[Symbol.dispose]();
     paces.enter('a')[Symbol.dispose]();
     now = 9000;
     for (const name of ['b', 'c']) paces.enter(name)[Symbol.dispose]();
     now = 15_000;
     const beside = flood([paces.enter('c')], 1000);
-    assert.ok(beside <= 1350, `${beside}`);
+    assert.ok(beside <= 1000 + AHEAD, `${beside}`);
   });
 
-  it('does not pause a tenant that stays below its rate', () => {
+  it('a tenant that stays within its rate is not paused', () => {
     paces.enter('b');
     const pace = paces.enter('a');
     for (; now < 10_000; now += 100) {
@@ -70,14 +75,14 @@ describe('the pace of a tenant', () => {
     }
   });
 
-  it('forgets a tenant once it has no work and has paid', () => {
+  it('a tenant without work is forgotten once its pace has caught up', () => {
     using _other = paces.enter('b');
     const pace = paces.enter('a');
     pace.spend(1000);
     pace[Symbol.dispose]();
     now = 500;
     paces.enter('c')[Symbol.dispose]();
-    assert.equal(paces.tenants, 3, 'a tenant with debt is remembered after its work ends');
+    assert.equal(paces.tenants, 3, 'a tenant whose pace lags behind is remembered after its work ends');
     now = 1000;
     paces.enter('d');
     assert.equal(paces.tenants, 2);

@@ -1,4 +1,4 @@
-/** Time by which a tenant may run ahead of its pace. */
+/** Time by which a tenant may spend ahead of its rate before it must pause. */
 const BURST_MS = 250;
 /** A tenant counts as a neighbour for this long after its last work ended, since most clients come back. */
 const NEIGHBOUR_MS = 10_000;

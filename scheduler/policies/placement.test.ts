@@ -5,6 +5,10 @@ import type { RuntimeGpuHost } from '../runtimes/types.ts';
 import { chosenKey, placementKey, preference, servingHost } from './placement.ts';
 
 const HOSTS = ['gpu-host-1', 'gpu-host-2', 'gpu-host-3', 'gpu-host-4'];
+/**
+ * Random enough to count as draws. A count of draws with the probability p must lie within five standard deviations,
+ * 5 √(draws · p · (1 − p)), of its mean.
+ */
 const KEYS = Array.from({ length: 4000 }, (_, i) => `tenant-${i}`);
 
 describe('placement on GPU hosts', () => {
@@ -24,7 +28,9 @@ describe('placement on GPU hosts', () => {
       if (first === 0) instead[second]! += 1;
     }
     for (const count of served) assert.ok(Math.abs(count - 1000) < 5 * Math.sqrt(750), `${served}`);
-    for (const count of instead.slice(1)) assert.ok(Math.abs(count - served[0]! / 3) < 90, `${instead}`);
+    const moved = served[0]!;
+    for (const count of instead.slice(1))
+      assert.ok(Math.abs(count - moved / 3) < 5 * Math.sqrt((moved * 2) / 9), `${instead}`);
   });
 
   test('the placement key is the tenant, or the root invocation with placement by invocation', () => {
@@ -61,6 +67,7 @@ describe('placement on GPU hosts', () => {
         assert.equal(
           chosenKey({ id, affinity: 'talk' }, names, () => 1),
           'talk',
+          'the host of the affinity is exactly filled',
         );
         const key = chosenKey({ id, affinity: byAffinity > 1 ? 'talk' : undefined }, names, crowding);
         if (names.length < 2) return assert.equal(key, id);
@@ -70,6 +77,7 @@ describe('placement on GPU hosts', () => {
         if (least <= 1) assert.equal(crowding(key), least);
         assert.equal(`@${HOSTS[preference(key, HOSTS)[0] ?? -1]}/${id}`, key);
       }),
+      { seed: 14 },
     );
   });
 
@@ -90,6 +98,7 @@ describe('placement on GPU hosts', () => {
     const pairs = new Map<string, number>();
     for (const id of KEYS) {
       const asked = new Set<string>();
+      // Notes the host of each question; any crowding of at most 1 will do.
       chosenKey({ id }, HOSTS, (key) => asked.add(key.slice(0, key.indexOf('/'))).size / 4);
       const pair = [...asked].sort().join();
       pairs.set(pair, (pairs.get(pair) ?? 0) + 1);
@@ -102,12 +111,16 @@ describe('placement on GPU hosts', () => {
     const hosts = Array.from({ length: 50 }, (_, i) => `gpu-host-${i}`);
     const fullest = (choose: (id: string, crowding: (key: string) => number) => string) => {
       const used = hosts.map(() => 0);
+      // 1,000 invocations on 50 hosts: 20 each in the mean, 28 fill a host.
       const hostOf = (key: string) => preference(key, hosts)[0] ?? -1;
       for (let i = 0; i < 1000; i++) used[hostOf(choose(`inv-${i}`, (key) => (used[hostOf(key)] ?? 0) / 28))]! += 1;
       return Math.max(...used) / 20;
     };
     const hashed = fullest((id) => id);
     const chosen = fullest((id, crowding) => chosenKey({ id }, hosts, crowding));
+    // The loads by hashing have a standard deviation of √(1000 · 0.02 · 0.98) = 4.4, and the largest of 50 normal draws is about 2.25
+    // deviations above the mean: (20 + 10) / 20 = 1.5. The better of two hosts leaves the fullest about ln ln 50 / ln 2 = 2 above the
+    // mean (Mitzenmacher, 2001): 22 / 20 = 1.1. The limits allow 3 invocations below the first estimate and 2 above the second.
     assert.ok(hashed > 1.35 && chosen < 1.2, `${hashed}, ${chosen}`);
   });
 
@@ -125,7 +138,7 @@ describe('placement on GPU hosts', () => {
       const serving = (changed: Partial<(typeof hosts)[0]>) =>
         servingHost({ gpuHosts: hosts.map((each, i) => (i === first ? { ...each, ...changed } : each)) }, served);
       assert.equal(serving({}), `gpu-host-${first + 1}`);
-      assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'absent');
+      assert.equal(serving({ connected: false }), `gpu-host-${second + 1}`, 'not connected');
       assert.equal(serving({ connectedAt: 501 }), `gpu-host-${second + 1}`, 'connected again since then');
       assert.equal(serving({ drain: { since: 501 } }), `gpu-host-${first + 1}`, 'draining since then');
       assert.equal(serving({ drain: { since: 400 } }), `gpu-host-${second + 1}`, 'draining from before');

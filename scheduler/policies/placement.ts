@@ -60,8 +60,9 @@ function drawTwo(id: string, count: number): readonly [number, number] {
  * names the first: pages do not tell which host has room sooner, and all waiting heads would choose the same one. With fewer than two
  * hosts, the id itself is the key. The scheduler's scripts implement the same rule (`placementOf`).
  *
- * @param hosts names of the hosts of the model of which the most pages are expected
- * @param crowding of a key's fullest host: its admitted pages, the head's included, as a fraction of all; above 1 when the head does not fit
+ * @param hosts names of the hosts that have the model of which the head is expected to take the most pages
+ * @param crowding of the fullest host that a key leads to: its admitted pages, the head's included, as a fraction of
+ *   all its pages; above 1 when the head does not fit
  */
 export function chosenKey(
   { id, affinity }: { readonly id: string; readonly affinity?: string | undefined },

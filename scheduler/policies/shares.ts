@@ -1,10 +1,12 @@
-/** A tenant may always hold this part of a pool. It may hold more while half of the pool stays free. */
+/** Part of the pool that a tenant may hold as long as there is room. */
 const OWN_SHARE = 1 / 4;
+/** Part of the pool that must stay free when a tenant takes more than {@link OWN_SHARE}. */
 const LEFT_FREE = 1 / 2;
 
 /**
- * Shares a bounded resource of a process, such as places or bytes, between tenants. Beyond its quarter a tenant grows only while half of the
- * pool stays free. A single other tenant therefore always leaves a tenant its quarter. A tenant alone gets half.
+ * Shares a bounded resource of a process, such as connections or bytes, between tenants. Beyond a quarter of the pool,
+ * a tenant grows only while half of the pool stays free. A tenant alone therefore gets half, and with one other tenant
+ * always its quarter. Several other tenants can fill the pool.
  */
 export class Shares {
   readonly #poolSize: number;
@@ -41,6 +43,7 @@ export class Shares {
     this.#total += amount;
   }
 
+  /** Returns an amount of a tenant to the pool. */
   leave(tenant: string, amount = 1): void {
     const ownAmount = (this.#heldByTenant.get(tenant) ?? 0) - amount;
     if (ownAmount > 0) this.#heldByTenant.set(tenant, ownAmount);

@@ -40,7 +40,7 @@ test('the newest holders end first, and only as many as are needed', () => {
   assert.equal(decide(holder('x', 3, [], 1), others, 4, 1), 'requester');
 });
 
-test('shared pages become free with their last holder, and a holder whose pages do not help stays', () => {
+test('shared pages become free with their last holder, and a holder that would free no pages stays', () => {
   const [old, middle, idle, young] = [
     holder('old', 2, [1, 2]),
     holder('middle', 3, [10, 11]),
@@ -54,7 +54,7 @@ test('shared pages become free with their last holder, and a holder whose pages 
   assert.equal(
     decide(holder('r', 3, [], 9), others, 2, 0),
     'requester',
-    'the other half of the holders is older than the requester',
+    'the shared pages stay with `middle`, which is older than the requester',
   );
 });
 

@@ -25,9 +25,9 @@ export function isNewer(a: Place, b: Place): boolean {
 export interface Shortfall<H> {
   /** Pages still missing without the holders that left; 0 or less when the request fits. Never grows as holders leave. */
   readonly missing: number;
-  /** Counts the holder, which stays now, among those that are gone. */
+  /** Moves a holder that stays to those that have left. */
   leave(holder: H): void;
-  /** Counts the holder, which left, among those that stay. */
+  /** Moves a holder that has left back to those that stay. */
   stay(holder: H): void;
 }
 
@@ -50,6 +50,7 @@ export function chooseVictims<H extends Place>(
     for (const other of others) if (!isNewer(other, requester)) shortfall.leave(other);
     return { kind: shortfall.missing > 0 ? 'refuse' : 'requester' };
   }
+  // Spares only holders whose end frees no page: the newest goes first, even where an older one alone would be enough.
   const remainingShortfall = shortfall.missing;
   return {
     kind: 'terminate',
@@ -57,7 +58,7 @@ export function chooseVictims<H extends Place>(
   };
 }
 
-/** Lets holders leave one after another until the request fits. @returns those that left */
+/** Lets holders leave one after another until the request fits, or none is left. @returns the holders that left */
 export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): readonly H[] {
   let count = 0;
   for (; shortfall.missing > 0 && count < inTurn.length; count++) shortfall.leave(inTurn[count] as H);
@@ -67,7 +68,7 @@ export function leaveInTurn<H>(inTurn: readonly H[], shortfall: Shortfall<H>): r
 /**
  * Lets each holder stay, from the last to the first, unless the others are not enough without it.
  *
- * @returns those that must leave, in their order
+ * @returns the holders that must leave, in their order
  */
 export function withoutSpared<H>(
   departed: readonly H[],

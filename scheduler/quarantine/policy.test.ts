@@ -28,7 +28,7 @@ const schedule = fc
 const play = (losses: readonly Loss[]): Conduct | null =>
   losses.reduce<Conduct | null>((known, { at, alone }) => afterLoss(known, alone, at), null);
 
-test('two losses within ten minutes while it ran alone quarantine a version, and nothing else does', () => {
+test('two losses within ten minutes while a version ran alone quarantine it, and nothing else does', () => {
   fc.assert(
     fc.property(schedule, (losses) => {
       const aloneAt = losses.filter((loss) => loss.alone).map(({ at }) => at);

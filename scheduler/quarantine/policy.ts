@@ -12,15 +12,17 @@ export type Standing = (typeof STANDINGS)[number];
 /** The losses of a version whose sandbox was lost while it computed. Times are milliseconds since the Unix epoch. */
 export interface Conduct {
   readonly suspectUntil: number;
-  /** Times at which its sandbox was lost while no other function ran in it, within the window before the last such loss. */
+  /** Times of at most {@link STRIKES} strikes, none older than {@link WINDOW_MS} before the last loss of any kind. */
   readonly strikes: readonly number[];
   /** Absent unless the version is quarantined; a script checks for it. */
   readonly quarantinedAt?: number;
 }
 
 /**
- * The conduct of a version after its sandbox was lost while it computed. With several functions in one sandbox, the cause is unknown, so that
- * only a loss while alone is a strike. Pure.
+ * The conduct of a version after its sandbox was lost while the version computed. With several runs in one sandbox, the
+ * cause is unknown, so only a loss while alone is a strike. Pure.
+ *
+ * @param isAlone true when the sandbox held only one run
  */
 export function afterLoss(known: Conduct | null, isAlone: boolean, now: number): Conduct {
   const recent = (known?.strikes ?? []).filter((at) => at > now - WINDOW_MS);

@@ -46,7 +46,7 @@ describe('quarantine', () => {
     return begun.standing;
   };
 
-  test('random losses noted by two processes give the standing of the policy', async () => {
+  test('random losses noted by two processes give the standing that the policy computes', async () => {
     const loss = fc.record({ waitMs: fc.nat(WINDOW_MS), isAlone: fc.boolean() });
     await fc.assert(
       fc.asyncProperty(fc.array(loss, { minLength: 1, maxLength: 6 }), async (losses) => {
@@ -168,6 +168,7 @@ describe('quarantine', () => {
     assert.ok(remainingMs > 0 && remainingMs <= WINDOW_MS, `${remainingMs} ms`);
     await scheduler.quarantine.noteLoss(id, true);
     assert.equal(await commands.pttl(key), -1, 'the quarantine stays until it is lifted');
+    // A removed version with an open invocation would go only after it.
     await scheduler.cancel(id, 'enough');
     assert.deepEqual(await scheduler.removals.removeFunction(TENANT, 'kept'), []);
     assert.equal(await commands.exists(key), 0);

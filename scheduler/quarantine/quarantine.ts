@@ -29,8 +29,8 @@ export class Quarantine {
   /**
    * Records that a sandbox was lost while this invocation computed in it.
    *
-   * @param isAlone true when nothing else ran in that sandbox.
-   * @returns the version's standing; `clear` when the invocation does not exist (any more).
+   * @param isAlone true when the sandbox held only this run.
+   * @returns the standing of the invocation's version; `clear` when the invocation does not exist (any more).
    */
   async noteLoss(id: string, isAlone: boolean): Promise<Standing> {
     const record = this.#store.keys.invocation(id);

@@ -11,6 +11,7 @@ import { recount } from './testing/recount.ts';
 const SEED = 20_261_121;
 const TENANT = 'acme';
 const NOTE = { author: 'key_1', reason: '' };
+/** More bytes than any history stores. */
 const LIMIT = 1e12;
 const MINUTE_MS = 60_000;
 /** Accounts round lifetimes to minutes, so all of these are whole minutes. */
@@ -30,7 +31,10 @@ before(async () => {
 });
 after(() => redis.stop());
 
-/** The possible steps of a history; `pick` chooses the item, `size` the amount written. */
+/**
+ * The possible steps of a history; an act that is listed twice comes twice as often. `pick` chooses the item and the
+ * variant of the act, `size` the number of bytes written.
+ */
 const step = fc.record({
   act: fc.constantFrom(
     ...([
@@ -86,6 +90,7 @@ class History {
 
   async play({ act, pick, size }: { act: string; pick: number; size: number }): Promise<void> {
     const { invocations, inbox, files, keyValues, messaging, blobs, functions, removals } = this.#scheduler;
+    // `é` takes two bytes.
     const text = 'é'.repeat(size / 2);
     const key = `key-${pick % 5}`;
     const running = this.#running[pick % Math.max(1, this.#running.length)];
@@ -121,7 +126,7 @@ class History {
           Promise.all(targets.map(({ id, epoch, seq }) => invocations.append(id, epoch, seq + from, events)));
         const outcomes = await append(1);
         for (const [i, one] of targets.entries()) if (outcomes[i] === 'ok') one.seq += events.length;
-        // A repeated call counts nothing twice.
+        // A repeated call, with the same numbers as before, counts nothing twice.
         await append(1 - events.length);
         return;
       }

@@ -33,19 +33,21 @@ export interface PageLimit {
 /** The reply to a call that reports usage. */
 export interface Metered<Outcome> {
   readonly outcome: Outcome;
-  /** The exceeded quota, with whose failure code the invocation must end; null for none. */
+  /** The exceeded quota; null for none. The invocation must end with the error code of this quota. */
   readonly exceeded: ExceededQuota | null;
   /** The fewest tokens left in any window of the token quotas; null without a token quota. */
   readonly tokensLeft: number | null;
   /** End of that window, milliseconds since the epoch. From then on the window's whole limit is available again. */
   readonly tokensUntil: number | null;
-  /** The tenant's present limit; null when the call was not metered. */
+  /** The tenant's present page limit; null when the call was not metered. */
   readonly kvPages: PageLimit | null;
 }
 
 /** For each quota of bytes: the content that counts, and the tenant's ways to free some. */
 const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
-  'storage-bytes': "the tenant's stored values, files, indexes and components. Delete what is not needed.",
+  'storage-bytes':
+    "the tenant's stored values, files, indexes and components. " +
+    'Delete what is not needed, or wait until files of ended invocations are forgotten.',
   'redis-bytes':
     "the tenant's waiting inputs, events, logs, messages, stored values, files and components. " +
     'Let what runs end, delete stored values and versions that are not needed, ' +
@@ -53,8 +55,11 @@ const CONTENT_TEXTS: Readonly<Partial<Record<QuotaName, string>>> = {
   'disk-bytes': "the compiled versions of the tenant's functions. Remove versions that are not needed.",
 };
 
-/** Quotas on things that stay until they are removed: waiting does not help. */
-const KEPT_UNTIL_REMOVED: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
+/**
+ * Quotas on things that mostly stay until they are removed, so that a repeated request is refused again. Files of ended invocations and values with
+ * an expiry do free `storage-bytes`, but only after hours or days (`[retention] files`).
+ */
+const MOSTLY_KEPT: readonly QuotaName[] = ['storage-bytes', 'disk-bytes', 'schedules'];
 
 /** Held amounts may be released soon, at an unknown time. */
 const HELD_RETRY_MS = 1000;
@@ -63,8 +68,8 @@ const HELD_RETRY_MS = 1000;
 export class QuotaExceeded extends StoreError {
   readonly use: QuotaUse;
   /**
-   * Time after which this quota may admit the same request: the end of a counted quota's window, a guess for a held quota. Null when waiting
-   * does not help.
+   * Time after which this quota may admit the same request: the end of a counted quota's window, a guess for a held quota. Null when a
+   * client should not try again by itself: the limit is 0, or what the quota bounds seldom goes away by itself.
    */
   readonly retryAfterMs: number | null;
   /**
@@ -84,7 +89,7 @@ export class QuotaExceeded extends StoreError {
     this.use = use;
     this.counted = counted;
     this.retryAfterMs =
-      use.limit === 0 || KEPT_UNTIL_REMOVED.includes(use.quota)
+      use.limit === 0 || MOSTLY_KEPT.includes(use.quota)
         ? null
         : use.resetsAt === null
           ? HELD_RETRY_MS
@@ -124,7 +129,11 @@ export function parseUses(values: readonly unknown[], now: number): QuotaUse[] {
   return uses;
 }
 
-/** Parses a metering reply after its first value: quota, function, limit, tokens left and their window ('' for none), KV pages, read at. */
+/**
+ * Parses a metering reply after its first value, as `quotaReply` of exceeded.lua makes it: exceeded quota, its
+ * function, its limit, tokens left, their window, KV pages (each '' for none), and the time at which the page limit was
+ * read.
+ */
 export function parseMetered(values: readonly unknown[], now: number): Omit<Metered<unknown>, 'outcome'> {
   const [quota, fn, limit, tokensLeft, window, kvPages, readAt] = values;
   const resetsAt = isQuotaName(quota) ? resetOf(quota, now) : null;

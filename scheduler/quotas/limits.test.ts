@@ -29,6 +29,7 @@ describe('limits', () => {
   test('UTC windows have the same numbers in Lua and TypeScript, contain their time, and follow each other', async () => {
     const script = `${COUNTERS}\nlocal n = {}\nfor i, at in ipairs(ARGV) do for w, window in ipairs({'minute', 'hour', 'day', 'month'}) do
       n[#n + 1] = windowNumber(window, tonumber(at)) end end\nreturn n`;
+    // A leap day and its last millisecond, the end of February 2100 (no leap year), the end of 2000 (a leap year).
     const leap = [Date.UTC(2028, 1, 29), Date.UTC(2028, 2, 1) - 1, Date.UTC(2100, 1, 28), Date.UTC(2000, 11, 31)];
     const time = fc.integer({ min: Date.UTC(1999, 0), max: Date.UTC(2200, 0) });
     const times = [...leap, ...fc.sample(time, { numRuns: 500, seed: SEED })];
@@ -96,12 +97,14 @@ describe('limits', () => {
 
   test('Lua and TypeScript compute the same use of every counted quota from the counts', async () => {
     const kinds = [...new Set(QUOTA_NAMES.flatMap((quota) => countedPart(quota)?.counted ?? []))];
+    // ARGV has 13 counts, which `usedOf` reads by their positions, and then the kinds.
     const script = `${COUNTERS}\nlocal used = {}
       for i = 14, #ARGV do used[#used + 1] = string.format('%.17g', usedOf(ARGV[i], ARGV)) end
       return used`;
     const counts = fc.array(fc.nat(), { minLength: 13, maxLength: 13 });
+    const connection = redis.connect();
     for (const values of fc.sample(counts, { numRuns: 50, seed: SEED })) {
-      const used = (await redis.connect().eval(script, 0, ...values, ...kinds)) as string[];
+      const used = (await connection.eval(script, 0, ...values, ...kinds)) as string[];
       const expected = kinds.map((kind) => countedUse(kind, toCounts(values)));
       assert.deepEqual(used.map(Number), expected);
     }
@@ -129,6 +132,7 @@ describe('limits', () => {
         limits,
         fc.array(step, { minLength: 10, maxLength: 25, size: 'max' }),
         async (changes, steps) => {
+          // Shortly before the end of a day, and a day before the end of a month.
           now = Date.UTC(2026, 9, 30, 23, 59, 0);
           scheduler = openTestScheduler(redis, { clock: () => now });
           const { invocations } = scheduler;
@@ -152,6 +156,7 @@ describe('limits', () => {
               assert.ok(typeof id === 'string', String(id));
               const attempt = await beginAttempt(scheduler, id, 'r1');
               assert.ok('epoch' in attempt);
+              // Reports state totals, so the second one adds nothing.
               const tokensLeft = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).tokensLeft;
               const exceeded = (await invocations.report(id, attempt.epoch, { outputTokens: tokens })).exceeded;
               assert.ok(exceeded === null || tokensLeft === 0 || !exceeded.quota.startsWith('tokens'));

@@ -5,6 +5,7 @@ import { windowEnd } from './windows.ts';
 export const MAX_LIMIT = 999_999_999_999_999;
 /** Longest override. A permanent change is a setting. */
 const MAX_OVERRIDE_MS = 366 * 86_400_000;
+/** Maximum characters of the reason of a change. */
 export const MAX_REASON_LENGTH = 200;
 /** Maximum settings of one tenant, including its functions' settings. */
 export const MAX_SETTINGS = 1000;

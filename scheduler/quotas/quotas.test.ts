@@ -5,7 +5,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { beginAttempt, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
 import { QuotaExceeded } from './exceeded.ts';
-import type { LimitChange } from './limits.ts';
+import { type LimitChange, MAX_SETTINGS } from './limits.ts';
 import type { QuotaName } from './names.ts';
 
 const RESULT: TerminalEvent = { event: 'result', data: '{}' };
@@ -86,6 +86,7 @@ describe('quotas', () => {
     assert.deepEqual([tokensLeft, tokensUntil], [5, Date.UTC(2027, 1, 1)]);
     const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
     assert.deepEqual(
+      // Without the page limit, whose time of reading is not known here.
       { ...outcome, kvPages: null },
       { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
       'usage equal to the limit does not exceed it',
@@ -137,9 +138,10 @@ describe('quotas', () => {
     const { id } = await create();
     await refusal(create());
     await scheduler.cancel(id, 'changed my mind');
-    assert.ok((await create()).created, 'room for exactly one');
+    assert.ok((await create()).created, 'the cancelled invocation made room for one');
     await set('concurrent-invocations', 3);
     await set('concurrent-invocations', 3, { function: 'story' });
+    // Three invocations of the default function `story` are open.
     const own = await refusal(create());
     assert.deepEqual([own.quota, own.use.function, own.use.used], ['concurrent-invocations', 'story', 3]);
     assert.ok((await create({ function: 'other' })).created);
@@ -200,7 +202,7 @@ describe('quotas', () => {
     assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
   });
 
-  test('an invocation that is gone takes no place of those with latency targets', async () => {
+  test('a repair removes an invocation that is gone from those with latency targets', async () => {
     const { keys, redis: commands } = scheduler.store;
     const grantedKey = `${keys.account('acme')}:latency`;
     await commands.sadd(keys.tenants, 'acme');
@@ -286,8 +288,18 @@ describe('quotas', () => {
     const overridden = await reportedPages();
     now += 1000;
     const restored = await reportedPages();
-    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'while it runs');
+    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'of a running invocation');
     assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (restored?.readAt ?? 0));
+  });
+
+  test('a tenant may have 1000 settings, also when one of them is a counted limit', async () => {
+    assert.equal(await set('requests-per-minute', 5), 'ok');
+    const { keys, redis: connection } = scheduler.store;
+    const others = Array.from({ length: MAX_SETTINGS - 2 }, (_, i) => [`requests-per-day:f${i}`, 1]);
+    await connection.hset(`${keys.account('acme')}:quotas`, Object.fromEntries(others));
+    assert.equal(await set('tokens-per-day', 1), 'ok', 'the last one that the tenant may have');
+    assert.equal(await set('tokens-per-month', 1), 'full');
+    assert.equal(await set('tokens-per-day', 2), 'ok', 'a change of a setting needs no room');
   });
 
   test('the storage quota counts stored values, files, components and version records together', async () => {
@@ -310,6 +322,7 @@ describe('quotas', () => {
       manifest: { name: 'story' },
     };
     await functions.put(version as never);
+    // A repeated call counts nothing twice.
     await functions.put(version as never);
     const total = (await used('storage-bytes')) ?? 0;
     const record = Buffer.byteLength(JSON.stringify(version));

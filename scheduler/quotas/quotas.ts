@@ -49,10 +49,10 @@ const ACCOUNT_REPAIR_INTERVAL_MS = 5000;
 
 /** Tenant name under which the platform's defaults are stored. */
 const EVERY_TENANT = '*';
-/** Field that marks settings with a counted limit; scripts look up counted limits only when it is set. */
+/** Field of a tenant's settings that exists when one of them is a counted limit; scripts look these up only then. */
 const COUNTED_MARK = '#counted';
 
-/** Counter field of the whole tenant. */
+/** Name under which the counters have the whole tenant, in place of a function. */
 const WHOLE = '*';
 
 /** Use of a tenant or a function: counts by the windows of `QUOTA_WINDOWS`, and held amounts. */
@@ -172,7 +172,7 @@ export class Quotas {
 
   /**
    * Corrects the accounts of all tenants of a platform that has just been restored: repairs until a scan of all tenants (a `round`) has ended.
-   * One scan is enough, because a restored account has no holders, of which a scan may skip some.
+   * One scan is enough: a scan may skip some holders of an account, and a restored account has none.
    */
   async repairRestored(): Promise<void> {
     const readRound = async () =>
@@ -249,7 +249,8 @@ function usedOf({ quota }: ResolvedLimit, { windows, held }: Used, concurrent: n
     return window === undefined ? 0 : countedUse(part.counted, window);
   }
   const heldAmount = held[quota as HeldQuota];
-  // A tenant's invocations beyond its concurrency limit wait, in the queue or on their way to a runtime.
+  // Of the open invocations (running and waiting), those beyond the concurrency limit count as waiting: they are in the
+  // queue or on their way to a runtime.
   if (quota !== 'waiting-invocations' || concurrent === null) return heldAmount;
   return Math.max(0, held['concurrent-invocations'] + heldAmount - concurrent);
 }

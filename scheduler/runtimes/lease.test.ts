@@ -36,6 +36,7 @@ describe('the lease of a runtime', () => {
     load = 2;
     await untilStored(2);
     await renewal();
+    // The description stores a load of 3. The next renewal must store 2, although the renewal before stored 2, too.
     load = 3;
     const described = lease.describe({ slots: 2 });
     load = 2;

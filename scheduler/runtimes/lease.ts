@@ -22,7 +22,7 @@ export class RuntimeLease {
   readonly id: string;
   readonly #store: Store;
   #description: string;
-  /** Length of the lease without renewal. */
+  /** Length of the lease without renewal, ms. */
   readonly lengthMs: number;
   readonly #lostListeners = new Set<() => void>();
   /** Number of deaths of which the listeners have learned. Calls that were under way at the same death count it once. */
@@ -142,6 +142,7 @@ export class RuntimeLease {
         }
       }
     } catch (error) {
+      // A full Redis refuses SET, but not `RENEW`.
       if (!StoreError.from(error).full) throw error;
     }
     // Counts of the capacity leave out a runtime whose lease has run out: only a registration adds it again.
@@ -173,7 +174,7 @@ export class RuntimeLease {
       const reply = await this.#store.script(REGISTER, [keys.runtimes, keys.alive(this.id)], args);
       if (reply !== 1) return false;
     } finally {
-      // The answer to an earlier renewal may have come meanwhile.
+      // The load in Redis may be that of this call, and an earlier renewal may have set `#storedLoad` meanwhile.
       this.#storedLoad = undefined;
     }
     this.#storedRevision = Math.max(this.#storedRevision, revision);

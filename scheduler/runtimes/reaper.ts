@@ -16,9 +16,12 @@ const DUE = loadScript(new URL('./scripts/due.lua', import.meta.url));
 
 /** Rounds per lease in which the reaper checks leases and deadlines. */
 const ROUNDS_PER_LEASE = 5;
-/** Number of reapers that look in every round. In a larger platform, reapers take turns, so that all together ask no more often. */
+/** Living runtimes up to which each reaper looks in every round. With more, the rate of all together stays the same. */
 const REAPERS_AT_PACE = 8;
-/** Minimum time between two looks in a larger platform, as a fraction of the time between two rounds. */
+/**
+ * Minimum time between two looks that list the work, in a larger platform, as a fraction of the time between two
+ * rounds. A look in between gets only the number of living runtimes.
+ */
 const PACE = 1 / 2;
 /** Fraction of a lease. When no reaper has looked for that long, leases may have run out because Redis stood still. */
 const PAUSE = 1 / 2;
@@ -30,7 +33,7 @@ const LATE = 1 / 4;
 const SEARCH_INTERVAL_MS = 5000;
 /** A runtime ends its overdue invocations itself. After this grace the reaper ends those that remain. */
 const DEADLINE_GRACE_MS = 5000;
-/** Maximum overdue invocations handled in one round. */
+/** Maximum overdue invocations, and maximum questions without an answer in time, that one round handles. */
 const OVERDUE_COUNT = 200;
 
 export interface ReaperOptions {
@@ -65,7 +68,7 @@ export class Reaper {
   /** Time from which every living runtime has been able to renew its lease. */
   #reachableSince = 0;
   #searchedAt = 0;
-  /** Living runtimes: the reapers of dead ones take no turns. */
+  /** Number of living runtimes. The reaper of a dead runtime asks nothing, so dead ones do not count. */
   #livingCount = 0;
   #currentRound: Promise<void> | undefined;
   #isStopped = true;
@@ -132,6 +135,7 @@ export class Reaper {
     if (dueWork.waiting) await this.#step(() => admission.admit());
     if (dueWork.expired) await this.#step(() => keyValues.sweep());
     if (dueWork.removals) await this.#step(() => removals.sweep());
+    // At least once per lease: the first search after a start or a reconnection cannot trust leases, but one a lease later can.
     if (performance.now() - this.#searchedAt < Math.min(SEARCH_INTERVAL_MS, this.#leaseMs)) return;
     this.#searchedAt = performance.now();
     if (this.#canTrustLeases) await this.#step(() => runtimes.recoverOrphans(SEARCH_INTERVAL_MS));

@@ -352,7 +352,7 @@ describe('runtimes', () => {
     assert.equal(await client.exists(keys.alive(await idOf('runtime-1'))), 0);
     // A round handles overdue invocations after the leases: once this entry is gone, the reaper has checked the leases.
     await client.zadd(keys.deadlines, 0, 'unknown');
-    await eventually(async () => (await client.zscore(keys.deadlines, 'unknown')) === null, 'a round');
+    await eventually(async () => (await client.zscore(keys.deadlines, 'unknown')) === null, 'a round of the reaper');
     child.kill('SIGCONT');
     await untilForgotten('dead after');
     assert.equal((await scheduler.invocations.get(id))?.status, 'running');
@@ -371,6 +371,7 @@ describe('runtimes', () => {
       await eventually(async () => (await client.hexists(keys.runtimes, name)) === 0, `${name} is forgotten`);
     };
     await untilForgotten('dead before');
+    // An hour back, then an hour forward.
     for (const step of [-3_600_000, 3_600_000]) {
       // A test cannot set the clock of Redis, so it moves the stored times the other way. After a step forward, leases
       // have run out.
@@ -408,11 +409,11 @@ describe('runtimes', () => {
     await registerRuntime(scheduler.store, 'earlier');
     await client.set(keys.alive('earlier'), '{"running":0}');
     scheduler.reaper.start();
-    await eventually(async () => (await client.zcard(`${keys.looks}:checks`)) === 1, 'a look');
+    await eventually(async () => (await client.zcard(`${keys.looks}:checks`)) === 1, 'a check of the leases');
     const later = JSON.stringify({ id: 'later', name: 'later', slots: 1 });
     const gone = client.multi().hdel(keys.runtimes, 'earlier').del(keys.alive('earlier'));
     await gone.hset(keys.runtimes, 'later', later).exec();
-    await eventually(async () => (await client.hexists(keys.runtimes, 'later')) === 0, 'it is dead');
+    await eventually(async () => (await client.hexists(keys.runtimes, 'later')) === 0, '`later` is found dead');
   });
 
   test('an invocation that waits past its deadline without a runtime fails, despite broken entries before it', async () => {

@@ -103,6 +103,7 @@ export class Runtimes {
    */
   async recover(runtimeId: string, onlyDead = false): Promise<Recovery> {
     const heldJobs = await unregister(this.#store, runtimeId, onlyDead);
+    // The lease holds: no job is recovered, and all counts are 0.
     if (heldJobs === null) return this.#recoverJobs([]);
     try {
       return await this.#recoverJobs(heldJobs);
@@ -138,6 +139,7 @@ export class Runtimes {
         lostChildren.map(([id, runtimeId]) => this.#invocations.loseChild(id, runtimeId)),
       );
       if (results.some((one) => one.status === 'fulfilled' && one.value)) continue;
+      // Throws the first failure.
       values(results);
       return;
     }

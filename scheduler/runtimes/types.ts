@@ -90,7 +90,7 @@ export interface RuntimeDescription {
   readonly contract?: string;
   /** Maximum invocations that the runtime runs at once. */
   readonly slots: number;
-  /** Number of invocations that the runtime's thread keeps up with now; all slots by default. Tenants that hold few may exceed it. */
+  /** Invocations that the runtime's thread keeps up with now; by default all slots. Tenants with few may exceed it. */
   readonly pace?: number;
   /** Placement on GPU hosts, `tenant` by default. Machines of the release before read and write it under this name, so the name stays. */
   readonly spread?: PlacementPolicy;

@@ -5,11 +5,12 @@ import { cronFault, nextAt } from './cron.ts';
 import { LEAST_INTERVAL_MS, normalPattern, type Timing, timingFault } from './rules.ts';
 
 const NOW = Date.UTC(2026, 10, 24, 12, 30, 15);
+/** The member of a timing that is at fault; null when the timing is valid. */
 const faultOf = (timing: Extract<Timing, { cron: string }>) =>
   timingFault(timing)?.field ?? (cronFault(timing, NOW) === null ? null : 'cron');
 const fault = (cron: string, timezone = 'UTC') => faultOf({ cron, timezone });
 
-test('a cron pattern has five fields, a time zone, and a time', () => {
+test('a cron pattern has five fields, a time zone, and at least one time that fits', () => {
   for (const cron of ['0 3 * * *', '*/15 * * * *', '0 0 1 jan *', '30 8 * * mon-fri', '0 0 29 2 *', '0 9 * * THU'])
     assert.equal(fault(cron), null, cron);
   for (const cron of [
@@ -39,13 +40,13 @@ test('any whitespace separates the fields of a pattern', () => {
   for (const cron of ['  ', ' 0 3  * * ', ' 0 3 * * * * ']) assert.equal(fault(normalPattern(cron)), 'cron', cron);
 });
 
-test('an interval has at least a minute', () => {
+test('an interval is at least a minute long', () => {
   for (const everyMs of [0, -1, 1.5, LEAST_INTERVAL_MS - 1, Number.NaN, Number.POSITIVE_INFINITY])
     assert.equal(timingFault({ everyMs })?.field, 'everyMs');
   assert.equal(timingFault({ everyMs: LEAST_INTERVAL_MS }), null);
 });
 
-test('no text makes the check throw, and no accepted pattern fires twice within a minute', () => {
+test('no text makes the check of a pattern throw, and no accepted pattern fires twice within a minute', () => {
   const field = fc.stringMatching(/^[\d*,/-]{1,6}$/);
   const pattern = fc.oneof(
     fc.string(),

@@ -4,6 +4,7 @@
 export const SCHEDULE_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 /** Minimum time between two invocations of a schedule. */
 export const LEAST_INTERVAL_MS = 60_000;
+/** Maximum time between two invocations of a schedule with an interval. */
 export const MOST_INTERVAL_MS = 366 * 86_400_000;
 /** Maximum bytes of a schedule's input, JSON text. */
 export const MAX_INPUT_BYTES = 16_384;
@@ -13,7 +14,10 @@ export const DEFAULT_SCHEDULES = 100;
 const MAX_CRON_CHARACTERS = 128;
 /** Minute, hour, day of the month, month, day of the week; no seconds, so that a schedule never fires more than once a minute. */
 const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
-/** The value `H`, which no name but `thu` contains: cron-parser draws a random number for it each time, so a daily schedule would fire often. */
+/**
+ * The value `H`: an `h` that is not part of `thu`, the only name of a day or month with this letter. cron-parser draws
+ * a random number for `H` each time, so a daily schedule would fire often.
+ */
 const RANDOM_VALUE = /h(?!u)/i;
 
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */

@@ -23,7 +23,7 @@ const RETRY_MS = 5000;
 /** Approximate number of entries in BullMQ's own stream of events, which Pie does not read. */
 const BULL_EVENTS = 100;
 
-/** The data of a job of BullMQ: the schedule that fires. */
+/** The data of BullMQ's job for one firing: the schedule that fires. */
 export interface FiringJob {
   readonly tenant: string;
   readonly name: string;
@@ -32,8 +32,9 @@ export interface FiringJob {
 }
 
 /**
- * The schedules of tenants. A schedule has two parts: an entry in its tenant's hash, which is authoritative, and a job scheduler of BullMQ, which
- * fires at its times. A replaced schedule has a new id, and the job scheduler carries the id of the entry for which it was started.
+ * The schedules of tenants. A schedule has two parts: an entry in its tenant's hash, which is authoritative, and a job
+ * scheduler of BullMQ, which fires at the times of the schedule. A schedule that replaces another one has a new id, and
+ * the job scheduler carries the id of the entry for which it was started.
  */
 export class Schedules {
   readonly #store: Store;
@@ -54,11 +55,11 @@ export class Schedules {
   }
 
   /**
-   * Stores a schedule, or replaces the one of its name. Its timing must be valid (`timingFault`, `cronFault`). Null when the tenant has no such
-   * function.
+   * Stores a schedule, or replaces the tenant's schedule of that name. Its timing must be valid (`timingFault`,
+   * `cronFault`). Returns null when the tenant has no such function.
    *
    * @param by id of the API key that sets the schedule
-   * @throws QuotaExceeded when the tenant may have no more schedules
+   * @throws QuotaExceeded when the schedule is new and the tenant may have no more
    */
   async put(tenant: string, settings: ScheduleSettings, by: string): Promise<TimedSchedule | null> {
     const { keys, clock } = this.#store;
@@ -93,7 +94,7 @@ export class Schedules {
   /** Removes a schedule; false when there is no such schedule. Invocations that it has made go on. */
   async remove(tenant: string, name: string): Promise<boolean> {
     const { keys } = this.#store;
-    // The answer to `HDEL` cannot tell: the connection sends the command again when it loses the first answer.
+    // The answer to `HDEL` cannot tell: the store repeats the command when the connection loses the first answer.
     const exists = (await this.#store.call((redis) => redis.hexists(keys.schedules(tenant), name))) === 1;
     await this.#store.call((redis) => redis.hdel(keys.schedules(tenant), name));
     await this.align(tenant, name);
@@ -119,7 +120,9 @@ export class Schedules {
     await this.#store.script(SCRIPTS.note, [this.#store.keys.schedules(tenant)], [name, id, JSON.stringify(last)]);
   }
 
-  /** Aligns all schedules. Returns the number of those whose job scheduler was missing, or was that of an earlier entry. */
+  /**
+   * Aligns all schedules. Returns the number of those whose job scheduler was missing or belonged to an earlier entry.
+   */
   async repair(): Promise<number> {
     const { keys } = this.#store;
     let repaired = 0;
@@ -129,10 +132,10 @@ export class Schedules {
   }
 
   /**
-   * Brings the job scheduler of a schedule in line with its entry. They differ after a change whose process died between its two writes: the job
-   * scheduler is missing, or it is that of an earlier entry. Other processes may change both parts during this call. So the call reads the entry
-   * again after it has changed the job scheduler, and ends once the entry is the one that it has aligned. Returns true when the call started the
-   * job scheduler.
+   * Brings the job scheduler of a schedule in line with its entry. The two differ when a process died between its
+   * writes of them: the job scheduler is missing, or belongs to an earlier entry. Other processes may change both
+   * during this call. So the call reads the entry again after it has changed the job scheduler, and ends once it reads
+   * the same entry twice in a row. Returns true when the call started the job scheduler.
    */
   async align(tenant: string, name: string): Promise<boolean> {
     let isStarted = false;

@@ -13,7 +13,7 @@ export interface ScheduleSettings {
 
 /** Outcome of a scheduled time: an invocation, or the error with which it was refused. */
 export interface LastTime {
-  /** Milliseconds since the Unix epoch. */
+  /** When the outcome was stored, in milliseconds since the Unix epoch. */
   readonly at: number;
   readonly invocation?: string;
   readonly error?: { readonly code: string; readonly message: string };
@@ -21,7 +21,7 @@ export interface LastTime {
 
 export interface Schedule extends ScheduleSettings {
   readonly tenant: string;
-  /** Names this version of the schedule; a replacement has another id. */
+  /** Identifies this entry: the schedule that replaces it has another id. */
   readonly id: string;
   /** Milliseconds since the Unix epoch. */
   readonly createdAt: number;

@@ -19,13 +19,14 @@ after(async () => {
   await redis.stop();
 });
 
-test('a change that a gateway has given up does not undo a later one, and its job scheduler follows its entry', async () => {
+test('a change that a gateway has given up does not undo a later change, and the job scheduler follows the entry', async () => {
   const { store, quotas, schedules } = scheduler;
   const path = `${redis.socket}.cut`;
   await symlink(redis.socket, path);
   const connection = openConnection(path);
   const impatient = new Store(redis.connect(), { prefix: store.keys.prefix, deadlineMs: 500 });
   const cutSchedules = new Schedules(impatient, quotas, () => connection);
+  // The month tells the changes apart: each one sets the schedule to the first day of another month.
   const put = (by: Schedules, month: number) => {
     const timing = { cron: `0 3 1 ${month} *`, timezone: 'UTC' };
     const settings = { name: 'yearly', function: 'rerank', reference: '', input: '{}', timing };
@@ -62,8 +63,13 @@ test('a change that a gateway has given up does not undo a later one, and its jo
 test('the worker of schedules stops while Redis is away', { timeout: 240_000 }, async () => {
   const worker = scheduler.createScheduleWorker({ run: () => assert.fail('no schedule was set') });
   worker.start();
-  // The store answers, so the worker has had time to connect.
-  await scheduler.tenants.ensure('default');
+  // A connected worker waits for firings in this command.
+  await eventually(
+    async () => String(await scheduler.store.redis.client('LIST')).includes('cmd=bzpopmin'),
+    'the worker is connected',
+  );
   await redis.kill();
+  // All connections lose Redis in the same turn. Only a worker that has noticed it could wait for ever.
+  await eventually(() => scheduler.store.redis.status !== 'ready', 'the connections notice that Redis is away');
   await worker.stop();
 });

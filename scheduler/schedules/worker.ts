@@ -7,7 +7,7 @@ import { WorkerConnection } from '../store/worker-connection.ts';
 import type { FiringJob, Schedules } from './schedules.ts';
 import type { LastTime, Schedule } from './types.ts';
 
-/** Maximum number of firings that one gateway serves at once. */
+/** Maximum number of firings that one gateway serves at once. A firing is BullMQ's job for one time of a schedule. */
 const CONCURRENCY = 16;
 /** Time for which a firing stays locked after its gateway died. */
 const LOCK_MS = 30_000;
@@ -22,7 +22,7 @@ export interface ScheduleWorkerOptions {
    * another try may succeed.
    */
   readonly run: (schedule: Schedule, key: string) => Promise<Omit<LastTime, 'at'>>;
-  /** Receives errors that no caller sees. */
+  /** Receives errors of background work, which has no caller. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -44,6 +44,8 @@ export class ScheduleWorker {
       autorun: false,
       concurrency: CONCURRENCY,
       lockDuration: LOCK_MS,
+      // A firing that a dying gateway held is repeated, however often that happens.
+      maxStalledCount: 1000,
     });
     this.#worker.on('error', (error) => this.#report(error));
     this.#worker.on('failed', (job, error) => {
@@ -83,6 +85,7 @@ export class ScheduleWorker {
     const { tenant, name, id } = job.data;
     const schedule = await schedules.get(tenant, name);
     if (schedule?.id !== id) {
+      // The schedule was removed or replaced since the job was made.
       await schedules.align(tenant, name);
       return;
     }

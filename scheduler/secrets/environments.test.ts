@@ -54,7 +54,7 @@ describe('the environment of functions', () => {
     return texts.flat().join('\n');
   }
 
-  test('is sealed and opened, and equal values make the same version', () =>
+  test('an environment is sealed and opened, and equal values make the same version', () =>
     withKeys('sealed', [oldKey], async (scheduler) => {
       const { environments, functions } = scheduler;
       const { version } = await deploy(scheduler);
@@ -74,6 +74,7 @@ describe('the environment of functions', () => {
         { field: 'environment.ZONE', from: '(a value)', to: '(another value)' },
       ]);
       const elsewhere = await deploy(scheduler, MANIFEST, 'acme');
+      // The version ids that a reader could compute from guessed values, or from the sealed manifest.
       const guess = [MANIFEST, version.manifest].map((manifest) => versionOf(manifest, version.componentHash));
       assert.equal(
         new Set([...guess, version.version, elsewhere.version.version]).size,
@@ -95,7 +96,7 @@ describe('the environment of functions', () => {
       assert.equal((await functions.versions('default', 'story')).length, 2);
     }));
 
-  test('keeps its version and can be opened after a rotation of the master key', async () => {
+  test('after a rotation of the master key, an environment keeps its version and can be opened', async () => {
     const { version: before } = await withKeys('turned', [oldKey], (scheduler) => deploy(scheduler));
     await withKeys('turned', [nextKey, oldKey], async (scheduler) => {
       assert.equal((await deploy(scheduler)).created, false);
@@ -113,7 +114,7 @@ describe('the environment of functions', () => {
     });
   });
 
-  test('is resealed although the master key of another version is lost', async () => {
+  test('an environment is resealed although the master key of another version is lost', async () => {
     const named = (name: string) => ({ ...MANIFEST, name });
     const before = await withKeys('partly', [oldKey], (scheduler) => deploy(scheduler, named('a')));
     await withKeys('partly', [newKey()], (scheduler) => deploy(scheduler, named('lost')));
@@ -126,7 +127,7 @@ describe('the environment of functions', () => {
     });
   });
 
-  test('of a version stored unsealed is read, and reseal seals it', () =>
+  test('the environment of a version that was stored unsealed is read, and reseal seals it', () =>
     withKeys('plain', [oldKey], async (scheduler) => {
       const { blobs, functions, environments } = scheduler;
       const componentHash = await blobs.put('default', component);
@@ -142,7 +143,7 @@ describe('the environment of functions', () => {
       assert.equal((await deploy(scheduler)).created, false);
     }));
 
-  test('is refused without a master key, unless it is empty', async () => {
+  test('an environment is refused without a master key, unless it is empty', async () => {
     const scheduler = openTestScheduler(redis);
     try {
       await assert.rejects(scheduler.environments.seal('default', MANIFEST), SecretError);

@@ -20,11 +20,11 @@ type Values = Readonly<Record<string, string>>;
 export interface SealedManifest {
   /** Names its variables; `(sealed)` replaces each value. */
   readonly manifest: Manifest;
-  /** Sealed values by name; undefined without any. */
+  /** Sealed values by name; undefined when the manifest has no values. */
   readonly environment: Values | undefined;
   /**
-   * Represents the values in the version id: an HMAC under a key derived from the first master key, so that a version id does not let a
-   * reader test guesses of values. Empty without values.
+   * Stands for the values where the version id is computed: an HMAC of the values under a key derived from the first
+   * master key. So a reader of a version id cannot test guesses of the values. Empty without values.
    */
   readonly mark: string;
 }
@@ -136,7 +136,7 @@ export class Environments {
   async #open(version: FunctionVersion): Promise<Map<string, string>> {
     const { name, manifest, environment } = version;
     const names = Object.keys(manifest.environment ?? {});
-    // A version that is not sealed yet; see `reseal`.
+    // A version that was stored with plain values; `reseal` seals them.
     if (environment === undefined) return new Map(Object.entries(manifest.environment ?? {}));
     const opened = new Map<string, string>();
     for (const variable of names) {

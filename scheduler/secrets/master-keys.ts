@@ -17,11 +17,14 @@ export interface MasterKey {
 
 /** The installation's master keys: the first one seals, all of them open. */
 export interface MasterKeys {
-  /** The sealing key. Creates it when there is none and `create` is set; throws when values are already sealed under another key. */
+  /**
+   * The sealing key. When there is no key, creates one if `create` is set and no stored value is sealed yet; otherwise
+   * throws.
+   */
   first(): Promise<MasterKey>;
   /** All keys, the sealing one first. */
   all(): Promise<readonly MasterKey[]>;
-  /** Null for an unknown id. */
+  /** The key with this id; null when there is none. */
   byId(id: string): Promise<MasterKey | null>;
 }
 
@@ -38,7 +41,7 @@ export interface MasterKeysOptions {
  * white space or commas. To rotate, put a new key (`openssl rand -base64 32`) before the others. The variable is deleted from the
  * environment, so that child processes do not inherit it.
  *
- * @throws when the variable holds anything else; the file is read when it is needed.
+ * @throws when the variable holds anything else. Faults of the file are found later, when a key is first needed.
  */
 export function openMasterKeys(home: string, options: MasterKeysOptions): MasterKeys {
   const { environment = process.env } = options;
@@ -74,7 +77,9 @@ class FixedKeys implements MasterKeys {
   }
 }
 
-/** Reads the file again for every sealing and for an unknown key, so that rotating needs no restart. */
+/**
+ * Keys in `master.key`. The file is read again for every sealing and unknown id, so that a rotation needs no restart.
+ */
 class KeyFile implements MasterKeys {
   readonly #file: string;
   readonly #options: MasterKeysOptions;
@@ -122,6 +127,7 @@ class KeyFile implements MasterKeys {
 function parseKeys(text: string, source: string): MasterKey[] {
   const words = text.split(/[\s,]+/).filter((word) => word !== '');
   return words.map((word, i) => {
+    // `Buffer.from` skips wrong characters, so the bytes must give the same text again; padding does not matter.
     const bytes = Buffer.from(word, 'base64');
     if (bytes.length !== KEY_BYTES || bytes.toString('base64').replace(/=+$/, '') !== word.replace(/=+$/, '')) {
       throw new Error(`Key ${i + 1} in ${source} is not ${KEY_BYTES} bytes in base64.`);
@@ -145,7 +151,7 @@ function lostKey(file: string, id: string): string {
   );
 }
 
-/** Writes a file with mode 0600, atomically, and without replacing one that another process has written meanwhile. */
+/** Writes a file with mode 0600, atomically. A file that another process has written meanwhile stays. */
 async function writeOnce(file: string, text: string): Promise<void> {
   await mkdir(path.dirname(file), { recursive: true });
   const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;

@@ -51,7 +51,7 @@ describe('secrets of tenants', () => {
     await rm(home, { recursive: true });
   });
 
-  it('give a version the values that it was deployed with, after later changes', async () => {
+  it('a version gets the values of secrets with which it was deployed, also after later changes', async () => {
     const secrets = open();
     const first = await set(secrets, 'acme', 'TOKEN', 'the first value');
     await set(secrets, 'acme', 'OTHER', 'another value');
@@ -82,13 +82,14 @@ describe('secrets of tenants', () => {
     );
   });
 
-  it('keep a value as long as a deploy or a version needs it', async () => {
+  it('a value is kept as long as a deploy or a version needs it', async () => {
     const secrets = open();
     const { revision } = await set(secrets, 'kept', 'TOKEN', 'one');
     assert.ok((await secrets.pin('kept', ['TOKEN'])).ok);
     const second = await set(secrets, 'kept', 'TOKEN', 'two');
     assert.deepEqual(await valueKeys('kept'), [`TOKEN@${revision}`, `TOKEN@${second.revision}`]);
     runnable = [{ secrets: { TOKEN: revision } }];
+    // Past the hour for which `pin` keeps the values.
     now += 3_600_001;
     assert.equal(await secrets.release({ tenant: 'kept' }), 0);
     assert.equal(await secrets.remove('kept', 'TOKEN'), true);
@@ -100,9 +101,20 @@ describe('secrets of tenants', () => {
     await assert.rejects(secrets.open('kept', { TOKEN: revision }), SecretError);
     const third = await set(secrets, 'kept', 'TOKEN', 'three');
     assert.ok(third.revision > second.revision, 'a revision is never reused');
+    // The pin of the first value has ended, but is still stored.
+    const client = redis.connect();
+    await client.config('SET', 'maxmemory', '1');
+    await assert.rejects(
+      secrets.pin('kept', ['TOKEN']).finally(() => client.config('SET', 'maxmemory', '0')),
+      (error) => error instanceof StoreError && error.full,
+      'a full Redis takes no pin',
+    );
+    assert.deepEqual(await client.hkeys('pie:secrets:kept:pins'), [`TOKEN@${revision}`]);
+    assert.ok((await secrets.pin('kept', ['TOKEN'])).ok);
+    assert.deepEqual(await client.hkeys('pie:secrets:kept:pins'), [`TOKEN@${third.revision}`]);
   });
 
-  it('refuse an invalid name or value and a secret past the limit, and then store nothing', async () => {
+  it('an invalid name or value and a secret past the limit are refused, and nothing is stored', async () => {
     const secrets = open();
     for (const name of ['', 'token', 'A-B', '1A', `A${'B'.repeat(64)}`, 'A@1', 'A\n']) {
       await assert.rejects(secrets.set('bad', name, 'value', 'key_1'), StoreError, name);
@@ -110,6 +122,7 @@ describe('secrets of tenants', () => {
     for (const value of ['', '\ud800', 'é'.repeat(MAX_SECRET_BYTES / 2 + 1)]) {
       await assert.rejects(secrets.set('bad', 'NAME', value, 'key_1'), StoreError);
     }
+    // There is no master key, and this process may not create one.
     await assert.rejects(open(openMasterKeys(home, { create: false, environment: {} })).set('bad', 'NAME', 'v', 'k'));
     assert.deepEqual(await redis.connect().keys('pie:secrets:bad*'), []);
     for (let i = 0; i < MAX_SECRETS; i++) await set(secrets, 'many', `S${i}`, 'value');
@@ -150,6 +163,7 @@ describe('secrets of tenants', () => {
       ['LATER', 'new'],
     ]);
     assert.deepEqual(await reader.open('turn', bothRevisions), opened);
+    // Only TOKEN is under the old key.
     assert.equal(await writer.reseal('turn'), 1);
     assert.equal(await writer.reseal('turn'), 0);
     const webhooks = (keys: ReturnType<typeof masterKeysOf>) => new WebhookSecrets(new Store(redis.connect()), keys);

@@ -15,7 +15,7 @@ const SCRIPTS = {
   reseal: loadScript(new URL('./scripts/reseal.lua', import.meta.url)),
 };
 
-/** Longer than any build: once a pin ends, either a stored version refers to the value, or no version ever will. */
+/** Length of a pin, longer than any build: once a pin ends, a stored version refers to the value, or none ever will. */
 const PIN_MS = 3_600_000;
 
 /** A secret without its value. */
@@ -33,10 +33,10 @@ export type Revisions = Readonly<Record<string, number>>;
 
 export type PinOutcome =
   | { readonly ok: true; readonly revisions: Revisions }
-  /** `unknown` lists secrets that the tenant does not have. */
+  /** `unknown` lists the names that no secret of the tenant has. */
   | { readonly ok: false; readonly unknown: readonly string[] };
 
-/** Looks up versions that refer to a value. */
+/** Looks up the versions that may refer to secrets. */
 interface StoredVersions {
   /** Deployed versions, and removed ones with running invocations. */
   runnableVersions(tenant: string): Promise<readonly FunctionVersion[]>;
@@ -114,7 +114,10 @@ export class Secrets {
     return reply === 1;
   }
 
-  /** The current revisions of these secrets. Keeps their values for an hour, or until a version refers to them. */
+  /**
+   * The current revisions of these secrets. Keeps their values for an hour (`PIN_MS`): a version that is stored in this
+   * time may refer to them, and then keeps them itself.
+   */
   pin(tenant: string, names: readonly string[]): Promise<PinOutcome> {
     return this.#revisions(tenant, names, this.#store.clock() + PIN_MS);
   }
@@ -144,10 +147,13 @@ export class Secrets {
     return opened;
   }
 
-  /** Drops values to which no version of the tenant refers; returns their number. Call it after a version was deleted. */
+  /**
+   * Drops the tenant's values that are neither current nor pinned and to which no version refers; returns their number.
+   * Call it after a version was deleted.
+   */
   async release({ tenant }: { readonly tenant: string }): Promise<number> {
     const { keys, clock } = this.#store;
-    // Read before the versions: a version stored later has pinned the values it refers to.
+    // Read the values before the versions: a version that is stored after this read has pinned its values.
     const values = await this.#store.call((redis) => redis.hkeys(keys.secretValues(tenant)));
     if (values.length === 0) return 0;
     const used = await this.#usedValues(tenant);

@@ -14,9 +14,9 @@ export async function keyOfOthers({ store, machines }: SchedulerParts, machine: 
 }
 
 /**
- * Checks that this gateway has the master key of the other machines, and stores the id of this gateway's key for them. The gateway may seal
- * under another key while it still has their key, as during a rotation.
- * @throws when other machines use a key that this one lacks
+ * Checks that this gateway has the master key of the other machines, and stores the id of this gateway's first key for
+ * them. The gateway may seal under another key than they do while it still has their key, as during a rotation.
+ * @throws when other machines use a key that this machine lacks
  */
 export async function agreeOnMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
   const { id } = await masterKeys.first();
@@ -27,7 +27,7 @@ export async function agreeOnMasterKey(shared: SchedulerParts, masterKeys: Maste
   await store.call((redis) => redis.set(store.keys.masterKey, id));
 }
 
-/** @throws when other machines use a master key that this one lacks */
+/** @throws when other machines use a master key that this machine lacks */
 export async function assertMasterKey(shared: SchedulerParts, masterKeys: MasterKeys, machine: string): Promise<void> {
   const id = await keyOfOthers(shared, machine);
   if (id === null || (await masterKeys.byId(id)) !== null) return;

@@ -27,7 +27,7 @@ export class Channels {
   /** @param redis a connection used for nothing else, since it enters subscriber mode. */
   constructor(redis: Redis) {
     this.#redis = redis;
-    // ioredis would also subscribe to the channels that were left during an outage, and never leave them.
+    // After an outage, ioredis would also subscribe to the channels whose last listener has stopped meanwhile.
     redis.options.autoResubscribe = false;
     redis.on('messageBuffer', this.#onMessage);
     redis.on('ready', this.#onReady);
@@ -40,8 +40,9 @@ export class Channels {
   }
 
   /**
-   * Listens to a channel. Once this resolves, all messages published from then on arrive. While Redis is away or slow it resolves too, and
-   * `resumed` tells the listener when the subscription is active.
+   * Listens to a channel. Resolves once the subscription is active: the listener gets all messages published from then
+   * on. When Redis is away or slow, the call resolves earlier, and `resumed` tells the listener when the subscription
+   * is active.
    *
    * @returns the function that stops listening.
    * @throws StoreError when Redis refuses the subscription

@@ -15,7 +15,8 @@ export function connectionOptions(): RedisOptions {
     enableReadyCheck: true,
     maxLoadingRetryTime: MAX_RECONNECT_DELAY_MS,
     noDelay: true,
-    // ioredis sends the commands of one turn in one write, and answers each of them together with the last one.
+    // ioredis sends the commands of one turn of the event loop in one write. Each caller gets its answer only when the
+    // last of these commands is answered.
     enableAutoPipelining: true,
   };
 }

@@ -2,17 +2,17 @@
  * Reasons for which a call of the store failed.
  * `not-deployed`: the requested version was removed; nothing was stored.
  * `stale-resolution`: the function's aliases have changed since the version was chosen from a cache; nothing was stored.
- * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again. Also when the memory of
- * Redis is used up (`StoreError.full`); then nothing was stored.
+ * `store-unavailable`: Redis did not answer in time; the call may or may not have taken effect, and may be made again.
+ * The code also reports that the memory of Redis is used up (`StoreError.full`); then nothing was stored.
  * `store-corrupt`: Redis refused the command, or stored data has an unexpected shape: a fault of the platform.
- * `invalid-argument`: the caller broke the contract of the call (an unknown invocation).
+ * `invalid-argument`: the caller broke the contract of the call, for instance with the id of an unknown invocation.
  * `sequence-gap`: an event's number does not follow the last one of its log; see `SequenceGap`.
  * `quota-exceeded`: a quota of the tenant or of its function has no room; see `QuotaExceeded`.
  * `stale-attempt`: the attempt that made the call is over, or another one has begun; nothing was stored.
  * `quarantined`: the version crashed its sandbox repeatedly; nothing was stored.
  * `above-memory`: admission could never admit the invocation, since its memory limit exceeds the platform's memory; nothing was stored.
- * `concurrency-key-busy`: the invocations of the concurrency key that have not ended have reached its limit; nothing was stored.
- * `debounce-keys-full`: the waiting debounce keys of the tenant have reached their limit; nothing was stored.
+ * `concurrency-key-busy`: the concurrency key has as many unfinished invocations as it may have; nothing was stored.
+ * `debounce-keys-full`: the tenant already has as many waiting debounce keys as it may have; nothing was stored.
  * `idempotency-key-reused`: the key was used before, for another function or body; nothing was stored.
  */
 export type StoreErrorCode =
@@ -59,7 +59,7 @@ export class StoreError extends Error {
   readonly code: StoreErrorCode;
   /** True when Redis refused to store more because its memory is used up. */
   readonly full: boolean;
-  /** True when the store sent nothing of the failed call to Redis. False also when that is not certain. */
+  /** True when the store certainly sent nothing of the failed call to Redis. */
   readonly unsent: boolean;
 
   constructor(
@@ -74,7 +74,7 @@ export class StoreError extends Error {
     this.unsent = options.unsent ?? false;
   }
 
-  /** Returns a `StoreError` as it is, and wraps any other caught value in one, as its cause, for the log. */
+  /** Returns a `StoreError` as it is. Any other caught value becomes the `cause` of a new `StoreError`, for the log. */
   static from(error: unknown): StoreError {
     if (error instanceof StoreError) return error;
     const text = error instanceof Error ? error.message : String(error);

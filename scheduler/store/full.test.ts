@@ -14,7 +14,8 @@ describe('Redis at its memory limit', () => {
   const leases: RuntimeLease[] = [];
   before(async () => {
     redis = await TestRedis.start();
-    // Longer than the default, as a busy machine needs.
+    // Both are longer than the platform's defaults, since the machine may be busy. The lease is shorter than the one of
+    // other tests, since this test waits for a renewal.
     scheduler = openTestScheduler(redis, { leaseMs: 6000, deadlineMs: 60_000 });
   });
   after(async () => {
@@ -112,7 +113,7 @@ describe('Redis at its memory limit', () => {
     assert.deepEqual(
       heard.kind === 'message' && heard.envelope.message,
       { text: 'after' },
-      'the refused message went out',
+      'the refused broadcast does not arrive later',
     );
     assert.equal(await invocations.append(third.id, third.epoch, 1, [event]), 'ok');
     await begin();

@@ -10,6 +10,7 @@ describe('the clock of the platform', () => {
   let ownStep: number;
   let redisStep: number;
   let clock: PlatformClock;
+  /** Redis answers after 2 ms, and reads its clock in the middle. */
   const hearRedis = () => {
     const askedAt = clock.steadyTime();
     elapsed += 2;
@@ -22,7 +23,7 @@ describe('the clock of the platform', () => {
     clock = new PlatformClock({ wall: () => START + elapsed + ownStep, steady: () => 77 + elapsed });
   });
 
-  it("is the process's own clock before Redis has answered, and while both clocks agree", () => {
+  it("the platform's clock is the process's own before Redis has answered, and while both agree", () => {
     ownStep = -HOUR_MS;
     assert.equal(clock.now(), START - HOUR_MS);
     ownStep = 30;
@@ -30,7 +31,7 @@ describe('the clock of the platform', () => {
     assert.equal(clock.now(), START + elapsed + 30);
   });
 
-  it('goes on when the own clock steps back and forward again', () => {
+  it("the platform's clock goes on when the process's own clock steps back and forward again", () => {
     hearRedis();
     for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
       ownStep = step;
@@ -41,7 +42,7 @@ describe('the clock of the platform', () => {
     }
   });
 
-  it('is that of Redis for a process whose own clock is wrong from the beginning', () => {
+  it('a process whose own clock is wrong from the beginning uses the time of Redis', () => {
     ownStep = -HOUR_MS;
     hearRedis();
     elapsed += 10_000;
@@ -51,7 +52,7 @@ describe('the clock of the platform', () => {
     assert.equal(clock.now(), START + elapsed);
   });
 
-  it('goes on when the clock of Redis alone steps back and forward again', () => {
+  it("the platform's clock goes on when only the clock of Redis steps back and forward again", () => {
     hearRedis();
     for (const step of [-HOUR_MS, 0, HOUR_MS, 0]) {
       redisStep = step;
@@ -61,7 +62,7 @@ describe('the clock of the platform', () => {
     }
   });
 
-  it('steps when both have stepped', () => {
+  it("the platform's clock steps when both clocks have stepped", () => {
     hearRedis();
     [ownStep, redisStep] = [-HOUR_MS, -HOUR_MS];
     elapsed += 500;

@@ -43,7 +43,7 @@ export class PlatformClock {
   adjust(redisMs: number, askedAt: number): void {
     const { wall, steady } = this.#sources;
     const now = steady();
-    // Redis read its clock at some moment between the question and the answer.
+    // Redis read its clock at some moment between the question and the answer. `redisMs` is rounded down by up to 1 ms.
     const [minOffset, maxOffset] = [redisMs - now, redisMs + 1 - askedAt];
     const wallOffset = wall() - now;
     const isPlausible = (offset: number): boolean => offset >= minOffset - AGREES_MS && offset <= maxOffset + AGREES_MS;

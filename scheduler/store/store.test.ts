@@ -40,6 +40,7 @@ describe('store', () => {
     assert.deepEqual(await callBoth(), [2, 0]);
     assert.deepEqual(await callBoth(), [2, 2]);
     await store.redis.script('FLUSH');
+    // Redis counts the two EVALSHA that it refuses, too.
     assert.deepEqual(await callBoth(), [4, 4]);
   });
 
@@ -84,7 +85,7 @@ describe('store', () => {
     );
     const many = await Promise.allSettled(Array.from({ length: 100 }, () => store.script(ECHO, [], ['a'])));
     assert.ok(many.every((outcome) => outcome.status === 'rejected' && unavailable(outcome.reason)));
-    assert.ok(store.redis.listenerCount('ready') < 10);
+    assert.ok(store.redis.listenerCount('ready') < 10, 'the waiting calls share one listener');
     await redis.restart();
     const answers = () =>
       store.ping().then(
@@ -160,6 +161,7 @@ describe('channels', () => {
       'news',
       listener('a', () => undefined),
     );
+    // `a` and `b` hear the first message; every later entry of `heard` follows the restart.
     await channels.listen(
       'news',
       listener('b', () => (heard.length < 3 ? first : second).resolve()),
@@ -167,6 +169,7 @@ describe('channels', () => {
     await publisher.call((client) => client.publish('news', '1'));
     await first.promise;
     stopA();
+    // A second stop changes nothing.
     stopA();
     assert.equal(channels.size, 1);
     heard.push('restart');

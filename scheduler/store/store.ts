@@ -5,7 +5,10 @@ import type { Script } from './lua-script.ts';
 
 /** Time limit of one store call, including the wait for a reconnection. */
 export const DEFAULT_CALL_DEADLINE_MS = 4000;
-/** Time for which Redis keeps the reply to a call: longer than the store repeats the call. `scripts/once.lua` has the same. */
+/**
+ * Time for which Redis keeps the reply to a call. It is longer than the time for which the store repeats the call.
+ * `REMEMBERED_MS` of `scripts/once.lua` is the same.
+ */
 export const REPLY_MS = 60_000;
 
 type Argument = string | number | Buffer;
@@ -50,8 +53,8 @@ export class Store {
   }
 
   /**
-   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost the script. If the first call were an
-   * EVALSHA too, it would need a second round trip, and later calls would overtake it.
+   * Runs a script: EVAL the first time, EVALSHA from then on, and EVAL again when Redis has lost the script. If the
+   * first call were an EVALSHA too, Redis would refuse it, and later calls would overtake the EVAL that has to follow.
    */
   script(script: Script, keys: readonly string[], args: readonly Argument[], deadlineMs?: number): Promise<unknown> {
     const run = (redis: Redis, name: EvaluationName, text: string) => redis[name](text, keys.length, ...keys, ...args);
@@ -109,6 +112,7 @@ export class Store {
         try {
           return await withDeadline(commands(this.redis), leftMs);
         } catch (error) {
+          // Only the loss of this store's connection leads to another try; `commands` may use a second connection.
           if (this.#isReady || !isConnectionError(StoreError.from(error).cause)) throw error;
         }
       }
@@ -120,7 +124,10 @@ export class Store {
     await this.call((redis) => redis.ping(), deadlineMs);
   }
 
-  /** Memory that Redis uses, its limit (null for none; past it Redis refuses scripts that store), and its machine's memory, in bytes. */
+  /**
+   * In bytes: the memory that Redis uses, its limit (null for none), and the memory of its machine. Past its limit,
+   * Redis refuses scripts that store data.
+   */
   async memory(): Promise<{
     readonly usedBytes: number;
     readonly maxBytes: number | null;
@@ -135,7 +142,7 @@ export class Store {
     };
   }
 
-  /** False also for a connection that has ended, but has not said so yet. */
+  /** False also when the socket has ended while `status` still says `ready`. */
   get #isReady(): boolean {
     return this.redis.status === 'ready' && this.redis.stream.writable;
   }

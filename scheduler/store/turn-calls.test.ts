@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TurnCalls } from './turn-calls.ts';
 
-/** `turns` doubles numbers and refuses odd ones; `calls` has the items of each call. */
+/** `turns` doubles numbers and refuses odd ones; a call with a 13 fails. `calls` has the items of each call. */
 function doubling(size: (item: number) => number) {
   const calls: number[][] = [];
   const turns = new TurnCalls<number, number>({

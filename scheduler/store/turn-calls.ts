@@ -14,8 +14,8 @@ interface WaitingItem<Item, Answer> {
 
 /**
  * Gathers the items that one turn of the event loop sends to Redis into few script calls. A script for many items reads and writes shared
- * data once, and each call has a fixed cost in both processes. The size of a call is bounded, since all other Redis calls wait for it. Each
- * item gets its own answer; a failed call rejects all of its items.
+ * data once, and each call has a fixed cost in this process and in Redis. The size of a call is bounded, since all
+ * other Redis calls wait for it. Each item gets its own answer; a failed call rejects all of its items.
  */
 export class TurnCalls<Item, Answer> {
   readonly #options: TurnCallsOptions<Item, Answer>;

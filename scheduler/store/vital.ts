@@ -42,6 +42,7 @@ export class Vital {
     const connection = this.#connect();
     // The calls that need the connection report its errors.
     connection.on('error', () => undefined);
+    // A call that begins after `close` fails at once, and opens no lasting connection.
     if (this.#isClosed) connection.disconnect();
     return connection;
   }

@@ -1,8 +1,9 @@
 import type { Redis } from 'ioredis';
 
 /**
- * A connection for one of BullMQ's workers, which makes a copy of it to wait for jobs. A worker that closes just after Redis came back may connect
- * its copy once more, and BullMQ then forgets it: the copy would reconnect for ever. Here no copy connects after `close`.
+ * A connection for one of BullMQ's workers. The worker makes a copy of the connection to wait for jobs. A worker that
+ * closes just after Redis came back may connect its copy once more, and BullMQ then forgets the copy, which would
+ * reconnect for ever. Here no copy connects after `close`.
  */
 export class WorkerConnection {
   readonly redis: Redis;

@@ -62,7 +62,7 @@ export type CreateKeyOutcome =
 
 interface CachedKey {
   readonly holder: KeyHolder;
-  /** When Redis was asked. Before this time the entry does not hold: a clock that steps back must not prolong it. */
+  /** When Redis was asked. Before this time the entry is not valid: a clock that steps back must not prolong it. */
   readonly from: number;
   readonly until: number;
   /** Minute of the last use that was stored. */
@@ -74,6 +74,8 @@ export class ApiKeys {
   readonly #store: Store;
   readonly #cached = new Map<string, CachedKey>();
   readonly #pendingQueries = new Map<string, Promise<Authentication>>();
+  /** Number of changes to keys by this process. A query that was under way during a change is not cached. */
+  #changes = 0;
 
   constructor(store: Store) {
     this.#store = store;
@@ -92,10 +94,14 @@ export class ApiKeys {
     // Concurrent requests with one key share one query.
     let query = this.#pendingQueries.get(sha256);
     if (query === undefined) {
-      query = this.#ask(sha256).finally(() => this.#pendingQueries.delete(sha256));
+      query = this.#ask(sha256);
       this.#pendingQueries.set(sha256, query);
     }
-    return query;
+    try {
+      return await query;
+    } finally {
+      if (this.#pendingQueries.get(sha256) === query) this.#pendingQueries.delete(sha256);
+    }
   }
 
   /** Keys of a tenant, oldest first, including recently expired ones. */
@@ -111,8 +117,8 @@ export class ApiKeys {
   }
 
   /**
-   * Creates a key. `unknown` when there is no such tenant, `full` when it has `MAX_KEYS`. With an actor (here and below) one script stores
-   * the key and its audit entry, so that neither exists without the other.
+   * Creates a key. `unknown` when there is no such tenant, `full` when the tenant has `MAX_KEYS` keys. With an `actor`
+   * (here and below), one script stores the key and its audit entry, so that neither exists without the other.
    */
   async create(tenant: string, { name, scopes, expiresAt }: NewApiKey, actor?: string): Promise<CreateKeyOutcome> {
     if (!KEY_NAME.test(name)) throw new StoreError('invalid-argument', 'The name of a key has 1 to 64 characters.');
@@ -177,15 +183,15 @@ export class ApiKeys {
         ...[now + graceMs, EXPIRED_KEPT_MS, ...act.fields],
       ],
     );
-    this.#cached.delete(oldSha256);
+    this.#forget(oldSha256);
     if (reply !== 1) return { kind: reply === 0 ? 'unknown' : 'full' };
     const key = { ...record, id: keyIdOf(sha256), createdAt: now, lastUsedAt: null };
     return { kind: 'created', apiKey, key };
   }
 
   /**
-   * Deletes a key; within 2 s every gateway refuses it. With `keepLast`, a key that administers its tenant is not deleted (`last`) unless
-   * another such key works for at least a day.
+   * Deletes a key; within 2 s every gateway refuses it. With `keepLast`, a key that administers its tenant is not
+   * deleted (`last`) unless another such key works for more than a day.
    */
   async remove(
     tenant: string,
@@ -205,7 +211,7 @@ export class ApiKeys {
         ...[id, options.keepLast === true ? LASTING_MS : '', REPLY_MS, ...act.fields],
       ],
     );
-    this.#cached.delete(sha256);
+    this.#forget(sha256);
     if (reply === -1) return 'last';
     return reply === 1 ? 'removed' : 'unknown';
   }
@@ -224,14 +230,22 @@ export class ApiKeys {
       [keys.apiKeys(tenant), keys.apiKey(sha256), ...act.keys],
       [id, sha256, name, orderedScopes.join(' '), ...act.fields],
     );
+    this.#forget(sha256);
+  }
+
+  /** Called after a key has changed: later requests ask Redis again, instead of sharing a query from before the change. */
+  #forget(sha256: string): void {
     this.#cached.delete(sha256);
+    this.#pendingQueries.delete(sha256);
+    this.#changes += 1;
   }
 
   async #ask(sha256: string): Promise<Authentication> {
-    // Taken before the query, so that a slow reply is cached for less time.
+    // The cache counts from before the query, so that a slow reply is cached for less time.
     const askedAt = this.#store.clock();
     const earlier = this.#cached.get(sha256);
     this.#cached.delete(sha256);
+    const changes = this.#changes;
     const key = await this.#record(sha256);
     if (key === null) return { kind: 'unknown' };
     if (key.expiresAt !== null && key.expiresAt <= askedAt) return { kind: 'expired', at: key.expiresAt };
@@ -241,8 +255,10 @@ export class ApiKeys {
     const until = Math.min(askedAt + CACHED_MS, key.expiresAt ?? Number.POSITIVE_INFINITY);
     const usedMinute = earlier?.usedMinute ?? minuteOf(key.lastUsedAt ?? 0);
     const cached: CachedKey = { holder, from: askedAt, until, usedMinute };
-    if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
-    this.#cached.set(sha256, cached);
+    if (changes === this.#changes) {
+      if (this.#cached.size >= MAX_CACHED) this.#cached.clear();
+      this.#cached.set(sha256, cached);
+    }
     this.#noteUse(sha256, cached);
     return { kind: 'valid', holder };
   }
@@ -254,7 +270,7 @@ export class ApiKeys {
     cached.usedMinute = minute;
     this.#store
       .script(SCRIPTS.touch, [this.#store.keys.apiKey(sha256)], [minute * MINUTE_MS])
-      // A failure must not fail the request; the next minute's use is stored again.
+      // A failure must not fail the request. The key's first use in a later minute is stored again.
       .catch(() => undefined);
   }
 
@@ -288,7 +304,7 @@ export class ApiKeys {
     return actArguments(this.#store, actor === undefined ? null : { actor, tenant, action, target, details });
   }
 
-  /** The arguments of `scripts/include/room.lua`. */
+  /** The arguments of `scripts/include/room.lua`; the first is the prefix of the keys of all key records. */
   #roomArguments(now: number): readonly (string | number)[] {
     return [this.#store.keys.apiKey(''), now, MAX_KEYS];
   }

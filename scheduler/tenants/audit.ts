@@ -5,12 +5,12 @@ import { REPLY_MS, type Store } from '../store/store.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
-/** Approximate number of entries in each stream: of one tenant, and of all tenants together. */
+/** Approximate maximum of entries in each stream: of one tenant, and of all tenants together. */
 const KEPT = 2000;
 const KEPT_OF_ALL = 20_000;
 /** Acts with a stream of their own, so that many deploys cannot push them out of the log. */
 const GUARDED = /^(tenant|key|quota|webhook-secret|gpu-host|machine)\./;
-/** Longest target and details (as JSON) of an entry, characters. */
+/** Maximum characters of an entry's target, which is cut, and of its details as JSON, which are left out beyond it. */
 const MAX_TARGET = 256;
 const MAX_DETAILS = 4096;
 /** Maximum number of entries that are read at once. */
@@ -61,7 +61,7 @@ export function actArguments(
   { keys, clock }: Store,
   act: NewAct | null,
 ): { keys: string[]; fields: (string | number)[] } {
-  // These keys only fill the script's places.
+  // The script finds its keys by position. Without an act it uses none of these four.
   if (act === null) return { keys: Array(4).fill(keys.audit()), fields: [] };
   const { actor, tenant, action, target, details = {} } = act;
   const streams = [
@@ -69,7 +69,7 @@ export function actArguments(
     [keys.audit(), keys.guardedAudit()],
   ];
   return {
-    // Of each pair, the stream that takes the act comes first.
+    // The script adds the act to the first stream of each pair: a guarded act to the guarded stream.
     keys: streams.flatMap((pair) => (GUARDED.test(action) ? pair.reverse() : pair)),
     fields: [
       ...[KEPT, KEPT_OF_ALL],
@@ -91,8 +91,8 @@ export class AuditLog {
   }
 
   /**
-   * Records an act that has already happened. Never throws: a failure to record does not undo the act. (`ApiKeys` creates, rotates and
-   * removes keys in one step with their entries.)
+   * Records an act that has already happened. Never throws: a failure to record does not undo the act. (`ApiKeys` does
+   * not call this: its scripts change keys in one step with their entries.)
    *
    * @example await audit.record(call.principal.keyId, tenant, 'alias.set', 'story@live', { version });
    */

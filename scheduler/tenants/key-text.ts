@@ -24,7 +24,7 @@ export function keyIdOf(hash: string): string {
   return `key_${hash.slice(0, 12)}`;
 }
 
-/** Uniform: discards bytes from the last multiple of the alphabet's length on. */
+/** Every text is equally likely: bytes from the last multiple of the alphabet's length on are discarded. */
 function randomText(length: number): string {
   const usable = 256 - (256 % ALPHABET.length);
   let text = '';

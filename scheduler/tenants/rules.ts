@@ -16,7 +16,7 @@ export const MAX_TENANTS = 10_000;
 export const MAX_KEYS = 100;
 
 const DAY_MS = 86_400_000;
-/** A key that ends sooner does not count as one that still administers its tenant. */
+/** `ApiKeys.remove` with `keepLast`: a key that ends within this time is not another key that administers the tenant. */
 export const LASTING_MS = DAY_MS;
 /** Longest time that a rotated key keeps working beside its replacement. */
 export const MAX_GRACE_MS = 30 * DAY_MS;

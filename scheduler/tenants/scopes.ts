@@ -14,7 +14,10 @@ export function includesScope(granted: readonly Scope[], scope: Scope): boolean 
   return granted.some((own) => INCLUDED[own].includes(scope));
 }
 
-/** True when a key with the scopes `granted` may create or take over one with `wanted`: no key passes on more than it has. */
+/**
+ * True when a key with the scopes `granted` may create, rotate or remove a key with the scopes `wanted`: it must have
+ * all of them itself.
+ */
 export function includesScopes(granted: readonly Scope[], wanted: readonly Scope[]): boolean {
   return wanted.every((scope) => includesScope(granted, scope));
 }

@@ -105,6 +105,22 @@ describe('tenants and their keys', () => {
     assert.equal(await here.remove('gone', key.id), 'unknown');
   });
 
+  it('a removed key does not come back through a query that was under way at its removal', async () => {
+    await tenants.ensure('raced');
+    const keys = newApiKeys();
+    for (let turns = 0; turns < 100; turns++) {
+      const { apiKey, key } = assertCreated(await keys.create('raced', { name: 'a', scopes: ['invoke'] }));
+      const removal = keys.remove('raced', key.id);
+      // The query begins at another point of the removal in each round.
+      for (let i = 0; i < turns % 20; i++) await new Promise(setImmediate);
+      const query = keys.authenticate(apiKey);
+      assert.equal(await removal, 'removed');
+      assert.equal((await keys.authenticate(apiKey)).kind, 'unknown', `after ${turns % 20} turns of the event loop`);
+      await query;
+      assert.equal((await keys.authenticate(apiKey)).kind, 'unknown', 'a late query is not cached');
+    }
+  });
+
   it('a clock that steps back by an hour does not prolong the cache of a key', async () => {
     await tenants.ensure('back');
     const keys = newApiKeys();
@@ -156,7 +172,7 @@ describe('tenants and their keys', () => {
     assert.equal((await keys.get('turn', ending.key.id))?.expiresAt, now + 10);
   });
 
-  it('keepLast refuses to remove the last lasting key that administers a tenant', async () => {
+  it('keepLast refuses to remove the last key that administers a tenant for more than a day', async () => {
     await tenants.ensure('last');
     const keys = newApiKeys();
     const admin = assertCreated(await keys.create('last', { name: 'a', scopes: ['admin'] }));
@@ -166,6 +182,7 @@ describe('tenants and their keys', () => {
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last');
     assert.equal(await keys.remove('last', plain.key.id, { keepLast: true }), 'removed');
     assert.equal(await keys.remove('last', brief.key.id, { keepLast: true }), 'removed');
+    // Exactly a day is too short; a minute more suffices below.
     assertCreated(await keys.create('last', { name: 'd', scopes: ['operator'], expiresAt: now + 1440 * MINUTE }));
     assert.equal(await keys.remove('last', admin.key.id, { keepLast: true }), 'last', 'the other key expires too soon');
     const next = assertCreated(await keys.rotate('last', admin.key.id, MINUTE));
@@ -199,7 +216,7 @@ describe('tenants and their keys', () => {
     const forgotten = assertCreated(await keys.create('acts', { name: 'b', scopes: ['invoke'] }));
     const store = newStore();
     await store.call((redis) => redis.del(store.keys.apiKey(hashKey(forgotten.apiKey))));
-    assert.equal(await keys.remove('acts', forgotten.key.id, { actor: 'key_3' }), 'unknown', 'its record has ended');
+    assert.equal(await keys.remove('acts', forgotten.key.id, { actor: 'key_3' }), 'unknown', 'its record is gone');
     const expiresAt = new Date(now + MINUTE).toISOString();
     assert.deepEqual(await acts(), [
       ['key_3', 'key.remove', next.key.id, { name: 'a' }],
@@ -317,9 +334,11 @@ describe('tenants and their keys', () => {
     assert.deepEqual(paged, order);
     assert.deepEqual(targets(await audit.read({ limit: 6 })), order);
     const connection = redis.connect();
+    // A tenant's stream keeps about 2,000 acts; Redis cuts whole nodes of a stream, so some more may stay.
     const many = Array.from({ length: 4000 }, () => audit.record('key_2', 'flood', 'alias.set', 'again'));
     await Promise.all(many);
-    assert.ok((await connection.xlen('pie:audit:flood')) < 2500);
+    const kept = await connection.xlen('pie:audit:flood');
+    assert.ok(kept >= 2000 && kept < 2500, `${kept} acts`);
     assert.equal(await connection.xlen('pie:guarded-audit:flood'), 3);
   });
 

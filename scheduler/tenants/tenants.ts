@@ -72,7 +72,10 @@ export class Tenants {
     return records.filter((tenant) => tenant !== null);
   }
 
-  /** False when there is no such tenant. Admission applies weight and suspension from its next round on; new invocations get new targets. */
+  /**
+   * False when there is no such tenant. Admission applies weight and suspension from its next round on. Latency targets
+   * apply to later invocations.
+   */
   async change(name: string, settings: TenantSettings): Promise<boolean> {
     if (!TENANT_NAME.test(name)) return false;
     const fields = Object.entries(toFields(settings)).flat();

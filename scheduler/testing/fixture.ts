@@ -55,7 +55,7 @@ export async function hold(scheduler: Scheduler, id: string, runtimeId: string):
   const { admission, store } = scheduler;
   const { keys, redis } = store;
   await registerRuntime(store, runtimeId);
-  // Adds one slot at a time, so that few others are admitted; more where a reserve takes the slots.
+  // Adds one slot at a time, so that few other invocations are admitted. Doubles the slots when a reserve takes them.
   for (let lastUsedSlots = -1, extraSlots = 1; (await redis.lrem(`${keys.jobs}:wait`, 1, id)) === 0; ) {
     const { usedSlots } = await admission.capacity();
     extraSlots = usedSlots === lastUsedSlots ? extraSlots * 2 : 1;
@@ -76,10 +76,14 @@ export async function hold(scheduler: Scheduler, id: string, runtimeId: string):
   await recount(scheduler);
   await redis.lpush(`${keys.jobs}:active`, id);
   await redis.sadd(keys.held(runtimeId), id);
+  // `pb` is BullMQ's field for the worker that processes the job.
   await redis.hset(`${keys.jobs}:${id}`, 'pb', runtimeId, 'processedOn', Date.now());
 }
 
-/** Makes admission count all runtimes again: `hold` writes their descriptions without the script that counts them. */
+/**
+ * Makes admission count all runtimes again: `hold` writes their descriptions without the script that counts them.
+ * Admission counts anew when the field `leaving` is missing (`admission/scripts/include/admission.lua`).
+ */
 async function recount({ admission, store }: Scheduler): Promise<void> {
   await store.redis.hdel(`${store.keys.admission}:capacity`, 'leaving');
   await admission.admit();
@@ -120,6 +124,9 @@ export async function eventually(
   }
 }
 
-/** Names of the scripts that a library defined on a connection. Each pipeline of the connection, and so each call, copies them. */
+/**
+ * Names of the scripts that a library defined on a connection: ioredis defines each also as `<name>Buffer`. Each
+ * pipeline of the connection, and so each call, copies these scripts.
+ */
 export const definedScripts = ({ redis }: Store): string[] =>
   Object.keys(redis.pipeline()).filter((name) => name.endsWith('Buffer'));

@@ -15,7 +15,7 @@ export interface TestRedisOptions {
 }
 
 const READY_MS = 30_000;
-/** Longest wait for the final write; a server that stands still is killed anyway. */
+/** Longest wait for the final write before a kill. A server that is stopped (SIGSTOP) is killed without that write. */
 const WRITTEN_MS = 20_000;
 
 /**
@@ -47,7 +47,7 @@ export class TestRedis {
     return redis;
   }
 
-  /** Opens a connection; `stop` closes all of them. */
+  /** Opens a connection; `stop` closes all connections opened here. */
   readonly connect = (): Redis => {
     const redis = openConnection(this.socket);
     this.#connections.add(redis);
@@ -110,7 +110,7 @@ export class TestRedis {
     await exited;
   }
 
-  /** On a slow disk, `everysec` may write a second after the reply; `always` writes at once. */
+  /** Makes the server write what it has acknowledged: with `everysec` and a slow disk it may do so a second late. */
   async #write(server: ChildProcess): Promise<void> {
     const connection = openConnection(this.socket);
     const written = connection.config('SET', 'appendfsync', 'always').catch(() => undefined);

@@ -2,9 +2,11 @@ import { openScheduler } from '../scheduler.ts';
 import { openConnection } from '../store/connection.ts';
 
 /**
- * A runtime in its own process, for tests that kill it. It begins each invocation, writes one message and never ends it.
- * Arguments: socket, prefix, name, lease in ms. It prints `begun ID ATTEMPT` for each; the input `"finish"` ends the invocation from the
- * second attempt on. The process ends with its standard input.
+ * A runtime in its own process, for tests that kill it. It begins each invocation, writes one message and does not end
+ * the invocation. Only the second attempt at an invocation with the input `"finish"`, and later ones, end it.
+ * Arguments: socket, prefix, name, lease in ms. The process prints `ready RUNTIME`, `begun ID ATTEMPT` for each
+ * attempt, `stopped ID REASON OUTCOME` for each attempt that was aborted, and `lost` when its lease is lost. It exits
+ * when its standard input ends.
  */
 const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
 const scheduler = openScheduler({ connect: () => openConnection(socket), prefix, leaseMs: Number(leaseMs) });

@@ -46,6 +46,7 @@ export function totalUsage(
   textBefore: string | undefined,
   textNow: string | undefined,
 ): Usage | null {
+  // Without earlier attempts, the final report is the total.
   if (textNow === undefined || (final !== null && textBefore === undefined)) return final;
   const earlier = numbers(textBefore);
   const last = numbers(textNow);

@@ -9,7 +9,7 @@ import { METERED_FIELDS, type MeteredName, meteredOf } from './metered.ts';
 /** `requests` counts invocations made by clients; `invocations` also counts the children that they launched. */
 const COUNT_NAMES = ['requests', 'invocations', 'succeeded', 'failed', 'cancelled'] as const;
 
-/** Counts of one span of time, with those of {@link COUNT_NAMES}; times in ms. */
+/** Counts of one span of time: those of {@link COUNT_NAMES}, and the metered fields in the units of their names. */
 export type UsageCounts = Readonly<Record<(typeof COUNT_NAMES)[number] | MeteredName, number>>;
 
 /** Counts of one span, of one function or (null) of the tenant. */
@@ -83,6 +83,7 @@ export class UsageCounters {
     return found;
   }
 
+  /** @param field a field of the windows; '' for all fields */
   async *#windows(
     tenant: string,
     span: Span,
@@ -100,7 +101,7 @@ export class UsageCounters {
       if (!Array.isArray(reply) || reply.length === 0)
         throw new StoreError('store-corrupt', 'read-counts answered no list.');
       for (const [i, window] of reply.entries()) yield [spanStart(span, start + i), pairs(window)];
-      // Fewer windows than asked for when many functions were counted in them.
+      // The reply has fewer windows than the call asked for when many functions were counted in them.
       start += reply.length;
     }
   }
@@ -124,6 +125,7 @@ function toMinute(at: number, window: readonly [string, unknown][]): MinuteCount
   const rejections = new Map<string, number>();
   let counts = toCounts([]);
   for (const [field, value] of window) {
+    // Behind the prefix `f:`, `r:` or `t:`; see `scripts/include/counters.lua`.
     const name = field.slice(2);
     if (field === TENANT_FIELD && Array.isArray(value)) counts = toCounts(value);
     else if (field.startsWith('t:')) times.set(Number(name), Number(value));

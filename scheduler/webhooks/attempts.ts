@@ -1,4 +1,4 @@
-/** First wait; each further one doubles: 5 s, 10 s, 20 s … */
+/** Wait after the first failed attempt. Each further wait is twice as long: 5 s, 10 s, 20 s … */
 const FIRST_WAIT_MS = 5000;
 /** The waits between 15 attempts add up to 22.8 hours, so an endpoint may be down for most of a day. */
 export const MAX_ATTEMPTS = 15;
@@ -8,7 +8,7 @@ export function waitAfter(attempt: number, firstWaitMs = FIRST_WAIT_MS): number 
   return firstWaitMs * 2 ** (attempt - 1);
 }
 
-/** Outcome of an attempt: an HTTP status, or the reason why there was none. */
+/** Outcome of an attempt: the HTTP status of the response, or the reason why there was no response. */
 export type Answer = { readonly status: number } | { readonly error: string };
 
 /** `delivered` when the receiver accepted it; `gone` when it wants no further attempt. */

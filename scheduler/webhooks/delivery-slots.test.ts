@@ -5,7 +5,10 @@ import { MAX_ATTEMPTS, verdictOn, waitAfter } from './attempts.ts';
 import { DeliverySlots } from './delivery-slots.ts';
 import { signedHeaders } from './signature.ts';
 
-test('a tenant never has more than its turns, and deliveries without a turn get different times', () => {
+/** `MAX_WAIT_MS` of delivery-slots.ts. */
+const LONGEST_WAIT_MS = 300_000;
+
+test('a tenant never has more concurrent deliveries than allowed, and waiting deliveries get different times', () => {
   const step = fc.record({
     tenant: fc.constantFrom('a', 'b', 'c'),
     enter: fc.boolean(),
@@ -13,8 +16,8 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
     ms: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 400 })),
   });
   fc.assert(
-    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200, size: 'max' }), (maxTurns, steps) => {
-      const slots = new DeliverySlots(maxTurns);
+    fc.property(fc.integer({ min: 1, max: 4 }), fc.array(step, { maxLength: 200, size: 'max' }), (maxActive, steps) => {
+      const slots = new DeliverySlots(maxActive);
       const active = new Map<string, number[]>();
       const promised = new Map<string, number>();
       let now = 0;
@@ -30,19 +33,21 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
         const wait = slots.enter(tenant, now);
         if (wait === 0) activeSince.push(now);
         else {
-          assert.equal(activeSince.length, maxTurns, 'a delivery waits although a turn is free');
-          assert.ok(wait <= 300_000);
+          assert.equal(activeSince.length, maxActive, 'a delivery waits only when as many as allowed run');
+          assert.ok(wait <= LONGEST_WAIT_MS);
           const at = now + wait;
-          assert.ok(wait === 300_000 || at > (promised.get(tenant) ?? 0), 'two deliveries got the same time');
+          const isLater = at > (promised.get(tenant) ?? 0);
+          assert.ok(wait === LONGEST_WAIT_MS || isLater, 'only the longest wait is given twice');
           promised.set(tenant, at);
         }
-        assert.ok(activeSince.length <= maxTurns);
+        assert.ok(activeSince.length <= maxActive);
       }
+      // Past every time that a delivery was given.
       now += 10 ** 9;
       for (const [tenant, mine] of active) {
         for (const since of mine) slots.leave(tenant, now, now - since);
-        // A tenant whose deliveries ended before the times that it was given keeps its state until its next delivery.
-        assert.equal(slots.enter(tenant, now), 0, 'the ended deliveries left their turns');
+        // A tenant whose deliveries ended before the times given out keeps its state until its next delivery ends.
+        assert.equal(slots.enter(tenant, now), 0, 'ended deliveries no longer count');
         slots.leave(tenant, now, 0);
       }
       assert.equal(slots.size, 0, 'idle tenants have no state');
@@ -53,7 +58,7 @@ test('a tenant never has more than its turns, and deliveries without a turn get 
 
 test("the waits follow the durations of the tenant's deliveries", () => {
   const slots = new DeliverySlots(1);
-  /** The wait of a delivery that finds the turn taken, after 20 deliveries that took `tookMs`, but the last one `lastMs`. */
+  /** The wait of a delivery while another one runs, after 19 deliveries of `tookMs` and one of `lastMs`. */
   const waitAfterDeliveries = (tenant: string, tookMs: number, lastMs = tookMs): number => {
     let now = 0;
     for (let i = 0; i < 20; i++) {
@@ -69,7 +74,7 @@ test("the waits follow the durations of the tenant's deliveries", () => {
   assert.equal(waitAfterDeliveries('fast', 0), 5, 'the shortest spacing');
   const slow = waitAfterDeliveries('slow', 10_000);
   assert.ok(slow > 9500 && slow <= 10_000, `${slow} ms`);
-  assert.equal(waitAfterDeliveries('dead', 10 ** 9), 300_000, 'the longest wait');
+  assert.equal(waitAfterDeliveries('dead', 10 ** 9), LONGEST_WAIT_MS, 'the longest wait');
   const mixed = waitAfterDeliveries('mixed', 0, 10_000);
   assert.ok(mixed > 2900 && mixed < 3100, `one slow delivery counts for three tenths: ${mixed} ms`);
 });
@@ -77,20 +82,20 @@ test("the waits follow the durations of the tenant's deliveries", () => {
 test('after an outage, waits are short again within the longest wait, and an idle tenant has no state', () => {
   const slots = new DeliverySlots(1);
   assert.equal(slots.enter('a', 0), 0);
-  for (let i = 0; i < 10_000; i++) assert.ok(slots.enter('a', 0) <= 300_000);
-  slots.leave('a', 300_000, 50);
+  for (let i = 0; i < 10_000; i++) assert.ok(slots.enter('a', 0) <= LONGEST_WAIT_MS);
+  slots.leave('a', LONGEST_WAIT_MS, 50);
   assert.equal(slots.size, 0);
-  assert.equal(slots.enter('a', 300_000), 0);
-  assert.equal(slots.enter('a', 300_000), 50);
-  assert.equal(slots.enter('a', 300_000), 100);
+  assert.equal(slots.enter('a', LONGEST_WAIT_MS), 0);
+  assert.equal(slots.enter('a', LONGEST_WAIT_MS), 50);
+  assert.equal(slots.enter('a', LONGEST_WAIT_MS), 100);
 });
 
-test('the times given out let as many deliveries begin as end, however many turns there are', () => {
-  for (const most of [1, 2, 8]) {
-    const slots = new DeliverySlots(most);
+test('waiting deliveries ask again as often as running ones end, however many may run at once', () => {
+  for (const maxActive of [1, 2, 8]) {
+    const slots = new DeliverySlots(maxActive);
     // Before the first end, a delivery is taken to last 50 ms.
-    for (let i = 0; i < most; i++) assert.equal(slots.enter('a', 0), 0);
-    for (let i = 1; i <= 8; i++) assert.equal(slots.enter('a', 0), Math.ceil((i * 50) / most));
+    for (let i = 0; i < maxActive; i++) assert.equal(slots.enter('a', 0), 0);
+    for (let i = 1; i <= 8; i++) assert.equal(slots.enter('a', 0), Math.ceil((i * 50) / maxActive));
   }
 });
 

@@ -1,20 +1,24 @@
+/** Minimum time between the times at which two waiting deliveries of a tenant ask again. */
 const MIN_SPACING_MS = 5;
+/** Longest time that a delivery waits before it asks again. */
 const MAX_WAIT_MS = 300_000;
 /** Weight of the latest duration in the mean. */
 const LATEST = 0.3;
+/** Mean duration of a tenant's deliveries that is assumed before the first one ends. */
 const FIRST_GUESS_MS = 50;
 
 interface Tenant {
   active: number;
   meanMs: number;
-  /** Time up to which turns have been given out, at most `MAX_WAIT_MS` ahead. */
+  /** The latest time at which a waiting delivery was told to ask again, at most `MAX_WAIT_MS` ahead. */
   givenUntil: number;
 }
 
 /**
- * Bounds the concurrent deliveries of one tenant, so that its dead endpoints take no places of other tenants. A delivery without a place
- * learns when to ask again. The waits follow the speed of the tenant's endpoints: deliveries to fast endpoints wait little, and deliveries to
- * dead ones ask rarely. Pure: callers pass the time.
+ * Bounds the concurrent deliveries of one tenant, so that a tenant with dead endpoints does not take all concurrent
+ * deliveries of a gateway. A delivery beyond the bound learns when to ask again. The waits follow the speed of the
+ * tenant's endpoints: deliveries to fast endpoints wait little, and deliveries to dead ones ask rarely. Pure: callers
+ * pass the time.
  */
 export class DeliverySlots {
   readonly #maxActive: number;
@@ -39,7 +43,8 @@ export class DeliverySlots {
       return 0;
     }
     const spacingMs = Math.max(MIN_SPACING_MS, state.meanMs / this.#maxActive);
-    // Deliveries that ask again take further turns: without the bound, an outage would delay deliveries for hours after its end.
+    // Deliveries that ask again are given further times. Without the bound, an outage of the endpoints would delay
+    // deliveries for hours after its end.
     state.givenUntil = Math.min(Math.max(nowMs, state.givenUntil) + spacingMs, nowMs + MAX_WAIT_MS);
     return Math.ceil(state.givenUntil - nowMs);
   }

@@ -1,6 +1,6 @@
 import { createHmac, randomBytes } from 'node:crypto';
 
-/** Precedes the base64 of a secret, as Standard Webhooks requires. */
+/** Precedes a secret's base64 text, as Standard Webhooks requires. */
 const PREFIX = 'whsec_';
 const SECRET_BYTES = 32;
 
@@ -9,8 +9,8 @@ export function newWebhookSecret(): string {
 }
 
 /**
- * The headers that prove to a receiver that a webhook is ours and recent (Standard Webhooks 1.0: HMAC-SHA256 of `id.timestamp.body`).
- * Receivers should refuse timestamps that are more than five minutes off, and repeated ids.
+ * The headers that prove to a receiver that a webhook is recent and comes from Pie (Standard Webhooks 1.0: HMAC-SHA256
+ * of `id.timestamp.body`). Receivers should refuse timestamps that are more than five minutes off, and repeated ids.
  *
  * @param id the same for every attempt at one notification.
  * @param nowMs time of this attempt.

@@ -21,6 +21,7 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
   const errors: unknown[] = [];
   const scheduler = openTestScheduler(redis, { connect, onError: (error) => errors.push(error) });
   try {
+    // The scheduler opens the connection for commands first, and the one for subscriptions second.
     const subscriber = connections[1] ?? assert.fail('no subscriber');
     await subscriber.call('ACL', 'SETUSER', 'deaf', 'on', 'nopass', '+@all', '~*', 'resetchannels');
     await subscriber.auth('deaf', '');

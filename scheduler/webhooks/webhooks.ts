@@ -33,7 +33,7 @@ const RETRY_MS = 2000;
 const ROUND_SIZE = 100;
 /** Time for which a delivery stays locked after its gateway died. */
 const LOCK_MS = 30_000;
-/** Events of the queue that BullMQ keeps. */
+/** Approximate number of entries in BullMQ's own stream of events, which Pie does not read. */
 const BULL_EVENTS = 100;
 
 /** Outcome of an attempt to report the end of an invocation to its webhook. */
@@ -56,7 +56,7 @@ export interface WebhooksOptions {
   readonly firstWaitMs?: number;
   /** Called after each attempt: another attempt follows `retry`, none follows `failed`. */
   readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
-  /** Receives errors that no caller sees. */
+  /** Receives errors of background work, which has no caller. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -225,6 +225,8 @@ export class Webhooks {
   /**
    * Stores the outcome of an attempt. Tries again until Redis answers or the gateway stops: no later attempt would
    * correct a lost last outcome.
+   *
+   * @param args the arguments of note-attempt.lua
    */
   async #note(id: string, args: (string | number)[]): Promise<void> {
     const { store } = this.#options;

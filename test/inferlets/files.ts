@@ -1,5 +1,14 @@
 /** One action on KV files, for end-to-end tests of the WIT interface `kv-files`. */
-import { type Distribution, defineInferlet, KvFile, type Rights, receive, send, tokenize } from '@pie/inferlet';
+import {
+  type Distribution,
+  defineInferlet,
+  KvFile,
+  type Rights,
+  receive,
+  send,
+  specialTokens,
+  tokenize,
+} from '@pie/inferlet';
 
 type Input =
   /** Computes `prompt` into a new file and saves it. */
@@ -14,6 +23,11 @@ type Input =
    * copy.
    */
   | { action: 'join'; name: string; at: number; more: string }
+  /**
+   * Appends the text `more` to a file with only the begin-of-text token, and to a fork of that file. Returns the
+   * distributions after each token of `more`: `forked` from the fork, `expected` from the file.
+   */
+  | { action: 'fork'; more: string }
   | { action: 'list'; prefix?: string }
   | { action: 'remove'; name: string };
 
@@ -60,6 +74,16 @@ export const run = defineInferlet(async (input: Input) => {
         whole.predict(more, { topK: TOP }),
       ]);
       return { ...extent(head), joined: joined.map(plain), expected: expected.map(plain) };
+    }
+    case 'fork': {
+      using file = await KvFile.create();
+      await file.predict([specialTokens().bos ?? 0]);
+      using fork = await file.fork();
+      const [forked, expected] = await Promise.all([
+        fork.predict(input.more, { topK: TOP }),
+        file.predict(input.more, { topK: TOP }),
+      ]);
+      return { forked: forked.map(plain), expected: expected.map(plain) };
     }
     case 'list':
       return { files: await KvFile.list(input.prefix ?? '') };

@@ -21,7 +21,7 @@ export function emitChannel(contract: WitWorld, internal: WitWorld): string {
   const names = new Map<NamedType, string>();
   // The types that get a codec, by codec name.
   const typeOfCodec = new Map<string, NamedType>();
-  // Those of them that `host.ts` lacks.
+  // The types with a codec that `host.ts` does not declare: `channel.ts` declares them itself.
   const channelOnlyTypes: NamedType[] = [];
   const declare = (type: WitType | null): void => {
     if (!type || ('name' in type && names.has(type))) return;
@@ -66,10 +66,10 @@ export function emitChannel(contract: WitWorld, internal: WitWorld): string {
     ...channelOnlyTypes.flatMap((type) => [...declaration(type, names), '']),
     ...[...typeOfCodec.values()].flatMap((type) => namedCodec(type, names.get(type) ?? type.js, numberOf)),
     '',
-    '/** Resources that live in the runtime, by their number. */',
+    '/** Resource types whose objects live in the runtime. The index of a type is its number. */',
     `export const CHANNEL_RESOURCES: readonly string[] = [${resources.map(({ interface: of, name }) => `'${of}/${name}'`).join(', ')}];`,
     '',
-    '/** Functions that the runtime answers, by their number. */',
+    '/** Calls that the sandbox sends to the runtime. The index of a call is its number. */',
     'export const CHANNEL_CALLS: readonly ChannelCall[] = [',
     ...calls,
     '];',
@@ -95,7 +95,7 @@ function callText(
   const types = params.map((type) => (type.kind === 'borrow' ? 'unknown' : typeText(type, names)));
   const answering = answeringOf(entry, fn);
   const hasAnswer = answering === 'future' || answering === 'waits';
-  // A call that makes a resource needs no answer: the sandbox has chosen the resource's number.
+  // A call that makes a resource needs no answer: the sandbox has chosen the number of the new object.
   const value = hasAnswer ? answerValue(fn) : null;
   const write = value ? writeStatement(value, 'v', numberOf) : '';
   return [
@@ -134,7 +134,7 @@ function answeringOf(entry: WitInterface, fn: WitFunction): Answering {
   }
 }
 
-/** Type of the value in an answer: for a future, that of the value that it will have. */
+/** Type of the value in an answer. If the call returns a future, the type of the future's value. */
 const answerValue = ({ result }: WitFunction): WitType | null => (result?.kind === 'future' ? result.value : result);
 
 const isFallible = (type: WitType | null): boolean =>

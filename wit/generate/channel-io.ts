@@ -1,6 +1,7 @@
 /**
- * The writer and reader of the channel's generated codec; `runtime/channel` implements both. Numbers are little-endian, a list or text
- * has its count before it, a case its index in one byte.
+ * The writer and reader that the channel's generated codec uses; `runtime/channel` implements both. Numbers are
+ * little-endian. A list has the number of its elements before it, and a text the number of its bytes. A case is its
+ * index in one byte.
  */
 export interface ValueWriter {
   bool(value: boolean): void;
@@ -16,13 +17,13 @@ export interface ValueWriter {
   f64(value: number): void;
   char(value: string): void;
   string(value: string): void;
-  /** Bytes of a list of numbers, its count first. */
+  /** A list of numbers: its count, then its bytes. */
   numbers(value: NumberList): void;
   /** Number of the elements that follow. */
   count(value: number): void;
   /** Index of a case; throws for -1, a value that the type does not have. */
   case(index: number): void;
-  /** A resource that the other side knows by its number. */
+  /** An object of the resource type with the number `resource`. The other side knows the object by a number, too. */
   handle(resource: number, value: unknown): void;
 }
 
@@ -69,8 +70,9 @@ export interface ValueReader {
   case(cases: number): number;
   /** One of `values`, by its index. */
   pick<T>(values: readonly T[]): T;
+  /** The object behind a handle. */
   handle(resource: number): unknown;
-  /** Takes the resource from the other side. */
+  /** As `handle`; also takes the object from the other side. */
   take(resource: number): unknown;
 }
 
@@ -79,26 +81,26 @@ export interface ValueReader {
  *
  * - `future`: later, under the number that the sandbox gave the future.
  * - `waits`: later, while the guest is suspended.
- * - `makes`: not at all; the result is a resource with the number that the sandbox gave it.
- * - `nothing`: not at all.
- * - `outbox`: not at all; the sandbox has answered the guest.
- * - `drop`: not at all; the resource's number ends.
+ * - `makes`: not at all. The result is a new object of a resource, with a number that the sandbox chose.
+ * - `nothing`: not at all. The call has no result.
+ * - `outbox`: not at all. The sandbox has answered the guest.
+ * - `drop`: not at all. The number of the dropped object is no longer valid.
  */
 export type Answering = 'future' | 'waits' | 'makes' | 'nothing' | 'outbox' | 'drop';
 
-/** A function that the runtime answers. */
+/** A call that the sandbox sends to the runtime. */
 export interface ChannelCall {
   readonly interface: string;
   /** Core name, such as `[method]child.send`. */
   readonly name: string;
   readonly answering: Answering;
-  /** Number of the resource that the call makes or drops; -1 for none. */
+  /** Number of the resource type of which the call makes or drops an object; -1 for none. */
   readonly resource: number;
   writeArguments(w: ValueWriter, args: readonly unknown[]): void;
   readArguments(r: ValueReader): unknown[];
-  /** The result's value; for a future, its value. */
+  /** Writes the value of the runtime's answer: the result, or the value of the future that the call returned. */
   writeResult(w: ValueWriter, value: unknown): void;
   readResult(r: ValueReader): unknown;
-  /** True if the return type is a `result` with error `types.error`, in which a failure of the channel can be reported. */
+  /** True if the runtime's answer is a `result` with error `types.error`, which can also report a channel's fault. */
   readonly fallible: boolean;
 }

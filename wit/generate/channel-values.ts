@@ -2,6 +2,7 @@ import { camelCase, type NamedType, pascalCase, type WitType } from './model.ts'
 
 const NUMBER_KINDS: ReadonlySet<string> = new Set(['u8', 's8', 'u16', 's16', 'u32', 's32', 'u64', 's64', 'f32', 'f64']);
 
+/** Sizes of the types that take a fixed number of bytes, other than one. */
 const BYTES: Readonly<Record<string, number>> = {
   u16: 2,
   s16: 2,
@@ -17,7 +18,7 @@ const BYTES: Readonly<Record<string, number>> = {
 /** Name of a declared type in generated functions, unique in the package: `StoreEntry`. */
 export const codecName = (type: NamedType): string => pascalCase(type.interface) + type.js;
 
-/** Number of a resource by its interface and name. */
+/** Number of a resource type by its interface and name: its index in `CHANNEL_RESOURCES`. */
 export type ResourceNumber = (interfaceName: string, resource: string) => number;
 
 /** Fewest bytes that a value of a type takes. The reader refuses a list that cannot fit into the bytes left. */
@@ -70,7 +71,7 @@ export function writeStatement(type: WitType, value: string, resources: Resource
     case 'borrow':
       return `w.handle(${resources(type.interface, type.resource)}, ${value});`;
     case 'own':
-      // A call that returns a resource writes no value: the sandbox has chosen the resource's number.
+      // A call that returns a resource writes no value: the sandbox has chosen the number of the new object.
       throw new TypeError('a resource crosses the channel as an argument that is lent, or as the result of a call');
     case 'future':
       throw new TypeError('a future crosses the channel as the result of a call only');
@@ -103,7 +104,8 @@ export function readExpression(type: WitType, resources: ResourceNumber): string
       return `r.handle(${resources(type.interface, type.resource)})`;
     case 'own':
     case 'future':
-      // A call that returns a resource has no answer to read. The answer of a call that returns a future has its value.
+      // A call that returns a resource has no answer to read. If a call returns a future, its answer is the value of
+      // that future.
       throw new TypeError(`a value of ${type.kind} is not read from the channel`);
     default:
       return `r.${type.kind}()`;
@@ -113,8 +115,8 @@ export function readExpression(type: WitType, resources: ResourceNumber): string
 /** The functions that write and read the values of a declared type. @param name TypeScript name of the type */
 export function namedCodec(type: NamedType, name: string, resources: ResourceNumber): string[] {
   const [write, read] = [`write${codecName(type)}`, `read${codecName(type)}`];
+  // A value may have a case that its type does not have. The generated writer then passes -1 to `w.case`, which throws.
   const head = [`export function ${write}(w: ValueWriter, v: ${name}): void {`];
-  // A value may have a case that its type does not have. The generated code then passes -1 to `w.case`, which throws.
   const middle = ['}', `export function ${read}(r: ValueReader): ${name} {`];
   switch (type.kind) {
     case 'record':

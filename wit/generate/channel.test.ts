@@ -6,7 +6,7 @@ import type { WitWorld } from './model.ts';
 import { parse } from './parse.ts';
 import { resolve } from './resolve.ts';
 
-/** A world of one interface, `store`, with these items. */
+/** A world of one interface, `store`, with these declarations in WIT. */
 const worldOf = (items: string): WitWorld =>
   resolve([parse('test.wit', `package a:b@0.1.0; interface store { ${items} } world w { import store; }`)], 'w');
 
@@ -43,5 +43,10 @@ test('a list within a list is written element by element', () => {
     [['x', 'y'], 1],
     [['z'], 2],
   ]);
-  assert.deepEqual(written, [2, 2, 'x', 'y', 1, 1, 'z', 2]);
+  // The number of rows; then for each row the number of its texts, the texts, and its number.
+  const rowsWritten = [
+    [2, 'x', 'y', 1],
+    [1, 'z', 2],
+  ];
+  assert.deepEqual(written, [rowsWritten.length, ...rowsWritten.flat()]);
 });

@@ -79,7 +79,7 @@ export function emitGuest(world: WitWorld): string {
 
 type Uses = ReadonlyMap<NamedType, ReadonlySet<Direction>>;
 
-/** Directions in which each declared type crosses. */
+/** Directions in which values of each declared type pass between host and guest. */
 function directions(world: WitWorld): Uses {
   const uses = new Map<NamedType, Set<Direction>>();
   const visit = (type: WitType | null, direction: Direction): void => {
@@ -99,7 +99,7 @@ function directions(world: WitWorld): Uses {
   return uses;
 }
 
-/** True if the type of a value differs between the two directions. */
+/** True if the TypeScript type of a value differs between the two directions. */
 function isDirected(type: WitType | null): boolean {
   if (!type) return false;
   if (type.kind === 'list')
@@ -204,7 +204,7 @@ function functionLines(item: WitFunction, prefix: string, uses: Uses): string[] 
   return [...documentation(docs), signature];
 }
 
-/** `import type` lines for what an interface's types and functions take from others. */
+/** `import type` lines for the types of other interfaces that an interface uses. */
 function importsOf(entry: WitInterface, uses: Uses): string[] {
   const needed = new Map<string, Set<string>>();
   const need = (from: string, name: string) => {
@@ -217,6 +217,7 @@ function importsOf(entry: WitInterface, uses: Uses): string[] {
     if (type.kind === 'own' || type.kind === 'borrow') need(type.interface, pascalCase(type.resource));
     if ('name' in type) {
       if (type.interface !== entry.name) {
+        // `Outcome` and `Thrown` have this error by default, so no text names it.
         if (!(type.interface === 'types' && type.name === 'error')) need(type.interface, nameOf(type, direction, uses));
         return;
       }

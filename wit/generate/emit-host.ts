@@ -129,7 +129,10 @@ export function declaration(type: NamedType, names: TypeNames): string[] {
   }
 }
 
-/** Cases that all carry the same type become one member, so that a tag known only at run time still fits. */
+/**
+ * A variant whose cases all carry the same type becomes one interface, with a union as its tag: code may set a tag that
+ * it knows only at run time.
+ */
 function variantLines(type: VariantType, name: string, names: TypeNames): string[] {
   const values = new Set(type.cases.map((entry) => (entry.type ? typeText(entry.type, names) : '')));
   const [only = ''] = values;

@@ -15,7 +15,7 @@ const part = (name: string): string => readFileSync(new URL(`rust/${name}`, impo
  * `cabi_realloc` of the inferlet, which allocates memory, and writes the value there. The Rust function of the call
  * then returns a `String` or `Vec` that owns this memory.
  *
- * A Rust inferlet exports the core function `run`, without callbacks: a read of a future blocks until it has its value.
+ * A Rust inferlet exports the core function `run`, without callbacks: a read blocks until the future has its value.
  */
 export function emitRust(world: WitWorld): string {
   for (const fn of world.exports) checkExport(fn);
@@ -31,7 +31,7 @@ export function emitCargo({ version }: WitWorld): string {
   return `${head}\n\n[package]\nname = "pie"\nversion = "${version}"\nedition = "2021"\n\n${target}\n`;
 }
 
-/** Refuses every export but `run`, from a text to a text or an error text: the macro `inferlet!` makes no other. */
+/** Throws for an export other than `run: func(string) -> result<string, string>`: `inferlet!` makes only that one. */
 function checkExport({ name, params, result }: WitFunction): void {
   const isKnown =
     name === 'run' &&

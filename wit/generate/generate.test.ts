@@ -54,7 +54,7 @@ test('the reference has every interface and call, with its errors and its cost',
   assert.match(page, /`pie:inferlet\/forward@[0-9.]+` · Trait `forward` of the model\./);
 });
 
-test('documentation never ends the comment around it', () => {
+test('the text of documentation never ends the comment that is generated around it', () => {
   for (const comment of [documentation, cComment])
     for (const docs of ['All of `*/*`.', 'All of\n`*/*`.']) {
       const text = comment(docs).join('\n');
@@ -108,7 +108,7 @@ test('the reference mentions dependent calls only for a call that takes a queue'
 
 const worldOf = (text: string) => resolve([parse('test.wit', text)], 'w');
 
-suite('resolve', () => {
+suite('resolve()', () => {
   const resolved = worldOf(`package a:b@1.2.3;
     /// About x.
     interface x {
@@ -198,6 +198,18 @@ suite('parsing and resolving WIT throws', () => {
     [
       'package a:b@1.0.0; interface x { f: func(a: tuple<u8, _>); } world w { import x; }',
       "'tuple' needs a type for each item",
+    ],
+    [
+      'package a:b@1.0.0; interface x { f: func(a: list<u8, u16>); } world w { import x; }',
+      "test.wit:1:45: 'list' has 2 types in its brackets; the limit is 1",
+    ],
+    [
+      'package a:b@1.0.0; interface x { f: func() -> result<u8, u8, u8>; } world w { import x; }',
+      "'result' has 3 types in its brackets; the limit is 2",
+    ],
+    [
+      'package a:b@1.0.0; interface x { resource r { } f: func(a: own<own<r>>); } world w { import x; }',
+      "test.wit:1:60: 'own' is not a type of our subset",
     ],
     ['package a:b@1.0.0; interface x { § }', "test.wit:1:34: unexpected character '§'"],
     ['package a:b@1.0.0; interface x {', 'found the end of the file'],

@@ -68,7 +68,7 @@ function computeLayout(type: WitType): Layout {
   }
 }
 
-/** Offsets of the members of a record or tuple, and the whole's layout. */
+/** Offsets of the members of a record or tuple in bytes, and the layout of the whole value. */
 export function sequence(types: readonly WitType[]): { readonly offsets: readonly number[]; readonly layout: Layout } {
   let offset = 0;
   let align = 1;
@@ -118,7 +118,7 @@ export function payloadOffset(type: WitType): number {
   return alignTo(discriminantSize(cases.length), align);
 }
 
-/** Core values that a type becomes as a parameter or result ("Flattening"). */
+/** Types of the core values that pass a value of a type as a parameter or result ("Flattening"). */
 export function flatten(type: WitType): readonly CoreType[] {
   switch (type.kind) {
     case 'u64':
@@ -144,7 +144,7 @@ export function flatten(type: WitType): readonly CoreType[] {
   }
 }
 
-/** Core values that hold the payload of any case. */
+/** Types of the core values that can hold the payload of each case. */
 export function joinCases(cases: readonly (WitType | null)[]): readonly CoreType[] {
   const joined: CoreType[] = [];
   for (const entry of cases) {

@@ -1,6 +1,6 @@
 /**
  * The contract as plain data: what `wit/*.wit` says, resolved. Names are those of WIT (kebab-case); `js` is the same name in JavaScript.
- * Types are a graph without references to look up: where an interface uses another's record, it is the same object.
+ * Types form a graph of objects, so no name has to be looked up: all interfaces that use a record refer to one object.
  */
 
 export const PRIMITIVES = [
@@ -82,17 +82,17 @@ export type WitType =
   | NamedType;
 
 export interface WitFunction {
-  /** WIT name, such as `set-priority`; of a constructor `constructor`. */
+  /** WIT name, such as `set-priority`. A constructor has the name `constructor`. */
   readonly name: string;
   readonly js: string;
   readonly kind: 'function' | 'method' | 'static' | 'constructor';
-  /** Resource that it belongs to; null for a plain function. */
+  /** Resource to which the function belongs; null for a plain function. */
   readonly resource: string | null;
   /** Name of the core Wasm import or export, such as `[method]queue.set-priority`. */
   readonly coreName: string;
   /** Declared parameters. A method's core function takes the resource's handle (a borrow) before them. */
   readonly params: readonly Field[];
-  /** Null for none. A constructor's is an `own` of its resource. */
+  /** Null for a function without a result. A constructor's result is an `own` of its resource. */
   readonly result: WitType | null;
   readonly async: boolean;
   readonly docs?: string;
@@ -133,7 +133,7 @@ export const camelCase = (name: string): string =>
 /** `input-text` → `InputText`. */
 export const pascalCase = (name: string): string => camelCase(`-${name}`);
 
-/** Types that a type is made of. */
+/** Types that a type is made of; null for each that has no value, such as a side of a `result`. */
 export function parts(type: WitType): readonly (WitType | null)[] {
   switch (type.kind) {
     case 'list':

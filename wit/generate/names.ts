@@ -22,7 +22,7 @@ export const reserved: ReadonlySet<string> = new Set([
   'Host',
 ]);
 
-/** The lines of a documentation text. A space breaks each end mark of a comment in it, which would end the comment around the lines. */
+/** The lines of a documentation text. A space splits each comment end mark in the text, which would end the comment. */
 export const docLines = (docs: string): string[] => docs.replaceAll('*/', '* /').split('\n');
 
 /** The lines of a documentation comment around a text; none for a missing or empty text. */

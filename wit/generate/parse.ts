@@ -59,6 +59,7 @@ class Parser {
     while (!this.#take('}')) {
       const word = this.#peek();
       if (this.#take('use')) uses.push(...this.#use());
+      // A function may have one of these words as its name: `type: func();`.
       else if (['record', 'variant', 'enum', 'resource', 'type'].includes(word.text) && this.#peek(1).text !== ':') {
         declarations.push(this.#declaration());
       } else functions.push(this.#function('function'));
@@ -120,6 +121,7 @@ class Parser {
         }
         return { kind, name, docs, functions };
       }
+      // `type`, an alias.
       default: {
         this.#expect('=');
         const type = this.#type();

@@ -45,9 +45,9 @@ export interface CallReference {
   readonly docs: string;
   /** A sentence about the caller's wait, such as `Answered at once.` */
   readonly cost: string;
-  /** Errors that its documentation names, besides those that any call may report. */
+  /** Errors that the call's documentation names. `introduction` lists the errors that any call may report. */
   readonly errors: readonly string[];
-  /** Introduces `errors`: a call without a `result` leaves them to later calls. */
+  /** Introduces `errors`. If a call has no `result`, later calls report its errors. */
   readonly errorsTitle: string;
   /** Its name in C. */
   readonly c: string;

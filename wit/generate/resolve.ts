@@ -25,6 +25,16 @@ import type {
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(PRIMITIVES);
 const isPrimitive = (name: string): name is PrimitiveKind => PRIMITIVE_NAMES.has(name);
 
+/** How many types each of these names takes in angle brackets at most. A `tuple` takes any number. */
+const MAX_ARGUMENTS = new Map([
+  ['list', 1],
+  ['option', 1],
+  ['future', 1],
+  ['borrow', 1],
+  ['own', 1],
+  ['result', 2],
+]);
+
 /** Joins the files of one package and resolves every name. Throws WitError at an unknown name or a cyclic type. */
 export function resolve(files: readonly ParsedFile[], worldName: string): WitWorld {
   const pkg = files.find((file) => file.package)?.package;
@@ -101,6 +111,15 @@ class Resolver {
       if (name === 'future') return { kind: 'future', value: null };
       return this.#lookup(name, scope, at);
     }
+    const { length } = expression.arguments;
+    const limit = MAX_ARGUMENTS.get(name);
+    if (limit !== undefined && length > limit)
+      throw new WitError(
+        at.file,
+        at.line,
+        at.column,
+        `'${name}' has ${length} types in its brackets; the limit is ${limit}`,
+      );
     const [first = null, second = null] = expression.arguments.map((item) => item && this.#type(item, scope));
     if (name === 'result') return { kind: 'result', ok: first, err: second };
     if (name === 'future') return { kind: 'future', value: first };
@@ -114,8 +133,9 @@ class Resolver {
       });
       return { kind: 'tuple', items };
     }
-    // A resource's name alone resolves to `own`. So this check refuses types that are not resources.
-    if ((name === 'borrow' || name === 'own') && first.kind === 'own') return { ...first, kind: name };
+    // A resource's name alone resolves to `own`. So this check refuses types that are not resources, and handles of handles.
+    const isName = expression.arguments[0]?.kind === 'name';
+    if ((name === 'borrow' || name === 'own') && isName && first.kind === 'own') return { ...first, kind: name };
     throw new WitError(at.file, at.line, at.column, `'${name}' is not a type of our subset of WIT`);
   }
 

@@ -22,7 +22,7 @@ export interface Place {
   readonly column: number;
 }
 
-/** A field of a record, or a parameter of a function. Its `docs`, like all others here, are empty when it has none. */
+/** A field of a record, or a parameter of a function. `docs` is the empty text for an item without documentation. */
 export interface ParsedField {
   readonly name: string;
   readonly type: TypeExpression;
@@ -66,7 +66,7 @@ export interface ParsedInterface {
   readonly name: string;
   readonly docs: string;
   readonly at: Place;
-  /** Types of the interface `from`, under the names `as`. */
+  /** For each `use`: the type `name` of the interface `from`, under the name `as`. */
   readonly uses: readonly { readonly from: string; readonly name: string; readonly as: string; readonly at: Place }[];
   readonly declarations: readonly Declaration[];
   readonly functions: readonly ParsedFunction[];

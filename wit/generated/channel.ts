@@ -971,10 +971,10 @@ export function readLifecycleCharge(r: ValueReader): LifecycleCharge {
   };
 }
 
-/** Resources that live in the runtime, by their number. */
+/** Resource types whose objects live in the runtime. The index of a type is its number. */
 export const CHANNEL_RESOURCES: readonly string[] = ['queue/queue', 'fused/run', 'grammar/compiled', 'grammar/matcher', 'kv-files/file', 'messaging/subscription', 'http/exchange', 'children/child'];
 
-/** Functions that the runtime answers, by their number. */
+/** Calls that the sandbox sends to the runtime. The index of a call is its number. */
 export const CHANNEL_CALLS: readonly ChannelCall[] = [
   {
     interface: 'runtime', name: 'efficient-tokens', answering: 'waits', resource: -1, fallible: true,

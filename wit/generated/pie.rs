@@ -21,8 +21,8 @@
 
 pub use abi::Pending;
 
-/// Makes a function the inferlet's program. It takes the input as `Json` or as text (`String`), and returns the output (`Json`, or JSON text) or an
-/// error of any type that can be shown.
+/// Makes a function the inferlet's program. The function takes the input as `Json` or as text (`String`). It returns the output (`Json`, or JSON
+/// text), or an error of any type with `to_string`.
 #[macro_export]
 macro_rules! inferlet {
     ($program:path) => {
@@ -78,10 +78,11 @@ impl Json {
         if parser.at == text.len() { Ok(value) } else { Err(parser.wrong()) }
     }
 
-    /// A member of an object; `Null` when it is absent.
+    /// A member of an object; `Null` when it is absent. Of several members with the name, the last one counts, as in JavaScript: the platform
+    /// has checked that one against the function's schema.
     pub fn get(&self, name: &str) -> &Json {
         match self {
-            Json::Object(members) => members.iter().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),
+            Json::Object(members) => members.iter().rev().find(|(key, _)| key == name).map_or(&Json::Null, |(_, value)| value),
             _ => &Json::Null,
         }
     }
@@ -177,6 +178,18 @@ fn write_text(text: &str, to: &mut impl std::fmt::Write) -> std::fmt::Result {
     to.write_char('"')
 }
 
+/// True for a number as JSON writes it. Rust's `parse` also takes other forms, such as `.5`, `1.` and `01`.
+fn is_number(text: &str) -> bool {
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(first, rest)| (first, Some(rest)));
+    let (whole, fraction) = mantissa.split_once('.').map_or((mantissa, None), |(first, rest)| (first, Some(rest)));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && fraction.map_or(true, digits)
+        && exponent.map_or(true, |part| digits(part.strip_prefix(['+', '-']).unwrap_or(part)))
+}
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -225,7 +238,11 @@ impl Parser<'_> {
                 let rest = &self.text.as_bytes()[self.at..];
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
                 let length = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-                let number = self.text[self.at..self.at + length].parse().map_err(|_| self.wrong())?;
+                let text = &self.text[self.at..self.at + length];
+                if !is_number(text) {
+                    return Err(self.wrong());
+                }
+                let number = text.parse().map_err(|_| self.wrong())?;
                 self.at += length;
                 Ok(Json::Number(number))
             }
@@ -5239,6 +5256,7 @@ pub mod abi {
             Ok(output) => (0, output),
             Err(error) => (1, error),
         };
+        // The layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
         let result = Box::new([tag, answer.as_ptr() as u32, answer.len() as u32]);
         leak(answer);
         Box::into_raw(result) as *const u8

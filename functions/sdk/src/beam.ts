@@ -63,7 +63,7 @@ export async function beamSearch(context: Context, options: BeamOptions): Promis
   const { bos, eos } = specialTokens(name);
   const stops = new Set([...eos, ...(bos === null ? [] : [bos]), ...(options.stopTokens ?? [])]);
   const maxTokens = Math.min(options.maxTokens, contextLength - context.length);
-  // Enough candidates to keep `beams` of them even if all stop tokens are among them.
+  // Enough candidates to keep `beams` of them even if all stop tokens are among them, as far as a device returns so many.
   const topK = Math.min(beams + stops.size, 256, vocabularySize);
   const score = ({ logProbability }: Hypothesis, length: number) =>
     logProbability / Math.max(1, length) ** lengthPenalty;

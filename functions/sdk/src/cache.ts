@@ -104,7 +104,7 @@ export class Cache {
     return this.#compactions;
   }
 
-  /** Number of filled slots, imported and hidden ones included: the keys with which each row of an attention mask begins. */
+  /** Number of filled slots, with imported and hidden ones. Each row of an attention mask begins with their keys. */
   get filled(): number {
     return this.#cached + this.#skew - this.#empty;
   }

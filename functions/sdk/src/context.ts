@@ -135,7 +135,10 @@ export class Context implements Disposable {
     return this.#sequence.tokens;
   }
 
-  /** Number of tokens, including those of an opened context whose ids are not known. */
+  /**
+   * One past the position of the last token. This is the number of tokens, those with unknown ids included, unless the
+   * positions of opened tokens have gaps or repeat, as those of several KV files may.
+   */
   get length(): number {
     return this.#sequence.length;
   }

@@ -21,7 +21,7 @@ describe('the guest library on the device', () => {
       const end = terminal(events);
       assert.ok(end?.event === 'result', JSON.stringify(end?.data));
       const { holds, errors, sent } = end.data.output;
-      // The framed text may arrive in any number of messages.
+      // Each message is `<"a piece">`, and the pieces may be of any length: join them to one message.
       assert.equal(text(events).replaceAll('"><"', ''), sent, 'the piped text');
       for (const [what, held] of Object.entries(holds)) assert.equal(held, true, `${what}: ${JSON.stringify(held)}`);
       assert.ok(Object.keys(holds).length > 20);
@@ -94,7 +94,7 @@ describe('the guest library on the device', () => {
     });
 
     it('sends the messages that waited for buffer space when the inferlet failed', async () => {
-      // Twice the bytes that the platform buffers.
+      // Messages of 100,000 bytes, 2 MB in all: twice as many as the platform buffers.
       const events = await invoke(await functionsPlatform(), 'sdk-faults', { messages: 20 });
       assert.equal(terminal(events)?.data.message, 'after its messages');
       const messages = events.filter(({ event }) => event === 'message');

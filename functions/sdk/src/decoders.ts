@@ -17,8 +17,9 @@ import type { Sequence, StartRun, StepCall } from './sequence.ts';
 import type { Proposal, Speculator } from './speculation.ts';
 
 /**
- * Decoding mode. `ahead`: the device decodes on its own and hands over the tokens (built-in samplers only). `step`: one fused call per
- * token. `calls`: separate embed, forward and next-distribution calls; the inferlet samples.
+ * Decoding mode. `ahead`: the device decodes on its own and hands over the tokens (built-in samplers, and chains of
+ * `processors` that the host can apply). `step`: one fused call per token. `calls`: separate embed, forward and
+ * next-distribution calls; the inferlet samples.
  */
 export type DecodeMode = 'ahead' | 'step' | 'calls';
 
@@ -44,7 +45,7 @@ export interface Decoder {
   stop(rollBack: boolean): void;
 }
 
-/** The way to take forced tokens: by sampling them, without sampling, or without sampling and in pieces of one token. */
+/** `none` samples forced tokens. `at-once` and `one-by-one` append them unsampled, in one piece or one by one. */
 export type Jump = 'none' | 'at-once' | 'one-by-one';
 
 /** A rule that a generated text must fit, with a decoder that enforces it. */
@@ -67,7 +68,7 @@ export interface ConstraintOptions {
 
 /** Tokens of one run. A longer text takes several runs, so that pages are not reserved long before their use. */
 const RUN_TOKENS = 128;
-/** Most tokens that a generation may have chosen before a run with changed logits. */
+/** Most tokens that a generation may have chosen before a run with changed logits. Later, the inferlet samples. */
 const MAX_CHOSEN = 8192;
 /** Most runs of one inferlet that the platform pipes at once. */
 const MAX_PIPES = 256;

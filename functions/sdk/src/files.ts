@@ -28,12 +28,13 @@ export class KvFile implements Disposable {
   /** The `file` resource of the WIT contract, for calls that this class omits: `pages`, `reserve` and `filled`. */
   readonly raw: File;
   readonly #model: string;
-  /** True when this object has computed the first token, and that is the begin-of-text token. */
-  #hasBos = false;
+  /** True when the first token is known to be the begin-of-text token: this object, or the one it is a fork of, has computed it. */
+  #hasBos: boolean;
 
-  private constructor(raw: File, model: string) {
+  private constructor(raw: File, model: string, hasBos: boolean) {
     this.raw = raw;
     this.#model = model;
+    this.#hasBos = hasBos;
   }
 
   /** Opens the last saved version of a name. Throws `not-found`, `unsupported` (no right to the file) and `unavailable` (locked). */
@@ -74,14 +75,14 @@ export class KvFile implements Disposable {
     return await KvFile.#ready(new File(queue, name, options.write ? 'write' : 'read'), modelName);
   }
 
-  static async #ready(raw: File, modelName: string): Promise<KvFile> {
+  static async #ready(raw: File, modelName: string, hasBos = false): Promise<KvFile> {
     try {
       await settle(raw.ready());
     } catch (error) {
       raw.drop();
       throw error;
     }
-    return new KvFile(raw, modelName);
+    return new KvFile(raw, modelName, hasBos);
   }
 
   /** Number of tokens. */
@@ -114,7 +115,7 @@ export class KvFile implements Disposable {
 
   /** Creates a file without a name with the same content, copy-on-write. */
   fork(): Promise<KvFile> {
-    return KvFile.#ready(this.raw.fork(), this.#model);
+    return KvFile.#ready(this.raw.fork(), this.#model, this.#hasBos);
   }
 
   /**

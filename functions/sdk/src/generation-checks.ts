@@ -7,7 +7,7 @@ import { checkCount } from './option-checks.ts';
 export const NO_MORE_CANDIDATES =
   'With a speculator, a sampler sees only the most probable tokens. It cannot be combined with a bias above 0 or another rule that asks for certain tokens.';
 
-/** Limits of a piped text: stop strings, and 1,024 bytes of stop strings in total, at up to three bytes a character. */
+/** Limits of a piped text: the number of its stop strings, and their 1,024 bytes in all, at up to three a character. */
 const MAX_STOPS = 64;
 const MAX_STOP_CHARACTERS = 1024 / 3;
 /** Limit of a frame: 8,192 bytes, at up to three bytes a character. */

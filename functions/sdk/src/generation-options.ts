@@ -18,7 +18,10 @@ export interface GenerateOptions<T = unknown> {
   readonly until?: (piece: Piece, generation: { readonly text: string; readonly tokens: readonly number[] }) => boolean;
   /** Continue past the model's own end-of-text tokens. */
   readonly ignoreEos?: boolean;
-  /** Decoding mode. Defaults: `ahead` for built-in samplers; `step` for custom ones and with a constraint, a window or `until`. */
+  /**
+   * Decoding mode. Defaults: `ahead` for built-in samplers, and for chains of `processors` that the host can apply;
+   * `step` for custom samplers and with a constraint, a window or `until`.
+   */
   readonly decode?: DecodeMode;
   /** A rule that the text must fit: `jsonSchema`, `typed`, `regex`, `ebnf` or `json`. The generation ends when no token may follow. */
   readonly constraint?: Constraint<T>;

@@ -48,7 +48,7 @@ export class Generation<T = string> implements AsyncIterable<string> {
   readonly logProbabilities: number[] = [];
   /** Text handed over so far. */
   text = '';
-  /** Tokens that the context held before the generation. */
+  /** Tokens before the generated ones, with an added begin-of-text token, without a token that healing took back. */
   promptTokens = 0;
   /** Set when the generation has ended. */
   finishReason: FinishReason | undefined;

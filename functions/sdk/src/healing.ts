@@ -57,11 +57,11 @@ function successors(name: string, token: number): readonly number[] {
   return found;
 }
 
-/** Leaves out special tokens, which have no text. Two calls for the whole list show that it has none, the common case. */
+/** Leaves out special tokens, which have no text. In the common case, two calls show that the list has none of them. */
 function withText(tokens: readonly number[], name: string): readonly number[] {
   const write = (some: readonly number[], special: boolean) => attempt(() => tokenize.detokenize(name, some, special));
   if (write(tokens, false) === write(tokens, true)) return tokens;
-  return tokens.filter((token) => write([token, token], false) === write([token, token], true));
+  return tokens.filter((token) => write([token], false) === write([token], true));
 }
 
 function extensions(vocabulary: readonly ArrayLike<number>[], prefix: ArrayLike<number>): number[] {

@@ -6,9 +6,11 @@ import { allocate, attempt, inputImage, settle } from './raw.ts';
 import { NO_TOKEN } from './sequence.ts';
 
 /**
- * Appends an image (PNG or JPEG) to a context. Throws `unsupported` for models without the trait input-image. Computes the whole context at
- * once; the context cannot be cut afterwards, so fork it before the image to go back. Fill in text before generating. `tokens` then holds
- * −1 for each embed of the image. Throws `invalid-argument`, and leaves the context unchanged, for a broken image. @returns the number of embeds
+ * Appends an image (PNG or JPEG) to a context. Throws `unsupported` for models without the trait input-image. Computes
+ * the whole context at once. The image and the tokens before it cannot be cut afterwards: fork the context before the
+ * image to go back. Fill in text before generating. `tokens` then holds −1 for each embed of the image. Throws
+ * `invalid-argument`, and leaves the context unchanged, for a broken image.
+ * @returns the number of embeds
  *
  * @example
  * await fillImage(ctx, image);

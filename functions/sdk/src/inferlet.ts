@@ -95,7 +95,7 @@ export const isCancelled = (): boolean => runtime.isCancelled();
 /** Milliseconds of wall time left before the deadline. */
 export const timeLeftMs = (): number => runtime.timeLeft();
 
-/** Longest time of a timer, as in browsers. */
+/** Longest time of a timer, about 25 days, as in browsers. A longer wait is shortened to it. */
 export const MAX_SLEEP_MS = 2 ** 31 - 1;
 
 /** Waits; returns at once for a time below 0. Throws `cancelled` or `deadline-exceeded` if the invocation is stopped first. */

@@ -97,7 +97,8 @@ describe('jump-forward decoding', () => {
         const { steps: fewest, forwardCalls: _, ...step } = await generate({ way: 'jump', ...input });
         const { steps, forwardCalls: __, ...run } = await generate({ way: 'run', ...input });
         assert.deepEqual(run, step);
-        // The run computes the forced tokens at its end. It decodes past a stop text until its slice of time ends.
+        // One step more, since a run also computes forced tokens at its end. After a stop string, a run decodes on
+        // until its slice of time ends.
         if (end.stop === undefined) assert.ok(steps <= fewest + 1, `${steps} steps instead of ${fewest}`);
       }
     });

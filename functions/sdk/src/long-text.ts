@@ -1,6 +1,6 @@
 /** Most characters that the platform tokenizes in one call. */
 export const MAX_CALL_CHARACTERS = 32_768;
-/** Leaves room for the marker that a continuation may need in front. */
+/** Most characters of a part. Leaves room for the marker that a continuation may need in front. */
 const MAX_PART = MAX_CALL_CHARACTERS - 8;
 /** Characters on each side of a border that are tokenized both together and separately; a border affects far fewer. */
 const WINDOW = 400;

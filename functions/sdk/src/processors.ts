@@ -41,7 +41,7 @@ interface Change {
   readonly biases?: ReadonlyMap<number, number>;
 }
 
-/** Most biases of a run, and the largest value of a bias or a penalty. */
+/** Most biases of a run, and the largest value of a bias or a penalty. Beyond them, the inferlet applies the chain. */
 const MAX_BIASES = 1024;
 const MAX_MAGNITUDE = 1e6;
 
@@ -100,6 +100,7 @@ function runSampler(
   }
   const fits = (value: number) => Math.abs(value) <= MAX_MAGNITUDE || value === Number.NEGATIVE_INFINITY;
   if (biases.size > MAX_BIASES || ![...biases.values()].every(fits)) return undefined;
+  // The smallest values of `topP` become 0 as an f32, which the host refuses.
   if (!fits(frequency) || !fits(presence) || (device.topP > 0 && Math.fround(device.topP) === 0)) return undefined;
   const changes = { frequency, presence, biasTokens: [...biases.keys()], biasValues: [...biases.values()] };
   return {
@@ -111,9 +112,10 @@ function runSampler(
 
 /**
  * Divides the probability of each token in the context, or among its `last` tokens, by `penalty` (above 1 makes them rarer), then
- * normalises the probabilities. CTRL (Keskar et al., 2019) has a similar penalty but another rule: it divides logits above 0 and multiplies
- * logits below 0. A device returns log-probabilities, which do not show where a model's logits are 0. CTRL's penalties therefore mean
- * something else here, mostly more: CTRL's 1.2 lowers a logit of 20 by 3.3, which divides the probability by 28.
+ * normalises the probabilities. CTRL (Keskar et al., 2019) has a similar penalty but another rule: it divides logits
+ * above 0 and multiplies logits below 0. A device returns log-probabilities, which do not show where a model's logits
+ * are 0. An equal number is mostly a stronger penalty in CTRL: its 1.2 lowers a logit of 20 by 3.3, which divides the
+ * probability by 28 instead of 1.2.
  */
 export function repetitionDivisor(penalty: number, options: { readonly last?: number } = {}): Processor {
   const { last = Number.POSITIVE_INFINITY } = options;

@@ -61,7 +61,7 @@ export interface GuestSampler {
 
 /** A guest sampler as the host runs it. */
 export interface RunSampler {
-  /** The sampler's own `choose`. If the sampler has another one now, the inferlet must call that for each token. */
+  /** The `choose` that the run replaces. If the sampler has another one now, the inferlet calls it at each token. */
   readonly choose: GuestSampler['choose'];
   readonly sampler: DeviceSampler;
   /** Starts a run after `chosen`, the tokens of the generation so far. */

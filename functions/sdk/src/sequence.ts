@@ -131,12 +131,12 @@ export class Sequence {
     if (kept < 0 || (base > 0 && kept - 1 < floor && floor > 0)) {
       throw new InferletError('invalid-argument', UNKNOWN_BEGINNING);
     }
-    const cached = kept === sealed ? kept : Math.max(0, kept - 1);
+    const cached = kept === sealed ? kept : Math.max(0, kept - 1); // The end of an image cannot be pending.
     if (cached < this.cached) this.cut(cached);
     this.tokens.length = kept;
   }
 
-  /** Computes the pending tokens, all but the last. Undefined when there are none. */
+  /** Computes all pending tokens but the last. Undefined when at most one token is pending. */
   prefill(): Promise<unknown> | undefined {
     return this.pending > 1 ? this.compute(this.pending - 1) : undefined;
   }
@@ -267,7 +267,7 @@ export class Sequence {
   /** Captures the state for {@link restore} once all tokens but the last are computed, also by earlier calls. {@link discard} frees it. */
   async snapshot(): Promise<Saved> {
     this.#checkLost();
-    void this.prefill();
+    void this.prefill(); // Awaited below: `#computing` has it, too.
     const saved = { tokens: this.tokens.slice(), cache: this.cache.share() };
     try {
       await Promise.all(this.#computing);
@@ -383,7 +383,7 @@ export class Sequence {
     return this.settle(this.queue.synchronize(), start);
   }
 
-  /** One fused call over the next `count` pending tokens and the drafts after them. */
+  /** One fused call over `count` pending tokens and the drafts after them. `write` stores their keys and values. */
   #step(
     count: number,
     output: Output,
@@ -408,7 +408,7 @@ export class Sequence {
     return this.settle(answer, start);
   }
 
-  /** Embeds and forwards the next `count` pending tokens. Returns the embeds to free; with `withState`, the last one is the state. */
+  /** Embeds and forwards `count` pending tokens. Returns the embeds to free, with `withState` the state last. */
   #forward(count: number, write: boolean, withState = false): number[] {
     const start = this.firstPending(withState);
     const { inPages, outPages } = this.cache.access(write ? count : 0);

@@ -135,7 +135,7 @@ export function jacobi(options: { readonly tokens?: number } = {}): Speculator {
     begin() {
       const chosenAfter = new Map<string, number>();
       let corrected: readonly number[] = [];
-      /** The last two tokens of the text, and the block after them. */
+      /** The last two tokens of the text (−1 for one that it lacks), and the block after them. */
       let line: number[] = [];
       return {
         propose(tokens, most) {

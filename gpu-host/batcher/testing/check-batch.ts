@@ -87,7 +87,10 @@ function checkEncodings({ forwards, projections, encodings }: Batch, { maxCalls,
   checkQueueOrder(encodings as WorldCall[], [], whole);
 }
 
-/** Checks the limits of calls, inputs, distributions and scores of one batch; only a call that cannot be cut exceeds them, and alone. */
+/**
+ * Checks the limits of one batch. A single projection may exceed the scores; a forward that cannot be cut may exceed
+ * the inputs, as the only forward.
+ */
 function checkLimits(batch: Batch, limits: BatchLimits): void {
   assert.ok(batch.forwards.length <= limits.maxCalls, `${batch.forwards.length} forwards`);
   const { projections } = batch;
@@ -119,7 +122,10 @@ function checkStart(call: WorldCall, whole: ReadonlyMap<WorldCall, number>): voi
   }
 }
 
-/** Calls of one queue leave in order: those ahead of a call have left, or leave with this batch, and those of its kind before it. */
+/**
+ * Calls of one queue leave in order: every call ahead of a call has left, or leaves with this batch; if of the same
+ * kind, it stands before the call.
+ */
 function checkQueueOrder(
   forwards: readonly WorldCall[],
   projections: readonly WorldCall[],
@@ -135,7 +141,10 @@ function checkQueueOrder(
   }
 }
 
-/** `after` names earlier calls of the batch whose fills the call needs, and leads, step by step, to every such call. */
+/**
+ * `after` names only earlier calls of the batch whose fills the call needs. Followed from call to call, it reaches
+ * every such call.
+ */
 function checkNeeds(grant: Grant, before: readonly Grant[]): void {
   const call = grant.call as WorldCall;
   const reached = new Set<WorldCall>();
@@ -177,14 +186,15 @@ export function checkFull(batch: Batch, ready: readonly WorldCall[], limits: Bat
     if (taken.has(call)) continue;
     if (call.kind === 'encode') continue;
     if (call.kind === 'project') {
+      // Beside forwards, a batch takes only the projections that ride with them.
       const isFull = isScoreLimitReached || batch.projections.length === maxCalls;
       assert.ok(calls > 0 || isFull, `${call.name} was left behind`);
     } else if (calls > 0 && call.variant === batch.forwards[0]?.call.variant) {
       // A short call leaves a place and a quarter of the inputs to long ones.
       const full = call.tokens <= short ? calls >= maxCalls - 1 : calls >= maxCalls;
       const reserve = call.tokens <= short ? Math.max(1, maxTokens >> 2) : 0;
-      const fits = call.shape.chunkable && call.tokens > short ? 1 : call.tokens;
-      assert.ok(full || tokens + fits > maxTokens - reserve, `${call.name} was left behind`);
+      const leastTokens = call.shape.chunkable && call.tokens > short ? 1 : call.tokens;
+      assert.ok(full || tokens + leastTokens > maxTokens - reserve, `${call.name} was left behind`);
     }
   }
 }

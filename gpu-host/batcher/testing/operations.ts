@@ -12,6 +12,7 @@ export type Operation =
   /** Time passes, the batch on the device ends, and the next one leaves. */
   | { readonly type: 'step'; readonly ms: number; readonly dice: number }
   | { readonly type: 'priority'; readonly space: number; readonly queue: number; readonly priority: number }
+  /** The queue closes, and another one with this `maxPriority` opens in its place. */
   | { readonly type: 'close'; readonly space: number; readonly queue: number; readonly maxPriority: number }
   /** A paused run may go on, or something that a call still lacks arrives. */
   | { readonly type: 'consume'; readonly dice: number };
@@ -43,12 +44,14 @@ const forward: fc.Arbitrary<SimShape> = fc
   .record({
     tokens,
     chunkable: fc.boolean(),
+    /** 0 makes a run, if `tokens` allows it. */
     run: fc.nat({ max: 7 }),
     pages,
     fills: pages,
     inputs: embeds,
     outputs,
     variant,
+    /** 0 makes a call that arrives without something that it needs. */
     late: fc.nat({ max: 5 }),
   })
   .map((made) => ({

@@ -46,7 +46,10 @@ export class Trace {
     return this.push(queue, { kind: 'forward' }, name);
   }
 
-  /** Starts the next batch. `names` are those of its calls; behind a forward of several inputs stands the number that goes with the batch. */
+  /**
+   * Starts the next batch, and gives the names of its calls. Behind a forward with several inputs or steps left stands
+   * the number of inputs that go with the batch.
+   */
   start(): { batch: Batch; names: string[] } {
     const decision = this.batcher.next(this.nowMs);
     if (decision.kind !== 'batch') throw new Error(`no batch: ${decision.kind}`);
@@ -88,7 +91,10 @@ export class Trace {
     return namesByStep;
   }
 
-  /** The milliseconds that the batcher wants to wait; 0 when a batch leaves instead, which this runs to its end. */
+  /**
+   * The milliseconds that the batcher wants to wait. Returns 0 when a batch leaves instead, and runs that batch to its
+   * end.
+   */
   waitMs(): number {
     const decision = this.batcher.next(this.nowMs);
     if (decision.kind === 'idle') throw new Error('nothing is ready');

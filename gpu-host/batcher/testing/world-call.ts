@@ -2,7 +2,7 @@ import { isDeviceCall } from '../call.ts';
 import type { BatchQueue } from '../queue.ts';
 import { type Conflict, SimCall, type SimShape } from './sim-call.ts';
 
-/** A call with its conflicts by the rules, worked out pair by pair on arrival, and its progress. */
+/** A call with its progress, and with the conflicts that the rules give it, worked out pair by pair when it arrives. */
 export class WorldCall extends SimCall {
   /** Earlier unfinished calls that conflict with this one. */
   readonly conflicts: { readonly earlier: WorldCall; readonly conflict: Conflict }[] = [];

@@ -12,7 +12,10 @@ import { type Operation, QUEUES_PER_SPACE, SPACES } from './operations.ts';
 import type { SimShape } from './sim-call.ts';
 import { WorldCall } from './world-call.ts';
 
-/** Plays a badly behaved engine: ends calls in any order and fails some. Checks everything that it gets against the rules. */
+/**
+ * Plays a badly behaved engine: ends calls in any order and fails some. Checks everything that the batcher gives it
+ * against the rules.
+ */
 export class World {
   readonly batcher: Batcher;
   readonly policy: BatchPolicy;
@@ -165,6 +168,7 @@ export class World {
         assert.ok(earlier.finished || earlier.dropped, `${done.name} did not wait for ${earlier.name}`);
       done.started = true;
       done.gone = true;
+      // About every fourth instant call goes on for some steps, as a save to disk does.
       if (done.kind === 'instant' && done.arrival % 4 === 0) this.#slow.push(done);
       else this.#finish(done);
     }
@@ -203,7 +207,10 @@ export class World {
     assert.deepEqual(new Set(this.batcher.tenants()), tenants, 'the tenants that can use the device');
   }
 
-  /** Some calls fail as they are prepared, before any is done, and so do those that need them; the others end in any order. */
+  /**
+   * Some forwards fail while they are prepared, before any call is done. Forwards that need their pages fail with them.
+   * The rest end in any order.
+   */
   #end(batch: Batch, dice: Dice): void {
     const failed = new Set<BatchCall>();
     for (const { call, after } of batch.forwards) {

@@ -7,6 +7,7 @@ export type Chapter =
   | { readonly kind: 'prefill'; readonly tokens: readonly number[] }
   | { readonly kind: 'steps' | 'run' | 'embeds' | 'fork'; readonly count: number }
   | { readonly kind: 'copy' }
+  /** With `exports`, exports the pages under the name before the call `control`; without, removes the name after it. */
   | { readonly kind: 'hint'; readonly name: string; readonly exports: boolean; readonly control: Hint }
   | { readonly kind: 'wait'; readonly turns: number }
   | { readonly kind: 'child'; readonly tokens: readonly number[]; readonly count: number };
@@ -19,6 +20,7 @@ export interface Story {
   readonly chapters: readonly Chapter[];
   readonly sampler: Sampler;
   readonly tenant: string;
+  /** Turns of the event loop before the inferlet is opened. */
   readonly delay: number;
   /** Turns of the event loop until the inferlet is closed; undefined for most. */
   readonly closeAfter: number | undefined;
@@ -47,14 +49,14 @@ export interface Plot {
   readonly ahead: boolean;
 }
 
-/** Makes a plot whose inferlets together want several times the pool, the same one for the same seed. */
+/** Makes a plot whose inferlets together want several times the pool. Equal seeds give equal plots. */
 export function plotOf(seed: number): Plot {
   const dice = new Dice(seed);
   const text = (length: number): number[] => Array.from({ length }, () => dice.roll(96));
   const common = text(30);
   const mayClose = dice.roll(3) === 0;
   const swap = (['plenty', 'plenty', 'half', 'failing disk'] as const)[dice.roll(4)]!;
-  // Exports stay on the device when swap has no room, and a story may find none: only plots with plenty of swap have exports.
+  // Without room in swap, exports stay on the device and may leave too few pages for a story.
   const kinds = swap === 'plenty' ? 11 : 8;
   const chapter = (): Chapter => {
     const count = 1 + dice.roll(12);

@@ -10,7 +10,7 @@ interface TestPage {
 const page = (name: string): TestPage => ({ name });
 const always = () => true;
 
-test('finds the longest run of whole pages, and nothing of another tenant', () => {
+test('a lookup finds the longest run of whole pages, and nothing of another tenant', () => {
   const tree = new PrefixTree<TestPage>(2);
   const [a, b] = [page('a'), page('b')];
   const { added } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3, 4), [a, b]);
@@ -29,7 +29,7 @@ test('finds the longest run of whole pages, and nothing of another tenant', () =
   assert.deepEqual(tree.stats(), { lookups: 6, hitTokens: 8, missTokens: 12, evictions: 0 });
 });
 
-test('stops at the number of pages asked for, and goes on from a node', () => {
+test('a lookup stops at the number of pages asked for, and goes on from a node', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2, 3), [page('a'), page('b'), page('c')]);
   assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2, 3), 2).length, 2);
@@ -37,7 +37,7 @@ test('stops at the number of pages asked for, and goes on from a node', () => {
   assert.equal(nodes[2]?.depth, 3);
 });
 
-test('keeps the first page of the same tokens', () => {
+test('the tree keeps the first page of the same tokens', () => {
   const tree = new PrefixTree<TestPage>(1);
   const first = page('first');
   tree.insert('t', undefined, Uint32Array.of(1), [first]);
@@ -50,7 +50,7 @@ test('keeps the first page of the same tokens', () => {
   assert.equal(tree.size, 2);
 });
 
-test('tells tokens with equal hashes apart', () => {
+test('the tree tells tokens with equal hashes apart', () => {
   const [a, b] = collision();
   const tree = new PrefixTree<TestPage>(2);
   tree.insert('t', undefined, a, [page('a')]);
@@ -64,7 +64,7 @@ test('tells tokens with equal hashes apart', () => {
   tree.check();
 });
 
-test('evicts the least recently used leaf first, a parent after its children', () => {
+test('evictLeaves removes the least recently used leaf first, and a parent after its children', () => {
   const tree = new PrefixTree<TestPage>(1);
   const { nodes } = tree.insert('t', undefined, Uint32Array.of(1, 2), [page('1'), page('12')]);
   tree.insert('t', nodes[0], Uint32Array.of(3), [page('13')]);
@@ -109,7 +109,7 @@ test('remove takes a page with the pages after it, and counts no eviction', () =
   tree.check();
 });
 
-test('keeps its own copy of the tokens', () => {
+test('the tree keeps its own copy of the tokens', () => {
   const tree = new PrefixTree<TestPage>(2);
   const tokens = Uint32Array.of(1, 2);
   tree.insert('t', undefined, tokens, [page('a')]);
@@ -117,7 +117,7 @@ test('keeps its own copy of the tokens', () => {
   assert.equal(tree.match('t', undefined, Uint32Array.of(1, 2)).length, 1);
 });
 
-test('refuses tokens that are not those of the pages', () => {
+test('a number of tokens that does not match the pages, and pages of 0 slots, are refused', () => {
   const tree = new PrefixTree<TestPage>(2);
   assert.throws(() => tree.insert('t', undefined, Uint32Array.of(1), [page('a')]), RangeError);
   assert.throws(() => new PrefixTree(0), RangeError);

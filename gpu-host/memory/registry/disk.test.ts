@@ -13,7 +13,7 @@ import { assertRefused, assertRejected, Life, memoryOnly, same, temporaryDirecto
 const MAKER: Caller = { tenant: 't', inferlet: 'one', functionName: 'maker' };
 const SAME_FUNCTION: Caller = { ...MAKER, inferlet: 'two' };
 
-test('damage found when a call wants pages is the error of that call; the name can be cleared', async (t) => {
+test('a call that wants the pages of a damaged file fails with that damage, and the name can be removed', async (t) => {
   const directory = temporaryDirectory(t);
   await new Life(directory).registry.exportPages('t', 'a', snapshotOf(1, 2), true, memoryOnly);
   const path = join(directory, directoryNameOf('t'), fileNameOf('export', 'a'));
@@ -101,11 +101,11 @@ test('tenants that want files of the system take turns, however many one of them
     },
   };
   const asked = Array.from({ length: 50 }, () => registry.importPages('t', 'system/a', greedy, same));
-  // Imports behind that of the other tenant find the content in memory.
+  // The greedy tenant's imports that come after the other tenant's import find the content in memory, and succeed.
   const settled = Promise.allSettled(asked);
   const other = new TestRequester(memory, 'u');
   assert.deepEqual(await registry.importPages('u', 'system/a', other, contentsOf), contentsOf(snapshotOf(1, 3)));
-  assert.ok(refused <= 2, `${refused} imports of another tenant went first`);
+  assert.ok(refused <= 2, `${refused} imports of the greedy tenant went first`);
   await settled;
 });
 

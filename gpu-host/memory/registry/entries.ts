@@ -74,13 +74,9 @@ export class Entries<S extends Snapshot> {
     this.#diskBytes = this.#disk.files.sweep();
   }
 
-  /** Pages that snapshots hold in memory. */
-  get memoryPages(): number {
-    return this.#memoryPages;
-  }
-
-  get diskBytes(): number {
-    return this.#diskBytes;
+  /** Pages that snapshots hold in memory, bytes of the files, and bytes of the saves under way. */
+  get usage(): { readonly memoryPages: number; readonly diskBytes: number; readonly savingBytes: number } {
+    return { memoryPages: this.#memoryPages, diskBytes: this.#diskBytes, savingBytes: this.#saving.total };
   }
 
   find(tenant: string, kind: EntryKind, name: string): Entry<S> | Refusal | undefined {

@@ -63,7 +63,7 @@ async function decode(bytes: Buffer): Promise<{ header: FileHeader; snapshot: Te
   return { header: file.header, snapshot: { pages, tokens, nextPosition } };
 }
 
-test('gives back what was written, bit for bit', async () => {
+test('a snapshot file gives back what was written, bit for bit', async () => {
   for (const pages of [0, 1, 3]) {
     const snapshot = snapshotOf(pages + 7, pages);
     const bytes = await encode(snapshot);
@@ -76,7 +76,7 @@ test('gives back what was written, bit for bit', async () => {
   }
 });
 
-test('keeps the layout of files that earlier hosts have written', async () => {
+test('a snapshot file has the layout of files that earlier hosts have written', async () => {
   const snapshot = snapshotOf(5, 2);
   const sha256 = (...parts: Uint8Array[]) => createHash('sha256').update(Buffer.concat(parts)).digest();
   const u32 = (...values: number[]) => {
@@ -95,7 +95,7 @@ test('keeps the layout of files that earlier hosts have written', async () => {
   assert.deepEqual(await encode(snapshot), expected);
 });
 
-test('reads a header of the maximum length, and says where a file ends too early', async () => {
+test('a header of the maximum length is read, and a file that ends too early is refused with the byte that it lacks', async () => {
   const snapshot = snapshotOf(3, 1);
   const short = header(snapshot);
   const length = JSON.stringify(short).length;
@@ -103,11 +103,12 @@ test('reads a header of the maximum length, and says where a file ends too early
   const bytes = await encode(snapshot, new FileHead(longest));
   assert.deepEqual((await decode(bytes)).header, longest);
   assert.throws(() => new FileHead({ ...longest, name: `${longest.name}n` }), RangeError);
+  // Cuts the last byte of the header's checksum: 16 bytes precede the header's text, and its 32 bytes follow it.
   const cut = (await encode(snapshot)).subarray(0, 16 + length + 31);
   await assert.rejects(openBytes(cut), new FileDamage(`it ends before byte ${16 + length + 32}`));
 });
 
-test('finds every changed byte and every other length', async () => {
+test('a file with a changed byte or another length is refused as damaged', async () => {
   const bytes = await encode(snapshotOf(3, 2));
   for (let i = 0; i < bytes.length; i++) {
     const changed = Buffer.from(bytes);
@@ -121,14 +122,15 @@ test('finds every changed byte and every other length', async () => {
   await assert.rejects(decode(Buffer.concat([bytes, Buffer.alloc(1)])), FileDamage);
 });
 
-test('names the format of a file that it cannot read', async () => {
+test('the refusal of a file in another format names the format', async () => {
   const bytes = await encode(snapshotOf(3, 1));
+  // The version follows the 8 bytes of the magic.
   bytes.writeUInt32LE(2, 8);
   await assert.rejects(decode(bytes), /it has format 2, and this host reads format 1/);
   await assert.rejects(decode(Buffer.from('not a snapshot at all')), /it does not begin like a snapshot/);
 });
 
-test('finds two swapped pages', async () => {
+test('a file with two swapped pages is refused as damaged', async () => {
   const bytes = await encode(snapshotOf(3, 2));
   const first = bytes.subarray(bytes.length - 2 * PAGE_BYTES, bytes.length - PAGE_BYTES);
   const second = bytes.subarray(bytes.length - PAGE_BYTES);
@@ -136,7 +138,7 @@ test('finds two swapped pages', async () => {
   await assert.rejects(decode(swapped), /checksum of page 0/);
 });
 
-test('refuses a page past the last', async () => {
+test('a read past the last page, or of a part of a page, is refused', async () => {
   const bytes = await encode(snapshotOf(3, 1));
   const file = await openBytes(bytes);
   assert.throws(() => file.pageAt(1), RangeError);

@@ -16,8 +16,11 @@ import type { StoredPage } from './snapshot.ts';
  */
 const MAGIC = Buffer.from('PIEKVSN\n', 'latin1');
 const VERSION = 1;
+/** Bytes of the magic, the version and the length of the header. */
 const PREAMBLE_BYTES = 16;
 const CHECKSUM_BYTES = 32;
+/** Bytes of `filled` and `masked` in an entry of the page table. */
+const FLAG_BYTES = 8;
 const MAX_HEADER_BYTES = 64 * 1024;
 
 const count = z.int().min(0);
@@ -43,7 +46,7 @@ export type ByteReader = (offset: number, length: number) => Buffer;
 /** Like `ByteReader`, but asynchronous, and into a buffer of the caller. */
 export type PieceReader = (offset: number, into: Uint8Array) => Promise<void>;
 
-/** Thrown when bytes are not those of a completely written snapshot. */
+/** Thrown when bytes are not those of a completely written snapshot; `it` in the message is the file. */
 export class FileDamage extends Error {
   override readonly name = 'FileDamage';
 }
@@ -77,7 +80,8 @@ export class FileHead {
     const entry = this.#entry(index);
     entry.writeUInt32LE(filled >>> 0, 0);
     entry.writeUInt32LE(masked >>> 0, 4);
-    for (let slot = 0; slot < this.#header.pageSize; slot++) entry.writeUInt32LE(positions[slot] ?? 0, 8 + slot * 4);
+    for (let slot = 0; slot < this.#header.pageSize; slot++)
+      entry.writeUInt32LE(positions[slot] ?? 0, FLAG_BYTES + slot * 4);
   }
 
   /** Computes the checksums of the data of whole pages, from `first` on. */
@@ -141,7 +145,7 @@ export async function openStored(read: PieceReader, size: number): Promise<Store
     pageAt(index) {
       const entry = tableEntry(table, index, header);
       const positions = new Uint32Array(pageSize);
-      for (let slot = 0; slot < pageSize; slot++) positions[slot] = entry.readUInt32LE(8 + slot * 4);
+      for (let slot = 0; slot < pageSize; slot++) positions[slot] = entry.readUInt32LE(FLAG_BYTES + slot * 4);
       return { filled: entry.readUInt32LE(0), masked: entry.readUInt32LE(4), positions };
     },
     async readPages(first, into) {
@@ -200,7 +204,7 @@ function parseHeader(json: string): FileHeader {
 }
 
 function tableEntryBytes(pageSize: number): number {
-  return 8 + pageSize * 4 + CHECKSUM_BYTES;
+  return FLAG_BYTES + pageSize * 4 + CHECKSUM_BYTES;
 }
 
 function dataOffsetOf(tableOffset: number, { pages, pageSize }: FileHeader): number {

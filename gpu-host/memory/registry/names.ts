@@ -41,6 +41,7 @@ export function directoryNameOf(tenant: string): string {
 }
 
 function digest(text: string): string {
-  // UTF-16, because UTF-8 would turn every lone surrogate into the same character.
+  // UTF-16, because UTF-8 would turn every lone surrogate into the same character. 40 hex digits are 160 bits, enough
+  // to rule out two names with the same hash.
   return createHash('sha256').update(text, 'utf16le').digest('hex').slice(0, 40);
 }

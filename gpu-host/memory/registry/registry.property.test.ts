@@ -296,7 +296,7 @@ class Trial {
     if (refusal !== undefined || !known) return false;
     assert.deepEqual(contents, known.contents, `${what} gives what was kept`);
     if (!known.inMemory) this.#count('restored');
-    this.model.use(known, true);
+    this.model.use(known);
     return true;
   }
 

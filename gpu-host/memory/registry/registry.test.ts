@@ -29,7 +29,7 @@ test('an export keeps its pages until it is removed', () => {
   assertRefused(() => registry.unexport('t', 'a'), 'not-found');
 });
 
-test('tenants have names of their own; those under system/ are read by all and written by one', async (t) => {
+test('tenants have names of their own; names under system/ are read by all tenants and written by one', async (t) => {
   const { registry } = new Life(temporaryDirectory(t));
   registry.exportPages('t', 'a', snapshotOf(1, 1), false, memoryOnly);
   registry.exportPages('u', 'a', snapshotOf(2, 1), false, memoryOnly);
@@ -46,7 +46,7 @@ test('tenants have names of their own; those under system/ are read by all and w
   assertRefused(() => registry.importPages('system', 'a', memoryOnly, same), 'not-found');
 });
 
-test('names are names and never paths', async (t) => {
+test('malformed names are refused, and no name becomes part of a path', async (t) => {
   const root = temporaryDirectory(t);
   const { registry } = new Life(join(root, 'kv'));
   for (const name of ['', '\0', 'a\0b', 'ü', '名', '😀', 'a b', 'a\\b', 'a\nb', 'x'.repeat(129), 'x'.repeat(10_000)]) {
@@ -107,7 +107,7 @@ test('persistent entries come back bit for bit after a restart, and the others a
   assert.equal(second.registry.stats().diskBytes, first.registry.stats().diskBytes);
 });
 
-test('a file of another model is refused by both names, and can be removed', async (t) => {
+test('a snapshot of another model is refused with the names of both models, and can be removed', async (t) => {
   const directory = temporaryDirectory(t);
   const first = new Life(directory);
   await first.registry.exportPages('t', 'a', snapshotOf(1, 1), true, memoryOnly);
@@ -251,7 +251,7 @@ test('a version that is not persistent replaces the one on disk for good', async
   assertRefused(() => new Life(directory).registry.openFile(MAKER, 'f', false, memoryOnly, same), 'not-found');
 });
 
-test('every limit is refused before anything changes', async (t) => {
+test('a call past any limit is refused before anything changes', async (t) => {
   const directory = temporaryDirectory(t);
   const limits = {
     maxTenantPages: 6,
@@ -290,7 +290,7 @@ test('every limit is refused before anything changes', async (t) => {
     'unsupported',
     /without a directory/,
   );
-  assert.equal(memory.held.size, 4 + 2 + 4);
+  assert.equal(memory.held.size, 10, 'four and two pages of tenant t, and four of tenant v');
   assertRefused(
     () =>
       new Life(directory, 0, { maxSavingBytes: 100 }).registry.exportPages(
@@ -325,9 +325,10 @@ test('pages that are also on disk give way to others, least recently used first'
   assert.deepEqual(await registry.importPages('t', 'a', requester, contentsOf), contentsOfA);
 });
 
-test('room for a large snapshot takes one look at each entry, and those with a lease stay', async (t) => {
+test('to make room for a large snapshot, the registry looks at each lease once, and drops entries with a lease last', async (t) => {
   const { registry } = new Life(temporaryDirectory(t), 0, { maxMemoryPages: 32 });
   let looks = 0;
+  // The second lease has no time left, and counts how often its time is read.
   const [lasting, ended] = [new Lease(1, () => 0), new Lease(0, () => ++looks)];
   const names = Array.from({ length: 16 }, (_, i) => `e${i}`);
   for (const [i, name] of names.entries()) {
@@ -338,7 +339,7 @@ test('room for a large snapshot takes one look at each entry, and those with a l
   registry.exportPages('u', 'large', snapshotOf(16, 16), false, memoryOnly);
   assert.equal(registry.stats().memoryPages, 32);
   const dropped = names.filter((name) => registry.controlExport('t', name).snapshot === undefined);
-  assert.deepEqual(dropped, names.slice(1, 9));
+  assert.deepEqual(dropped, names.slice(1, 9), 'the oldest entry stays for its lease');
   assert.ok(looks <= names.length, `${looks} looks at ${names.length} entries`);
 });
 
@@ -396,7 +397,7 @@ test('a tenant may keep half of what the others leave of the memory, so that the
   assertRefused(() => keep('t', 'e', 1), 'unavailable');
 });
 
-test('a failed save leaves the version before, and is reported to the requester', async (t) => {
+test('a name whose save fails keeps its former version, and the requester gets the error', async (t) => {
   const directory = temporaryDirectory(t);
   const { memory, registry } = new Life(directory);
   const tenant = join(directory, directoryNameOf('t'));

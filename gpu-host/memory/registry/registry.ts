@@ -11,8 +11,9 @@ import type { DeviceTurns, Requester, Snapshot, SnapshotMemory } from './snapsho
 
 export interface RegistryOptions<S extends Snapshot> {
   readonly memory: SnapshotMemory<S>;
-  /** Slots of a page, and bytes of its keys and values. */
+  /** Slots of a page. */
   readonly pageSize: number;
+  /** Bytes of the keys and values of a page. */
   readonly pageBytes: number;
   /** Pages of the device: the default limits on pages are this number or parts of it. */
   readonly pageCount: number;
@@ -33,6 +34,8 @@ export interface RegistryStats {
   /** Pages held in memory; a page in two snapshots counts twice. */
   readonly memoryPages: number;
   readonly diskBytes: number;
+  /** Bytes of the saves under way. */
+  readonly savingBytes: number;
 }
 
 /** The pages of an export, as its owner controls them. */
@@ -126,7 +129,7 @@ export class PageRegistry<S extends Snapshot> {
   }
 
   /**
-   * An export of the tenant's own, for changing where its pages are.
+   * Gives control of where the pages of one of the tenant's own exports are.
    * @throws CallFault `not-found`, `unsupported` (under `system/`), `invalid-argument` (malformed name, or another model made it)
    */
   controlExport(tenant: string, name: string): ControlledExport<S> {
@@ -270,8 +273,7 @@ export class PageRegistry<S extends Snapshot> {
   stats(): RegistryStats {
     const counts = { export: 0, file: 0 };
     for (const entry of this.#entries.knownEntries()) counts[entry.kind]++;
-    const { memoryPages, diskBytes } = this.#entries;
-    return { exports: counts.export, files: counts.file, memoryPages, diskBytes };
+    return { exports: counts.export, files: counts.file, ...this.#entries.usage };
   }
 
   /** Waits for the saves and restores under way. */

@@ -29,7 +29,7 @@ interface LoadingVersion<S extends Snapshot> {
   readonly restoration: Restoration<S>;
 }
 
-/** The importer's result from a snapshot. */
+/** The importer's result from a snapshot, in an object because the result may be undefined. */
 interface ImportResult<T> {
   readonly result: T;
 }
@@ -107,7 +107,7 @@ export class Restores<S extends Snapshot> {
         }
       });
     } catch (cause) {
-      // The file may be that of the other content, or gone.
+      // When the name has got other content, its file holds that content or is gone, so the failure means nothing.
       if (isCurrent()) throw cause;
       return undefined;
     } finally {

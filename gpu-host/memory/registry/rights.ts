@@ -18,7 +18,7 @@ export interface Ownership {
   readonly rights: FileRights;
 }
 
-/** Every function may read names under `system/`, whatever their rights. */
+/** Every function may read a file under `system/`, whatever the rights of the file. */
 export function canRead(caller: Caller, name: string, file: Ownership): boolean {
   return isSystemName(name) || file.rights !== 'private' || file.owner === caller.functionName;
 }

@@ -35,7 +35,7 @@ export interface SnapshotMemory<S extends Snapshot> {
 export interface StoredPage {
   readonly filled: number;
   readonly masked: number;
-  /** One per slot; entries of empty slots are undefined. */
+  /** One per slot; those of empty slots have no meaning. */
   readonly positions: Uint32Array;
 }
 

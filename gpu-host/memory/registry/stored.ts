@@ -104,7 +104,7 @@ export interface PageSource {
   readonly pageBytes: number;
   /** The page at `index` without its keys and values. Called once for each page, in order, between device steps. */
   pageAt(index: number): StoredPage;
-  /** Copies the keys and values of pages from `first` on to `into`, as many pages as it has room for. */
+  /** Copies the keys and values of pages from `first` on, as many as `into` has room for. */
   readPages(first: number, into: Uint8Array): void | Promise<void>;
 }
 

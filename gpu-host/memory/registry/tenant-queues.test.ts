@@ -44,6 +44,7 @@ function openTasks() {
       await new Promise<void>((end) => ends.push(end));
       running.splice(running.indexOf(name), 1);
     },
+    /** Ends the task that began first. */
     async endFirst() {
       ends.shift()?.();
       await nextTurn();
@@ -68,6 +69,7 @@ test("a tenant's tasks run one after the other, beside those of as many tenants 
 test('tenants that want the same resource take turns, and a task that waits for another resource starts as soon as that is free', async () => {
   const queues = new TenantQueues(3);
   const { running, task, endFirst } = openTasks();
+  // The tasks a's and b's use the shared resource; the tasks a, b and c use one of their own tenant.
   const wants = ['a', 'a', 'a', 'b'].map((tenant) => queues.run(waiterOf(tenant, 'shared'), task(`${tenant}'s`)));
   const own = queues.run(waiterOf('b', 'b'), task('b'));
   const [c, behind] = [queues.run(waiterOf('c'), task('c')), queues.run(waiterOf('a'), task('a'))];
@@ -93,7 +95,7 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
     },
   };
   const first = queues.run(leaving, task('first'));
-  assert.equal(registered.size, 0, 'a request that need not wait need not leave');
+  assert.equal(registered.size, 0, 'a task that starts at once registers nothing');
   const abandoned = queues.run(leaving, () => assert.fail('it has left'));
   for (const leave of registered) leave(new Error('it has ended'));
   await assert.rejects(abandoned, /it has ended/);
@@ -108,7 +110,7 @@ test('a waiter that leaves waits no longer, and takes no turn', async () => {
   await Promise.all([first, other, next]);
 });
 
-test('a task behind blocked ones starts when their inferlet ends, and none of that inferlet does', async () => {
+test('a task behind blocked ones starts when the inferlet of these ends, and no task of that inferlet starts', async () => {
   const queues = new TenantQueues(2);
   const { running, task, endFirst } = openTasks();
   const leaves: ((cause: unknown) => void)[] = [];

@@ -38,7 +38,7 @@ function readAndDrop(store: SwapStore, ticket: SwapTicket): Uint8Array {
   return into;
 }
 
-test('fills memory, then the disk, then refuses; a freed place can be used again', (t) => {
+test('the store fills memory, then the disk, then refuses; a freed place can be used again', (t) => {
   const store = storeOf(2, 1, { memoryBytes: 2 * PAGE_BYTES + 1, directory: temporaryDirectory(t) });
   const tickets = [1, 2, 3].map((value) => store.put(pageFilledWith(value))!);
   assert.deepEqual(
@@ -76,7 +76,7 @@ test('a stored page stays when it is read, and does not change with the buffers 
   t.assert.throws(() => store.drop(ticket), /ticket was spent/);
 });
 
-test('a page is read into the buffer that will hold it, pinned memory of the device when there is some', (t) => {
+test('putFrom reads a page straight into the memory that will hold it, which the device allocates if it can', (t) => {
   const pieces: number[] = [];
   const store = storeOf(3, 1, {
     directory: temporaryDirectory(t),
@@ -169,7 +169,7 @@ test('a disk that refuses every write makes the store full, with the reason', (t
   assert.deepEqual(readAndDrop(store, ticket), pageFilledWith(1));
 });
 
-test('refuses pages of another size', () => {
+test('the store refuses pages of another size', () => {
   const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' });
   assert.throws(() => store.put(new Uint8Array(5)), RangeError);
   const ticket = store.put(new Uint8Array(4))!;
@@ -192,6 +192,7 @@ test('a disk that fails, works and fails again is reported twice', () => {
     }),
     report: (problem) => reports.push(problem),
   });
+  // The disk is in one of these states at each put.
   for (isBroken of [true, true, false, true]) store.put(pageFilledWith(1));
   assert.deepEqual(reports, ['a page cannot be written: no space', 'a page cannot be written: no space']);
 });
@@ -201,7 +202,7 @@ test('the store touches pages that the device copies only after it has settled t
   const store = storeOf(1, 1, { directory: temporaryDirectory(t), settle: () => log.push('settle') });
   const put = (value: number) => store.putFrom((into, stays) => log.push(`read ${stays}`) && into.fill(value));
   const [first, second] = [put(1)!, put(2)!];
-  assert.deepEqual(log.splice(0), ['read true', 'read false'], 'only memory keeps a page where it was read to');
+  assert.deepEqual(log.splice(0), ['read true', 'read false'], 'a page for the disk does not stay in its buffer');
   assert.deepEqual(store.pageInMemory(first), pageFilledWith(1));
   assert.deepEqual(readAndDrop(store, second), pageFilledWith(2));
   assert.deepEqual(log.splice(0), [], 'the device copies a held page itself, and no page on disk');
@@ -322,7 +323,7 @@ test('the file of a closed store is closed after the last fetch', async () => {
 
 const placesOf = (tickets: SwapTicket[]) => tickets.map(({ place }) => place);
 
-test('moves the pages that came first to disk, so that memory has room for the next ones', async () => {
+test('the store moves the pages that came first to disk, so that memory has room for the next ones', async () => {
   const { file, store, put } = heldStore(3, 2);
   const tickets = [put(1), put(2)];
   await setImmediate();
@@ -438,4 +439,11 @@ test('memory that the device reaches fastest is there from the start', () => {
   for (let page = 0; page < 20; page++) assert.equal(store.put(new Uint8Array(store.pageBytes))?.place, 'memory');
   assert.equal(sizes.length, 3);
   store.close();
+});
+
+test('a store that gets no such memory asks again with each piece, not with each page', () => {
+  let calls = 0;
+  const store = storeOf(0, 0, { pageBytes: 1 << 20, memoryBytes: 40 << 20, allocate: () => void calls++ });
+  for (let page = 0; page < 40; page++) assert.ok(store.putFrom(() => undefined));
+  assert.equal(calls, 3);
 });

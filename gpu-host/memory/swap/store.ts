@@ -23,8 +23,9 @@ export interface SwapOptions {
   /** Directory for the file, which is made when first needed. */
   readonly directory: string;
   /**
-   * Allocates memory that the device reaches fastest. Each allocation takes long, so the constructor makes all of them, each for many pages. Once
-   * this function returns undefined, the store uses ordinary memory.
+   * Allocates memory that the device reaches fastest. Each allocation takes long, even one that fails, so the constructor makes them, each
+   * for many pages, until this function returns undefined. The store then uses ordinary memory for as many pages, and asks again when it
+   * has used them up.
    */
   readonly allocate?: ((bytes: number) => Uint8Array | undefined) | undefined;
   /** Waits for the device's queued copies from and to memory of `allocate`. The store calls this before it uses such memory itself. */
@@ -82,7 +83,7 @@ export class SwapStore {
   #transitBuffer: Uint8Array | undefined;
   readonly #settled: () => Promise<void> | undefined;
   #memorySlots: SlotNumbers;
-  /** One more than pages can be on disk: a page on its way there has a place in memory, too. */
+  /** One slot more than `#maxDiskPages`, for a page on its way to disk, which still counts as in memory. */
   #diskSlots: SlotNumbers;
   readonly #maxDiskPages: number;
   #file: SlotFile | undefined;
@@ -236,7 +237,7 @@ export class SwapStore {
     const remainingSlots = this.#memorySlots.count - this.#memory.length;
     const pieceSlots = Math.min(remainingSlots, Math.max(1, Math.floor(PIECE_BYTES / pageBytes)));
     const allocated = this.#allocate?.(pieceSlots * pageBytes);
-    const piece = allocated ?? new Uint8Array(pageBytes);
+    const piece = allocated ?? new Uint8Array(pieceSlots * pageBytes);
     for (let offset = 0; offset < piece.length; offset += pageBytes)
       this.#memory.push(piece.subarray(offset, offset + pageBytes));
     return allocated !== undefined;
@@ -248,7 +249,7 @@ export class SwapStore {
     try {
       for (let page = this.#nextToMove(); page; page = this.#nextToMove()) await this.#move(page);
     } catch (cause) {
-      // The page stays in memory, and the next `put` tries again.
+      // The page stays in memory. The next `put`, or `drop` of a page on disk, tries again.
       this.#noteWriteError(cause);
     }
   }

@@ -19,6 +19,7 @@ export class ArrayDevice implements PageDevice {
 
   constructor(pageSize: number, pageCount: number) {
     this.pageSize = pageSize;
+    // Two numbers of four bytes per slot.
     this.pageBytes = pageSize * 8;
     this.#slots = new Int32Array(pageCount * pageSize * 2);
   }

@@ -5,14 +5,17 @@ import { copyOf, type PlainPage, type PlainSlot } from './plain-pages.ts';
 import { type Operation, PAGE_SIZE } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** The address that `pick` selects. Odd numbers select a page of the text: other inferlets with the same text must not see its changes. */
+/**
+ * The address that `pick` selects: an odd `pick` selects a page of the text. Other inferlets with the same text may
+ * share that page, and must not see its changes.
+ */
 export function addressOf({ pages, text }: Actor, pick: number): number {
   const heldAddresses = [...pages.keys()];
   const candidates = pick % 2 === 0 || text.length === 0 ? heldAddresses : text;
   return candidates[(pick >> 1) % candidates.length] ?? 0;
 }
 
-/** The tag of the fault that refuses `action`. */
+/** The tag of the fault that refuses `action`; undefined when `action` succeeds. */
 export function refusal(action: () => void): string | undefined {
   try {
     action();

@@ -5,7 +5,10 @@ import type { Page } from '../pool.ts';
 import type { LeaseOperation } from './schedule.ts';
 import type { Actor, World } from './world.ts';
 
-/** Gives a hint about an export. No hint may take an inferlet's page from the device, or change what a tenant holds. */
+/**
+ * Gives a hint about an export, or moves the clock on (`pass`). No hint may take an inferlet's page from the device, or
+ * change what a tenant holds.
+ */
 export function applyLease(world: World, actor: Actor, operation: LeaseOperation): void {
   if (operation.kind === 'pass') {
     world.nowMs += operation.ms;
@@ -45,13 +48,14 @@ export function applyLease(world: World, actor: Actor, operation: LeaseOperation
   assert.deepEqual(tenantPages(world), tenantPagesBefore);
 }
 
-/** Each tenant pins its share at most; a lease that has ended early has left no page pinned. */
+/** Checks that each tenant pins its share at most, and that ended leases pin no page. */
 export function checkLeases({ exports, setting, kit: { memory } }: World): void {
   const pinned = new Map<string, number>();
   for (const { snapshot, lease } of exports.values()) {
     if (!lease || lease.ended || !memory.snapshots.leases.isLeased(snapshot)) continue;
     pinned.set(snapshot.tenant, (pinned.get(snapshot.tenant) ?? 0) + snapshot.pages.length);
   }
+  // All tenants together pin at most a quarter of the pool; a tenant alone, half of that and half of its quota.
   const maxPinned = Math.floor(setting.pages / 4);
   let pinnedTotal = 0;
   for (const [tenant, pages] of pinned) {

@@ -34,7 +34,7 @@ export interface TestMemory {
   readonly device: ArrayDevice;
   readonly swap: SwapStore | undefined;
   readonly tenants: Tenants;
-  /** Opens a space; `arrival` is its number by default. */
+  /** Opens a space; `arrival` is by default the number of spaces opened before. */
   open(options?: {
     arrival?: number;
     maxPages?: number;

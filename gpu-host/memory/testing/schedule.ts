@@ -5,7 +5,7 @@ import fc from 'fast-check';
  * operation still means something after fast-check has dropped earlier ones.
  */
 export type WriteCall =
-  /** Continues the inferlet's text. All inferlets use the same two tokens, so that different inferlets often have equal prefixes. */
+  /** Continues the inferlet's text. There are few tokens, so that different inferlets often have equal prefixes. */
   | {
       readonly kind: 'text';
       readonly who: number;
@@ -13,6 +13,7 @@ export type WriteCall =
       readonly keep: number;
       readonly bend: Bend;
       readonly pick: number;
+      /** 0 for the inferlet's usual adapter; other numbers select others (`adapterOf` in `world.ts`). */
       readonly adapter: number;
     }
   /** Reads and writes any pages of the inferlet, at positions from `first` on. */

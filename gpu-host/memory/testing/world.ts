@@ -12,7 +12,7 @@ import { copyOf, emptyPage, type PlainPage, samePage } from './plain-pages.ts';
 import { ACTORS, type LeaseOperation, type Operation, PAGE_SIZE, type Setting, type WriteCall } from './schedule.ts';
 import { type PreparedWrite, prepareWrite, type WriteShape } from './write.ts';
 
-/** Maximum pages that the calls of one batch may reserve of their tenant's quota. */
+/** Maximum pages that a batch may reserve of a tenant's quota: four calls with three whole pages each. */
 const MAX_RESERVED_PAGES = 12;
 
 /** An inferlet: its space, and the oracle's content of its addresses. */
@@ -41,7 +41,7 @@ export class World {
   readonly actors: (Actor | undefined)[] = new Array(ACTORS).fill(undefined);
   readonly exports = new Map<number, Export>();
   /** Totals. `taken`: inputs that came from the prefix tree; `known`: pages of known texts that calls found. */
-  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0, pins: 0, leasesEnded: 0 };
+  readonly counts = { operations: 0, refused: 0, terminated: 0, taken: 0, known: 0, pins: 0 };
   /** The clock of leases. */
   nowMs = 1;
   #requester: PageSpace | undefined;
@@ -170,6 +170,7 @@ export class World {
     const { free, cached, total } = memory.pool.counts();
     assert.equal(free + cached, total);
     assert.equal(memory.snapshots.leases.pages, 0);
+    // An inferlet that takes the whole pool drives all cached prefixes out.
     const last = this.kit.open({ arrival: this.#arrivals++ });
     last.allocate(1, total);
     memory.closeSpace(last);
@@ -193,7 +194,7 @@ export class World {
     const requester = this.#requester;
     assert.ok(requester, 'an inferlet was ended without a request for memory');
     this.counts.terminated++;
-    assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended before all leases');
+    assert.equal(this.kit.memory.snapshots.leases.pages, 0, 'an inferlet was ended while leases pinned pages');
     if (space === requester) {
       const older = [...this.kit.memory.spaces].filter((other) => other !== space && isNewer(space, other));
       assert.ok(
@@ -345,7 +346,7 @@ export class World {
     for (const actor of this.actors) if (actor) actor.space.busy = actor.busy;
   }
 
-  #shape(actor: Actor, call: Extract<Operation, { kind: 'batch' }>['calls'][number]): WriteShape | undefined {
+  #shape(actor: Actor, call: WriteCall): WriteShape | undefined {
     const { pages } = actor;
     if (call.kind === 'forward') {
       if (pages.size === 0) return undefined;

@@ -15,13 +15,14 @@ const VOCABULARY = 280;
 /** Encodes a model as llama2.c's `export.py` does, but does not reorder the rows of q and k: a reader assumes llama2.c's order for them. */
 function checkpointOf({ config, tensors }: LoadedModel): Buffer {
   const { hiddenSize, intermediateSize, layers, heads, kvHeads, contextLength, headDim, tiedEmbeddings } = config;
+  const { vocabularySize } = config;
   const header = Int32Array.of(
     hiddenSize,
     intermediateSize,
     layers,
     heads,
     kvHeads,
-    tiedEmbeddings ? VOCABULARY : -VOCABULARY,
+    tiedEmbeddings ? vocabularySize : -vocabularySize,
     contextLength,
   );
   const perLayer = (suffix: string) =>
@@ -38,6 +39,7 @@ function checkpointOf({ config, tensors }: LoadedModel): Buffer {
     ...perLayer('mlp.down_proj'),
     ...perLayer('mlp.up_proj'),
     tensors.read('model.norm.weight'),
+    // The tables of cosines and sines, which readers skip.
     new Float32Array(contextLength * headDim),
     ...(tiedEmbeddings ? [] : [tensors.read('lm_head.weight')]),
   ];
@@ -53,6 +55,7 @@ function tokenizerBin(pieces: readonly { text: string | number; score: number }[
     bytes.copy(record, 8);
     return record;
   });
+  // The file begins with the length of its longest piece, which readers skip.
   return Buffer.concat([Buffer.alloc(4), ...records]);
 }
 
@@ -66,6 +69,7 @@ const PIECES = [
   { text: ' ab', score: -3 },
   { text: 'abc', score: -4 },
   ...[' ', 'a', 'b', 'c'].map((text, i) => ({ text, score: -10 - i })),
+  // After 3 special pieces, 256 bytes and the 8 pieces above, these fill the vocabulary.
   ...Array.from({ length: VOCABULARY - 259 - 8 }, (_, i) => ({ text: `é${i}`, score: -100 - i })),
 ];
 
@@ -127,8 +131,18 @@ describe('convertLlama2c', () => {
     assert.deepEqual(tokenTexts('ab'), [' ab']);
     assert.deepEqual(tokenTexts('aabc'), [' ', 'a', 'abc']);
     assert.deepEqual(tokenTexts('bcabx'), [' ', 'bc', 'ab', 'x']);
-    assert.deepEqual([...tokenizer.encode('\n')].at(-1), 3 + 10);
+    assert.deepEqual([...tokenizer.encode('\n')].at(-1), 3 + 10, 'the token of byte 10');
     assert.equal(tokenizer.decode(tokenizer.encode('abc é 你')), 'abc é 你');
+  });
+
+  it('takes a vocabulary of special tokens and bytes only, and refuses a smaller one', async () => {
+    const convertFirst = async (vocabularySize: number) => {
+      const original = await randomModel(join(directory, 'original'), { vocabularySize }, 6);
+      return convert(checkpointOf(original), tokenizerBin(PIECES.slice(0, vocabularySize)));
+    };
+    await convertFirst(259);
+    assert.deepEqual([...(await loadTokenizer(directory)).encode('\n')].at(-1), 3 + 10, 'the token of byte 10');
+    await assert.rejects(convertFirst(258), { code: 'malformed-tokenizer', message: /258 has no room/ });
   });
 
   it('refuses files that do not fit together', async () => {
@@ -149,6 +163,7 @@ describe('convertLlama2c', () => {
       message: /spelled/,
     });
     const long = tokenizerBin(PIECES);
+    // The length of the first piece, behind the longest length and the piece's score.
     long.writeInt32LE(2 ** 30, 8);
     await assert.rejects(convert(checkpoint, long), { code: 'malformed-tokenizer', message: /claims/ });
     await writeFile(join(directory, 'model.bin'), checkpoint);

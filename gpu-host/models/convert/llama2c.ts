@@ -123,7 +123,7 @@ function tensorsOf(config: ModelConfig, checkpoint: Buffer): TensorSource[] {
   const down = section(hidden * intermediate);
   const up = section(intermediate * hidden);
   const norm = section(hidden, 1);
-  section(config.contextLength * headDim, 1); // tables of cosines and sines
+  section(config.contextLength * headDim, 1); // skips the tables of cosines and sines
   const head = config.tiedEmbeddings ? embedding : section(vocabularySize * hidden, 1);
   if (position !== checkpoint.length) {
     throw new ModelError(

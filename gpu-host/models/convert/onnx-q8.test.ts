@@ -40,6 +40,7 @@ function exportGraph(model: LoadedModel, leaveOut = ''): { graph: Uint8Array; va
       : Float32Array.from(weight, (_, i) => weight[(i % rows) * columns + Math.floor(i / rows)]!);
     const dims = embedding ? [rows, columns] : [columns, rows];
     const initializerName = embedding ? name : `onnx::MatMul_${index}`;
+    // `model.layers.0.mlp.up_proj.weight` belongs to the node `/model/layers.0/mlp/up_proj/MatMul_quant`.
     const nodePath = `/${name
       .replace('.weight', '')
       .replace(/\.(?!\d)/g, '/')

@@ -57,7 +57,7 @@ export async function convertOnnxQ8(
   await copySideFiles(source, directory);
 }
 
-/** Copies the configuration and tokenizer files of a model that exist. */
+/** Copies a model's configuration and tokenizer files, as far as they exist. */
 export async function copySideFiles(source: string, directory: string): Promise<void> {
   for (const name of SIDE_FILES) {
     if (!existsSync(join(source, name))) continue;

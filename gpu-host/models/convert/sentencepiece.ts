@@ -27,7 +27,7 @@ const MAX_MERGES = 3 << 18;
 const MAX_MERGE_CHARACTERS = 1 << 24;
 
 /**
- * Reads llama2.c's tokenizer.bin: a length, then score, length and bytes of each piece.
+ * Reads llama2.c's tokenizer.bin: the length of the longest piece, then score, length and bytes of each piece.
  *
  * Old and new files spell the special entries in different ways: ids 1 and 2 with newlines around or without, bytes raw or as `<0x0A>`. The
  * parser therefore recognises these entries by id and gives them SentencePiece's own spelling. In all others, spaces become `▁` again.
@@ -38,7 +38,7 @@ export function parseTokenizerBin(file: Buffer, vocabularySize: number): Piece[]
   const fail = (what: string): never => {
     throw new ModelError('malformed-tokenizer', `tokenizer.bin: ${what}`);
   };
-  if (vocabularySize <= FIRST_PIECE) fail(`a vocabulary of ${vocabularySize} has no room for the byte tokens`);
+  if (vocabularySize < FIRST_PIECE) fail(`a vocabulary of ${vocabularySize} has no room for the byte tokens`);
   const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
   const pieces: Piece[] = [];
   let position = 4;

@@ -9,7 +9,10 @@ import { type ModernBertParts, parseModernBert } from './modern-bert.ts';
  */
 export type EncoderConfig = CommonParts & (BertParts | ModernBertParts);
 
-/** The part of BERT and RoBERTa, which differ in the first position and in the head of a reranker. */
+/**
+ * The part of a config that only BERT and RoBERTa have. They differ in the first position and in the head of a
+ * reranker.
+ */
 interface BertParts {
   readonly family: 'bert' | 'roberta';
   /** Rows of the table of position embeddings, and the row of a text's first token. */
@@ -42,7 +45,7 @@ export type EncoderHead =
   /** One score per pair of texts: the logit of a classifier with one label on the first token's state. */
   | { readonly kind: 'reranker' };
 
-/** Use of an encoder, which its operator chooses. */
+/** `embedding` or `reranker`: the use of an encoder, which the operator chooses. */
 export type { EncoderKind };
 
 /** Supported `model_type`s. */
@@ -156,6 +159,7 @@ export function parseEncoderConfig(json: unknown, kind: EncoderKind, files: Sent
     tokenTypes: isModern ? 1 : file.type_vocab_size,
     contextLength: Math.min(
       usablePositions,
+      // With a smaller length, a pair might have no room for a token of each text.
       Math.max(MIN_CONTEXT, sentence.data.max_seq_length ?? usablePositions),
       Math.max(MIN_CONTEXT, Math.floor(Math.sqrt(MAX_SCORES / file.num_attention_heads))),
     ),

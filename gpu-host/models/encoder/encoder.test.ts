@@ -57,41 +57,53 @@ describe('the config of an encoder', () => {
     assert.throws(() => parseEncoderConfig({ ...CONFIG, max_position_embeddings: 3 }, 'embedding'), /3 tokens/);
   });
 
-  it('names the field of every value of a wrong kind', () => {
-    const wrong = [null, true, 'x', '', -1, 0, 1.5, 2 ** 31, Number.NaN, [], {}, ['x']];
-    const fields = [
-      ...Object.keys(CONFIG),
-      'type_vocab_size',
-      'pad_token_id',
-      'hidden_act',
-      'layer_norm_eps',
-      'position_embedding_type',
-      'is_decoder',
-      'quantization_config',
-      'id2label',
-      'hidden_activation',
-      'norm_eps',
-      'local_attention',
-      'global_attn_every_n_layers',
-      'layer_types',
-      'norm_bias',
-      'global_rope_theta',
-      'local_rope_theta',
-      'rope_scaling',
-      'rope_parameters',
-      'classifier_pooling',
-    ];
-    for (const model_type of ['bert', 'xlm-roberta', 'modernbert'])
-      for (const field of fields)
-        for (const value of wrong) {
-          const config = { ...CONFIG, model_type, [field]: value };
+  it('refuses wrong values of each field, and names it', () => {
+    const values = [null, true, 'x', '', -1, 0, 1.5, 2 ** 31, Number.NaN, [], {}, ['x']];
+    const sizes = Object.fromEntries(Object.keys(CONFIG).map((field) => [field, []]));
+    /** Fields of all families, each with those of the values that it may have. */
+    const common = {
+      ...sizes,
+      type_vocab_size: [],
+      pad_token_id: [null, 0, 2 ** 31],
+      layer_norm_eps: [],
+      position_embedding_type: [null],
+      is_decoder: [null],
+      quantization_config: [null],
+      id2label: [null, {}],
+    };
+    const families: Readonly<Record<string, Readonly<Record<string, readonly unknown[]>>>> = {
+      bert: { ...common, hidden_act: [] },
+      // The padding token takes positions away.
+      'xlm-roberta': { ...common, hidden_act: [], pad_token_id: [null, 0] },
+      modernbert: {
+        ...common,
+        hidden_activation: [],
+        norm_eps: [],
+        local_attention: [],
+        global_attn_every_n_layers: [],
+        layer_types: [null],
+        norm_bias: [],
+        global_rope_theta: [1.5, 2 ** 31],
+        local_rope_theta: [null, 1.5, 2 ** 31],
+        rope_scaling: [null],
+        rope_parameters: [null, {}],
+        classifier_pooling: [],
+      },
+    };
+    for (const [model_type, fields] of Object.entries(families))
+      for (const [field, right] of Object.entries(fields)) {
+        const accepted = values.filter((value) => {
           try {
-            parseEncoderConfig(config, 'reranker');
+            parseEncoderConfig({ ...CONFIG, model_type, [field]: value }, 'reranker');
+            return true;
           } catch (error) {
             assert.ok(error instanceof ModelError, `${field}: ${error}`);
             assert.ok(error.message.includes(field), `${field}, ${JSON.stringify(value)}: ${error.message}`);
+            return false;
           }
-        }
+        });
+        assert.deepEqual(accepted, right, `${model_type}: ${field}`);
+      }
   });
 
   it('takes the length of a text from the model or from sentence-transformers, whichever is less', () => {
@@ -168,7 +180,7 @@ describe('the tokenizer of an encoder', () => {
       inside(written).filter((id) => id < 5),
       [],
     );
-    // The vocabulary of a Unigram model contains the names of special tokens as pieces.
+    // The vocabulary of a Unigram model contains the names of special tokens as pieces. They become `<unk>`, token 3.
     const pieces = roberta!.encode('king </s> <s> <pad> queen').tokens;
     assert.deepEqual(
       inside(pieces).filter((id) => id < 3),
@@ -200,7 +212,7 @@ describe('the tokenizer of an encoder', () => {
     }
   });
 
-  it('marks the texts of a pair and keeps the end of the second', async () => {
+  it('marks the texts of a pair, and puts the special tokens around them', async () => {
     const [bert, roberta] = await tokenizers();
     const { tokens, types } = bert!.encodePair('king', 'queen');
     assert.deepEqual([...types], [0, 0, 0, 1, 1]);
@@ -246,7 +258,8 @@ describe('the tokenizer of an encoder', () => {
     }
   });
 
-  it('takes tokens from the longer text', () => {
+  it('fitPair takes tokens from the longer text first', () => {
+    // Lengths of the two texts, room for both, and the lengths that are kept.
     const cases = [
       [10, 3, 8, 5, 3],
       [3, 10, 8, 3, 5],
@@ -289,7 +302,7 @@ describe('the tokenizer of an encoder', () => {
 });
 
 describe('the weights of an encoder', () => {
-  it('are named when they are missing', async () => {
+  it('names a weight that is missing', async () => {
     const root = await mkdtemp(join(tmpdir(), 'pie-encoder-'));
     try {
       await randomEncoder(root, { kind: 'embedding' }, 1);

@@ -9,7 +9,7 @@ import { type ENCODER_PREFIXES, expectedEncoderTensors } from './tensors.ts';
 /** Options of {@link randomEncoder}. */
 export interface RandomEncoderOptions {
   readonly kind: EncoderKind;
-  /** Fields of `config.json`; by default a BERT of two layers with 32 values. */
+  /** Fields of `config.json`; by default a BERT of two layers whose states have 32 values. */
   readonly config?: Readonly<Record<string, unknown>>;
   /** Pooling of sentence-transformers; without it the directory has none of that library's files. */
   readonly pooling?: {
@@ -160,6 +160,7 @@ function unigrams(): WrittenTokenizer {
   const specials = ['<s>', '<pad>', '</s>', '<unk>'];
   const words = WORDS.map((word) => (word.startsWith('##') ? word.slice(2) : `▁${word}`));
   const pieces = [...new Set(['▁', ...words, ...LETTERS, ...SIGNS])];
+  // A word is likelier than its letters one by one, so the tokenizer prefers it.
   const score = (piece: string) => (piece.length > 1 ? -2 - piece.length / 10 : -8);
   const [cls, sep] = [0, 2].map((id) => [specials[id], id]);
   return {

@@ -1,7 +1,10 @@
 import type { TensorStore } from '../load.ts';
 import type { EncoderConfig } from './config.ts';
 
-/** Every tensor of an encoder with this config, in the order of the forward pass. Names are those that BertModel writes, without a prefix. */
+/**
+ * Every tensor of an encoder with this config, in the order of the forward pass. Names are those that
+ * BertModel or ModernBertModel writes, without a prefix.
+ */
 export function expectedEncoderTensors(config: EncoderConfig): [name: string, shape: readonly number[]][] {
   if (config.family === 'modernbert') return modernTensors(config);
   const { family, hiddenSize: hidden, intermediateSize: intermediate } = config;

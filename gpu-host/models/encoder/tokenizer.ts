@@ -126,6 +126,7 @@ export async function loadEncoderTokenizer(directory: string, config: EncoderSha
       const ids = 'ids' in piece ? piece.ids : (texts[piece.text] ?? []).slice(0, keptLengths[piece.text]);
       for (const id of ids) {
         tokens.push(id);
+        // A model without a row for this segment, such as RoBERTa, uses row 0.
         types.push(tokenTypes > piece.type ? piece.type : 0);
       }
     }

@@ -39,6 +39,7 @@ describe('download', () => {
       label: 'file',
       retryDelayMs: 1,
     };
+    // By its type, the context may be that of a suite, which has no `after`.
     if ('after' in context) context.after(() => rm(directory, { recursive: true, force: true }));
   });
 
@@ -106,7 +107,7 @@ describe('download', () => {
     assert.equal(existsSync(options.destination), false);
   });
 
-  it('refuses another length before it is transferred', async () => {
+  it('refuses a file of another length before its transfer', async () => {
     server.files.set('/file', { bytes: content });
     await assert.rejects(download({ ...options, expectedBytes: 5 }), { code: 'checksum-mismatch' });
     assert.equal((await stat(options.partFile)).size, 0);
@@ -121,7 +122,7 @@ describe('download', () => {
       download({ ...options, partFile }),
       (error) => error instanceof HttpStatusError && error.status === 403,
     );
-    assert.equal(server.requests.length, 5);
+    assert.equal(server.requests.length, 5, 'three temporary errors, the file, and one 403');
   });
 
   it('gives up a connection that delivers nothing, and keeps the received bytes', async () => {

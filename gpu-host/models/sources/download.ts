@@ -18,8 +18,9 @@ export interface DownloadOptions {
   /** Path of the finished, verified file. Until then `partFile` holds the bytes, and a later call resumes from it. */
   readonly destination: string;
   /**
-   * Must belong to this content alone: the caller names the file after the checksum. Without a checksum, downloads never resume. A verified file
-   * also stays as `PARTFILE.complete`, which a later call takes instead of a request. The caller removes it.
+   * Must belong to this content alone: the caller names the file after the checksum. Without a checksum, every call
+   * starts over. A verified file also stays as `PARTFILE.complete`, which a later call takes instead of a request. The
+   * caller removes it.
    */
   readonly partFile: string;
   readonly checksum: Checksum | null;
@@ -75,6 +76,7 @@ export async function download(options: DownloadOptions): Promise<void> {
     const wasResumed = await fetchAll(options);
     if (!(await isVerified(partFile, checksum, options, wasResumed))) {
       await fetchAll(options);
+      // Throws when the checksum is wrong again.
       await isVerified(partFile, checksum, options, false);
     }
     await rename(partFile, completeFile);
@@ -91,7 +93,7 @@ async function isDownloaded(completeFile: string, checksum: Checksum, options: D
   return true;
 }
 
-/** Removes a file with a wrong checksum; then returns false with `mayRetry`, and throws without it. */
+/** True for a file with the right checksum. Removes another file, and then returns false if `mayRetry`, else throws. */
 async function isVerified(
   file: string,
   checksum: Checksum,

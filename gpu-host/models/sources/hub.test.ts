@@ -11,7 +11,7 @@ const SMALL = Buffer.from('{}');
 const LARGE = randomBytes(5000);
 const COMMIT = { 'x-repo-commit': 'c0ffee' };
 
-describe('a repository of the hub', () => {
+describe('fetchFromHub', () => {
   let hub: FileServer;
   let storage: FileServer;
   let directory: string;
@@ -30,7 +30,10 @@ describe('a repository of the hub', () => {
     }
   });
 
-  /** Serves small files with git's hash, and the weights as a redirect to `location` whose response has the checksum. */
+  /**
+   * Serves small files with git's hash, and the weights as a redirect to `location`; the redirect's response has the
+   * checksum. The checksums are those of SMALL and LARGE, also when other bytes are `sent`.
+   */
   const serve = (id: string, location: string, sent = { small: SMALL, large: LARGE }) => {
     const blob = createHash('sha1').update(`blob ${SMALL.length}\0`).update(SMALL).digest('hex');
     const sha256 = createHash('sha256').update(LARGE).digest('hex');
@@ -64,7 +67,7 @@ describe('a repository of the hub', () => {
     return { commit, weights: await readFile(join(into, 'model.safetensors')) };
   };
 
-  it('is fetched with its checksums under its old names', async () => {
+  it('fetches a repository under its old names, and checks the files', async () => {
     redirectRepository('older/tiny', (path) => `/old/tiny/${path}`);
     redirectRepository('old/tiny', (path) => `/owner/tiny/${path}`);
     serve('owner/tiny', `${storage.url}/stored`);
@@ -83,17 +86,20 @@ describe('a repository of the hub', () => {
     }
   });
 
-  it('keeps the checksum of its own answer where a mirror stores the weights itself', async () => {
+  it('checks the weights against the answer to their own path where a mirror stores them itself', async () => {
     serve('owner/tiny', '/stored', { small: SMALL, large: Buffer.from(LARGE).fill(7, 9, 12) });
     await assert.rejects(pull('owner/tiny'), { code: 'checksum-mismatch', message: /model\.safetensors/ });
   });
 
-  it('is refused after too many redirects, and none to another host is followed with the token', async () => {
+  it('refuses a repository after too many redirects, and sends no other host the token', async () => {
     redirectRepository('round/tiny', (path) => `/round/tiny/${path}`);
     await assert.rejects(pull('round/tiny'), { code: 'download-failed', message: /round\/tiny more than 5 times/ });
-    assert.equal(hub.requests.length, 6);
+    assert.equal(hub.requests.length, 6, 'the first request and five redirects');
     redirectRepository('away/tiny', (path) => `//${new URL(storage.url).host}/owner/tiny/${path}`);
-    await assert.rejects(pull('away/tiny'));
-    assert.ok(storage.requests.every(({ method, authorization }) => method === 'GET' && authorization === undefined));
+    await assert.rejects(pull('away/tiny'), { code: 'download-failed', message: /answered 404 for away\/tiny/ });
+    assert.deepEqual(
+      storage.requests.map(({ method, authorization }) => [method, authorization]),
+      [['GET', undefined]],
+    );
   });
 });

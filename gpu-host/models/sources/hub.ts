@@ -20,7 +20,7 @@ const OPTIONAL = [
 ];
 const SINGLE = 'model.safetensors';
 const INDEX = 'model.safetensors.index.json';
-/** Longest search for one file, with redirects and repeated requests. */
+/** Limit on the search for one file, with redirects and repeated requests. */
 const FIND_TIMEOUT_MS = 30_000;
 /** A repository may have been renamed more than once. */
 const MAX_REDIRECTS = 5;
@@ -208,8 +208,9 @@ class Hub {
 }
 
 /**
- * The address that an answer redirects to within the hub, as for a renamed repository; null for any other answer. The redirect to the storage
- * is the hub's own answer about the file: it names another host, or carries the checksum itself.
+ * The address that an answer redirects to within the hub by a relative location, as for a renamed repository; null for
+ * any other answer. A redirect to the storage is such another answer: it names another host, or carries the file's
+ * checksum.
  */
 function renamedTo({ status, headers }: Response, url: string): string | null {
   const location = headers.get('location');

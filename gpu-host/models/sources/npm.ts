@@ -201,6 +201,7 @@ async function packWithNpm(options: FetchTarballOptions, pinned: Checksum | null
       .parse(JSON.parse(stdout))[0];
     const checksum = pinned ?? parseIntegrity(packed?.integrity ?? '');
     if (packed === undefined || checksum === null) throw new Error('npm pack gave no checksum');
+    // Some versions of npm report `@scope/name-1.0.0.tgz` for the file `scope-name-1.0.0.tgz`.
     const file = join(directory, packed.filename.replace(/^@/, '').replaceAll('/', '-'));
     await verifyFile(file, checksum, `${name}@${version}`, signal);
     await rename(file, destination);

@@ -10,7 +10,10 @@ const POLL_MS = 5;
 export interface Cuts {
   /** Bytes of the body before each cut; each request takes the next entry, and later requests are not cut. */
   readonly after: number[];
-  /** The client's folder of partial files. The server cuts when a file there has all sent bytes: a cut loses bytes still under way. */
+  /**
+   * The client's folder of partial files. The server waits until a file there has all sent bytes: a cut loses bytes
+   * under way.
+   */
   readonly parts: string;
 }
 

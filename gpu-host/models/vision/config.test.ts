@@ -126,7 +126,7 @@ describe('configs of models that take images', () => {
     'an activation that every object has': [/"constructor"/, withTower({ hidden_act: 'constructor' })],
     'more channels': [/4 channels/, withTower({ num_channels: 4 })],
     'images smaller than a patch': [/patches of 400/, withTower({ patch_size: 400 })],
-    'images past a frame': [/more than 1024 pixels/, withTower({ image_size: 1400 })],
+    'images too large for a frame of the protocol': [/more than 1024 pixels/, withTower({ image_size: 1400 })],
     'heads that do not fit': [/15 heads/, withTower({ num_attention_heads: 15 })],
     'several feature layers': [/several layers/, { vision_feature_layer: [-2, -5] }],
     'a layer that is not there': [/vision_feature_layer 25 of 24/, { vision_feature_layer: 25 }],
@@ -172,7 +172,7 @@ describe('models that take images on disk', () => {
   });
   after(() => rmSync(directory, { recursive: true, force: true }));
 
-  it('are read under every set of names, and without their weights', async () => {
+  it('reads the same weights under every set of names, and the vision part without weights', async () => {
     const models = await Promise.all(
       (['first', 'flat', 'nested'] as const).map((names) => randomVisionModel(join(directory, names), { names }, 4)),
     );

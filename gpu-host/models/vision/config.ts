@@ -39,7 +39,7 @@ const ACTIVATIONS: ReadonlyMap<string, Activation> = new Map([
   ['gelu_new', 'gelu-tanh'],
 ]);
 
-/** Pixels of a larger image would not fit a frame of the protocol. */
+/** Maximum side of an image, pixels: those of a larger image would not fit a frame of the protocol. */
 const MAX_IMAGE_SIZE = 1024;
 
 const size = z
@@ -125,7 +125,10 @@ export function towerRows(config: VisionConfig): number {
   return patchesASide(config) ** 2 + (config.tower === 'clip' ? 1 : 0);
 }
 
-/** Number of layers before the wanted states: number n selects the states after layer n, and 0 those before the first layer. */
+/**
+ * Number of layers before the wanted states. `layer` n selects the states after layer n, and 0 those before the first
+ * layer. Negative numbers count from the end: −1 selects the states after the last layer.
+ */
 function layersOf(layer: number | readonly number[], layers: number): number {
   const [only, ...more] = typeof layer === 'number' ? [layer] : layer;
   if (more.length > 0)

@@ -10,7 +10,10 @@ export interface ImagePreparation {
   readonly size: number;
   /** Colour, 0 to 255, that first pads the image to a square; null without padding. */
   readonly pad: Color | null;
-  /** Length of the shorter side after resizing; the longer side keeps proportion, cut at both ends. Null: both sides become `size`. */
+  /**
+   * Length of the shorter side after a resize in proportion, before the central square is cut out. Null: both sides
+   * become `size`.
+   */
   readonly shortestEdge: number | null;
   readonly filter: ResizeFilter;
   /** A byte of a pixel becomes `(byte × scale − mean) / deviation`. */

@@ -16,7 +16,10 @@ export interface RandomVisionOptions {
   readonly llava?: Readonly<Record<string, unknown>>;
   /** Fields of `preprocessor_config.json`. */
   readonly preprocessor?: Readonly<Record<string, unknown>>;
-  /** Names of the written weights: those of the first LLaVA 1.5, those that transformers 5 writes, or those it uses in memory. */
+  /**
+   * Names of the written weights: those of the first LLaVA 1.5, those that transformers 5 writes, or those that it uses
+   * in memory.
+   */
   readonly names?: 'first' | 'flat' | 'nested';
 }
 

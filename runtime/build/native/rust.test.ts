@@ -92,6 +92,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
         match input.get("do").as_str() {
           Some("panic") => panic!("{}", part::SAID),
           Some("fail") => Err(part::SAID.to_string()),
+          Some("last") => Ok(input.get("a").clone()),
           Some("fill") => Ok(vec![0u32; 1 << 26].into()),
           _ => Ok(input),
         }
@@ -124,10 +125,12 @@ describe('a folder whose main is a Rust file', { skip }, () => {
       assert.ok(ending.kind === 'returned' && ending.ok, text);
       assert.deepEqual(JSON.parse(ending.text), JSON.parse(text));
     }
+    assert.deepEqual(await endingOf('{"do":"last","a":1,"a":2}'), { kind: 'returned', ok: true, text: '2' });
     const lone = await endingOf('"\\ud83d\\u0041"');
     assert.ok(lone.kind === 'returned' && lone.text === '"�A"');
-    const wrong = ['', '{', '[1,]', '{"a"}', '{"a":1,}', '"', '"\\x"', '"\\u12"', '1 2', 'nul', '[1 2]', '"\n"', '-'];
-    for (const text of [...wrong, '['.repeat(10_000)]) {
+    const wrong = ['', '{', '[1,]', '{"a"}', '{"a":1,}', '"', '"\\x"', '"\\u12"', '1 2', 'nul', '[1 2]', '"\n"'];
+    const wrongNumbers = ['-', '+1', '.5', '1.', '01', '-01', '1e', '1e+', '1.e5', '1e5.5', '--1', '1-'];
+    for (const text of [...wrong, ...wrongNumbers, '['.repeat(10_000)]) {
       const ending = await endingOf(text);
       assert.ok(ending.kind === 'returned' && !ending.ok, text);
       assert.match(ending.text, /^The text is not JSON at byte \d+\.$/);

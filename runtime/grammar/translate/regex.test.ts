@@ -88,7 +88,8 @@ describe('regex', () => {
       ['[b-a]', /range of characters is empty/],
       ['*a', /\* repeats nothing/],
       ['a**', /two quantifiers/],
-      ['a{3,1}', /range \{3,1\} is empty/],
+      ['a{3,1}', /range "\{3,1\}" is empty/],
+      [`a{${'9'.repeat(400)},${'0'.repeat(400)}}`, /range "\{9{39}…" is empty/],
       ['\\u{110000}', /not a character/],
       ['\\ud800', /not a character/],
       ['\\xZZ', /2 hexadecimal digits/],
@@ -102,7 +103,12 @@ describe('regex', () => {
         pattern,
       );
     }
-    for (const pattern of ['a{10001}', `${'('.repeat(5000)}a${')'.repeat(5000)}`]) {
+    for (const pattern of [
+      'a{10001}',
+      `a{${'9'.repeat(400)}}`,
+      `a{0,${'9'.repeat(400)}}`,
+      `${'('.repeat(5000)}a${')'.repeat(5000)}`,
+    ]) {
       assert.throws(() => regex(pattern), { tag: 'limit-exceeded' });
     }
   });

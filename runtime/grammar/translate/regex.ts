@@ -141,15 +141,17 @@ class Parser {
     if (this.#take('*')) return { min: 0, max: Number.POSITIVE_INFINITY };
     if (this.#take('+')) return { min: 1, max: Number.POSITIVE_INFINITY };
     if (this.#take('?')) return { min: 0, max: 1 };
-    const braces = /^\{(\d+)(,?)(\d*)\}/.exec(this.#characters.slice(this.#at, this.#at + 32).join(''));
+    let end = this.#at + 1;
+    while (/^[\d,]$/.test(this.#characters[end] ?? '')) end += 1;
+    const braces = /^\{(\d+)(,?)(\d*)\}$/.exec(this.#characters.slice(this.#at, end + 1).join(''));
     if (!braces) return undefined;
     this.#at += braces[0].length;
     const min = Number(braces[1]);
     const max = braces[2] === '' ? min : braces[3] === '' ? Number.POSITIVE_INFINITY : Number(braces[3]);
-    if (max < min) throw this.error(`the range ${braces[0]} is empty`, 'write the smaller number first');
-    if (min > MAX_REPETITIONS || (max > MAX_REPETITIONS && max !== Number.POSITIVE_INFINITY)) {
+    if (max < min) throw this.error(`the range ${quote(braces[0])} is empty`, 'write the smaller number first');
+    if (min > MAX_REPETITIONS || (max > MAX_REPETITIONS && braces[3] !== '')) {
       throw tooLarge(
-        `regular expression: ${braces[0]} repeats more than ${MAX_REPETITIONS} times; leave the upper bound out`,
+        `regular expression: ${quote(braces[0])} repeats more than ${MAX_REPETITIONS} times; leave the upper bound out`,
       );
     }
     return { min, max };

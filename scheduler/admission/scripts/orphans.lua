@@ -1,6 +1,6 @@
 --[[
   Looks for active jobs and children whose runtime is not registered: the runtime took them after it was declared dead. Also looks for children
-  of registered runtimes whose parent's attempt is over: the recovery of their runtime broke off, and the runtime has registered again.
+  whose runtime is registered, but whose parent's attempt is over: the recovery of that runtime broke off, and it has registered again.
 
   KEYS[1] BullMQ active (list)
   KEYS[2] children that have not ended (hash), id to runtime

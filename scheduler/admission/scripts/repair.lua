@@ -2,7 +2,8 @@
   Checks the ledger against the invocations and repairs it. Every transition is one script, so a fault found here comes from writes that
   Redis lost (a killed Redis comes back without its last second) or from a bug in the platform. The script
     - drops a ledger entry whose invocation has ended or is unknown, and requeues an admitted invocation that is queued and in no BullMQ list;
-    - puts a queued invocation that is neither in its queue, nor debounced, nor admitted back into its queue, or returns its id when it has no job;
+    - finds queued invocations that are not in their queues, not debounced and not admitted, and puts each into its queue again; it returns the
+      ids of those that have no job;
     - removes a job from BullMQ's list `wait` when the ledger does not have it;
     - sets sums that do not equal their entries;
     - counts the capacity again from all runtimes: once a minute, and while a runtime that takes no more jobs holds some.

@@ -11,8 +11,8 @@
   KEYS[2] BullMQ active (list)
   KEYS[3] BullMQ marker (sorted set), which wakes a sleeping runtime
   KEYS[4] registered runtimes (hash)
-  KEYS[5] the runtime's last fetch (hash): `token`, and `jobs:<token>`, separated by spaces, until the runtime says that it received them
-          (which it may say again after a later fetch)
+  KEYS[5] the runtime's last fetch (hash): `token`; and `jobs:<token>`, the ids of its jobs, separated by spaces, until the runtime says that it
+          received them (it may say so again after a later fetch)
   KEYS[6] the runtime's alive key
 
   ARGV[1] prefix of every key

@@ -20,9 +20,14 @@ export type Step = StepInput & {
 
 /** An order to the `Player`; numbers pick among the existing tenants and invocations. */
 export interface Order {
+  /**
+   * `return`: an admitted invocation goes back into its queue. `short`: the same, after its end for lack of memory.
+   * `withdraw`: a waiting invocation ends.
+   */
   readonly kind: 'enter' | 'begin' | 'leave' | 'return' | 'short' | 'withdraw' | 'limit' | 'resize' | 'report';
   readonly tenant: number;
   readonly which: number;
+  /** Expected pages of each of the two models. */
   readonly m: number;
   readonly n: number;
   readonly memoryMb: number;
@@ -33,8 +38,9 @@ export interface Order {
   readonly together: boolean;
   readonly limits: Limits;
   readonly capacity: Capacity;
-  /** Free pages of two GPU hosts for the first model; the second number also holds for the second model. `agoMs` ages the readings. */
+  /** Free pages of two GPU hosts for the first model; the second number also holds for the second model. */
   readonly free: readonly [number, number];
+  /** Age of the readings, except the second host's reading for the first model, which is new. */
   readonly agoMs: number;
 }
 

@@ -47,6 +47,7 @@ local function apply(now)
 end
 
 local function set(key, field, value)
+  -- Forget the quotas that limits.lua has read: the step may set one of them.
   quotasRead = {}
   if value == nil or value == cjson.null then
     redis.call('HDEL', key, field)

@@ -1,6 +1,6 @@
 --[[
-  Marks the beginning of a build, so that later requests queue after it. Those of the same tenant do so even when the build has ended,
-  until its requester would have waited for it at the longest.
+  Marks the beginning of a build, so that later requests get its turn or a later one. Requests of its own tenant get a later turn, even after
+  the build has ended; this holds until the time up to which the requester would have waited for the build.
 
   KEYS[1] turns (hash), see take-turn.lua
 

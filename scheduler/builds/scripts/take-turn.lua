@@ -36,7 +36,7 @@ for i = 1, #fields, 2 do
     end
   end
 end
--- Turns restart when no build is under way, so that they stay small.
+-- Turns restart when no build waits or runs, so that they stay small.
 if not waiting then
   redis.call('DEL', KEYS[1])
   turn, time = 0, 0

@@ -1,10 +1,10 @@
 --[[
-  Removes a field of a tenant's durable names, if it is still the given one.
+  Removes a field of a tenant's durable names, if it still has the given text.
 
   KEYS[1] the tenant's durable names (hash)
 
   ARGV[1] field
-  ARGV[2] its text
+  ARGV[2] the text
 
   Returns 1 when the field was removed, else 0.
 ]]

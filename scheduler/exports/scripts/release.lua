@@ -1,5 +1,5 @@
 --[[
-  Forgets the owner of a name, if it is still the given one.
+  Forgets the owner of a name, if the owner is still the given one.
 
   KEYS[1] the tenant's names of a model (hash)
 

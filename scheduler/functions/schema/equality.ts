@@ -2,10 +2,15 @@ import { MAX_DEPTH, type StepBudget, TooDeepError } from './budget.ts';
 
 /** Characters compared or written in the time of one step. */
 const CHARACTERS_PER_STEP = 8;
+/** Steps charged for each comparison of two values, and for each value written. */
+const COMPARE_STEPS = 2;
+const WRITE_STEPS = 4;
+/** Steps charged in addition for the text of a number. */
+const NUMBER_STEPS = 16;
 
 /** True when two JSON values are equal; the order of names does not matter. @throws TooDeepError */
 export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth = 0): boolean {
-  budget.spend(2);
+  budget.spend(COMPARE_STEPS);
   if (depth > MAX_DEPTH) throw new TooDeepError();
   if (one === other) {
     if (typeof one === 'string') budget.spend(one.length / CHARACTERS_PER_STEP);
@@ -40,10 +45,13 @@ export function duplicates(items: readonly unknown[], budget: StepBudget): reado
 
 /** JSON text that equal values share: names are sorted. */
 function canonical(value: unknown, budget: StepBudget, depth = 0): string {
-  budget.spend(4);
+  budget.spend(WRITE_STEPS);
   if (depth > MAX_DEPTH) throw new TooDeepError();
-  // JSON text may hold numbers without a finite value: 1e999 is infinite.
-  if (typeof value === 'number') return String(value);
+  // JSON text may hold numbers without a finite value, such as 1e999. `JSON.stringify` would write them as null.
+  if (typeof value === 'number') {
+    budget.spend(NUMBER_STEPS);
+    return String(value);
+  }
   if (typeof value !== 'object' || value === null) {
     const text = JSON.stringify(value);
     budget.spend(text.length / CHARACTERS_PER_STEP);

@@ -2,9 +2,12 @@
 export class Evaluated {
   readonly #members = new Set<string | number>();
   readonly #enclosing: Evaluated | null;
+  /** Number of sets that enclose this one. `has` may look into each. */
+  readonly depth: number;
 
   constructor(enclosing: Evaluated | null = null) {
     this.#enclosing = enclosing;
+    this.depth = enclosing === null ? 0 : enclosing.depth + 1;
   }
 
   has(member: string | number): boolean {

@@ -13,7 +13,7 @@ export interface Fault {
   readonly kind: 'missing' | 'unexpected' | 'other';
 }
 
-/** Property names come from clients, so messages show a bounded part of them. */
+/** Maximum characters of a step, and maximum steps, in a message: property names come from clients. */
 const MAX_STEP = 100;
 const MAX_STEPS = 20;
 

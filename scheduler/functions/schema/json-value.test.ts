@@ -32,7 +32,8 @@ function textOf(value: unknown, chance: () => number): string {
   return `{${members.join(',')}}`;
 }
 
-test('keys are those of the text, whichever keys were read before', () => {
+test('parsed keys are those of the text, whichever keys the process read before', () => {
+  // Objects with these keys make V8 misread later keys; see `jsonValue`.
   for (const poison of ['\\', 'b\\', '\\u', 'a\\', '1\\']) {
     for (const before of ['', '"a":1,', '"type":1,']) JSON.parse(`{${before}${JSON.stringify(poison)}:1}`);
   }
@@ -54,7 +55,7 @@ test('of equal keys the last one counts, however they are written', () => {
   assert.deepEqual(jsonValue('{"a\\n":1,"b":2,"a\\u000a":3}'), { 'a\n': 3, b: 2 });
 });
 
-test('faults are at their places, and numbers have their source', () => {
+test('a syntax error names its position in the original text, and `revive` gets the text of each number', () => {
   assert.throws(() => jsonValue('{"\\n":1,]'), /position 8/);
   for (const text of ['"\\', '{"a\\":1}', '{"a\\x":1}', '"\\u12"']) assert.throws(() => jsonValue(text), SyntaxError);
   const sources: unknown[] = [];

@@ -16,6 +16,8 @@ export function jsonValue(text: string, revive?: (value: unknown, source: string
   if (keys.length === 0) return JSON.parse(text, reviver);
   // Throws for malformed JSON, with the position in the original text.
   JSON.parse(text);
+  // Rewrite the text so that no key has an escape: a key that needs one gets a random name, and its own name again
+  // after the parsing.
   const names = new Map<string, string>();
   const parts: string[] = [];
   let from = 0;

@@ -14,6 +14,9 @@ export class PatternError extends Error {
   override readonly name = 'PatternError';
 }
 
+/** An escape for a property of characters, such as `\p{Lu}`. V8 makes its set of characters each time it reads one. */
+export const PROPERTY_ESCAPE = /\\p/gi;
+
 const MAX_PATTERN_LENGTH = 2000;
 /** Deepest nesting of groups. */
 const MAX_NESTING = 64;
@@ -133,6 +136,8 @@ class Parser {
     if (text === '+') return { kind: 'repeat', item, least: 1, most: Number.POSITIVE_INFINITY };
     if (text === '?') return { kind: 'repeat', item, least: 0, most: 1 };
     const maxCount = comma === undefined ? Number(least) : most === '' ? Number.POSITIVE_INFINITY : Number(most);
+    // V8 limits both numbers to 2^31 - 1 before it compares them, so it accepts `a{99999999999,3000000000}`.
+    if (maxCount < Number(least)) throw new PatternError('has a quantifier whose maximum is below its minimum');
     return { kind: 'repeat', item, least: Number(least), most: maxCount };
   }
 

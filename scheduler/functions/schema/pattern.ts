@@ -34,7 +34,8 @@ export class Pattern {
   constructor(source: string) {
     const tree = parsePattern(source);
     const size = sizeOf(tree);
-    if (size > MAX_PATTERN_SIZE) {
+    // Not `size > MAX_PATTERN_SIZE`, which NaN would pass.
+    if (!(size <= MAX_PATTERN_SIZE)) {
       throw new PatternError(
         `has ${Number.isFinite(size) ? size : 'too many'} steps with its repetitions written out; ${MAX_PATTERN_SIZE} are allowed. Repeat less, or bound the length by \`maxLength\``,
       );
@@ -105,7 +106,10 @@ export class Pattern {
   }
 }
 
-/** The threads at one position: a list of distinct instructions, with the index of each in the list. */
+/**
+ * The threads at one position: a list of distinct instructions, and the index of each in the list. Indexes from `count`
+ * on are outdated.
+ */
 class Threads {
   readonly list: Uint16Array;
   readonly stack: Uint16Array;
@@ -283,11 +287,15 @@ function sizeOf(node: PatternNode): number {
     case 'repeat': {
       const size = sizeOf(node.item);
       // Writing out repetitions of an empty item takes time, too.
-      const least = node.least * Math.max(size, 1);
-      return node.most === Number.POSITIVE_INFINITY ? least + size + 2 : least + (node.most - node.least) * (size + 1);
+      const least = times(node.least, Math.max(size, 1));
+      if (node.most === Number.POSITIVE_INFINITY) return least + size + 2;
+      return least + times(node.most - node.least, size + 1);
     }
   }
 }
+
+/** The product, and 0 without repetitions: `0 * Infinity` is NaN, which would pass every limit. */
+const times = (count: number, size: number): number => (count === 0 ? 0 : count * size);
 
 function isAnchored(node: PatternNode): boolean {
   switch (node.kind) {

@@ -33,7 +33,10 @@ export class SchemaError extends Error {
 
 /** Every schema within a schema, and the targets of its references. */
 export class References {
-  /** Each schema, with the resource at which its references start: the nearest schema around it with an `$id`. */
+  /**
+   * Each schema, with the schema at which its references start: itself or the nearest one around it with an `$id`, else
+   * the root.
+   */
   readonly #resources = new Map<JsonSchema, JsonSchema>();
   readonly #anchors = new Map<JsonSchema, Map<string, JsonSchema>>();
   readonly #targets = new Map<JsonSchema, JsonSchema | boolean>();

@@ -19,7 +19,10 @@ export const MAX_STEPS = 1_000_000;
 const VISIT_STEPS = 4;
 const MEMBER_STEPS = 2;
 const CHARACTERS_PER_STEP = 8;
+/** Enclosing sets of evaluated members that one step looks into. */
+const SETS_PER_STEP = 4;
 const MULTIPLE_STEPS = 50;
+/** Maximum characters of a name or of a part of the schema in a message. */
 const MAX_SHOWN_TEXT = 300;
 
 /**
@@ -246,6 +249,7 @@ class Run {
       if (fault !== null) return fault;
     }
     for (let at = checkedCount; unevaluatedItems !== undefined && at < length; at++) {
+      this.#budget.spend((evaluated?.depth ?? 0) / SETS_PER_STEP);
       if (evaluated?.has(at) === true) continue;
       const fault = this.#member(items[at], unevaluatedItems, place, at);
       if (fault !== null) return fault;
@@ -303,7 +307,10 @@ class Run {
     return this.#dependent(value, schema, place, evaluated) ?? this.#properties(value, names, schema, place, evaluated);
   }
 
-  /** `dependencies` is the form of `dependentRequired` and `dependentSchemas` before 2019-09. */
+  /**
+   * `dependencies` is the form of `dependentRequired` and `dependentSchemas` before 2019-09. As in the library, its
+   * schemas evaluate no members for `unevaluated…` keywords.
+   */
   #dependent(value: JsonSchema, schema: JsonSchema, place: Place | null, evaluated: Evaluated | null): Fault | null {
     for (const dependents of [schema.dependentRequired, schema.dependentSchemas, schema.dependencies]) {
       for (const [name, dependency] of isObject(dependents) ? Object.entries(dependents) : []) {
@@ -360,7 +367,7 @@ class Run {
     const restSchema = additionalProperties ?? unevaluatedProperties;
     if (restSchema === undefined) return null;
     for (const name of names) {
-      this.#budget.spend(MEMBER_STEPS);
+      this.#budget.spend(MEMBER_STEPS + (evaluated?.depth ?? 0) / SETS_PER_STEP);
       if (additionalProperties === undefined ? evaluated?.has(name) === true : namedProperties.has(name)) continue;
       const fault = this.#member(value[name], restSchema, place, name);
       if (fault !== null) return fault;

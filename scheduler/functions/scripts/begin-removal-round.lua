@@ -1,5 +1,5 @@
 --[[
-  Lets one process at a time, once per interval, cancel the invocations of a removed function again.
+  Chooses the one process that cancels the invocations of a removed function again in this interval.
 
   KEYS[1] mark of the last round (string)
   ARGV[1] interval, ms

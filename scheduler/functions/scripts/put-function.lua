@@ -35,13 +35,14 @@
   ARGV[20] how many bytes the records of the tenant's versions may have
 
   Returns {1, alias} new version, {0, alias} the version existed; `alias` is the present state of the alias, '' without one.
-          {-1} the component is not stored.
+      Refusals, after which nothing is stored:
+      {-1} the component is not stored.
       {-2, version} the tag belongs to that version.
-          {-3} as many aliases as a function may have.
-      {-4, quota, limit, used} the quota has no room for it.
-          {-5} as many functions as the tenant may have.
-      {-6} as many versions as the function may have.
-          {-7} the records of the tenant's versions are as large as they may be. In each of the seven cases nothing was stored.
+      {-3} the function would have more aliases than it may have.
+      {-4, quota, limit, used} the quota has no room for the version.
+      {-5} the tenant has as many functions as it may have.
+      {-6} the function has as many versions as it may have.
+      {-7} the records of the tenant's versions would be larger than they may be.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"
@@ -84,7 +85,7 @@ local account, bytes = ARGV[13], tonumber(ARGV[14])
 if not known and recordBytes(account) + #ARGV[3] > tonumber(ARGV[20]) then
   return {-7}
 end
--- From here on the uploaded component counts as the version's.
+-- The uploaded component now counts as the version's. A refusal gives the bytes back to the upload.
 local upload = 'u:' .. ARGV[18]
 local uploaded = releaseBytes(account, upload)
 local onDisk = tonumber(ARGV[19])
@@ -94,11 +95,11 @@ if refusal then
   holdBytes(account, upload, uploaded or 0)
   return {-4, unpack(refusal)}
 end
+-- Counting comes before the writes that take no memory: a full Redis refuses it, which ends the script before it has changed anything.
+countComponent(account, ARGV[1] .. '@' .. version, bytes, #ARGV[3], onDisk)
 redis.call('ZREM', account .. ':redis-ends', upload)
 redis.call('SREM', KEYS[12], account)
-
 redis.call('PERSIST', component)
-countComponent(account, ARGV[1] .. '@' .. version, bytes, #ARGV[3], onDisk)
 redis.call('SADD', users, ARGV[4])
 redis.call('SADD', functions, ARGV[1])
 redis.call('SADD', deployed, ARGV[5])

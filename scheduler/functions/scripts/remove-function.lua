@@ -28,6 +28,7 @@ if answered then
   return answered
 end
 local fields = redis.call('HGETALL', fn)
+-- Counts changes, in any unit: without one, the audit log gets no entry.
 local changes = #fields
 for i = 1, #fields, 2 do
   local kind, name = string.match(fields[i], '^(%a+):(.*)$')

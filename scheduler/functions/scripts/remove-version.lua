@@ -28,6 +28,7 @@ if answered then
 end
 local version = ARGV[4]
 local text = redis.call('HGET', fn, 'version:' .. version)
+-- Without a change, the audit log gets no entry.
 local changes = text and 1 or 0
 if text then
   local serving = aliasesOf(fn, version)

@@ -6,8 +6,8 @@
 
   ARGV[1] version or alias, '' for `live`
 
-  Returns false, or {which of the keys, basis, version as JSON text…}, in the order of the alias's shares. `basis` is the state of the alias as
-  JSON text, or the version itself.
+  Returns false, or {index of the key, basis, versions as JSON texts…}, these in the order of the alias's shares. `basis`
+  is the state of the alias as JSON text, or the version itself.
 ]]
 --- @include "./include/serving.lua"
 local i, basis = findServing(KEYS, ARGV[1])

@@ -12,12 +12,13 @@
   ARGV[6] channel of changes
   ARGV[7] <tenant>/<name>
 
-  Returns {1, state} its present state.
-          {0} there is no such function.
-      {-1, revision} it has this other revision, 0 when there is no such alias.
-          {-2, version} the function has no such version (any more).
-          {-3} as many aliases as a function may have.
-          {-4} a tag names one version.
+  Returns {1, state} the alias has this state now.
+      Refusals, after which nothing has changed:
+      {0} there is no such function.
+      {-1, revision} the alias has this other revision, 0 when there is no such alias.
+      {-2, version} the function has no such version (any more).
+      {-3} the function has as many aliases as it may have.
+      {-4} the alias is a tag, which can name only one version.
 ]]
 --- @include "../../store/scripts/once.lua"
 --- @include "./include/alias.lua"

@@ -26,6 +26,7 @@ local own = {}
 for i = 6, #ARGV do
   own[ARGV[i]] = true
 end
+-- The text before the name in the entry of any machine.
 local entryPrefix = string.sub(ARGV[3], 1, #ARGV[3] - #ARGV[2])
 local isHostLeft, hasRuntime = false, false
 local runtimes = redis.call('HGETALL', KEYS[2])
@@ -44,7 +45,8 @@ for i = 1, #runtimes, 2 do
     end
   end
 end
--- A GPU host is left only where another machine's runtime reaches it. A machine without a runtime and without GPU hosts may always drain.
+-- A GPU host is left only if the runtime of another, undrained machine reaches it. A machine without a runtime and without
+-- GPU hosts may always drain.
 if not isHostLeft and (hasRuntime or #ARGV >= 6) and ARGV[4] ~= '1' then
   return -1
 end

@@ -1,7 +1,7 @@
 --[[
   Drains a GPU host, by the name that living runtimes report for it: it takes no new invocations.
 
-  KEYS[1] drained hosts (hash)
+  KEYS[1] drained hosts and machines (hash)
   KEYS[2] registered runtimes (hash)
   KEYS[3] channel of changes
   KEYS[4] the reply to this call, see ../../store/scripts/once.lua
@@ -9,8 +9,9 @@
   ARGV[2] name of the host
   ARGV[3] '1': drain it even when no other connected host would be left undrained
   ARGV[4] note on the drain, as JSON text
+  ARGV[5] the text before the name in the entry of any machine
 
-  Returns 1 drained, 2 it was drained already, 0 no living runtime knows it, -1 it is the last one.
+  Returns 1 drained, 2 it was drained already, 0 no living runtime knows it, -1 no other connected host would be left undrained.
 ]]
 --- @include "../../store/scripts/once.lua"
 local answered = answeredBefore(KEYS[4])
@@ -24,10 +25,13 @@ local known, left = false, false
 local runtimes = redis.call('HGETALL', KEYS[2])
 for i = 1, #runtimes, 2 do
   if redis.call('EXISTS', ARGV[1] .. ':runtime:' .. runtimes[i] .. ':alive') == 1 then
-    for _, host in ipairs(cjson.decode(runtimes[i + 1]).gpuHosts or {}) do
+    local runtime = cjson.decode(runtimes[i + 1])
+    -- The runtimes of a drained machine take no invocations, so a host that only they reach is not left.
+    local isDrained = redis.call('HEXISTS', KEYS[1], ARGV[5] .. (runtime.machine or '')) == 1
+    for _, host in ipairs(runtime.gpuHosts or {}) do
       if host.name == ARGV[2] then
         known = true
-      elseif host.connected and redis.call('HEXISTS', KEYS[1], host.name) == 0 then
+      elseif host.connected and not isDrained and redis.call('HEXISTS', KEYS[1], host.name) == 0 then
         left = true
       end
     end

@@ -1,12 +1,12 @@
 --[[
-  Ends the drain of a GPU host, which then takes new invocations again.
+  Ends the drain of a GPU host or a machine, which then takes new invocations again.
 
-  KEYS[1] drained hosts (hash)
+  KEYS[1] drained hosts and machines (hash)
   KEYS[2] channel of changes
   KEYS[3] the reply to this call, see ../../store/scripts/once.lua
-  ARGV[1] name of the host
+  ARGV[1] name of the host, or entry of the machine
 
-  Returns 1 the host was drained, 0 it was not.
+  Returns 1 when it was drained, else 0.
 ]]
 --- @include "../../store/scripts/once.lua"
 local answered = answeredBefore(KEYS[3])

@@ -1,6 +1,6 @@
 --[[
-  Stores the bytes of a tenant's indexes, unless a later sum is known: one of the same run of the index host with a larger number, or one of the
-  run that followed. Records of earlier releases name no run; any sum replaces them.
+  Stores the bytes of a tenant's indexes (a sum), unless the stored sum is at least as late. It is if it comes from the same run of the index host
+  and has no smaller number, or if it comes from the run after that. Records of earlier releases name no run; any sum replaces them.
 
   KEYS[1] the sum (hash)
 

@@ -15,7 +15,8 @@
   ARGV[4] answer as the next attempt gets it, JSON text: `answer` of ../../admission/job.ts
   ARGV[5] '1' for an answer of a person, '0' when the time has passed
 
-  Returns 1; 0 when the invocation waits for no answer to that question (any more), or its time has not passed; -1 for an unknown invocation;
+  Returns 1; 0 when the invocation waits for no answer to that question (any more), or when ARGV[5] is '0' and the time has not passed;
+          -1 for an unknown invocation;
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis.
 ]]
 --- @include "../../store/scripts/once.lua"
@@ -39,6 +40,7 @@ if status ~= 'waiting' then
   redis.call('ZREM', KEYS[3], id)
   return 0
 end
+-- An answer of a person counts only before the time has passed, and the expiry only after.
 local passed = due and due <= now
 if (ARGV[3] ~= '' and ARGV[3] ~= seq) or (ARGV[5] == '0') ~= (passed or false) then
   return 0
@@ -50,8 +52,8 @@ end
 leaveQuestion({ id = id, questionsKey = KEYS[3], tenantQuestionsKey = tenantQuestionsKey })
 holdBytes(account, 'i:' .. id, #ARGV[4])
 redis.call('HINCRBY', record, 'questionBytes', #ARGV[4])
--- The wait does not count toward the deadline. It earns no earlier place in the queue: the invocation gets a new arrival, unless it has
--- latency targets: its old arrival then lies ahead of all others.
+-- The wait does not count toward the deadline. It earns no earlier place in the queue, so the invocation gets a new arrival. An invocation
+-- with latency targets keeps its arrival, which create.lua has moved ahead.
 local later = tonumber(deadlineMs) + now - tonumber(askedAt)
 if redis.call('HEXISTS', record, 'latency') == 0 then
   arrival = redis.call('INCR', KEYS[5])
@@ -65,6 +67,7 @@ if data then
   redis.call('HSET', job, 'data', data, 'resumption', '{"state":' .. state .. ',"answer":' .. ARGV[4] .. '}')
   redis.call('HDEL', job, 'state')
 end
+-- With 0 `attempts`, an invocation that is not restartable may begin once more.
 redis.call('HSET', record, 'status', 'queued', 'attempts', 0, 'arrival', arrival, 'deadlineMs', string.format('%.0f', later), 'requeuedAt', now)
 redis.call('HDEL', record, 'question', 'askedAt')
 redis.call('ZADD', KEYS[2], tonumber(submittedAt) + later, id)

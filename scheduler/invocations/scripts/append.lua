@@ -3,7 +3,8 @@
   events that a log already holds, so the same call may be made twice. A refused or failed write does not affect the others.
 
   KEYS[1, 3, ...] records (hashes)
-  KEYS[2, 4, ...] their events (streams): entries `<number of the last event>-<epoch>` of the events written at once, fields `e` and `d` each
+  KEYS[2, 4, ...] their events (streams). An entry holds events written at once, as fields `e` (event) and `d` (data) of each; its id is
+    `<number of its last event>-<epoch>`
 
   ARGV[1] now, ms
   ARGV[2] approximate number of events that a log keeps

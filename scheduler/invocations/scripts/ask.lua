@@ -21,6 +21,7 @@
   ARGV[15] token of the last message that the attempt has handled, 16 bytes, or '' for none
   ARGV[16] usage of the attempt as it is counted, see ../../usage/scripts/include/metering.lua
   ARGV[17..19] approximate number of events that a log keeps, maximum bytes of their data, maximum bytes of the family's; see append.lua
+  ARGV[20] maximum messages that wait in an inbox, besides the kept ones
 
   Returns 'waiting' by this call, or by the same call made before; 'cancelled' when a cancel is in progress (nothing changes); 'stale' epoch
           (or no such record); 'ended'; 'full' when the log has no room for the event (nothing changes).
@@ -31,9 +32,6 @@
 --- @include "./include/end-invocation.lua"
 --- @include "./include/append-events.lua"
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
-
--- Maximum messages that an inbox holds besides the kept ones.
-local MAX_MESSAGES = 256
 
 local record, job, id, changed = KEYS[1], KEYS[5], ARGV[1], {}
 local a = endArguments()
@@ -56,11 +54,11 @@ end
 if tonumber(ARGV[10]) ~= tonumber(seq) + 1 then
   return {-3, tonumber(seq)}
 end
--- The next attempt does not get the messages again that this attempt has handled.
+-- The next attempt does not get the handled messages again, so drop them.
 local handled, freed = tonumber(keptMessages or 0), tonumber(keptBytes or 0)
 if ARGV[15] ~= '' then
   local read = 0
-  for index, message in ipairs(redis.call('LRANGE', a.inbox, handled, handled + MAX_MESSAGES - 1)) do
+  for index, message in ipairs(redis.call('LRANGE', a.inbox, handled, handled + tonumber(ARGV[20]) - 1)) do
     read = read + #message
     if string.sub(message, 1, #ARGV[15]) == ARGV[15] then
       handled, freed = handled + index, freed + read
@@ -68,7 +66,8 @@ if ARGV[15] ~= '' then
     end
   end
 end
--- Until the next question, the record holds this question, and the job holds the state. The log keeps the question's event like any other.
+-- Until the next question, the account counts this question (although the end of the wait removes it from the record) and the state in the job.
+-- The question's event in the log counts like any other.
 local questionBytes = #ARGV[12] + #ARGV[14]
 local added = questionBytes - tonumber(heldBefore or 0) - freed
 local refusal = bytesRefusal(account, math.max(0, added + EVENT_BYTES + #ARGV[12]), tonumber(ARGV[4]))

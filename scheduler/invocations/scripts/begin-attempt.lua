@@ -20,6 +20,7 @@
 ]]
 --- @include "./include/begin-attempt.lua"
 
+-- Numbers of: arguments before those of the first record; arguments of a record.
 local HEAD, PER_ATTEMPT = 2, 6
 
 local replies = {}

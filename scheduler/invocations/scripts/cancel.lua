@@ -29,7 +29,7 @@ if not status then
 end
 if status == 'running' then
   redis.call('HSETNX', KEYS[1], 'cancelReason', ARGV[9])
-  -- Store the cancel in the same step, so that the invocation's end finds and removes it.
+  -- Store the cancel in the same step, so that the invocation's end finds and removes it. Redis keeps stored cancels for as long as events.
   local cancels, channel = unpack(redis.call('HMGET', KEYS[1], 'cancelsKey', 'cancelChannel'))
   if cancels then
     redis.call('HSET', cancels, ARGV[1], ARGV[9])

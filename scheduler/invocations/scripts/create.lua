@@ -11,8 +11,8 @@
   ARGV[2] retention of idempotency keys after the end, ms
   ARGV[3] number of ended invocations of a function that are listed
   ARGV[4] number of ended invocations of a tenant that are listed
-  ARGV[5] age since submission from which ended invocations without a record leave the lists, ms
-  ARGV[6..8] events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
+  ARGV[5] retention of records, ms. Lists drop ended invocations that were submitted longer ago and have no record
+  ARGV[5..8] record, events, lines and times of `keptFor` in include/end-arguments.lua, for the invocations that are replaced
   ARGV[9...] for each invocation:
     - id
     - submitted at, ms
@@ -60,8 +60,8 @@
 
 -- Numbers of: arguments before those of the first invocation; fixed arguments of an invocation; keys of an invocation.
 local HEAD, HEAD_OF_ONE, KEYS_OF_ONE = 8, 6, 5
--- An invocation with latency targets gets an arrival that is smaller by this number. It thus comes before invocations among the last 10,000
--- arrivals, but no earlier ones, in its tenant's queue and when it competes for memory on the GPU host.
+-- An invocation with latency targets gets an arrival that is smaller by this number. In its tenant's queue, and in the competition for memory
+-- on a GPU host, it thus overtakes the 10,000 invocations that arrived last. It overtakes no earlier ones.
 local PLACES_AHEAD = 10000
 local arrivals, deadlines, now, idempotencyMs = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -109,7 +109,8 @@ local function hasConcurrency(key, limit, prefix, replaced)
   end
   for _, id in ipairs(redis.call('SRANDMEMBER', key, CHECKED_AT_ONCE)) do
     if redis.call('EXISTS', prefix .. ':invocation:' .. id) == 0 then
-      -- A full Redis accepts an SREM, and then all later writes of the script. It refuses this write, which changes nothing.
+      -- A full Redis accepts an SREM as the first write, and then all later writes of the script. This INCRBY changes nothing, but a full
+      -- Redis refuses it: the submission fails.
       redis.call('INCRBY', KEYS[1], 0)
       redis.call('SREM', key, id)
     end
@@ -182,7 +183,7 @@ local function create(place, at)
   if given.concurrencyKey and not hasConcurrency(given.concurrencyKey, tonumber(given.concurrencyLimit), given.prefix, replaced) then
     return {-10, tonumber(given.concurrencyLimit)}
   end
-  -- Admission may take the invocations that this script has stored out of the queue at once; they then do not count against this limit.
+  -- First puts the invocations stored so far into their queues, so that admission may start them: started ones do not count here.
   if quotaLimit(account, 'waiting-invocations', '', now) then
     enterQueues()
   end
@@ -192,8 +193,8 @@ local function create(place, at)
     local states = quotaStates(limits)
     return {-1, refusing.quota, refusing.fn, quotaText(refusing.limit), quotaText(refusing.used), unpack(states)}
   end
-  -- A Redis at its memory limit refuses only a script's first write (../../store/scripts/even-when-full.lua). This one takes memory, so that such
-  -- a Redis stores nothing.
+  -- A Redis at its memory limit refuses only a script's first write, and only one that may take memory (../../store/scripts/even-when-full.lua).
+  -- INCR counts as one, so such a Redis stores nothing.
   local arrival = redis.call('INCR', arrivals)
   if replaced then
     replace(given.prefix, replaced, id)
@@ -237,7 +238,8 @@ local function create(place, at)
   gather('ZADD', deadlines, submittedAt + deadlineMs, id)
   listOpen(listing, fn, id, submittedAt, ARGV[4], ARGV[3], tonumber(ARGV[5]))
   countRequest(account, fn, now, limits)
-  -- Create the BullMQ job as its runtime gets it; admission puts the job into BullMQ's lists.
+  -- Create the BullMQ job as its runtime gets it; admission puts the job into BullMQ's lists. The arrival comes first in the job's JSON object:
+  -- answer.lua and release-debounced.lua replace it there.
   redis.call('HSET', job, 'name', 'invoke', 'data', '{"arrival":' .. arrival .. (latency and ',"latency":' .. latency or '') .. ',' ..
     string.sub(data, 2), 'opts', '{}', 'timestamp',
     submittedAt, 'delay', 0, 'priority', 0)

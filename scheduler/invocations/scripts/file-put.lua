@@ -29,6 +29,7 @@ local status, current, bytes, id = unpack(redis.call('HMGET', record, 'status', 
 if not status then
   return 0
 end
+-- A client may put files until the end; an attempt, only while it runs.
 if status ~= 'running' and ((status ~= 'queued' and status ~= 'waiting') or epoch ~= '') then
   return -1
 end

@@ -27,7 +27,8 @@
     - event and data of each of these. Followers get those that they were not shown together with the terminal event
 
   Returns for each record 1 ended by this call, or by the same call made before; 0 stale epoch (or no such record); -1 ended otherwise;
-          -2 the family has no room for this result; -6 the last events are refused, `append` tells why: both store nothing.
+          -2 the family has no room for this result; -6 the last events, or the result together with them, are refused: both store nothing.
+          After -6, the caller appends the last events alone and ends the invocation without them; a refusal of either call tells why.
           {-3, number of the log's last event} when that differs from the attempt's.
           {-4, quota, limit, used} the tenant may keep no more bytes in Redis; an error is always accepted.
           {-5, text of the error}.
@@ -41,6 +42,7 @@
 -- Numbers of: arguments before those of the first record; arguments of a record before its last events.
 local HEAD, HEAD_OF_END = 9, 16
 local now, familyMost = ARGV[1], tonumber(ARGV[6])
+-- The first number of ARGV[5] is the retention of the function's log.
 local bounds = { now = tonumber(now), events = tonumber(ARGV[8]), bytes = tonumber(ARGV[9]), lines = ARGV[4],
   linesMs = string.match(ARGV[5], '^%d+'), familyBytes = familyMost, ahead = 0 }
 
@@ -88,6 +90,7 @@ local function finish(a, record, at)
     return count > 0 and -6 or {-4, refusal[1], refusal[2], refusal[3] + earlier}
   end
   if count > 0 then
+    -- Without a channel, this publishes nothing: followers get the events in `a.before`, with the terminal event.
     refusal = appendEvents({ record = a.record, events = a.events, channel = '', firstSeq = tonumber(after) + 1, first = at + HEAD_OF_END,
       count = count }, record, bounds, {})
     if refusal then

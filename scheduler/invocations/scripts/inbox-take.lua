@@ -10,7 +10,7 @@
   ARGV[2] maximum messages to return, which also bounds the messages handled between two calls
   ARGV[3] epoch of the attempt that takes messages, or '' for any running attempt
 
-  Returns {1 when no more messages can come, else 0, message...}; {1} to an attempt that is over.
+  Returns {1 when no message can come after the returned ones, else 0, message...}; {1} to an attempt that is over.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../quotas/scripts/include/account.lua"

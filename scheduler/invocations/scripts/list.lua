@@ -12,6 +12,7 @@
 
   Returns {cursor time, cursor id, id...}: the cursor is the last invocation that was looked at; its id is '' when no page follows.
 ]]
+-- Members of one list that one command reads.
 local CHUNK = 128
 local from, fromId = ARGV[2], ARGV[3]
 

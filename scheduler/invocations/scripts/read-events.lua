@@ -29,8 +29,8 @@ local function isLater(entry)
   return tonumber(string.match(entry[1], '%-(%d+)$')) > tonumber(ARGV[2])
 end
 
--- True when the reader's number belongs to a later epoch, or when the log ends before it although a later epoch exists. An entry of n events
--- has four fields for each, and its id names the last: it holds the numbers greater than that one less n.
+-- True when the reader's number belongs to a later epoch, or when the log ends before it although a later epoch exists. An entry has four texts
+-- for each of its n events, and its id names the last number: the entry holds the numbers greater than `last - n`.
 local function isReused()
   local entry = entryFrom(after)
   if entry then
@@ -39,7 +39,7 @@ local function isReused()
   return lastSeq and tonumber(newestEpoch) > tonumber(ARGV[2]) and tonumber(lastSeq) < after
 end
 
--- Number of the last event before those of later epochs.
+-- Number of the last event before those of later epochs. Searches by halves, since epochs only grow along a log.
 local function lastBeforeLater()
   local low, high = 0, after
   while low < high do

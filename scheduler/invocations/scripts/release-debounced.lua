@@ -15,7 +15,8 @@
 --- @include "./include/leave-debounce.lua"
 
 local prefix, now = ARGV[1], ARGV[2]
-local released = {}
+-- `lost`: the set of ids whose records Redis has lost.
+local released, lost = {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
   local key, job = prefix .. ':invocation:' .. id, prefix .. ':bull:invocations:' .. id
   local status, tenant, debounceKey, debounceField, before = unpack(redis.call('HMGET', key, 'status', 'tenant', 'debounceKey',
@@ -23,12 +24,14 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
   local data = redis.call('HGET', job, 'data')
   redis.call('ZREM', KEYS[1], id)
   -- Redis may have lost the record or the job; `repair` ends an invocation without a job.
-  if debounceKey then
+  if not status then
+    lost[id] = true
+  elseif debounceKey then
     leaveDebounce({ id = id, prefix = prefix, debounceKey = debounceKey, debounceField = debounceField })
   end
   if status == 'queued' and data then
     -- An early submission earns no earlier place in the queue, nor in the memory of a GPU host. An invocation with latency targets keeps its
-    -- arrival, which lies ahead of all others.
+    -- arrival, which create.lua has moved ahead.
     local arrival = tonumber(before)
     if redis.call('HEXISTS', key, 'latency') == 0 then
       arrival = redis.call('INCR', KEYS[2])
@@ -37,6 +40,18 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
     redis.call('HSET', key, 'arrival', arrival, 'requeuedAt', now)
     redis.call('HDEL', key, 'debounceKey', 'debounceField', 'notBefore')
     released[#released + 1] = { tenant = tenant, id = id, arrival = arrival }
+  end
+end
+-- The entries of lost invocations would count against their tenants' quotas for ever. Only the records named the tenants, so look into the
+-- hashes of all tenants.
+if next(lost) then
+  for _, tenant in ipairs(redis.call('SMEMBERS', prefix .. ':tenants')) do
+    local entries = redis.call('HGETALL', prefix .. ':debounces:' .. tenant)
+    for i = 1, #entries, 2 do
+      if lost[string.match(entries[i + 1], '^%S+')] then
+        redis.call('HDEL', prefix .. ':debounces:' .. tenant, entries[i])
+      end
+    end
   end
 end
 if #released > 0 then

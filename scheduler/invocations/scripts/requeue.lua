@@ -20,7 +20,7 @@
   ARGV[15] '1' when it was ended for lack of memory: the next attempt waits until a GPU host has that many pages, see ../../admission
 
   Returns 'requeued' by this call, or by the same call made before; 'not-restartable'; 'no-attempts-left'; 'cancelled' when a cancel is in
-          progress (these three change nothing, and the attempt goes on); 'stale' epoch (or no such record); 'ended'.
+          progress (after these three, the attempt is still the running one); 'stale' epoch (or no such record); 'ended'.
           {-3, number of the log's last event} when ARGV[10] is not the next number.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"

@@ -19,7 +19,8 @@ if epoch ~= ARGV[1] or not (status == 'succeeded' or status == 'failed' or statu
 end
 local added = newUsage(record, epoch, ARGV[2])
 if next(added) then
-  -- From now on the record's usage is the sum of the counted usage, instead of the usage in the terminal event.
+  -- With `usageBefore`, even of zeros, `totalUsage` of metered.ts takes the record's usage from the counted usage, which now exceeds that of the
+  -- terminal event.
   redis.call('HSETNX', record, 'usageBefore', string.rep('0 ', METERED - 1) .. '0')
   count(ARGV[4], fn, tonumber(ARGV[3]), added)
 end

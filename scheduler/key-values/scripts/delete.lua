@@ -1,5 +1,5 @@
 --[[
-  Deletes a value. A repeated call only returns the reply.
+  Deletes a value. A call that is sent again after it deleted one only returns the first reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)

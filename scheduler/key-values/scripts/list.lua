@@ -14,11 +14,11 @@
 ]]
 local looked = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[5])
 local wanted, now = tonumber(ARGV[4]), tonumber(ARGV[1])
-local forgetful = redis.call('EXISTS', KEYS[2]) == 1
+local someExpire = redis.call('EXISTS', KEYS[2]) == 1
 local found = {#looked == tonumber(ARGV[5]) and 1 or 0, ''}
 for _, key in ipairs(looked) do
   found[2] = key
-  local expiry = forgetful and redis.call('ZSCORE', KEYS[2], key)
+  local expiry = someExpire and redis.call('ZSCORE', KEYS[2], key)
   if not expiry or tonumber(expiry) > now then
     found[#found + 1] = key
     if #found == wanted + 2 then

@@ -1,5 +1,6 @@
 --[[
-  Writes a value under a new version, unconditionally or only over a given version. A repeated call only returns the reply.
+  Writes a value under a new version, unconditionally or only over a given version. A call that is sent again
+  after it wrote only returns the first reply.
 
   KEYS[1..5] see include/stored.lua
   KEYS[6] reply to this call (string)
@@ -13,12 +14,12 @@
   ARGV[6] the version that the key must have (8 bytes), 'none' when it must have no value, or '' for any
   ARGV[7] bytes that the tenant may store, keys and 8 bytes a value included
   ARGV[8] keys that the tenant may store
-  ARGV[9] how many expired keys are dropped before the write
+  ARGV[9] maximum number of expired keys to drop before the write
   ARGV[10] how long the reply is kept, ms
   ARGV[11] epoch of the attempt that writes, or '' for none
   ARGV[12] see include/stored.lua
 
-  Returns {1, version (8 bytes)} written, {0} the key has another version, {-1, bytes, keys} no room: what the tenant has,
+  Returns {1, version (8 bytes)} written, {0} the key has another version, {-1, bytes, keys} no room: the store's present size,
       {-2, quota, limit, used} no room in that quota, {-3} the attempt is over.
 ]]
 --- @include "./include/stored.lua"

@@ -7,7 +7,7 @@ interface Certificate {
   readonly fingerprint: string;
 }
 
-/** A machine whose accepted peers a test changes. */
+/** A machine for tests, which choose and change the peers that it accepts. */
 export class TestMachine implements LinkSecurity {
   readonly name: string;
   readonly key: string;

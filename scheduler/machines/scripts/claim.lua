@@ -19,10 +19,9 @@
   ARGV[7] fingerprint of the machine's certificate, or empty
   ARGV[8] roles of the machine, as JSON text
 
-  Returns false when the name is claimed, 'removed' when an operator has removed the machine, 'owned NAME' when the certificate is another
-  machine's, 'restoring HOLDER' while a restore keeps the machine from starting or going on,
-  'roles ROLES' when the machine's token allowed only these, else {description of the machine that holds the name as JSON text, how long its
-  lease still holds, ms}.
+  Returns false when the name is claimed; 'removed' when an operator has removed the machine; 'owned NAME' when the machine NAME has the
+  certificate; 'restoring HOLDER' while a restore keeps the machine from starting or going on; 'roles ROLES' when the machine's token allowed
+  only ROLES; else, when another supervisor holds the name, {description of its machine as JSON text, how long its lease still holds, ms}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 if redis.call('SISMEMBER', KEYS[5], ARGV[7]) == 1 then
@@ -35,7 +34,8 @@ if ARGV[7] ~= '' then
   end
 end
 local holder, known = redis.call('GET', KEYS[3]), redis.call('GET', KEYS[2])
--- A restore that has not changed anything yet does not stop running machines: it may yet be refused because of them.
+-- A restore that has not changed anything yet does not stop running machines: it may yet be refused because of them. A machine whose lease has
+-- run out counts as one that starts: the restore may have looked for running machines and not found it.
 local restore = redis.call('GET', KEYS[8]) or (holder ~= ARGV[2] and redis.call('GET', KEYS[9]))
 if restore then
   return 'restoring ' .. restore

@@ -1,20 +1,21 @@
 --[[
-  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. It ends the drains of a removed machine of
-  the same name, which would keep new work from the new machine's processes. A repeated call only returns the reply.
+  Uses a token up for a machine that joins, and notes the machine. A refusal leaves the token usable. A grant ends the drains of a removed
+  machine of the same name: they would keep new work from the new machine's processes. A repeated call only returns the reply.
 
   KEYS[1] machines that have joined (hash)
   KEYS[2] description of the machine of this name (string with a TTL)
   KEYS[3] fingerprints of the certificates of removed machines (set)
   KEYS[4] the token (string with a TTL)
   KEYS[5] drained GPU hosts and machines (hash)
-  KEYS[6] channel of changes of the drained ones
+  KEYS[6] channel of changes of KEYS[5]
   ARGV[1] name
-  ARGV[2] its note, as JSON text: the hash of its password, which no other call has, certificate, roles and time
+  ARGV[2] its note, as JSON text: certificate, roles, time, and the hash of its password. Each call makes a new password, so an equal note
+          shows a repeated call
   ARGV[3] fingerprint of its certificate
-  ARGV[4] its entry among the drained
+  ARGV[4] the machine's field in KEYS[5]; the fields of its GPU hosts end in `@<name>`
 
-  Returns 1 when it is noted, 0 when a machine of its name has joined or is registered, or its certificate was removed, and -1 when the
-  token is used or has expired.
+  Returns 1 when the machine is noted; 0 when a machine of its name has joined or is registered, or its certificate is that of a removed
+  machine; -1 when the token is used or has expired.
 ]]
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   return 1

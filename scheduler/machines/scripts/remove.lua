@@ -1,5 +1,6 @@
 --[[
-  Removes a machine for good: its supervisor, and every other one with its certificate, can claim no name.
+  Removes a machine for good: no supervisor with its certificate can claim a name. A supervisor without a certificate learns of the removal
+  by the notice alone.
 
   KEYS[1] names of registered machines (set)
   KEYS[2] description of the machine, as JSON text (string with a TTL)

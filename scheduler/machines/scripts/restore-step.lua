@@ -1,7 +1,7 @@
 --[[
   Runs a command of a restore while the restore holds its lease. The check and the command are one step: a restore that stood still for longer
-  than its lease changes nothing after another one has begun. The script runs one command alone, because Redis at its memory limit lets a script
-  go on that has written.
+  than its lease changes nothing after another one has begun. The script makes no other write: at its
+  memory limit, Redis refuses only the first write of a script, and it must refuse the command.
 
   KEYS[1] the lease: the restore that holds it (string with a TTL)
   KEYS[2] the mark: the last restore that began to change the platform (string)

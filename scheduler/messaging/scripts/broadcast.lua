@@ -5,11 +5,11 @@
   KEYS[2] reply to this call (string)
   KEYS[3] record of the invocation that sends (hash)
 
-  ARGV[1] the message
+  ARGV[1] id of the topic, a zero byte and the message
   ARGV[2] how long the reply is kept, ms
   ARGV[3] epoch of the attempt that sends, or '' for none
 
-  Publishes `<generation>`, a zero byte and the message; subscriptions of a later generation were not counted.
+  Publishes `<generation>`, a zero byte and ARGV[1]; subscriptions of a later generation were not counted.
   Returns the number of subscriptions reached; -1 the attempt is over.
 ]]
 --- @include "../../invocations/scripts/include/attempt.lua"

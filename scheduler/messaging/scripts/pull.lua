@@ -32,6 +32,7 @@ local first = redis.call('ZPOPMIN', KEYS[1])[1]
 if not first then
   return {0}
 end
+-- The number before the message does not count.
 redis.call('HINCRBY', KEYS[2], 'bytes', 8 - #first)
 countQueue(ARGV[1])
 redis.call('SET', KEYS[3], first, 'PX', ARGV[2])

@@ -1,5 +1,5 @@
 --[[
-  Cancels a pull: puts its message back into its place in the queue. When the pull itself arrives only later, it takes nothing.
+  Cancels a pull: puts the message that it took back into its place in the queue. A pull that arrives only after this call takes nothing.
 
   KEYS[1] queue (sorted set)
   KEYS[2] state (hash)

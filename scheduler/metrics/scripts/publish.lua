@@ -7,9 +7,9 @@
   ARGV[1] process
   ARGV[2] its snapshot
   ARGV[3] how long it is valid, ms
-  ARGV[4] maximum processes
+  ARGV[4] maximum number of processes with a snapshot
 
-  Returns 1 stored, 0 there are already that many other processes.
+  Returns 1 stored, 0 when ARGV[4] other processes have a snapshot (nothing was stored).
 ]]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -2,11 +2,12 @@
   Compares the accounts of some tenants (include/account.lua) with the values stored in Redis. The script that writes a value also updates its
   account. A difference therefore dates from before there were accounts, or from a restore, which brings back no account of bytes in Redis;
   or it is a fault of the platform. The repair:
-    - drops a holder whose invocation has ended or is gone, or whose log is gone, and drops such an invocation from those with latency targets;
+    - drops a holder whose invocation has ended or is gone, whose log is gone, or whose bytes are negative;
+    - drops an invocation that has ended or is gone from those with latency targets;
     - lists a holder that ends by itself and is missing from `redis-ends`, as due now;
     - sets a sum that does not equal the bytes of its parts.
-  Each call checks some of the tenants. Of a tenant with many holders it looks up a part of these, another part in each scan of all tenants; only
-  the holders' own numbers are all read.
+  Each call checks some of the tenants. Of a tenant with many holders, it reads the bytes of all, but looks up the
+  invocations, logs and ends of a part of them, another part in each scan of all tenants.
 
   KEYS[1] `at` time of the last repair, `cursor` position in the scan of tenants, `passed` tenants from there on that are done, `round`
           number of scans that have ended (hash)
@@ -33,7 +34,7 @@ if at <= now and now - at < tonumber(ARGV[3]) then
   return -1
 end
 
--- True unless the holder's invocation has ended or is gone, or its log is gone. Of other kinds of holder always true.
+-- True unless the holder's invocation has ended or is gone, or its log is gone. Always true for other kinds of holders.
 local function isHeld(tenant, kind, name)
   if kind == 'i' then
     local status = redis.call('HGET', prefix .. ':invocation:' .. name, 'status')
@@ -49,6 +50,7 @@ end
 -- Corrects the account; returns true when anything was wrong.
 local function putRight(tenant)
   local account = prefix .. ':account:' .. tenant
+  -- Only to release what has expired.
   settledBytes(account, now)
   local wrong, sum = false, 0
   local fields = redis.call('HGETALL', accountKey(account))

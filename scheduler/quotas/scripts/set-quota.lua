@@ -20,7 +20,9 @@ if ARGV[2] == '' and ARGV[3] == '' then
   redis.call('HDEL', notes, field)
 else
   local before = redis.call('HGET', settings, field)
-  if not before and redis.call('HLEN', settings) >= tonumber(ARGV[6]) then
+  -- The mark `#counted` is no setting.
+  local count = redis.call('HLEN', settings) - redis.call('HEXISTS', settings, '#counted')
+  if not before and count >= tonumber(ARGV[6]) then
     return 0
   end
   local value = ARGV[2]

@@ -27,6 +27,7 @@ export async function recount(
       if (job != null) bytes += lengthOf(job) - lengthOf(`"arrival":${arrival},`);
     }
     for (const [, fields] of await redis.xrange(keys.events(id), '-', '+')) {
+      // Each event has four fields: `e`, its kind, `d` and its data.
       for (let i = 3; i < fields.length; i += 4) bytes += COST.event + lengthOf(fields[i] ?? '');
     }
     for (const message of await redis.lrangeBuffer(keys.inbox(id), 0, -1)) bytes += message.length;
@@ -38,6 +39,7 @@ export async function recount(
       bytes += lengthOf(name) + lengthOf(info) + (contents[name]?.length ?? 0);
     }
   }
+  // The data of a log line is the tenth field of its entry.
   for (const key of await redis.keys(keys.logs(tenant, '*'))) {
     for (const [, fields] of await redis.xrange(key, '-', '+')) bytes += COST.logLine + lengthOf(fields[9] ?? '');
   }

@@ -1,6 +1,6 @@
 --[[
-  Returns the work of a reaper's round, so that an idle platform costs one command a round. In a large platform, a call soon after another
-  reaper's returns only the number of live runtimes.
+  Returns the work of a reaper's round, so that an idle platform costs one command a round. In a large platform, a call soon after that of
+  another reaper returns only the number of living runtimes.
 
   No runtime counts as dead until reapers have looked for the length of a lease without a long pause: while Redis stood still, no runtime
   could renew its lease.
@@ -12,12 +12,13 @@
   KEYS[5] removed functions and versions that still drain (hash)
   KEYS[6] debounced invocations by the end of their delay (sorted set)
   KEYS[7] invocations that wait for a person, by the end of the wait (sorted set)
-  KEYS[8] looks of all reapers (hash): `at`, the last one, `since`, the first one after the last pause (ms by the clock of Redis), and
-          `living`, the number of runtimes that lived at the last one. `<key>:checks` (sorted set): registered runtimes by the time until
-          which their leases last at least (ms by the clock of Redis); a look checks only those whose time has come
+  KEYS[8] looks (calls of this script) of all reapers (hash): `at`, the time of the last look, `since`, that of the first look after the last
+          pause (ms by the clock of Redis), and `living`, the number of runtimes that lived at the last look. `<key>:checks` (sorted set):
+          registered runtimes by the time until which their leases last at least (ms by the clock of Redis); a look checks only those whose
+          time has come
   ARGV[1] prefix of every key
   ARGV[2] now, ms
-  ARGV[3] maximum overdue invocations returned
+  ARGV[3] maximum overdue invocations returned, and maximum invocations with an unanswered question
   ARGV[4] how long a lease holds, ms
   ARGV[5] time between two looks that counts as a pause, ms
   ARGV[6] least time between two looks of a large platform, ms
@@ -36,7 +37,7 @@ if at and tonumber(lived or 0) > tonumber(ARGV[7]) and now >= tonumber(at) and n
 end
 if not at or now - at > tonumber(ARGV[5]) or now < tonumber(at) then
   since = now
-  -- The clock may have gone back.
+  -- If the clock has gone back, the times in `checks` are too late.
   redis.call('DEL', checks)
 end
 local runtimes = redis.call('HLEN', KEYS[1])
@@ -52,6 +53,7 @@ local MOST_AT_ONCE = 2000
 local late, alive = {}, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', checks, '-inf', now)) do
   local leftMs = redis.call('PTTL', ARGV[1] .. ':runtime:' .. id .. ':alive')
+  -- PTTL returns -2 for no such key, and -1 for a key without expiry.
   if leftMs ~= -2 then
     alive[#alive + 1] = now + math.min(leftMs == -1 and math.huge or leftMs, tonumber(ARGV[4]))
     alive[#alive + 1] = id

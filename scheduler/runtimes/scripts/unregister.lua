@@ -31,6 +31,7 @@ countRuntime(a, ARGV[1], nil)
 closeAdmission(a)
 local jobs = {}
 for _, id in ipairs(redis.call('SMEMBERS', KEYS[5])) do
+  -- `pb`: BullMQ's `processedBy`, the runtime that holds the job.
   if redis.call('HGET', ARGV[5] .. id, 'pb') == ARGV[1] then
     jobs[#jobs + 1] = id
     jobs[#jobs + 1] = redis.call('GET', ARGV[5] .. id .. ':lock') or ''

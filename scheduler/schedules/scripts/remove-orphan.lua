@@ -1,6 +1,6 @@
 --[[
-  Removes a schedule whose function does not exist. A schedule that was replaced by one of another function, or whose function was deployed
-  again, stays.
+  Removes a schedule whose function does not exist. The schedule stays when its function was deployed again, or when a schedule of another
+  function has replaced it.
 
   KEYS[1] the tenant's schedules (hash)
   KEYS[2] the function (hash)

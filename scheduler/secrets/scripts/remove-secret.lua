@@ -1,5 +1,5 @@
 --[[
-  Removes a secret. Values stay while function versions refer to them. A repeated call only returns the reply.
+  Removes a secret, but not its values: they stay while function versions refer to them. A repeated call only returns the reply.
 
   KEYS[1] the tenant's secrets (hash)
   KEYS[2] reply to this call (string)

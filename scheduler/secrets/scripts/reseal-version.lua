@@ -2,7 +2,7 @@
   Replaces a stored function version by the same version with resealed values, unless it was changed or deleted meanwhile.
 
   KEYS[1] function (hash), see ../../functions/scripts/include/alias.lua
-  KEYS[2] removed versions of the function (hash)
+  KEYS[2] removed versions of the function that still drain (hash)
 
   ARGV[1] version
   ARGV[2] the version as JSON text, as stored now

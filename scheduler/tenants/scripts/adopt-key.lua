@@ -1,6 +1,6 @@
 --[[
-  Gives a key from before keys had names a name, other scopes and a place in its tenant's list, and records the act. A repeated call
-  finds the name and changes nothing.
+  Gives a name and other scopes to a key that was created before keys had names, adds it to its tenant's keys, and records the act. A repeated
+  call finds the name and changes nothing.
 
   KEYS[1] keys of the tenant (hash, id to sha256)
   KEYS[2] record of the key (hash)
@@ -12,7 +12,7 @@
   ARGV[4] scopes
   ARGV[5…] the act, see include/record-act.lua
 
-  Returns 1 adopted, 0 it has a name, or does not exist.
+  Returns 1 adopted, 0 the key has a name or does not exist.
 ]]
 --- @include "./include/record-act.lua"
 

@@ -13,7 +13,7 @@
   ARGV[7] fields and values of the record, a JSON list
   ARGV[8…] the act, see include/record-act.lua
 
-  Returns 1 stored, 0 there is no such tenant, -1 it has as many keys as it may.
+  Returns 1 stored, 0 there is no such tenant, -1 the tenant has as many keys as it may.
 ]]
 --- @include "./include/room.lua"
 --- @include "./include/record-act.lua"

@@ -8,11 +8,12 @@
 
   ARGV[1..3] see include/room.lua
   ARGV[4] id
-  ARGV[5] refuses a key that administers the tenant unless another one does so for at least this long, ms; '' removes any key
+  ARGV[5] ms: the script refuses to remove a key that administers the tenant unless another such key works for longer than this; '' removes
+          any key
   ARGV[6] how long the reply is kept, ms
   ARGV[7…] the act, see include/record-act.lua
 
-  Returns 1 removed, 0 there is no such key, -1 no other key administers the tenant for so long.
+  Returns 1 removed, 0 there is no such key, -1 refused: no other key administers the tenant for long enough.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/room.lua"
@@ -42,7 +43,7 @@ end
 if redis.call('HEXISTS', KEYS[1], ARGV[4]) == 0 then
   return 0
 end
--- The record of a key ends some time after the key has expired. The key is then no longer listed either.
+-- Redis has dropped the record, some time after the key expired: the key no longer exists, and leaves the tenant's keys.
 if redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('HDEL', KEYS[1], ARGV[4])
   return 0

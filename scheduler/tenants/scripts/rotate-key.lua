@@ -10,10 +10,10 @@
   ARGV[1..3] see include/room.lua
   ARGV[4] id of the old key
   ARGV[5] id of the new key
-  ARGV[6] its sha256
-  ARGV[7] its creation time, ISO 8601
+  ARGV[6] sha256 of the new key
+  ARGV[7] creation time of the new key, ISO 8601
   ARGV[8] end of the grace period, ms since the epoch
-  ARGV[9] how long an expired key is kept, ms
+  ARGV[9] how long the record of an expired key is kept, ms
   ARGV[10…] the act, see include/record-act.lua
 
   Returns 1 rotated, 0 there is no such key or it has expired, -1 the tenant has as many keys as it may.

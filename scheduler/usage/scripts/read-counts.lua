@@ -7,9 +7,9 @@
   ARGV[2] field: `*` for the tenant, a function, or '' for every one
   ARGV[3...] pairs: window, its number
 
-  Returns for each window a list: field, then its counts, or one number for a field `f:…`, `r:…` or `t:…` (include/counters.lua), the next
-  field …; empty for a window without anything. Beyond MOST_FIELDS fields it leaves out the other windows: the caller reads them with its next
-  call.
+  Returns a list for each window: a field, its value, the next field …; empty for a window without counts. The value of a field `f:…`, `r:…` or
+  `t:…` is one number, and that of any other field the list of its counts (include/counters.lua). Once it has read MOST_FIELDS fields, the script
+  leaves out the remaining windows: the caller reads them with its next call.
 ]]
 --- @include "./include/counters.lua"
 

@@ -59,7 +59,7 @@ function paramsOf(fn: WitFunction, interfaceName: string): Param[] {
   });
 }
 
-/** Type that a function returns; a future is a type of its own, so that only its own `_wait` takes it. */
+/** Type that a function returns. Each function has its own type of future, which only its own `_wait` accepts. */
 function resultName(fn: WitFunction, name: string): string {
   if (!fn.result) return 'void';
   return fn.result.kind === 'future' ? `${name}_future` : typeName(fn.result);

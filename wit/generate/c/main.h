@@ -7,8 +7,8 @@ extern void *__libc_malloc(size_t) __attribute__((weak));
 #define PIE_FIRST_BLOCK 65536u
 
 /*
- * A mark that is not released. Its record is the first memory that the arena gives after the mark, so the release of the mark also releases the
- * record. `outer` is the open mark before it.
+ * The record of an open mark, which pie_release has not released yet. The record is the first memory that the arena gives after the mark, so the
+ * release of the mark also releases the record. `outer` is the record of the open mark before this one.
  */
 struct pie_open_mark {
   uint32_t number;
@@ -98,7 +98,7 @@ PIE_EXPORT("cabi_realloc") void *pie_realloc(const char *old, uint32_t old_bytes
 void pie_reserve(pie_buffer *buffer, uint32_t bytes) {
   uint32_t last = pie_arena.last ? pie_arena.last->number : 0;
   if (buffer->capacity) {
-    /* The memory that a buffer took while a mark was the last one is released with that mark. */
+    /* `mark` was the last open mark when the buffer took its memory. If that mark was released, so was the memory. */
     if (!pie_is_open(buffer->mark)) __builtin_trap();
     if (bytes <= buffer->capacity - buffer->length) return;
     /* The larger memory would be released with the last mark, but the buffer is older than that mark and may still be used afterwards. */

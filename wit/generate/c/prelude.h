@@ -71,10 +71,10 @@ typedef struct {
   uint32_t mark;
 } pie_buffer;
 
-/* Makes room for `bytes` more. */
+/* Makes room for `bytes` more bytes. */
 void pie_reserve(pie_buffer *buffer, uint32_t bytes);
 void pie_append(pie_buffer *buffer, pie_string text);
 void pie_append_number(pie_buffer *buffer, uint64_t number);
-/* The text as a JSON string, with its quotes. */
+/* Appends the text as a JSON string, with its quotes. */
 void pie_append_json(pie_buffer *buffer, pie_string text);
 static inline pie_string pie_text(const pie_buffer *buffer) { return (pie_string){buffer->data, buffer->length}; }

@@ -7,7 +7,7 @@ import { constantName, identifier, resourceName, typeName } from './names.ts';
 export class Types {
   readonly #declared = new Set<string>();
 
-  /** Lines that declare a type and all that it is made of; none for what is declared already. */
+  /** Lines that declare a type and the types that it is made of, except those that are declared already. */
   declare(type: WitType | null): string[] {
     if (!type) return [];
     const name = typeName(type);

@@ -158,7 +158,7 @@ function functionType(emitter: Emitter, entry: WitInterface, fn: WitFunction): s
 
 /**
  * Source of the core function that a guest imports as `fn`. `g.enter()` begins every call: it traps a guest that may not call now. `g.leave()`
- * ends a call that may have taken long: it stops a guest that has used up its time. A short call saves that check.
+ * ends a call that may have taken long: it stops a guest that has used up its time. Other calls omit that check.
  */
 function trampoline(emitter: Emitter, entry: WitInterface, fn: WitFunction, hostIndex: number): string {
   const signature = signatureOf(fn, entry.name);

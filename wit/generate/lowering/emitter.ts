@@ -27,12 +27,12 @@ const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; read
   u64: { lift: 'listU64', put: null },
 };
 
-/** Gives each resource of the world its index, which handles to its objects carry (`LoweredGuest.addResource`). */
+/** Index of a resource type in the world. A handle carries the index of its type (`LoweredGuest.addResource`). */
 export type ResourceIndex = (interfaceName: string, resource: string) => number;
 
 /**
- * Form of a helper function, by its use: `load` reads a value from memory, `store` writes one to memory, `lift` makes one of core values, and `list`
- * reads a list of such values from memory.
+ * Form of a helper function, by its use: `load` reads a value from memory, `store` writes a value to memory, `lift`
+ * makes a value from core values, and `list` reads a list of values from memory.
  */
 type HelperForm = 'load' | 'store' | 'lift' | 'list';
 
@@ -46,7 +46,7 @@ export class Emitter {
   readonly #resources: ResourceIndex;
   readonly #types: TypeNames;
   readonly #helpers: string[] = [];
-  /** Names of the helpers, by type and form; the form `cases` is that of `#caseIndex`. */
+  /** Names of the helpers, by type and form. The helpers of `#caseIndex` have the form `cases`. */
   readonly #names = new Map<WitType, Map<string, string>>();
   readonly #futures: WitType[] = [];
 
@@ -253,7 +253,7 @@ export class Emitter {
     if (known) return known;
     const name = `${form}${this.#helpers.length}`;
     forms.set(form, name);
-    // This helper takes its number before its source is made, since that may make further helpers.
+    // The helper takes its place in the list before its source is made, because the source may need further helpers.
     const slot = this.#helpers.push('') - 1;
     this.#helpers[slot] = this.#helperSource(form, name, type);
     return name;
@@ -378,7 +378,7 @@ export class Emitter {
     );
   }
 
-  /** Name of a helper that returns the discriminant of a case, given its name. */
+  /** Name of a helper that takes the name of a case and returns its discriminant. */
   #caseIndex(type: Extract<WitType, { kind: 'enum' }>): string {
     const forms = this.#names.get(type) ?? new Map<string, string>();
     this.#names.set(type, forms);
@@ -394,7 +394,10 @@ export class Emitter {
     return name;
   }
 
-  /** A switch over a discriminant that returns each case in JavaScript: an enum's name, an option's value or `undefined`, else `{ tag, val }`. */
+  /**
+   * Source that returns the JavaScript value for a discriminant: the name of an enum's case, an option's value or
+   * `undefined`, else `{ tag, val }`.
+   */
   #switchOf(type: CaseType, discriminant: string, payloadOf: (payload: WitType) => string): string {
     const names = caseNames(type);
     const branches = casesOf(type).map((payload, i) => {

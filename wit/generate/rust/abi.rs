@@ -399,6 +399,7 @@ pub mod abi {
             Ok(output) => (0, output),
             Err(error) => (1, error),
         };
+        // The layout of the contract's `result<string, string>`. The platform reads it after the return, so it is never freed.
         let result = Box::new([tag, answer.as_ptr() as u32, answer.len() as u32]);
         leak(answer);
         Box::into_raw(result) as *const u8

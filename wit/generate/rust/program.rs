@@ -1,7 +1,7 @@
 pub use abi::Pending;
 
-/// Makes a function the inferlet's program. It takes the input as `Json` or as text (`String`), and returns the output (`Json`, or JSON text) or an
-/// error of any type that can be shown.
+/// Makes a function the inferlet's program. The function takes the input as `Json` or as text (`String`). It returns the output (`Json`, or JSON
+/// text), or an error of any type with `to_string`.
 #[macro_export]
 macro_rules! inferlet {
     ($program:path) => {

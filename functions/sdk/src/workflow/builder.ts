@@ -94,7 +94,7 @@ export class Builder {
   readonly #name: string;
   readonly #nodes: Node[] = [];
   readonly #components = new Set<string>();
-  /** Components that the next component must wait for: the last one that itself waits for all earlier ones, and all later ones. */
+  /** Components for which the next one waits. A component that waits for all of these replaces them in the list. */
   #recent: string[] = [];
   /** The same among `ordered` components, which no pass lets start earlier. */
   #recentOrdered: string[] = [];

@@ -65,7 +65,10 @@ export const deviceEngine: Engine = {
   pause: (milliseconds, signal) => settle(runtime.sleep(milliseconds), signal),
 };
 
-/** The efficient batch of an engine in tokens, measured by the GPU host; undefined, too, for a missing engine, which the node then reports. */
+/**
+ * The efficient batch of an engine in tokens, as the GPU host measured it. Undefined before the measurement, and for an
+ * engine that does not exist: the node that uses it reports the error.
+ */
 function efficientTokens({ kind, model }: EngineName): number | undefined {
   const encoderKind = kind === 'embedding' ? 'embedding' : 'reranker';
   const name = model ?? (kind === 'model' ? models()[0] : encoders().find((each) => each.kind === encoderKind))?.name;

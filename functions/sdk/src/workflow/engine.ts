@@ -9,7 +9,7 @@ export type NodeValues = Readonly<Record<string, unknown>>;
 
 export interface NodeRun {
   readonly signal: AbortSignalLike;
-  /** Length of the longest way from the node to the workflow's end, for the batcher; undefined for none. */
+  /** Length of the longest way from the node to the workflow's end, for the batcher; undefined if no pass set it. */
   readonly depth: number | undefined;
   /** Hands an output on before the node has ended. */
   emit(port: string, value: unknown): void;

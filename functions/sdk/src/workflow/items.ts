@@ -5,8 +5,8 @@ const SENTENCE_END = /[.!?]["')\]]*\s/g;
 const LINE_END = /\n/g;
 
 /**
- * Takes the first sentences or lines of a growing text. An item is complete when its end and white space after it have arrived, so that later
- * text cannot change it.
+ * Takes the first sentences or lines of a growing text. A line is complete at its line break, and a sentence at the
+ * white space after its end, so that later text cannot change it.
  */
 export class ItemSplitter {
   readonly #items: Items;

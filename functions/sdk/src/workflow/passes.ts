@@ -26,7 +26,7 @@ export const dependencyPruning: Pass = {
     return mapNodes(graph, (node) => {
       const isPiped = pipes(node);
       const before = isPiped ? [...piping].filter((module) => module !== node.module) : [];
-      // Nodes outside of components may come at any time.
+      // Only components have a place in the order: nodes outside of them run at any time, with and without this pass.
       if (isPiped && node.module !== graph.name) piping.add(node.module);
       return node.after.length === 0 || node.ordered ? node : { ...node, after: before };
     });

@@ -65,7 +65,7 @@ describe('plans', () => {
       assert.deepEqual(await app.run({ list }), await plain.run({ list }));
       assert.deepEqual(await app.run({ list }, { interpret: true }), await plain.run({ list }));
     }
-    // Four times interpreted.
+    // Two graphs of the build, and four runs that were interpreted.
     assert.equal(made(), 6);
     await app.run({ list: ['a', 'b', 'c'] });
     await app.run({ list: ['d', 'e', 'f'] });

@@ -172,7 +172,7 @@ const isPlain = (value: unknown): value is Record<string, unknown> => {
   return prototype === Object.prototype || prototype === Array.prototype || prototype === null;
 };
 
-/** Values of an input below this depth are neither copied nor compared, since the stack has an end. */
+/** Objects of an input at this depth are not copied, and are equal only to themselves, since the stack has an end. */
 const MOST_DEPTH = 64;
 
 /** A copy of a JSON value; other objects stay themselves. */

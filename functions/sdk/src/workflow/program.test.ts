@@ -99,7 +99,7 @@ describe('program', () => {
     const [first, second] = words.toSorted((a, b) => b.length - a.length);
     const wanted = [first, second, first].map((word, i) => `A cat:${word}. End ${i}:${ends[i]}`);
     assert.deepEqual(ended.slice(3).sort(), wanted.sort());
-    // Two for the ways, and one for the state that is picked twice.
+    // Two for the three ways, since the last way takes over the context, and one for the state that is picked twice.
     assert.equal(forks, 3);
     assert.equal(engine.live.size, 0);
   });

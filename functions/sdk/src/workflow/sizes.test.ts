@@ -130,7 +130,7 @@ describe('efficient sizes', () => {
       [161, 2, 1],
       [169, 2, 1],
       [200, 1, 2],
-      // As many as there are, or more.
+      // Batches of 20 and of 40 texts both take all 20 texts at once.
       [400, 1, 2],
       [161, 2, 2],
       [100, 2, 3],

@@ -15,7 +15,7 @@ export interface KnownName {
   readonly persistent: boolean;
   /** The function that made the file, and its rights; undefined for an export. */
   readonly file: { readonly owner: string; readonly rights: FileRights } | undefined;
-  /** Index of the model that wrote the version. */
+  /** Index of the language model that wrote the version. */
   readonly model: number;
   lock: string | undefined;
   inMemory: boolean;
@@ -45,6 +45,7 @@ const OK: Expected = [undefined];
 export class Model {
   readonly limits: ModelLimits;
   known: KnownName[] = [];
+  /** Index of the language model that the registry serves. */
   model = 0;
   #clock = 0;
 
@@ -57,7 +58,7 @@ export class Model {
     return this.known.find((known) => known.tenant === owner && known.kind === kind && known.name === name);
   }
 
-  /** A file of another model cannot be used, only removed. */
+  /** True for a file of another language model, which can only be removed. */
   isForeign(known: KnownName): boolean {
     return known.model !== this.model;
   }
@@ -146,10 +147,10 @@ export class Model {
     this.#shrink(this.known);
   }
 
-  /** Records an open or import of a name; `loaded` is false when it failed. */
-  use(known: KnownName, loaded: boolean): void {
+  /** Records an open or import of a name. */
+  use(known: KnownName): void {
     known.lastUse = ++this.#clock;
-    if (!loaded || known.inMemory) return;
+    if (known.inMemory) return;
     known.inMemory = true;
     this.#shrink(this.known);
   }
@@ -162,7 +163,7 @@ export class Model {
     for (const known of this.known) if (known.lock === inferlet) known.lock = undefined;
   }
 
-  /** Drops everything that does not survive a restart of the process with one of the models. */
+  /** Drops everything that does not survive a restart of the process, which then serves the language model `model`. */
   restart(model: number): void {
     this.model = model;
     this.known = this.known.filter(({ persistent }) => persistent);

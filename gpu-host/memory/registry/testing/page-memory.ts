@@ -176,6 +176,7 @@ function blankPage(): TestPage {
 
 /** A snapshot derived from a seed: partly filled pages, masks, positions that skip, any bytes. Its pages have no holder. */
 export function snapshotOf(seed: number, pageCount: number): TestSnapshot {
+  // A linear congruential generator.
   let state = seed | 0;
   const next = (): number => {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;

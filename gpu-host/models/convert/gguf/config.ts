@@ -8,6 +8,7 @@ const ARCHITECTURES = ['llama', 'qwen2', 'qwen3'] as const;
 
 /** Frequency scaling of Llama 3.1 to 3.3, of which GGUF keeps only the resulting divisors. The models differ in the factor alone. */
 const LLAMA3 = { lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 } as const;
+/** Maximum relative difference between a divisor of the file and that of Llama 3's formula. */
 const DIVISOR_TOLERANCE = 1e-4;
 
 const size = z.int().min(1);
@@ -74,7 +75,7 @@ export function ggufConfig(
     head_dim: headDim,
     vocab_size: vocabularySize(tensors),
     max_position_embeddings: keys.context_length,
-    // Inside the window, full attention gives the same results.
+    // Full attention gives the same results inside the window, so `parseConfig` bounds the context by it.
     ...(window > 0 && { use_sliding_window: true, sliding_window: window, max_window_layers: 0 }),
     rope_theta: ropeTheta,
     rope_scaling: linearScaling(keys),

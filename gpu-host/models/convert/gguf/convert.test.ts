@@ -53,7 +53,7 @@ describe('convertGguf', () => {
     });
   };
 
-  it('keeps every float, and so the greedy tokens, for each family and with tied embeddings', async () => {
+  it('keeps every float for each family and with tied embeddings, and the greedy tokens of Llama', async () => {
     const variants: Partial<ModelConfig>[] = [
       {},
       { tiedEmbeddings: true, heads: 8, headDim: 16 },
@@ -66,6 +66,7 @@ describe('convertGguf', () => {
       assert.deepEqual(converted.config, model.config);
       for (const [name] of expectedTensors(model.config))
         assert.deepEqual(converted.tensors.read(name), model.tensors.read(name), name);
+      // `PlainForward` has neither biases nor norms of queries and keys, which the other families need.
       if (model.config.family === 'llama') assert.deepEqual(greedyTokens(converted), greedyTokens(model));
     }
   });
@@ -92,6 +93,8 @@ describe('convertGguf', () => {
   it('keeps the type of plain values, and keeps blocks that one of our block types can represent', async () => {
     const model = await originalModel();
     const name = 'model.layers.1.mlp.down_proj.weight';
+    // F16 rounds to 11 bits, and the writer's BF16 cuts off all but 8. Levels of Q8_0 are off by half of 1/127, those
+    // of Q4_0 by half of 1/8; the bounds leave room for the rounding of the scale.
     const relativeErrors: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
     const blocks: Partial<Record<Encoding, string>> = { Q8_0: 'int8', Q4_0: 'int4' };
     for (const [encoding, error] of Object.entries(relativeErrors) as [Encoding, number][]) {
@@ -126,10 +129,11 @@ describe('convertGguf', () => {
     }
   });
 
-  it('writes tensors of many pieces', async () => {
+  it('writes a tensor that is larger than one piece', async () => {
     const model = await originalModel({ vocabularySize: 20_000, tiedEmbeddings: true });
     const converted = await convert(modelParts(model, 'Q8_0'));
     const [exact, values] = [model, converted].map(({ tensors }) => tensors.read('model.embed_tokens.weight'));
+    // A piece of 4 MiB has 16,384 rows of 64 floats.
     for (const id of [0, 9_999, 16_383, 16_384, 19_999]) {
       const row = (all: Float32Array) => all.subarray(id * SHAPE.hiddenSize, (id + 1) * SHAPE.hiddenSize);
       const worst = Math.max(...row(values!).map((value, i) => Math.abs(value - row(exact!)[i]!)));
@@ -159,6 +163,7 @@ describe('convertGguf', () => {
     const converted = await convert(withDivisors(divisors));
     assert.deepEqual(converted.config, { ...model.config, ropeScaling: scaling });
     assert.equal((await convert(withDivisors(divisors.map(() => 1)))).config.ropeScaling, null);
+    // A list of 500,000 numbers as arguments of `Math.max` would overflow the stack.
     for (const wrong of [divisors.with(3, 9), new Float32Array(500_000).fill(2)])
       await refuses(withDivisors(wrong), { code: 'unsupported-model', message: /rope scaling/ });
   });
@@ -213,7 +218,7 @@ describe('convertGguf', () => {
 });
 
 describe('blocks of values', () => {
-  it("decode as llama.cpp's own package decodes them", async () => {
+  it("decodes blocks of every type as llama.cpp's own package does", async () => {
     const golden = JSON.parse(await readFile(GOLDEN, 'utf8'));
     const blocked = Object.values(TYPES).filter(({ decode }) => decode !== undefined);
     assert.deepEqual(blocked.map(({ name }) => name).sort(), Object.keys(golden).sort());

@@ -104,7 +104,7 @@ function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string,
   return sources;
 }
 
-/** A matrix as levels and scales. Each of the two reads the matrix again, so that memory holds neither levels nor scales whole. */
+/** A matrix as tensors of levels and of scales. Each reads the matrix again, so that memory never holds it whole. */
 function inBlocks(
   fd: number,
   name: string,
@@ -139,7 +139,7 @@ function* values(fd: number, tensor: GgufTensor, rowsOfHead: number): Generator<
   }
 }
 
-/** A tensor's bytes, some rows at a time. With `rowsOfHead`, the rows of each head take Hugging Face's order. */
+/** A tensor's bytes, some rows at a time. Each head's rows take Hugging Face's order, unless `rowsOfHead` is 0. */
 function* pieces(fd: number, { shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
   const columns = shape.at(-1) ?? 1;
   const rows = shape.slice(0, -1).reduce((product, dimension) => product * dimension, 1);

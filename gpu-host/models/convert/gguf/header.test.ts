@@ -47,7 +47,7 @@ describe('readGgufHeader', () => {
     );
   };
 
-  it('reads metadata and places', async () => {
+  it('reads metadata, and the places of tensors', async () => {
     for (const version of [2, 3]) {
       await writeFile(file, ggufFile({ ...PARTS, version }));
       const { metadata, tensors } = readGgufHeader(file);
@@ -60,6 +60,7 @@ describe('readGgufHeader', () => {
       assert.deepEqual([shape, offset % 32, bytes, type.name], [[2, 8], 0, 64, 'F32']);
       assert.equal(tensors.get('b')?.offset, offset + 64);
     }
+    // The second text crosses the end of the reader's window of 1 MiB.
     const longText = 'x'.repeat(900_000);
     await writeFile(
       file,
@@ -99,18 +100,24 @@ describe('readGgufHeader', () => {
     await refuses(list, /elements of "a\.list"/);
   });
 
-  it('bounds the lists of all keys together, and the header', async () => {
+  it('bounds the lists of all keys together', async () => {
     // A sparse file takes no disk space, yet is large enough that one list of the claimed length fits it.
     const many: Entry[] = Array.from({ length: 5 }, (_, i) => [`k${i}`, 'bool', [true]]);
     const bytes = ggufFile({ metadata: many, tensors: [] });
-    const count = 2 ** 20 * 3;
-    bytes.writeBigUInt64LE(BigInt(count), bytes.indexOf('k0') + 2 + 8);
-    const secondKey = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(24, 24 + 8 + 2 + 16);
+    // Each list is below the bound of 2 ** 22 elements, both together are above it.
+    const count = 3 * 2 ** 20;
+    // Magic, version and two counts come before the keys.
+    const keysAt = 4 + 4 + 2 * 8;
+    // A key has the length of its name, the name, the types of list and elements, and the count.
+    const countAt = 8 + 2 + 2 * 4;
+    const keyBytes = countAt + 8;
+    bytes.writeBigUInt64LE(BigInt(count), keysAt + countAt);
+    const secondKey = ggufFile({ metadata: many.slice(0, 1), tensors: [] }).subarray(keysAt, keysAt + keyBytes);
     secondKey.write('z', 8);
-    secondKey.writeBigUInt64LE(BigInt(count), 8 + 2 + 8);
-    await writeFile(file, bytes.subarray(0, 24 + 8 + 2 + 16));
+    secondKey.writeBigUInt64LE(BigInt(count), countAt);
+    await writeFile(file, bytes.subarray(0, keysAt + keyBytes));
     const handle = await open(file, 'r+');
-    await handle.write(secondKey, 0, secondKey.length, 24 + 8 + 2 + 16 + count);
+    await handle.write(secondKey, 0, secondKey.length, keysAt + keyBytes + count);
     await handle.truncate(2 ** 30);
     await handle.close();
     assert.throws(() => readGgufHeader(file), {
@@ -119,7 +126,31 @@ describe('readGgufHeader', () => {
     });
   });
 
-  it('refuses unknown types, repeated names and lists of lists', async () => {
+  it('bounds the whole header', async () => {
+    // Each text is as long as a text may be, so that only their sum is too large. The file is sparse.
+    const textBytes = 2 ** 20;
+    const keys = Array.from({ length: 256 }, (_, i) => `k${i}`);
+    const start = ggufFile({ metadata: [], tensors: [], keyCount: keys.length });
+    const handle = await open(file, 'w');
+    let at = 4 + 4 + 2 * 8;
+    await handle.write(start, 0, at, 0);
+    for (const key of keys) {
+      // The key, up to its text.
+      const entry = ggufFile({ metadata: [[key, 'text', '']], tensors: [] }).subarray(4 + 4 + 2 * 8);
+      const keyBytes = 8 + key.length + 4 + 8;
+      entry.writeBigUInt64LE(BigInt(textBytes), keyBytes - 8);
+      await handle.write(entry, 0, keyBytes, at);
+      at += keyBytes + textBytes;
+    }
+    await handle.truncate(at);
+    await handle.close();
+    assert.throws(() => readGgufHeader(file), {
+      code: 'malformed-weights',
+      message: /header has more than 268435456 bytes/,
+    });
+  });
+
+  it('refuses unknown types, repeated names, lists of lists and bad alignments', async () => {
     const withType = (key: string, bytesAfterKey: number, type: number) => {
       const bytes = ggufFile(PARTS);
       bytes.writeUInt32LE(type, bytes.indexOf(key) + key.length + bytesAfterKey);
@@ -156,14 +187,16 @@ describe('readGgufHeader', () => {
 
   it('ends with a typed error wherever a file is cut or changed', async () => {
     const whole = ggufFile(PARTS);
+    // The tensors have 64 and 12 bytes, the second padded to 32.
     const headerBytes = whole.length - 96;
     await fc.assert(
+      // The file is cut before the byte `at`, or has `byte` there.
       fc.asyncProperty(fc.nat(headerBytes - 1), fc.option(fc.nat(255)), async (at, byte) => {
         const bytes = byte === null ? whole.subarray(0, at) : Buffer.from(whole).fill(byte, at, at + 1);
         await writeFile(file, bytes);
         try {
           readGgufHeader(file);
-          assert.notEqual(byte, null);
+          assert.notEqual(byte, null, 'a cut header is refused');
         } catch (error) {
           assert.ok(error instanceof ModelError, String(error));
         }

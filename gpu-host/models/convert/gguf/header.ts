@@ -35,7 +35,10 @@ const MAX_HEADER_BYTES = 256 << 20;
 /** Bytes that one read of the header takes. */
 const WINDOW_BYTES = 1 << 20;
 
-/** Bytes of the metadata types by their number; texts (8) and arrays (9) state their own length. */
+/**
+ * Bytes of the metadata types by their number: 0 to 7 are u8, i8, u16, i16, u32, i32, f32 and bool; 10 to 12 are u64,
+ * i64 and f64. Texts (8) and arrays (9) state their own length.
+ */
 const SCALAR_BYTES: Readonly<Record<number, number>> = {
   0: 1,
   1: 1,
@@ -53,6 +56,10 @@ const TEXT = 8;
 const ARRAY = 9;
 /** Minimum bytes of a text, which begins with its length. */
 const MIN_TEXT_BYTES = 8;
+/** Minimum bytes of a key: an empty name, its type, and a value of one byte. */
+const MIN_KEY_BYTES = MIN_TEXT_BYTES + 4 + 1;
+/** Minimum bytes of a tensor's entry: an empty name, no dimensions, their number, its type and its offset. */
+const MIN_TENSOR_BYTES = MIN_TEXT_BYTES + 4 + 4 + 8;
 
 /**
  * Reads and checks the header of a GGUF file: counts and lengths must fit the rest of the file, names must be unique, and every tensor must lie
@@ -85,8 +92,8 @@ function parse(reader: Reader): GgufHeader {
       { hint: 'convert the model again with a current llama.cpp' },
     );
   }
-  const tensorCount = reader.count('tensors', MAX_TENSORS, 24);
-  const keyCount = reader.count('keys', MAX_KEYS, 13);
+  const tensorCount = reader.count('tensors', MAX_TENSORS, MIN_TENSOR_BYTES);
+  const keyCount = reader.count('keys', MAX_KEYS, MIN_KEY_BYTES);
   const metadata = new Map<string, MetadataValue>();
   for (let i = 0; i < keyCount; i++) {
     const key = reader.text(MAX_NAME_BYTES);
@@ -110,7 +117,7 @@ function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue
   return alignment;
 }
 
-/** The tensors with offsets from the start of the file. */
+/** The tensors with offsets from the start of the file. Refuses tensors that overlap or lie outside of it. */
 function placeTensors(
   reader: Reader,
   tensors: ReadonlyMap<string, GgufTensor>,

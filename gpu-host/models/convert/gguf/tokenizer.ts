@@ -94,7 +94,7 @@ export function ggufTokenizer(metadata: Metadata, config: ModelConfig): { tokeni
   return { tokenizer, settings };
 }
 
-/** Special tokens for `config.json`: the token that begins texts, and those that end one. */
+/** Special tokens for `config.json`: the token that begins a text, and the tokens that end one. */
 export function specialIds(metadata: Metadata): { bos: number | null; eos: number[] } {
   const keys = readKeys(metadata);
   return { bos: beginsTexts(keys) ? (keys.bos_token_id ?? null) : null, eos: endIds(keys) };
@@ -117,6 +117,7 @@ function readKeys(metadata: Metadata): Keys {
     const key = issue?.path.join('.') ?? '';
     throw malformed(key, issue?.message, key === 'model' ? 'unsupported-model' : undefined);
   }
+  // llama.cpp writes 2³² − 1 for a padding token that a model lacks, and ignores other ids of no token as well.
   for (const key of ['bos_token_id', 'eos_token_id', 'eot_token_id', 'eom_token_id'] as const) {
     if ((parsed.data[key] ?? 0) >= parsed.data.tokens.length) throw malformed(key, 'there is no token of this id');
   }
@@ -133,6 +134,7 @@ function rulesOf(pre = ''): WordRules | undefined {
 
 function piecesOf(keys: Keys): Piece[] {
   const { model, tokens, scores, token_type: types } = keys;
+  // Only SentencePiece, here `llama`, needs both lists.
   for (const [key, list] of Object.entries({ scores, token_type: types })) {
     if (list === undefined ? model === 'llama' : list.length !== tokens.length) {
       throw new ModelError(

@@ -109,6 +109,7 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
           const group = (i >> 5) & 3;
           const low = block.getUint8(at + 64 * half + 32 * (group & 1) + (i & 31)) >> (group < 2 ? 0 : 4);
           const high = block.getUint8(at + 128 + 32 * half + (i & 31)) >> (2 * group);
+          // Q6_K's middle level is 32, that of Pie's blocks is 128.
           set(i, (low & 15) + 16 * (high & 3) - 32 + 128);
         }
       },
@@ -189,8 +190,10 @@ function nibbles(block: DataView, at: number, count: number, take: (i: number, v
 }
 
 /**
- * Scale and offset of each group of 32 values in a Q4_K or Q5_K block, which has 6 bits of each in 12 bytes: those of groups 0 to 3 are
- * the low bits of bytes 0 to 3 and 4 to 7; those of groups 4 to 7 are halves of bytes 8 to 11 with the high bits of bytes 0 to 7.
+ * Scale and offset of each group of 32 values in a Q4_K or Q5_K block. After two factors of 16 bits, the block has 12
+ * bytes with 6 bits of each scale and offset. In groups 0 to 3, the scales are the low 6 bits of bytes 0 to 3, the
+ * offsets those of bytes 4 to 7. In groups 4 to 7, bytes 8 to 11 have 4 low bits of a scale and of an offset; the 2
+ * high bits of bytes 0 to 3 complete the scales, those of bytes 4 to 7 the offsets.
  */
 function groupsOf32(block: DataView, at: number, take: (group: number, scale: number, least: number) => void): void {
   const scale = block.getFloat16(at, true);

@@ -2,7 +2,7 @@ import type { Awq } from './config.ts';
 import { type GroupedMatrix, groupingOf } from './grouped.ts';
 import { expectStored, type Stored } from './stored.ts';
 
-/** Place of each of eight outputs in a word. */
+/** Place of each of eight outputs in a word, in units of 4 bits from the lowest. */
 const PLACES = [0, 4, 1, 5, 2, 6, 3, 7];
 const BITS = 4;
 const LEVELS_PER_WORD = 32 / BITS;
@@ -37,6 +37,7 @@ export function awqMatrix(
     rows,
     columns,
     groups,
+    // AWQ has no tensor of groups: a group's columns are always neighbours.
     grouping: groupingOf({ columns, groups, size }, null, false),
     levels: { tensor: levels, packing },
     zeros: { tensor: zeros, packing, lessOne: false },

@@ -5,7 +5,9 @@ import { LLAVA } from '../../vision/llava.ts';
 
 /** How a checkpoint keeps its matrices, from the `quantization_config` of its `config.json`. */
 export type Quantization = (Float8 | Awq | Gptq | Packed) & {
-  /** Modules that the config leaves in plain floats, as far as it names them in full. */
+  /**
+   * Modules that the config leaves in plain floats. Its patterns, such as `re:.*embed.*`, are kept but match no name.
+   */
   readonly ignored: ReadonlySet<string>;
 };
 
@@ -31,7 +33,7 @@ export interface Gptq {
   readonly bits: 4 | 8;
   /** Inputs of a group; null for all. */
   readonly groupSize: number | null;
-  /** True when zero points are stored less one, as in the first format. */
+  /** True when each zero point is stored minus one, as in the first of GPTQ's two formats. */
   readonly zerosLessOne: boolean;
   /** True when a tensor says which inputs form a group. */
   readonly reordered: boolean;

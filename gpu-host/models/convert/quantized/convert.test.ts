@@ -42,6 +42,16 @@ const STORAGE_BY_SCHEME: Readonly<Record<keyof typeof SCHEMES, string>> = {
   'compressed-tensors, reordered': 'F32',
 };
 
+/** A checkpoint, and the code and message of its refusal. `null` stands for a refusal without a hint, though others of its code have one. */
+type Refused = [Pick<Checkpoint, 'config' | 'tensors'>, code: string, message: RegExp, hint?: null];
+
+/** Hints of refusals, by code. Other codes have none. */
+const HINTS: Readonly<Record<string, RegExp>> = {
+  'unsupported-model': /use the checkpoint with bf16/,
+  'missing-tensor': /do not belong together/,
+  'malformed-weights': /do not belong together|the checkpoint is damaged/,
+};
+
 const storageOf = (info: TensorInfo) =>
   isBlocked(info)
     ? `${info.dtype} in blocks of ${info.blockSize}${info.zeros === null ? '' : ' with zero points'}`
@@ -131,6 +141,7 @@ describe('convertQuantized', () => {
       tensors,
     };
   };
+  /** Overwrites bytes of a tensor from byte `at` on. */
   const withBytes =
     (at: number, ...bytes: number[]) =>
     (raw: Raw) => {
@@ -138,7 +149,7 @@ describe('convertQuantized', () => {
       return raw;
     };
 
-  const groupedCases = (): [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] => {
+  const groupedCases = (): Refused[] => {
     const [awq, gptq, reordered] = [
       SCHEMES['awq, groups of 32'],
       SCHEMES['gptq, groups of 32'],
@@ -191,21 +202,21 @@ describe('convertQuantized', () => {
         'malformed-weights',
         /scales.*Infinity at place 1/,
       ],
-      [withChangedTensor(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/],
+      [withChangedTensor(`${GATE}.scales`, () => ({ dtype: 'I32' }), awq), 'malformed-weights', /scales/, null],
       [withChangedTensor(`${GATE}.weight_shape`, withBytes(0, 1), packed), 'wrong-shape', /weight_shape.*\[1, 160\]/],
       [withChangedTensor(`${GATE}.weight_zero_point`, () => null, packed), 'missing-tensor', /weight_zero_point/],
       [both, 'malformed-weights', /both.*gate_proj\.qweight/],
-      [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/],
+      [experts, 'unsupported-model', /"model\.layers\.0\.mlp\.experts/, null],
     ];
   };
 
-  it('refuses what it does not read, with the field and a hint, and leaves nothing in the cache', async () => {
+  it('refuses what it does not read, names the field, gives a hint, and leaves nothing in the cache', async () => {
     const compressed = SCHEMES['compressed-tensors, rows'];
     const weights = (change: object) => {
       const group = (compressed.quantization([]).config_groups as Record<string, { weights: object }>).group_0!;
       return { config_groups: { group_0: { ...group, weights: { ...group.weights, ...change } } } };
     };
-    const cases: [Pick<Checkpoint, 'config' | 'tensors'>, string, RegExp][] = [
+    const cases: Refused[] = [
       [
         withConfig({ quant_method: 'bitsandbytes' }),
         'unsupported-model',
@@ -218,7 +229,7 @@ describe('convertQuantized', () => {
       [withConfig({ weight_block_size: [64, 128] }), 'wrong-shape', /weight_scale_inv.*\[3, 2\]/],
       [withConfig({ modules_to_not_convert: [GATE] }), 'malformed-weights', /gate_proj.*excepts/],
       [withConfig({}, undefined, { model_type: 'llava' }), 'unsupported-model', /"quantization_config".*vision/],
-      [withConfig({}, undefined, { hidden_act: 'gelu' }), 'unsupported-model', /hidden_act/],
+      [withConfig({}, undefined, { hidden_act: 'gelu' }), 'unsupported-model', /hidden_act/, null],
       [withConfig({ format: 'int-quantized' }, compressed), 'unsupported-model', /format.*int-quantized/],
       [withConfig({ config_groups: {} }, compressed), 'unsupported-model', /config_groups/],
       [withConfig({ sparsity_config: { format: 'sparse-24' } }, compressed), 'unsupported-model', /sparsity_config/],
@@ -264,12 +275,13 @@ describe('convertQuantized', () => {
       ...groupedCases(),
     ];
     const cacheDirectory = await mkdtemp(join(directory, 'cache-'));
-    for (const [checkpoint, code, message] of cases) {
+    for (const [checkpoint, code, message, givenHint] of cases) {
       const source = await write(checkpoint);
-      await assert.rejects(pullModel(`file:${source}`, { cacheDirectory }), { code, message });
+      const hint = givenHint === null ? undefined : HINTS[code];
+      await assert.rejects(pullModel(`file:${source}`, { cacheDirectory }), { code, message, hint });
       const left = (await readdir(cacheDirectory)).filter((name) => name !== '.downloads');
       assert.deepEqual(left, [], String(message));
-      assert.deepEqual((await readdir(source)).length, 4);
+      assert.deepEqual((await readdir(source)).length, 4, 'config, weights and two tokenizer files stay');
     }
   });
 

@@ -88,6 +88,7 @@ function quantizedSources(
 function plainSource(stored: Stored, name: string, shape: readonly number[]): TensorSource {
   const tensor = stored.require(name);
   expectStored(name, tensor, 'floats', shape);
+  // `expectStored` has checked this; the condition narrows the type.
   if (!isFloat(tensor)) throw new TypeError(`"${name}" has no floats.`);
   return { name, shape, dtype: tensor.dtype, data: () => readPieces(tensor, PIECE_BYTES) };
 }

@@ -8,7 +8,10 @@ const PIECE_BYTES = 4 << 20;
 /** The largest e4m3 value. */
 const LARGEST = 448;
 
-/** The value of each byte as e4m3: sign, 4 bits of exponent with the bias 7, 3 bits of fraction, no infinities, and NaN at two places. */
+/**
+ * The value of each byte as e4m3: sign, 4 bits of exponent with the bias 7, 3 bits of fraction, NaN at 0x7f and 0xff,
+ * no infinities.
+ */
 const VALUES = Float32Array.from({ length: 256 }, (_, byte) => {
   const exponent = (byte >> 3) & 15;
   const fraction = byte & 7;

@@ -54,7 +54,7 @@ describe("matrices that the quantisers' own code packed", () => {
   const floats = (hex: string) => new Float32Array(Uint8Array.from(Buffer.from(hex, 'hex')).buffer);
 
   for (const [name, read] of Object.entries(READERS)) {
-    it(`${name}: have the values that its own code unpacks`, async () => {
+    it(`${name}: blocks or floats have the values that the quantiser's own code unpacks`, async () => {
       const { tensors, values } = golden[name]!;
       const raw = Object.entries(tensors).map(([end, { bytes, ...rest }]): [string, Raw] => [
         `matrix.${end}`,

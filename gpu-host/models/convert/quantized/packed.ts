@@ -50,7 +50,7 @@ export function packedMatrix(
   };
 }
 
-/** The shape before packing, which a checkpoint repeats in a tensor. */
+/** Checks the tensor in which a checkpoint may repeat the matrix's shape before packing. */
 function checkShape(name: string, tensor: StoredTensor | undefined, shape: readonly number[]): void {
   if (tensor === undefined) return;
   expectStored(name, tensor, tensor.dtype === 'I32' ? 'I32' : 'I64', [2]);

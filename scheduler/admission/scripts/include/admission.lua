@@ -12,8 +12,9 @@
 --     still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier release has written the capacity,
 --     and the sums under the keys of capacity.lua do not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
---     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (`smallSlots` of
---     `a` when that settling began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count of all runtimes)
+--     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (maximum slots
+--     of a tenant that holds few, when the last settling of all tenants began), `hosts` (version of the lists
+--     of GPU hosts), `countedAt` (time of the last count of all runtimes)
 --   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
 --   starting (set): admitted invocations that have not begun; startingFew (set): those of them that may use the reserve of slots
 --   claims (hash): admitted invocations that waited for memory, id to {at (time of admission, ms), pages (those they waited for)}
@@ -29,7 +30,7 @@
 -- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
 
 -- `changeAdmission` calls `openAdmission`, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and calls `closeAdmission`.
--- The functions of the second line are for scripts that open and close themselves.
+-- The functions of the second line are for scripts that call `openAdmission` and `closeAdmission` themselves.
 local changeAdmission, enterQueue, leaveAdmission, parkAdmitted, beginAdmitted
 local openAdmission, closeAdmission, countRuntime, recount, settle, settleAll, settleSome, admit, leaveWay
 
@@ -39,7 +40,7 @@ do
 --- @include "./placement.lua"
 --- @include "./chosen-key.lua"
 --- @include "./tenant-limits.lua"
--- After this many overtakings, admission keeps room for a head.
+-- Admission keeps room for a head that heads of other tenants have overtaken this many times.
 local MAX_OVERTAKEN = 8
 -- Admission looks for a head that fits among this many tenants, in order of their turns.
 local LOOK = 16
@@ -249,7 +250,7 @@ local function dropJob(a, id)
   redis.call('DEL', job, job .. ':lock', job .. ':logs', job .. ':dependencies', job .. ':processed', job .. ':failed', job .. ':unsuccessful')
 end
 
--- Reads the fields of a head's record that admission uses: `status`, and the names of expected-pages.lua.
+-- Reads the fields of a head's record that admission uses. Fields of the record that count for the expected pages: see expected-pages.lua.
 local function readHead(a, id)
   local head = {}
   head.status, head.declared, head.first, head.least, head.learnedKey, head.shortAt, head.memory, head.affinity, head.placement,
@@ -282,8 +283,8 @@ local function placeHead(a, tenant, record)
   tenant.short = record.shortAt and { since = tonumber(record.shortAt), pages = placed(a, tenant, key, cjson.decode(record.least)) } or nil
 end
 
--- Returns the first invocation of a queue that still waits, and its record; drops those before it, which no longer wait. `known` is the present
--- head: it was checked when it became the head, so its record is not read again.
+-- Returns the first invocation of a queue that still waits, and its record; drops the invocations before it, which no longer wait. `known` is
+-- the present head: it was checked when it became the head, so its record is not read again.
 local function headOf(a, tenant, known)
   local queue = queueOf(a, tenant)
   local id = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -299,7 +300,8 @@ local function headOf(a, tenant, known)
   return id
 end
 
--- True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts when no other is admitted.
+-- True when the tenant's limits let its head start. A head that needs more than the page limit over all models starts when no other invocation
+-- of the tenant is admitted.
 local function mayStart(a, tenant, limits)
   if limits.suspended or (limits.concurrency and tenant.running >= limits.concurrency) then
     return false

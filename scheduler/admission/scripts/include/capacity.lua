@@ -1,4 +1,5 @@
--- Sums of the runtimes' offers. A script adds or subtracts the offer of one runtime; `recount` alone reads all runtimes.
+-- Sums of the runtimes' offers (what a runtime adds to the capacity, see `offerOf`). A script adds or subtracts the offer
+-- of one runtime; `recount` alone reads all runtimes.
 --
 -- A place is a model, `<model>`, or a model on one of several GPU hosts, `<model>@<host>`, since one host serves an inferlet. A pool is the
 -- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of the settings
@@ -28,8 +29,8 @@ local function offerOf(description)
   return { kind, description.slots, description.pace or description.slots, description.starts or STARTS, description.memoryMb or 0, pools }
 end
 
--- Returns changes of the sums (`slots` to `memory`), and the tables `kinds`, `pools` and `places`: as in Redis, or empty ones to count anew.
--- `before` has the original first numbers of changed entries.
+-- Returns the counts that `addOffer` changes. `slots` to `memory` are changes of the sums. The tables `kinds`, `pools` and `places` are as in
+-- Redis, or empty when `isEmpty`. `before` has the first number (a count) of each changed entry, as it was before the change.
 local function openCounts(a, isEmpty)
   local counts = { slots = 0, pace = 0, starts = 0, memory = 0, before = {} }
   for _, name in ipairs({ 'kinds', 'pools', 'places' }) do
@@ -54,7 +55,7 @@ local function addOffer(counts, offer, sign)
   for _, one in ipairs(pools) do
     local pool, place, pages = unpack(one)
     local sharers, known = unpack(counts.pools[pool] or { 0, 0 })
-    -- True when no other runtime shares the pool.
+    -- True when no other runtime shares the pool. `sharers` includes this runtime only when it goes.
     local isOnlySharer = sharers == (sign == 1 and 0 or 1)
     -- Where runtimes differ about a process, the last description counts.
     local change = sign == 1 and pages - known or isOnlySharer and -known or 0
@@ -297,8 +298,9 @@ function recount(a)
   settleCapacity(a, sameModels)
 end
 
--- Counts what one runtime offers now; `text` is its description, or nil when it goes. Changes the sums by its offer where that suffices.
--- Recounts all runtimes when a process of an earlier release has written the capacity, when the runtime starts or stops leaving, when the first
+-- Counts what one runtime offers now; `text` is its description, or nil when it goes. Changes the sums by its
+-- offers (last and new) where that suffices.
+-- Recounts all runtimes when a process of an earlier release has written the capacity, when the runtime is leaving or was until now, when the first
 -- runtime of a kind comes or the last one goes, and when pools come, go or change while any runtime is leaving.
 function countRuntime(a, id, text)
   local description = describedIn(text)

@@ -125,7 +125,8 @@ local function chooseNext(a)
   if left.slots < 1 or (few >= a.starts and others >= a.starts) then
     return nil
   end
-  -- True when the tenant waits for a place on the way: no room is kept for its head, and it is not overtaken.
+  -- True when `starts` invocations of the head's kind (those that may use the reserve, or the others) are already on their way. Then no room is
+  -- kept for the head, and it is not overtaken.
   local function mustWait(tenant)
     return (mayUseReserve(a, tenant) and few or others) >= a.starts
   end

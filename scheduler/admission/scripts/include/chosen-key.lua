@@ -1,5 +1,5 @@
--- Of the GPU hosts that serve a key, the fullest one's admitted pages, with `pages` added, as a fraction of its pages. A host without
--- invocations counts as 1 at most, since any need may start there.
+-- How full the fullest of the GPU hosts that serve a key would be with `pages` added: its admitted pages as a fraction of all its pages. A host
+-- without invocations counts as 1 at most, since any need may start there.
 local function crowdingOf(a, key, pages)
   local most = 0
   for place, count in pairs(placed(a, nil, key, pages)) do

@@ -3,7 +3,7 @@ local MEMORY = '#memory'
 -- Pages expected of an unknown function, on the first model that its manifest names, or the platform's first model by name.
 local DEFAULT_PAGES = 4
 
--- The platform's first model by name, or nil. A capacity that an earlier release has written does not name it.
+-- The platform's first model by name, or nil. A capacity that an earlier release has written does not name it, so search its fields.
 local function firstModel(a)
   for _, field in ipairs(not a.leaving and redis.call('HKEYS', a.base .. 'capacity') or {}) do
     local model = string.match(field, '^pages:([^@]+)')

@@ -118,7 +118,8 @@ function changeAdmission(prefix, now, change)
 end
 
 -- Removes an ended invocation from its queue, the ledger and BullMQ's lists. `tenant` is nil when the record is gone. `holder` is the runtime
--- that ended the invocation and is done with the job; nil for any other end. A job that a runtime still holds stays until it hands it in.
+-- that ended the invocation and is done with the job; nil for any other end. A job that a runtime still holds stays until that
+-- runtime hands it in.
 function leaveAdmission(a, tenant, id, holder)
   if tenant and redis.call('ZREM', queueOf(a, tenant), id) == 1 then
     dropJob(a, id)

@@ -51,8 +51,8 @@ local function hostOf(a, model, key)
   return preferred(key, hostsOf(a, model))
 end
 
--- Assigns the pages by model to the GPU hosts that are to serve an invocation (pages by place): those of its placement key, or, when `key` is
--- nil, those of its tenant.
+-- Assigns the pages by model to the GPU hosts that are to serve an invocation: the hosts of its placement key, or, when `key` is nil, those of
+-- its tenant. Returns pages by place (`<model>@<host>`, or the model alone).
 local function placed(a, tenant, key, pages)
   local at = {}
   for model, count in pairs(pages) do

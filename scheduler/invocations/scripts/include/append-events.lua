@@ -10,7 +10,7 @@
 -- Maximum bytes of a log entry, unless one event alone has more; readers take whole entries.
 local ENTRY_BYTES = 16384
 
--- Free bytes by account, read once, so without the changes that this script has gathered and not yet made.
+-- Free bytes by account. The script reads them once: the changes that it gathers do not show in them.
 local roomOf = {}
 
 -- Like `bytesRefusal`, with the gathered changes.
@@ -30,11 +30,12 @@ end
 -- Appends the events of a running attempt to its log, except those that the log already has. Call `runGathered` after the last call.
 -- `w`: keys `record` and `events`; `channel` on which they are published, or '' when the attempt shows its events itself; `firstSeq`, number
 --   of the first event; `first`, index in ARGV of the first pair of event and data; `count`.
--- `record`: the record's fields status, epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter.
+-- `record`: the record's fields epoch, seq, bytes, account, id, firstMessageAt, rootKey, familyBytes, submitter; also `parent` when the caller
+--   stores `record`, since the record of a child gets no `firstMessageAt`.
 -- `bounds`: `now`; maximum `events` and `bytes` of a log; `lines` of the function's log, and the time `linesMs` that it is kept; `familyBytes`;
 --   `ahead`, the events that an attempt may show before it writes them.
--- Returns nil, or a refusal as append.lua does; then nothing was appended. New values go to `record` and, as pairs of field and value, to
--- `changed`; the caller stores them.
+-- Returns nil, or the refusal that append.lua returns; after a refusal, nothing was appended. New values go to `record` and, as pairs of field
+-- and value, to `changed`; the caller stores them.
 local function appendEvents(w, record, bounds, changed)
   local seq, bytes, account = tonumber(record.seq), tonumber(record.bytes), record.account
   if w.firstSeq > seq + 1 then

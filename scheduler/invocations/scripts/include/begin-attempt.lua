@@ -32,6 +32,7 @@ local function beginAttempt(a)
   if status ~= 'queued' then
     return {0, 'ended'}
   end
+  -- The job's field `pb` (BullMQ: processed by) names the runtime that holds the job; the lock has the token of the fetch.
   if redis.call('HGET', a.job, 'pb') ~= a.runtimeId or redis.call('HEXISTS', a.runtimes, a.runtimeId) == 0
     or (a.fetched ~= '' and redis.call('GET', a.job .. ':lock') ~= a.fetched) then
     return {0, 'not-held'}

@@ -1,6 +1,6 @@
 -- Debounced invocations wait outside their tenants' queues until their delay has passed. `<prefix>:debounced` (sorted set) has their ids by
--- the end of the delay. `debounceKey` of a record is its tenant's hash of waiting invocations: `debounceField` (function and key) to id and time of
--- the first submission.
+-- the end of the delay. The field `debounceKey` of a record names the tenant's hash of waiting invocations. In that hash, the field
+-- `debounceField` (function and debounce key) holds the id and the time of the first submission.
 
 -- Maximum keys of a tenant that wait at once.
 local MAX_DEBOUNCE_KEYS = 1000

@@ -1,5 +1,5 @@
--- How long the parts of an ended invocation are kept, as every script that may end invocations gets it: `record` and `events` in ms, number
--- of `lines` of the function's log, and `times`: that log, files and result kept for, in ms, separated by spaces.
+-- The retention of an ended invocation, from the arguments of a script that may end invocations: `record` and `events` in ms; `lines`, the
+-- maximum number of lines of the function's log; `times`, the retention of that log, of files and of the result, in ms, separated by spaces.
 local function keptFor(now, record, events, lines, times)
   local logMs, filesMs, resultsMs = string.match(times, '^(%d+) (%d+) (%d+)$')
   return {

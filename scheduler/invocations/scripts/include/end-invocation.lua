@@ -19,7 +19,7 @@ local UNTIL_THE_END = {'token', 'cancelsKey', 'cancelChannel', 'logs', 'logsChan
   'concurrencyKey', 'concurrencyLimit', 'debounceKey', 'debounceField', 'notBefore',
   'question', 'askedAt', 'askedEpoch', 'questionBytes', 'questionsKey', 'tenantQuestionsKey'}
 
--- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, holder}, by prefix of every key.
+-- Invocations that this script has ended and not yet taken out of admission: lists of {tenant, id, holder}, by the prefix of their keys.
 local endedByPrefix = {}
 
 -- The fields of a record by name.
@@ -45,7 +45,7 @@ local function writeFinalRecord(key, record)
   redis.call('HSET', key, unpack(fields))
 end
 
--- Counts bytes of content that Redis drops at `at` (ms since the epoch), in the holder of that minute (see account.lua).
+-- Counts bytes of content that Redis drops at `at` (ms since the epoch), in the account's holder of that minute (see account.lua).
 local function holdUntilLater(account, bytes, at)
   local step = math.ceil(at / LIFETIME_STEP_MS)
   local holder = '@' .. string.format('%.0f', step)
@@ -57,8 +57,8 @@ end
 -- Maximum bytes of a job whose input outlives the invocation, so that a client can invoke with it again.
 local KEPT_INPUT_BYTES = 16384
 
--- Keeps the job of an ended invocation, which has the input, for as long as its events. A child (without `prefix`) has none. Returns the
--- kept bytes.
+-- Keeps the job of an ended invocation for as long as its events, since the job has the input. A child has no job, and its record no `prefix`.
+-- Returns the kept bytes.
 local function keepInput(a, record)
   local inputBytes = tonumber(record.inputBytes or 0)
   if not record.prefix or inputBytes == 0 or inputBytes > KEPT_INPUT_BYTES then
@@ -73,8 +73,8 @@ local function keepInput(a, record)
 end
 
 -- Removes the invocation's holder from the account, and counts what stays until it expires: the record with its failure's message, the events,
--- the kept input and the outcome. The job, the inbox and the question go now. The holder's bytes less theirs and the record's are those of
--- the events.
+-- the kept input and the outcome. The bytes of the job, the inbox and the question are released now. The rest of the holder's bytes, without
+-- those of the record, belongs to the events.
 local function settleBytes(a, record, outcomeBytes, keptInputBytes)
   local account, holder = record.account, 'i:' .. a.id
   local held = account and tonumber(redis.call('HGET', accountKey(account), holder) or nil)
@@ -138,7 +138,7 @@ local function endInvocation(a, record)
     redis.call('ZADD', record.webhooksKey, a.now, a.id)
     redis.call('PUBLISH', record.webhooksChannel, '')
   end
-  -- A child (without `prefix`) was never admitted.
+  -- A child was never admitted; its record has no `prefix`.
   if record.prefix then
     endedByPrefix[record.prefix] = endedByPrefix[record.prefix] or {}
     table.insert(endedByPrefix[record.prefix], { record.tenant, a.id, a.holder })

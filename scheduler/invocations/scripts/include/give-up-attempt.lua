@@ -1,5 +1,5 @@
--- Ends an attempt but not its invocation, which becomes `queued` in the next epoch, and logs a message. Include after end-invocation.lua.
--- `a` holds the end's arguments; `seq` is the number of the last event. The next attempt gets all messages from the first.
+-- Ends an attempt and logs `message`. The invocation does not end: it becomes `queued` in the next epoch. Include after end-invocation.lua.
+-- `a` holds the end's arguments; `seq` is the number of the last event. The next attempt gets all messages in the inbox from the first.
 local function giveUpAttempt(a, epoch, seq, message)
   local notice = cjson.encode({ level = 'warn', message = message })
   local nextSeq = tonumber(seq) + 1

@@ -32,7 +32,7 @@ local function dropOld(listing, ended, oldest)
   end
 end
 
--- Lists an unended invocation, and drops ended ones past the bounds: number per tenant, number per function, and age.
+-- Lists an unended invocation, and drops ended ones past the bounds: number per tenant and per function, and the age `keepMs`.
 function listOpen(listing, fn, id, submittedAt, keepOfTenant, keepOfFunction, keepMs)
   for i, list in ipairs(listsOf(listing, fn)) do
     gather('ZADD', list .. ':open', submittedAt, id)

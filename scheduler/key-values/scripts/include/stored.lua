@@ -5,16 +5,17 @@
 local values, names, expiries, usage, sweeps = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tenant, now, account = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV]
 
--- Drops a key with its expiry and bytes; returns true when it was there.
+-- Drops a key with its expiry and bytes; returns true when it was there. Counts the bytes first: a full Redis refuses this write, which ends a
+-- script that has written nothing yet. Redis would accept an HDEL, and then also writes that take memory (`store/scripts/even-when-full.lua`).
 local function remove(key)
   local bytes = redis.call('HSTRLEN', values, key)
   if bytes == 0 then
     return false
   end
+  redis.call('HINCRBY', usage, 'bytes', -(bytes + #key))
   redis.call('HDEL', values, key)
   redis.call('ZREM', names, key)
   redis.call('ZREM', expiries, key)
-  redis.call('HINCRBY', usage, 'bytes', -(bytes + #key))
   changeBytes(account, -(bytes + #key))
   return true
 end
@@ -28,7 +29,7 @@ local function sweep(count)
   return #over
 end
 
--- Stores the tenant's next expiry, for the sweep of stores without calls.
+-- Stores the time at which the tenant's next key expires: `KeyValues.sweep` finds by it the stores that no write cleans.
 local function schedule()
   local first = redis.call('ZRANGE', expiries, 0, 0, 'WITHSCORES')
   if first[2] then

@@ -59,7 +59,7 @@ local function releaseEnded(account, now)
   end
 end
 
--- The sum.
+-- The sum over all content. A fault may have made it negative; it then counts as 0.
 local function bytesOf(account)
   return math.max(0, tonumber(redis.call('HGET', accountKey(account), 'bytes') or 0))
 end

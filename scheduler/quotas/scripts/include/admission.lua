@@ -14,7 +14,8 @@ local function countedUse(account, fn, now)
   return limits
 end
 
--- The counted quota that is used up, or nil: of several the last one, whose window is the longest. A limit of 0, used up for ever, wins.
+-- The counted quota that is used up, or nil. Of several it is one with a limit of 0, which never resets, else the last, whose window is the
+-- longest.
 local function usedUp(limits)
   local found
   for _, limit in ipairs(limits) do
@@ -28,7 +29,7 @@ end
 -- The quota of open invocations or bytes that has no room, or nil. An invocation is open from its submission to its end. A function's
 -- `concurrent-invocations` bounds its open ones. A tenant's `concurrent-invocations` refuses only when it is 0; the tenant's open invocations
 -- beyond it (without that limit, `waitingCount` of them) count against `waiting-invocations`. `bytes` is what the invocation takes in Redis,
--- `replaced` the number of open invocations of the function that it replaces.
+-- `replaced` the number of open invocations of the function that end because this one replaces them.
 local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   local full = bytesRefusal(account, bytes, now)
   if full then
@@ -56,8 +57,8 @@ local function noRoom(account, fn, now, waitingCount, bytes, replaced)
   return nil
 end
 
--- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: one
--- more would always be at the head of the queue for the next free place, and the tenant's other invocations would starve.
+-- True when the tenant may have one more invocation with latency targets. Their number stays within the tenant's concurrency limit: with
+-- more, one of them would always wait at the head of the queue, and the tenant's other invocations would starve.
 local function grantsLatency(account, now)
   local latencyLimit = quotaLimit(account, 'latency-invocations', '', now) or 0
   local runningLimit = quotaLimit(account, 'concurrent-invocations', '', now) or latencyLimit

@@ -13,6 +13,7 @@ local function forgetExpired(account, usage, expiries, now)
     redis.call('HDEL', usage, member)
     redis.call('ZREM', expiries, member)
   end
+  -- Only the field `bytes` is left, which is 0.
   if #forgotten > 0 and redis.call('HLEN', usage) == 1 then
     redis.call('DEL', usage)
   end

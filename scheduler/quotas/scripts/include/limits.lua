@@ -44,7 +44,7 @@ local function quotaLimit(account, quota, fn, now)
   return inForce(oftenRead(account .. ':quotas')[quota], now) or inForce(oftenRead(defaultQuotas(account))[quota], now)
 end
 
--- Every counted limit of the tenant and this function, the shortest window first: lists of { kind, window, fn or '', limit }.
+-- Every counted limit of the tenant and this function, the shortest window first: tables with kind, window, fn ('' for the tenant) and limit.
 local function countedLimits(account, fn, now)
   local settings, defaults = account .. ':quotas', defaultQuotas(account)
   local own, usual = oftenRead(settings)['#counted'], oftenRead(defaults)['#counted']

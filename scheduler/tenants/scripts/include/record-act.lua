@@ -1,10 +1,10 @@
--- Adds an administrative act to the log of its tenant and to that of all tenants. Each log consists of two streams, bounded separately and
--- read as one. An entry's id is later than all ids of both, so no two entries share an id.
+-- Adds an administrative act to the log of its tenant and to the log of all tenants. Each log consists of two streams, which are bounded
+-- separately and read as one. A new entry's id is later than all ids in both streams of its log, so no two entries of a log share an id.
 --
--- KEYS[at], KEYS[at + 1] acts of the tenant: the stream that takes this act, and the other
--- KEYS[at + 2], KEYS[at + 3] the same of all tenants
--- fields: approximate maximum of entries in KEYS[at], the same for KEYS[at + 2], then fields and values of the entry; without these, nothing
--- is written
+-- KEYS[at], KEYS[at + 1] the log of the tenant: the stream that takes this act, and the other stream
+-- KEYS[at + 2], KEYS[at + 3] the same for the log of all tenants
+-- fields: approximate maximum of entries in KEYS[at], the same for KEYS[at + 2], then fields and values of the entry; an empty list writes
+-- nothing
 local function later_id(stream, other)
   local time = redis.call('TIME')
   local ms, sequence = time[1] * 1000 + math.floor(time[2] / 1000), 0

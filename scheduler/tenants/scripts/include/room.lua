@@ -1,5 +1,5 @@
--- Keys of a tenant: KEYS[1] (hash), id to sha256. The record of a key is the hash `<ARGV[1]><sha256>`; ARGV[2] now, ms; ARGV[3] most keys
--- of a tenant.
+-- Functions for the keys of a tenant: KEYS[1] (hash), id to sha256. The record of a key is the hash `<ARGV[1]><sha256>`. ARGV[2] now, ms;
+-- ARGV[3] most keys of a tenant.
 local function record_of(sha256)
   return ARGV[1] .. sha256
 end
@@ -10,7 +10,8 @@ local function works(record, for_ms)
   return redis.call('EXISTS', record) == 1 and (not expiry or tonumber(expiry) > tonumber(ARGV[2]) + (for_ms or 0))
 end
 
--- True when the tenant may have one more key. Drops keys whose record has expired, and in a full list also expired keys.
+-- True when the tenant may have one more key. Drops keys whose record is gone. When the tenant has as many keys as it may, also drops expired
+-- keys whose record is still kept.
 local function has_room()
   local all = redis.call('HGETALL', KEYS[1])
   local count = #all / 2

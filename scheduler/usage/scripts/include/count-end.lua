@@ -1,5 +1,6 @@
 --- @include "../../../store/scripts/gather.lua"
--- Counts the ends of invocations, with the increase in their usage. An ended invocation of a client is no longer open.
+-- Counts the ends of invocations, with the increase in their usage. An ended invocation of a client is no longer open. Needs counters.lua,
+-- included before it.
 local ENDS = {succeeded = SUCCEEDED, failed = FAILED, cancelled = CANCELLED}
 
 -- Ends by account and function, counted once by `countEnds`.

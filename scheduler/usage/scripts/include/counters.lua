@@ -5,10 +5,12 @@
 -- to the windows that contain that minute when it counts in a later minute; readers add them when they read. So most calls write one hash
 -- instead of four. Once a minute, a script moves and drops some older fields, so that the hash does not keep every function that ever ran.
 -- A minute's hash also counts `f:<failure code>`, `r:<quota that refused a request>` and `t:<bucket of the time to a first message>`.
+-- Indexes in the array of counts; BEFORE_METERED is the last index before the METERED_FIELDS.
 local REQUESTS, INVOCATIONS, SUCCEEDED, FAILED, CANCELLED, BEFORE_METERED = 1, 2, 3, 4, 5, 5
 local INPUT_TOKENS, OUTPUT_TOKENS, CACHED_TOKENS, GPU_US, CPU_US = 6, 7, 8, 9, 10
 local COUNTS = 13
 
+-- Least fields of `<account>:usage:latest` that `dropLatest` looks at.
 local DROPPED_AT_LEAST = 32
 local MINUTE_MS, HOUR_MS, DAY_MS = 60000, 3600000, 86400000
 local KEPT_MS = {minute = 3 * HOUR_MS, hour = 40 * DAY_MS, day = 400 * DAY_MS, month = 400 * DAY_MS}
@@ -81,8 +83,9 @@ end
 local addToWindows
 
 do
--- Maximum functions that a window counts one by one. A tenant has fewer at a time, but may deploy and remove functions for ever, and the counts
--- of removed ones stay. The counts of further functions are added up in OTHERS, which is no name of a function.
+-- A window with MAX_FIELDS fields, `*` and the fields of one number included, counts no further function by its name: their counts are added
+-- up in OTHERS, which is no name of a function. A tenant has fewer functions at a time, but may deploy and remove functions for ever, and the
+-- counts of removed ones stay.
 local MAX_FIELDS, OTHERS = 2048, '-'
 
 local function fieldIn(key, field)
@@ -119,7 +122,8 @@ local function latestCounts(account, field, packed, minute)
   return latest
 end
 
--- Moves and drops some fields of earlier minutes: an eighth of all per minute, which bounds the hash to a few minutes' additions.
+-- Moves the counts of some fields of earlier minutes to their windows, and drops these fields: an eighth of all fields per minute, so that the
+-- hash grows to the additions of about eight minutes.
 local function dropLatest(account, minute)
   local key = latestKey(account)
   local some = math.max(DROPPED_AT_LEAST, math.ceil(redis.call('HLEN', key) / 8))
@@ -140,6 +144,7 @@ local function count(account, fn, now, added)
   local first = not packedAll or cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute
   if packedAll and first then
     dropLatest(account, minute)
+    -- The call may have dropped these two.
     packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
   end
   local all = latestCounts(account, '*', packedAll, minute)

@@ -67,8 +67,8 @@ export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount
 export type Encoding = 'F32' | 'F16' | 'BF16' | 'Q8_0' | 'Q4_0';
 
 /**
- * A model of the Llama family in GGUF. Query and key rows are reordered from Hugging Face's halves to llama.cpp's interleaved pairs where
- * llama.cpp rotates those, so that the file computes the same function.
+ * A model of the Llama family in GGUF. For the architecture `llama`, llama.cpp rotates interleaved pairs instead of
+ * Hugging Face's halves. The query and key rows are reordered for it, so that the file computes the same function.
  *
  * @param encoding of every matrix, or of each by its name in the file
  * @param tokenizer generated names by default

@@ -14,7 +14,7 @@ interface Float8Options {
   readonly extra?: Readonly<Record<string, Raw>>;
 }
 
-/** A scheme that scales each tile so that its largest magnitude becomes 448. */
+/** A scheme that scales each tile so that its largest magnitude becomes 448, the largest e4m3 value. */
 export function float8Scheme({ quantization, end, type, tile, shape, extra = {} }: Float8Options): Scheme {
   const quantize = (weights: Float32Array, rows: number, columns: number): QuantizedMatrix => {
     const [tileRows, tileColumns] = tile.map((size, i) => Math.min(size, i === 0 ? rows : columns)) as [number, number];
@@ -46,7 +46,7 @@ export function float8Scheme({ quantization, end, type, tile, shape, extra = {} 
   return { quantization, quantize };
 }
 
-/** e4m3 and float16 differ by the width of the fraction and by 8 in the exponent's bias. */
+/** Compared with e4m3, float16 has 7 more bits of fraction, and a bias of the exponent that is 8 larger: hence 256. */
 function decoded(byte: number): number {
   const word = Uint16Array.of(((byte & 128) << 8) | ((byte & 127) << 7));
   return (new Float16Array(word.buffer)[0] as number) * 256;
