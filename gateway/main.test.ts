@@ -53,7 +53,7 @@ describe('the gateway process', () => {
   };
   const nextEvent = async (events: AsyncIterator<PieEvent>) => (await events.next()).value as PieEvent;
 
-  it('makes a key on its first start, keeps it, and makes another when Redis has lost it', async () => {
+  it('makes a key on its first start, keeps it, and makes another when Redis or the file has lost it', async () => {
     const first = await start();
     const firstCredentials = await credentials();
     assert.equal(firstCredentials.url, first.url);
@@ -96,7 +96,7 @@ describe('the gateway process', () => {
     assert.equal((await nextEvent(events)).id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
     assert.equal((await nextEvent(events)).event, 'result');
-    // Without its end, the stream would keep this process alive until its idle timeout.
+    // Read the stream to its end: an open stream would keep this process alive until the idle timeout.
     assert.equal((await events.next()).done, true);
     await endWith(second.child, 'SIGTERM');
   });

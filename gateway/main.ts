@@ -39,6 +39,7 @@ async function main(): Promise<void> {
     const level = error instanceof UnrecordedAct ? 'error' : 'warn';
     log({ level, message: 'in the background', error });
   };
+  // `sealedUnder` runs only after `scheduler` and `machine` below have their values.
   const masterKeys = openMasterKeys(config.home, {
     create: true,
     sealedUnder: async () =>

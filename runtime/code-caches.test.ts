@@ -51,7 +51,7 @@ describe('the confined programs of a runtime', { skip }, () => {
     });
   }
 
-  it('a process without a compile cache gives them no code caches', () => {
+  it('a process without a compile cache gives its confined programs no code caches', () => {
     delete process.env.NODE_COMPILE_CACHE;
     const uncachedLayers = { sandbox: plainLayers, build: plainLayers, examination: plainLayers };
     try {

@@ -37,6 +37,7 @@ describe('a runtime on a machine without user namespaces', () => {
     const version = await platform.deploy(ECHO);
     assert.ok(Number(version.build?.coldStartMs) > 0);
     const { end } = await platform.invoke(version, 'abc');
+    // The input is the JSON text of 'abc', of 5 characters.
     assert.deepEqual([end.event, end.data.output], ['result', 5]);
   });
 

@@ -11,11 +11,12 @@ const SWITCH = 'PIE_RUNTIME_PERMISSIONS';
 const COMPILE_CACHE = 'NODE_COMPILE_CACHE';
 
 /**
- * Puts this process under Node's permission model. The process may read files (models may be anywhere), write artifacts, the directory that machines
- * share, its compile cache, its socket and its control group, and connect. It may start children (builds and examinations) and worker threads
- * (grammars, images and texts); `runtime/sandboxes` confines both, and the threads may only read their own code and tokenizers. It may use no addons
- * or inspector. Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams). Call it before opening
- * anything.
+ * Puts this process under Node's permission model. The process may read files (models may be anywhere), write
+ * artifacts, the directory that machines share, its compile cache, its socket and its control group, and connect. It
+ * may start children (sandboxes, builds and examinations) and worker threads (grammars, images and texts);
+ * `runtime/sandboxes` confines both, and the threads may only read their own code and tokenizers. It may use no addons
+ * or inspector. Node reads flags at the start, so this replaces the process image once (same pid, arguments, streams).
+ * Call it before opening anything.
  */
 export function enterPermissions(): void {
   if (process.permission || process.env[SWITCH] === 'off' || !process.execve) return;

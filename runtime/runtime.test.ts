@@ -52,6 +52,7 @@ describe('a runtime', () => {
     assert.deepEqual(logs, ['to generate']);
     assert.deepEqual(end.data.output, messages.map(Number));
     const { usage } = end.data;
+    // The prompt of 3 tokens, and 4 of the 5 decoded tokens, because the last one is not fed back.
     assert.equal(usage?.inputTokens, 7);
     assert.equal(usage?.outputTokens, 5);
     assert.equal(usage?.kvPagesPeak, 8);

@@ -88,7 +88,7 @@ export interface RuntimeOptions {
   readonly probe?: Probe;
   /** Maximum components built at once; 1 by default. */
   readonly builds?: number;
-  /** Maximum memory of the instances of all invocations together, MiB, enforced by admission. Unlimited when absent. */
+  /** Maximum memory of the instances of all invocations together, MiB; admission enforces it. Unlimited when absent. */
   readonly memoryMb?: number;
   /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;

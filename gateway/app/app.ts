@@ -141,8 +141,9 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
 }
 
 /**
- * Answers with an error. `textAnswer` throws when a large error does not fit into the tenant's share of memory: the answer is then a shorter error.
- * After two shortenings it is too small for `textAnswer` to count, so the recursion ends.
+ * Answers with an error. `textAnswer` throws when a large error does not fit into the tenant's share of memory: the
+ * answer is then a shorter error. An error that was shortened twice is too small for `textAnswer` to count, so the
+ * recursion ends.
  */
 function answer(c: Context<AppEnv>, error: GatewayError): Response {
   try {

@@ -87,9 +87,10 @@ export interface ControlPlane {
   /** Reads a file of an invocation; null when it does not exist. Throws `unknown-invocation`. */
   file(call: Call, id: string, name: string): Promise<FileContent | null>;
   /**
-   * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation. Throws
-   * `conflict` when the invocation has ended or has too many files, `body-too-large` when its files, or those of its family (its parents and their
-   * children), would be too large together, `too-many-requests` when those of the tenant would be.
+   * Stores a file for the inferlet; an existing name gets the new content. Null when there is no such invocation.
+   * Throws `conflict` when the invocation has ended or has too many files. Throws `body-too-large` when the files of
+   * the invocation, or of its family (its parents and their children), would exceed their limit. Throws
+   * `too-many-requests` when all files of the tenant would.
    */
   putFile(call: Call, id: string, file: FileContent): Promise<InvocationFile | null>;
   /** Asks for cancellation. Returns the state after the request, or null when there is no such invocation. An ended invocation stays as it is. */
@@ -137,7 +138,7 @@ export interface Call {
   readonly traceparent: string;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
-  /** The control plane counts here the bytes that it holds for the answer; before it reads them, when it knows their number. */
+  /** Counts the bytes that the control plane holds for the answer, before it reads them if it knows their number. */
   readonly memory?: Memory | undefined;
   /** Receives headers for the answer, such as those of rate limits. They also go on an error's answer. */
   readonly answerHeaders?: ((headers: Readonly<Record<string, string>>) => void) | undefined;
@@ -164,9 +165,15 @@ export interface InvokeRequest {
   readonly input: string;
   /** A second request of the tenant with the same key gets the first request's invocation. */
   readonly idempotencyKey?: string | undefined;
-  /** True when the client uses the idempotency key for this request alone: after an error, no later request looks for the invocation. */
+  /**
+   * True when the client uses the idempotency key for this request alone. No later request can then find an invocation
+   * that was stored although this request failed, so the control plane cancels such an invocation.
+   */
   readonly hasSingleUseKey?: boolean | undefined;
-  /** True: a repeated request also gets an invocation that has not ended. By default the gateway refuses it with `idempotency-in-flight`. */
+  /**
+   * True: a repeated request gets the invocation even if it has not ended. By default the gateway then refuses the
+   * request with `idempotency-in-flight`.
+   */
   readonly join?: boolean | undefined;
   /** True when the gateway calls `events` from the beginning right after this call: the control plane then prepares for it. */
   readonly isFollowed?: boolean | undefined;

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// The `pie` command. Plain JavaScript for the Node of a fresh machine (20 or newer): it starts the command under the pinned Node, which
-// has every feature that the command uses.
+// The `pie` command. Plain JavaScript, because the Node of a fresh machine (20 or newer) runs this file. A new enough
+// Node then runs the command itself. An older one starts the command under the pinned Node, which has every feature
+// that the command uses.
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
 import module from 'node:module';

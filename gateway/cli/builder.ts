@@ -4,9 +4,10 @@ import { type Diagnostic, EXIT, Failure } from './failure.ts';
 import { componentCache } from './paths.ts';
 import { type ProgramOutcome, runProgram } from './programs.ts';
 
-/** Report of runtime/build on a component that it wrote. */
+/** A component that runtime/build wrote. All members but `buildMs` are from the program's report. */
 export interface Built {
   readonly bytes: number;
+  /** Time that the whole program took, its start included. */
   readonly buildMs: number;
   /** True when nothing had changed since the last build. */
   readonly cached: boolean;
@@ -39,7 +40,10 @@ export async function buildComponent(entry: string, outFile: string): Promise<Bu
   };
 }
 
-/** Draws the workflow of `entry` for the input in a file, before and after the passes, into the SVG file `outFile`. Throws {@link Failure}. */
+/**
+ * Draws the workflow of `entry` for the input in `inputFile`, before and after the passes, into the SVG file `outFile`.
+ * Returns both graphs as text. Throws {@link Failure}.
+ */
 export async function drawGraph(
   entry: string,
   outFile: string,
@@ -68,7 +72,7 @@ function buildFailure(outcome: ProgramOutcome, report: Record<string, unknown>, 
   });
 }
 
-/** The last line that is a JSON object. */
+/** The last line that is a JSON object; an empty object without such a line. */
 function lastJson(text: string): Record<string, unknown> {
   for (const line of text.trim().split('\n').reverse()) {
     if (!line.startsWith('{')) continue;

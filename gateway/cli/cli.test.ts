@@ -1,13 +1,25 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { allCommands, commandsFor } from './commands/index.ts';
-import { EXIT } from './failure.ts';
+import { EXIT, Failure } from './failure.ts';
 import { createProject } from './project/create.ts';
+import { wholeNumber } from './whole-number.ts';
 
 const BIN = fileURLToPath(new URL('bin.js', import.meta.url));
 
@@ -25,7 +37,7 @@ before(() => {
 });
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Runs the real command with its own home. */
+/** Runs the real command, by default with the home of this file's tests. */
 function pie(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -51,7 +63,7 @@ const NO_LISTENER = 'http://127.0.0.1:9';
 
 describe('the pie command', () => {
   const misuses: readonly [string, readonly string[], RegExp][] = [
-    ['no command', [], /No command was given/],
+    ['a command line without a command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
     ['a value that was meant to be hidden', ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
     ['a missing argument', ['invoke'], /Missing required argument 'function'[\s\S]*pie invoke --help/],
@@ -73,18 +85,23 @@ describe('the pie command', () => {
     ['an answer that is not JSON', ['answer', 'inv_1', 'yes'], /answer is not JSON[\s\S]*pie answer inv_1 '/],
     ['an input file that is not there', ['invoke', 'x', '--input', '@none.json'], /none\.json cannot be read/],
     ['a source that is not there', ['deploy', 'none.ts'], /none\.ts does not exist/],
-    ['two readers of standard input', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
+    ['standard input as both input and messages', ['invoke', 'x', '--interactive', '--input', '-'], /cannot be both/],
     ['a name that no function can have', ['new', 'Hello'], /"Hello" is not a valid function name[\s\S]*lower-case/],
     ['a project where a file is', ['new', 'file'], /file already exists and is not a folder/],
     ['a folder that is not empty', ['new', 'taken'], /taken already exists and is not empty/],
     ['an unknown template', ['new', 'x', '--template', 'poem'], /Allowed choices are completion, chat, agent/],
-    ['nothing to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
+    ['a missing source to develop', ['dev', 'none.ts'], /none\.ts does not exist/],
     [
       'an unknown flag of the supervisor',
       ['up', '--port', '9000'],
       /^error: Unknown option '--port'[\s\S]*PIE_PORT \(8787\)/,
     ],
     ['an unknown shell', ['completion', 'tcsh'], /no completion for "tcsh"/],
+    [
+      'a file on standard output beside JSON',
+      ['files', 'get', 'inv_1', 'a.txt', '-o', '-', '--json'],
+      /both the file and JSON/,
+    ],
   ];
   for (const [name, args, expected] of misuses) {
     it(`refuses ${name} with an exit code and advice`, async () => {
@@ -94,12 +111,10 @@ describe('the pie command', () => {
     });
   }
 
-  it('shows help for every command, with examples', async () => {
+  it('shows commands and exit codes in the help, and examples in the help of a command', async () => {
     const { code, stdout } = await pie(['--help']);
     assert.equal(code, EXIT.ok);
-    for (const command of ['up', 'new', 'dev', 'deploy', 'invoke', 'list', 'models', 'cancel', 'logs', 'doctor']) {
-      assert.match(stdout, new RegExp(`^  ${command}\\b`, 'm'));
-    }
+    for (const { name } of await allCommands()) assert.match(stdout, new RegExp(`^  ${name.split(' ')[0]}\\b`, 'm'));
     for (const code of Object.values(EXIT)) assert.match(stdout, new RegExp(`Exit codes[^]*\\b${code} `));
     assert.match((await pie(['invoke', '--help'])).stdout, /Examples:[\s\S]*pie invoke text-completion/);
     assert.match((await pie(['models', 'pull', '--help'])).stdout, /stories15m/);
@@ -107,6 +122,12 @@ describe('the pie command', () => {
     // docs/systemd.md and docs/containers.md refer to this list.
     for (const variable of ['HOME', 'HOST', 'MACHINE', 'ADDRESS', 'ROLES', 'MASTER_KEY'])
       assert.match(upHelp, new RegExp(`\\bPIE_${variable} \\(`));
+  });
+
+  it('reads whole numbers in digits only', () => {
+    const parse = wholeNumber(0, 200);
+    assert.deepEqual(['0', '16', '200'].map(parse), [0, 16, 200]);
+    for (const wrong of ['', ' ', '1e2', '0x10', '1.0', '-1', '201']) assert.throws(() => parse(wrong), Failure, wrong);
   });
 
   it('prints no tabs', async () => {
@@ -139,7 +160,8 @@ describe('pie new', () => {
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
       const poll = setInterval(() => {
-        // The command is interrupted once the folder holds the packed files.
+        // Packing has begun: `pie new` made a folder, the packing program one in that, and in that a first folder to
+        // pack.
         if (readdirSync(aside, { recursive: true }).length < 3) return;
         clearInterval(poll);
         child.kill('SIGINT');
@@ -151,7 +173,14 @@ describe('pie new', () => {
     assert.equal(existsSync(path.join(directory, 'hello')), false);
   });
 
-  it('keeps files of others when it stops', async () => {
+  it('runs no program after an interrupt', async () => {
+    const creating = createProject(path.join(directory, 'late'), 'hello', 'completion', AbortSignal.abort());
+    const ended = creating.catch((error: Error) => error.name);
+    assert.equal(await Promise.race([ended, setImmediate('a program runs')]), 'AbortError');
+    await ended;
+  });
+
+  it('keeps files of other programs when it stops', async () => {
     for (const isNew of [false, true]) {
       const folder = path.join(directory, isNew ? 'fresh' : 'empty');
       if (!isNew) mkdirSync(folder);
@@ -213,6 +242,15 @@ export const run = async () => app.name;
     assert.match(refused.stderr, /judged\.ts:5:18: This condition looks at a value that may not exist yet/);
     assert.match(refused.stderr, /state\.when/);
   });
+
+  it('copies a component, and tells its path and size', async () => {
+    writeFileSync(path.join(directory, 'made.wasm'), 'component');
+    const { code, stdout } = await pie(['build', 'made.wasm', '--out', 'copy.wasm', '--json']);
+    assert.equal(code, EXIT.ok);
+    const file = path.join(realpathSync(directory), 'copy.wasm');
+    assert.deepEqual(JSON.parse(stdout), { file, bytes: 9, buildMs: null, cached: null, notes: [] });
+    assert.equal(readFileSync(file, 'utf8'), 'component');
+  });
 });
 
 describe('without a running platform', () => {
@@ -259,6 +297,10 @@ describe('without a running platform', () => {
     assert.match(misnamed.stdout, /FAIL {2}gateway: "localhost:8787" \(from PIE_URL\) is not a valid platform address/);
     writeFileSync(file, '{}');
     assert.match((await pie(['list'], { PIE_HOME: home })).stderr, /cannot be read[\s\S]*"url" and "apiKey"/);
+    assert.match(
+      (await pie(['doctor'], { PIE_HOME: home })).stdout,
+      /FAIL {2}credentials: .* cannot be read\. \(it has no "url" and "apiKey"\)\n +what to do: Remove it/,
+    );
   });
 
   it('the doctor warns when this machine has no model, although known models can be pulled', async () => {

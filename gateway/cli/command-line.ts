@@ -5,13 +5,15 @@ import { parse } from './program.ts';
 import type { Terminal } from './terminal.ts';
 import { version } from './version.ts';
 
-/** The environment of a command line: the process of `pie`, or a process with other work. */
+/**
+ * Access to the process that runs a command line: a process of `pie`, or a test that runs commands in its own process.
+ */
 export interface Surroundings extends Pick<Call, 'signal' | 'connect'> {
   /** Opens the output: once before the command line is parsed, for its faults, and once with the parsed option `--json`. */
   terminal(json: boolean): Terminal;
   /** Called once the command is known, before it runs. */
   onCommand?(): void;
-  /** True when the reader of the output has left. A failure is then the consequence, and is not reported. */
+  /** True when the output cannot be written any more. A failure is then the consequence, and is not reported. */
   isUnread?(): boolean;
 }
 

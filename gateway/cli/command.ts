@@ -32,7 +32,7 @@ export interface Call {
   /** Values by camel-cased long flag. */
   readonly options: Readonly<Record<string, unknown>>;
   readonly terminal: Terminal;
-  /** Aborts at Ctrl-C or SIGTERM, for handlers without signal handling of their own. */
+  /** Aborts at Ctrl-C, at SIGTERM, and when the output cannot be written any more. */
   readonly signal: AbortSignal;
   /** The platform's client. Throws {@link Failure} when no credentials are found or the address does not answer. */
   connect(): Promise<{ client: PieClient; credentials: Credentials }>;

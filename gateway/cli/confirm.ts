@@ -8,9 +8,10 @@ interface Prompt {
 }
 
 /**
- * Asks the user whether to go on. Without a terminal it requires `--yes`; throws {@link Failure} when that is missing, or the answer is no.
+ * Asks the user whether to go on. Throws {@link Failure} when the answer is no, or when there is no terminal to ask on.
  *
  * @param question such as `Cancel 3 invocations?`
+ * @param isConfirmed true with the option `--yes`: the function then asks nothing
  */
 export async function confirm(
   question: string,

@@ -35,6 +35,7 @@ describe('the address and key of a command', () => {
           return !JSON.stringify(error).includes(JSON.stringify(PIE_API_KEY).slice(1, -1));
         },
       );
+    // `fetch` removes white space around the value of a header.
     assert.equal(find({ PIE_API_KEY: 'pie_other\n' }).apiKey, 'pie_other\n');
   });
 

@@ -16,8 +16,9 @@ export function credentialsFile(environment: NodeJS.ProcessEnv = process.env): s
 }
 
 /**
- * The address in `PIE_URL` and the key in `PIE_API_KEY`. The home's credentials.json supplies a value that is not set, but its key only for its
- * own address: another platform must not get this key. Throws {@link Failure} when the address or the key is missing.
+ * The address in `PIE_URL` and the key in `PIE_API_KEY`. The home's credentials.json supplies a value that is not set,
+ * but its key only for its own address: another platform must not get this key. Throws {@link Failure} when the address
+ * or the key is missing or malformed.
  */
 export function findCredentials(environment: NodeJS.ProcessEnv = process.env): Credentials {
   const { PIE_URL: url, PIE_API_KEY: apiKey } = environment;

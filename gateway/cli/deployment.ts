@@ -10,7 +10,10 @@ import { type Built, buildComponent } from './builder.ts';
 import { EXIT, Failure } from './failure.ts';
 import type { FunctionSource } from './function-source.ts';
 
-/** Longest wait while the tenant is at its limit. Builds of a gateway that died count toward it until the longest build would have ended. */
+/**
+ * Longest wait while the tenant is at its limit of requests or builds under way. After a gateway died, its builds count
+ * toward the limit until the longest build would have ended.
+ */
 const MAX_BUSY_MS = 200_000;
 const RETRY_MS = 1000;
 
@@ -25,7 +28,7 @@ export interface Deployment {
 
 export interface DeployOptions extends DeployTarget {
   readonly signal?: AbortSignal;
-  /** Called between building and deploying. */
+  /** Called between building and deploying, with the size of the component. */
   readonly onBuilt?: (bytes: number) => void;
 }
 

@@ -43,6 +43,9 @@ describe('acceptedExample', () => {
     await fits({ properties: { n: { type: ['null', 'string'] } }, required: ['n'] }, { n: null });
     await fits({ anyOf: [{ const: 7 }, { type: 'string' }] }, 7);
     await fits({ required: ['size'], properties: { size: { type: 'integer', maximum: 0 } } }, { size: 0 });
+    await fits({ type: 'integer', minimum: 1.5 }, 2);
+    await fits({ type: 'integer', maximum: 0.5 }, 0);
+    await fits({ type: 'number', minimum: 1.5 }, 1.5);
   });
 
   it('is undefined when the schema refuses the example, or the check of it does not end', async () => {

@@ -1,6 +1,6 @@
 import type { Manifest } from './function-source.ts';
 
-/** Maximum characters and items that an example has because its schema demands them. */
+/** Maximum characters of a string, and items of a list. A schema that demands more gets an example that it refuses. */
 const MAX_CHARACTERS = 40;
 const MAX_ITEMS = 5;
 
@@ -15,7 +15,7 @@ export function exampleInput(manifest: Manifest): unknown {
 export async function acceptedExample(manifest: Manifest): Promise<unknown> {
   const example = exampleInput(manifest);
   if (!isSchema(manifest.input)) return example;
-  // A deployment has loaded this module; other commands need not.
+  // Loaded here, because only `pie deploy` needs the module.
   const { SchemaValidator } = await import('#scheduler/functions/schema/validator.ts');
   try {
     return new SchemaValidator(manifest.input).check(example) === null ? example : undefined;
@@ -25,6 +25,7 @@ export async function acceptedExample(manifest: Manifest): Promise<unknown> {
   }
 }
 
+/** @param otherwise type of the example for a schema that states no type */
 function exampleOf(schema: unknown, otherwise = 'string'): unknown {
   if (!isSchema(schema)) return '…';
   const { examples, enum: allowed, anyOf, oneOf } = schema;
@@ -43,6 +44,7 @@ function exampleOf(schema: unknown, otherwise = 'string'): unknown {
       return Array.from({ length: count }, () => exampleOf(schema.items));
     }
     case 'integer':
+      return numberOf(schema, Math.ceil, Math.floor);
     case 'number':
       return numberOf(schema);
     case 'boolean':
@@ -54,7 +56,7 @@ function exampleOf(schema: unknown, otherwise = 'string'): unknown {
   }
 }
 
-/** The first type that a schema allows, or the one that its keywords are for. */
+/** The first type that a schema allows; without a type, the one to which its keywords apply. */
 function typeOf({ type, properties, required, items }: Schema): unknown {
   if (Array.isArray(type)) return type[0];
   if (type !== undefined) return type;
@@ -71,11 +73,20 @@ function objectOf({ properties, required }: Schema): unknown {
   return Object.fromEntries([...known, ...unknown].map((name) => [String(name), exampleOf(schemas.get(name))]));
 }
 
-/** The number next to 1 that is within the bounds. */
-function numberOf({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }: Schema): number {
+/**
+ * The number nearest to 1 within the bounds, where an exclusive bound counts as an inclusive one that is narrower by 1.
+ *
+ * @param up rounds the lower bound
+ * @param down rounds the upper bound
+ */
+function numberOf(
+  { minimum, exclusiveMinimum, maximum, exclusiveMaximum }: Schema,
+  up = (bound: number) => bound,
+  down = up,
+): number {
   const least = Math.max(boundOf(minimum, 0, -Infinity), boundOf(exclusiveMinimum, 1, -Infinity));
   const most = Math.min(boundOf(maximum, 0, Infinity), boundOf(exclusiveMaximum, -1, Infinity));
-  return Math.min(Math.max(1, least), most);
+  return Math.min(Math.max(1, up(least)), down(most));
 }
 
 const boundOf = (bound: unknown, step: number, none: number): number =>

@@ -8,7 +8,7 @@ export const EXIT = {
   usage: 1,
   /** The platform or the build refused the request: wrong input, key, name, manifest or component; the source does not build. */
   refused: 2,
-  /** The invocation ran and failed. */
+  /** The invocation ran and failed; or the sides of `pie demo` differ, or the client of `pie mcp` reads no answers. */
   failed: 3,
   /** The platform cannot be reached, or a part of it is down. */
   unreachable: 4,

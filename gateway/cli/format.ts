@@ -8,7 +8,7 @@ export function bytes(count: number): string {
   return `${unit === 0 ? scaled : scaled.toFixed(1)} ${SIZES[unit]}`;
 }
 
-/** `850 ms`, `1.2 s`, `3 min`, `5 h`, `12 d`. */
+/** `850 ms`, `1.2 s`, `3 min` (up to two hours), `5 h` (up to two days), `12 d`. */
 export function duration(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { FunctionManifest } from '../app/control.ts';
 import { EXIT, Failure } from './failure.ts';
 
-/** The members of `pie.json` that the command reads; the gateway checks all of it. */
+/** Content of a `pie.json`. This file checks only the member `name`; a deploy checks the rest. */
 export type Manifest = FunctionManifest & { readonly main?: string };
 
 /** A function on disk. */
@@ -18,8 +18,11 @@ const SOURCES = ['.ts', '.js', '.mts', '.mjs', '.c', '.rs'];
 const ENTRIES = ['index.ts', 'index.js', 'main.ts', 'main.js'];
 
 /**
- * Finds the function to deploy for `target`: a folder with a pie.json, a source file or a component. A file takes the pie.json beside it
- * when this pie.json names the file as its `main`. Otherwise the file needs no pie.json, and its name becomes the function's name.
+ * Finds the function to deploy for `target`: a folder, a source file or a component. A folder's manifest is its
+ * pie.json. A file's manifest is the pie.json beside it if that names the file as its `main`. Without a manifest, the
+ * name of the folder or file becomes the function's name.
+ *
+ * @param name replaces the name of the function
  */
 export function findFunction(target: string, name: string | undefined): FunctionSource {
   const full = path.resolve(target);

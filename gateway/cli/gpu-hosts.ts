@@ -5,7 +5,10 @@ import type { Terminal } from './terminal.ts';
 
 const HEADING = ['GPU HOST', 'STATE', 'RUNNING', 'MODEL', 'BACKEND', 'DEVICE', 'MEMORY', 'PAGES', 'BUSY', 'BATCH'];
 
-/** One line per model and encoder of each GPU host: its device and its recent load. */
+/**
+ * Prints a line per model and encoder of each GPU host, with its device and recent load; a single line for a host
+ * without any.
+ */
 export function showHosts(
   terminal: Terminal,
   { gpuHosts, models, encoders }: Pick<PlatformLoad, 'gpuHosts' | 'models' | 'encoders'>,
@@ -15,14 +18,16 @@ export function showHosts(
     const hostEncoders = encoders.filter(({ gpuHost }) => gpuHost === host.name);
     terminal.value({ ...host, load: loads, encoders: hostEncoders });
     const hostCells = [host.name, hostState(host), number(host.running)];
-    if (host.models.length === 0) return [[...hostCells, ...Array.from({ length: 7 }, () => '-')]];
     const modelCells = host.models.map((hosted) =>
       cells(
         hosted,
         loads.find(({ model }) => model === hosted.model),
       ),
     );
-    return [...modelCells, ...hostEncoders.map(encoderCells)].map((each) => [...hostCells, ...each]);
+    const loadCells = [...modelCells, ...hostEncoders.map(encoderCells)];
+    // The 7 columns from MODEL on.
+    if (loadCells.length === 0) loadCells.push(Array.from({ length: 7 }, () => '-'));
+    return loadCells.map((each) => [...hostCells, ...each]);
   });
   terminal.table(HEADING, rows, 'No GPU host is known. Run `pie doctor` to check the runtime.');
 }

@@ -2,7 +2,7 @@ import { addAbortSignal } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { EXIT, Failure } from './failure.ts';
 
-/** Longer than any password, key or certificate. */
+/** Longer than any password, key or certificate. Characters beyond it that are typed at a terminal are ignored. */
 const MAX_CHARACTERS = 1 << 20;
 
 const ENTER = ['\r', '\n'];
@@ -11,8 +11,9 @@ const INTERRUPT = '\u0003';
 const END_OF_INPUT = '\u0004';
 
 /**
- * Reads a secret value: from a terminal without echo, else all of standard input without its final line break.
- * Throws {@link Failure} for empty or interrupted input, or the signal's reason.
+ * Reads a secret value: from a terminal without echo, else all of standard input without its final line break. Throws
+ * {@link Failure} for empty input and for an interrupted prompt, and Node's `AbortError` when the signal ends the
+ * reading of a pipe.
  */
 export async function readHidden(prompt: string, signal: AbortSignal): Promise<string> {
   const { stdin, stderr } = process;

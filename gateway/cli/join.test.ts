@@ -105,7 +105,8 @@ describe('joining a platform', () => {
     const environment = { PIE_MACHINE: 'host', PIE_ROLES: 'gpu-host', PIE_ADDRESS: '10.0.0.8' };
     const served = await join('service', { token: await token(), name: 'service', environment });
     assert.deepEqual([served.machine, served.roles, served.address], ['service', ['gpu-host'], '10.0.0.8']);
-    assert.equal(existsSync(path.join(served.home, 'master.key')), false, 'PIE_ROLES asks for no key');
+    assert.equal(existsSync(path.join(served.home, 'master.key')), false, 'a GPU host gets no master key');
+    // An empty PIE_ROLES states no roles: the machine gets all three.
     const named = await join('named', { token: await token(), environment: { PIE_MACHINE: 'named', PIE_ROLES: '' } });
     assert.deepEqual([named.machine, named.roles.length], ['named', 3]);
   });
@@ -153,6 +154,7 @@ describe('joining a platform', () => {
     const request = { url: platform.url, token: unused, name: 'south', home: path.join(directory, 'never') };
     const stopped = new Error('stopped');
     await assert.rejects(joinPlatform(request, AbortSignal.abort(stopped)), stopped);
+    // Sends the beginning of an answer, and then nothing until the client leaves.
     const stalling = createServer((_, response) => {
       response.write('{');
       response.once('close', () => stalling.close());
@@ -160,6 +162,7 @@ describe('joining a platform', () => {
     await once(stalling, 'listening');
     const url = `http://127.0.0.1:${(stalling.address() as AddressInfo).port}`;
     const stopping = new AbortController();
+    // The client leaves while it waits for the rest of the answer's body.
     const onHeaders = () => setImmediate(() => stopping.abort(stopped));
     diagnostics.subscribe('undici:request:headers', onHeaders);
     await assert.rejects(joinPlatform({ ...request, url }, stopping.signal), stopped);
@@ -223,7 +226,7 @@ describe('joining a platform', () => {
     proxy.close();
   });
 
-  it("waits for the machine's Redis user, which a gateway that loses Redis makes later", async () => {
+  it("waits for the machine's Redis user when the gateway makes it late, after a loss of Redis", async () => {
     const { store, redisUsers } = platform.scheduler;
     const user = 'pie-machine-late';
     const gateway = createServer(async (request, response) => {

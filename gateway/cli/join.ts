@@ -18,13 +18,16 @@ import { EXIT, Failure } from './failure.ts';
 
 /** Longest wait for the gateway, and for Redis, in milliseconds. */
 const DEADLINE_MS = 10_000;
-/** Longest wait for this machine's Redis user: a gateway that loses Redis after it recorded the machine needs up to 10 s once it is back. */
+/**
+ * Longest wait for this machine's Redis user. A gateway that loses Redis after it recorded the machine makes the user
+ * up to 10 s after Redis is back.
+ */
 const USER_MS = 15_000;
 const RETRY_MS = 500;
 const SETTINGS = 'pie.toml';
 const REDIS_CA = 'redis-ca.pem';
 const MASTER_KEY = 'master.key';
-/** Each of these marks a folder as the home of a machine: `pie join` refuses it. */
+/** Each of these files marks a folder as the home of a machine: `pie join` refuses such a folder. */
 const HOME_FILES = [SETTINGS, REDIS_CA, MASTER_KEY, 'machine.pem', 'credentials.json', 'redis'];
 
 export interface JoinRequest {
@@ -220,6 +223,9 @@ function jsonOf(text: string): unknown {
   }
 }
 
+/**
+ * Posts the sealed request. Returns the sealed answer; for an answer of another form an empty text, which no key opens.
+ */
 async function exchange(gateway: URL, request: object, signal: AbortSignal): Promise<string> {
   const { response, text } = await ask(gateway, { method: 'POST', body: JSON.stringify(request) }, signal);
   if (!response.ok) throw await errorFromResponse(response, text);

@@ -3,7 +3,7 @@ import type { Option } from './command.ts';
 import { Failure } from './failure.ts';
 import { duration } from './format.ts';
 
-/** Latency targets; false for none, since the parser of options takes null for no value. */
+/** Latency targets; false for none, because commander replaces a null from the parser of an option by an empty text. */
 export type Targets = NonNullable<Tenant['latency']> | false;
 
 export const latency = (help: string): Option => ({
@@ -18,7 +18,7 @@ export function targetsText(targets: Tenant['latency']): string {
   return `${duration(targets.firstTokenMs)}, then ${duration(targets.perTokenMs)} a token`;
 }
 
-/** The gateway checks the bounds. */
+/** Checks only the form: `pie deploy` checks the bounds with the manifest, and the gateway those of a tenant. */
 function parseTargets(text: string): Targets {
   if (text === 'none') return false;
   const [, first, each] = /^(\d{1,6}),(\d{1,6})$/.exec(text) ?? [];

@@ -3,7 +3,7 @@ import { runCommandLine } from './command-line.ts';
 import { Failure } from './failure.ts';
 import { Terminal } from './terminal.ts';
 
-/** Time to cancel an invocation after its output has nowhere to go. */
+/** Time for the command to cancel its invocation once the output cannot be written any more. */
 const OUTPUT_GONE_GRACE_MS = 3000;
 
 const code = await main(process.argv.slice(2));

@@ -110,6 +110,7 @@ describe('operator commands:', () => {
     ]);
     assert.equal(text.stdout, 'one two\none two three\n');
     assert.match(text.stderr, /starts again \(attempt 2\): .*The runtime was lost/);
+    // `start` and two messages, the warning about the lost runtime, `start` and three messages, the result.
     assert.equal(json.trim().split('\n').length, 9);
     assert.match(all, /succeeded, attempt 2 /);
     assert.match(state, /^ID +FUNCTION[\s\S]*2 attempts: [\s\S]*outputTokens 5/);
@@ -280,6 +281,19 @@ describe('operator commands:', () => {
           maxBatchTokens: 250,
           latency: [{ tokens: 128, msPerToken: 0.1 }],
         },
+        {
+          encoder: 'reranker',
+          kind: 'reranker',
+          hostId: 'b',
+          device: { name: 'CPU' },
+          batchSize: 0,
+          utilisation: 0,
+          textsPerSecond: 0,
+          tokensPerSecond: 0,
+          waitingCalls: 0,
+          maxBatchTokens: 250,
+          latency: [],
+        },
       ],
     }));
     // The lease writes this description together with the load.
@@ -294,7 +308,7 @@ describe('operator commands:', () => {
           models: [{ ...hosted, device: { name: 'A card', index: 0, memory } }],
         },
         { name: 'gpu-host-2', connected: false, models: [] },
-        { name: 'gpu-host-3', connected: true, drain: { since: 1 }, models: [] },
+        { name: 'gpu-host-3', connected: true, hostId: 'b', drain: { since: 1 }, models: [] },
         { name: 'gpu-host-4', connected: true, drain: { since: 1 }, models: [] },
       ],
     });
@@ -316,7 +330,7 @@ describe('operator commands:', () => {
     );
     assert.equal(unknown.code, EXIT.refused);
     assert.match(unknown.stderr, /no GPU host "gpu-host-9"/);
-    assert.match(table, /gpu-host-3 +draining +2 .*\ngpu-host-4 +drained +0 /);
+    assert.match(table, /gpu-host-3 +draining +2 +reranker +reranker +CPU +- +- +0% +-\ngpu-host-4 +drained +0 /);
     const [first, second] = lines
       .trim()
       .split('\n')
@@ -340,7 +354,8 @@ describe('operator commands:', () => {
     assert.equal(wrong.code, EXIT.usage);
     assert.match(wrong.stderr, /what to do: Use `watch pie ps --hosts`/);
 
-    // Waiting for the last invocation of a drained host outlasts a restart of the runtime.
+    // Waiting for the last invocation of a drained host outlasts a restart of the runtime: the lists have invocations
+    // on the host, then no runtime, then a runtime without invocations.
     const { runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
     const idle = async () => (await list()).map((runtime) => ({ ...runtime, load: { running: 0 } }));

@@ -9,7 +9,9 @@ import { freePort } from '../local/platform.ts';
 import { EXIT } from './failure.ts';
 import { pinnedNode, ROOT } from './paths.ts';
 
-/** Tests the command against a whole platform with its own home and port, the default model, and every process real. */
+/**
+ * Tests the command against a whole platform with its own home and port, the default models, and every process real.
+ */
 
 /** Far longer than on a quiet machine, because other tests compile beside this one. */
 const DEADLINE_MS = 180_000;
@@ -253,8 +255,8 @@ describe('pie invoke', () => {
   });
 });
 
-describe('a detached invocation', () => {
-  it('can be started, inspected, attached to and cancelled', async () => {
+describe('an invocation', () => {
+  it('can be started with --async, inspected, attached to and cancelled', async () => {
     const id = (await ok(invoke('wait', '--async'))).trim();
     assert.match(id, /^inv_/);
     const [attached] = await Promise.all([

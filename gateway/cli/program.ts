@@ -140,7 +140,10 @@ function knownWords(commands: readonly Command[], argv: readonly string[]): stri
   return names.some(([word]) => word === first) ? [first] : [];
 }
 
-/** Refuses an unknown word after a group, which commander takes for a surplus argument of the group's default command. */
+/**
+ * Refuses an unknown word after a group. Commander takes this word for a surplus argument of the group's default
+ * command. A missing second word counts as an option (`-`).
+ */
 function assertGroupMember(commands: readonly Command[], [group = '', member = '-']: readonly string[]): void {
   const members = commands.map(({ name }) => name.split(' ')).filter(([first, word]) => first === group && word);
   if (members.length === 0 || member.startsWith('-') || members.some(([, word]) => word === member)) return;

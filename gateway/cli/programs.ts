@@ -15,10 +15,12 @@ export interface ProgramOutcome {
 const MAX_OUTPUT_CHARACTERS = 4 * 1024 * 1024;
 
 /**
- * Runs one of the platform's programs (a path below its root) to its end. `inherit` gives it this terminal, which sends Ctrl-C to it, too.
- * `read` returns its output; the program then has a process group of its own, to which this process forwards Ctrl-C and the end of the terminal.
- * This process forwards SIGTERM to the program, and kills it after `timeoutMs`, with `read` also its children. Throws {@link Failure} for a
- * program that is missing or did not end in that time.
+ * Runs one of the platform's programs (a path below its root) to its end. This process forwards SIGTERM to the program,
+ * and kills it after `timeoutMs`. Throws {@link Failure} for a program that is missing or did not end in that time.
+ *
+ * @param output `inherit`: the program uses this terminal, which sends Ctrl-C to both processes. `read`: this function
+ * returns the output. The program then has a process group of its own: this process forwards Ctrl-C and the end of the
+ * terminal to the group, and a kill ends all of it
  */
 export async function runProgram(
   script: string,

@@ -71,6 +71,7 @@ describe('pie quota and pie usage', () => {
     assert.deepEqual([row.requests, row.inputTokens - row.cachedTokens + row.outputTokens], [2, 32]);
     assert.match((await pie('quota')).stdout, /requests-per-month +2 +10 +in [\d.]+ \w+ +key_/);
     const { stdout } = await pie('usage', '--by', 'month', '--csv', '--per-function');
+    // After the names: requests, invocations, succeeded, failed, cancelled, and tokens: input, output, cached.
     assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
   });
 
@@ -92,7 +93,7 @@ describe('pie quota and pie usage', () => {
     }
   });
 
-  it('explain a wrong limit', async () => {
+  it('refuse wrong limits, times and options, and say what holds without a limit', async () => {
     assert.deepEqual((await pie('quota', 'set', 'tokens-per-day', 'lots')).code, 1);
     const { code, stderr } = await pie('quota', 'set', 'dreams-per-day', '1');
     assert.equal(code, 2);

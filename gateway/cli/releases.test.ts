@@ -96,6 +96,7 @@ describe('releases on the command line:', () => {
   });
 
   it('deploy leaves a platform alone, or waits, while a runtime of another release takes invocations', async () => {
+    // A runtime that names no contract counts as one of another release.
     const runtime = { name: 'earlier', slots: 1 };
     const lease = await platform.scheduler.runtimes.acquire(runtime);
     const target = source('0', {});
@@ -198,7 +199,7 @@ describe('releases on the command line:', () => {
     await ok('remove', 'timed');
   });
 
-  it('deploy prints the warnings of several functions, one per line', async () => {
+  it('deploy prints the notes and warnings of several functions, one per line', async () => {
     const folders = ['one', 'two'].map((name) => {
       const functionFolder = path.join(folder, name);
       mkdirSync(functionFolder);
@@ -209,14 +210,28 @@ describe('releases on the command line:', () => {
       );
       return functionFolder;
     });
+    const noted = path.join(folder, 'noted.ts');
+    // The session reads a value before the program goes on, so the program cannot be traced.
+    writeFileSync(
+      noted,
+      `import { choice, program } from '@pie/inferlet/workflow';
+const app = program('noted', async (session) => {
+  const grade = choice([' A', ' B']);
+  session.state().add\`\${grade}\`;
+  return { said: await session.read(grade) };
+});
+export const run = async () => app.name;
+`,
+    );
     for (const more of [['--dry-run'], []]) {
       const { code, stderr } = await pie('deploy', ...folders, ...more);
       assert.equal(code, EXIT.ok, stderr);
       const [, printedWarnings = ''] = stderr.split(/^(?:Checked|Deployed) 2 functions.*\n/m);
       assert.match(printedWarnings, /^warning: one: limits\.pages is 9000.*\nwarning: two: limits\.pages is 9000.*\n$/);
     }
-    await ok('remove', 'one');
-    await ok('remove', 'two');
+    const { stderr } = await pie('deploy', path.join(folder, 'one'), noted);
+    assert.match(stderr, /^Deployed 2 functions.*\nnote: noted: The program "noted" cannot be traced .*\nwarning: /m);
+    for (const name of ['one', 'two', 'noted']) await ok('remove', name);
   });
 
   it('alias splits traffic, rollback shows the changes first, and remove lists draining versions', async () => {

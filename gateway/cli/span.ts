@@ -1,7 +1,7 @@
 import { Failure } from './failure.ts';
 
 const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
-/** A `Date` cannot hold a time much further ahead. */
+/** Present time and span must fit into a `Date`, which holds at most 8.64e15 ms. */
 const MAX_MS = 1e15;
 
 /** Milliseconds of a duration such as `90s`, `15m`, `12h`, `30d`, `2w`. Throws {@link Failure} for any other text. */

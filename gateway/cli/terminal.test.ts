@@ -53,7 +53,7 @@ describe('the output of a command', () => {
     );
   });
 
-  it('escapes control characters of JSON on a terminal, which keeps its value', () => {
+  it('escapes control characters of JSON on a terminal, so the value stays the same', () => {
     for (const command of [
       (terminal: Terminal) => terminal.value(HOSTILE),
       (terminal: Terminal) => terminal.failure(new Failure(HOSTILE)),
@@ -64,13 +64,16 @@ describe('the output of a command', () => {
     }
   });
 
-  it('shows the stack of a fault of the command, which a report needs, and of no other failure', () => {
+  it('shows the stack of a fault of the command, for a report, and of no other failure', () => {
     const failureOutput = (thrown: unknown) => outputOf(false, (terminal) => terminal.failure(toFailure(thrown)));
     assert.match(
       failureOutput(new TypeError('A bug.')),
       /Report it with the lines below.*TypeError: A bug\.\n +at .*terminal\.test\.ts/s,
     );
     assert.doesNotMatch(failureOutput(new PieError('conflict', 'Refused.')), / at /);
+    const fault = toFailure(new TypeError('A bug.'));
+    const { error } = JSON.parse(outputOf(false, (terminal) => terminal.failure(fault), true));
+    assert.match(error.stack, /^TypeError: A bug\.\n +at .*terminal\.test\.ts/);
   });
 
   it('keeps a cell on the line of its row', () => {

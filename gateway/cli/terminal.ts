@@ -63,7 +63,7 @@ export class Terminal {
     if (this.json && !this.#isSilent) this.#out.write(`${jsonLine(value, this.#out)}\n`);
   }
 
-  /** Suppresses further results and remarks, because the reader of standard output has left. */
+  /** Suppresses further results and remarks, because standard output cannot be written any more. */
   silence(): void {
     this.#isSilent = true;
   }
@@ -129,17 +129,12 @@ export class Terminal {
 
   /** Writes the error to standard error, with its stack when the command itself is at fault. */
   failure(failure: Failure): void {
-    this.#writeFailure(failure);
     const { exitCode, cause } = failure;
-    if (exitCode === EXIT.internal && cause instanceof Error)
-      this.#err.write(`${displayText(cause.stack ?? '', this.#err)}\n`);
-  }
-
-  #writeFailure(failure: Failure): void {
+    const stack = exitCode === EXIT.internal && cause instanceof Error ? cause.stack : undefined;
     if (this.json) {
       const { code, message, why, advice: hint, field, requestId, invocation } = failure;
       const diagnostics = failure.diagnostics.length > 0 ? failure.diagnostics : undefined;
-      const error = { code, message, why, hint, field, requestId, invocation, diagnostics };
+      const error = { code, message, why, hint, field, requestId, invocation, diagnostics, stack };
       this.#err.write(`${jsonLine({ error }, this.#err)}\n`);
       return;
     }
@@ -161,6 +156,7 @@ export class Terminal {
     ];
     const marksLine = this.#style(2, displayText(`  (${marks.filter(Boolean).join(', ')})`, this.#err));
     this.#err.write(`${this.#style(31, 'error:')} ${displayText(lines.join('\n'), this.#err)}\n${marksLine}\n`);
+    if (stack !== undefined) this.#err.write(`${displayText(stack, this.#err)}\n`);
   }
 
   #printStyled(line: string): void {

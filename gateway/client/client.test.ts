@@ -116,7 +116,7 @@ describe('PieClient', () => {
     await assert.rejects(client.send(id, 'late'), { code: 'conflict' });
   });
 
-  it('names the failure of an invocation that it waited for, however much that had sent before', async () => {
+  it('names the failure of an invocation that it waited for, however much the invocation had sent before', async () => {
     const known = new Set((await platform.scheduler.invocations.recent('default', 'echo', 1000)).map(({ id }) => id));
     const asked = client.invokeAndWait('echo', { prompt: 'a' });
     const id = await platform.submitted('echo', known);
@@ -155,7 +155,7 @@ describe('PieClient', () => {
     }
   });
 
-  it('continues at the next gateway when its own stops', async () => {
+  it('continues a stream at the next gateway when the first one stops', async () => {
     const port = await freePort();
     const first = await serve(platform.control, { host: '127.0.0.1', port });
     const stream = await platform.client(platform.apiKey, first.url).invoke('echo', { prompt: 'a' });
@@ -181,7 +181,7 @@ describe('PieClient', () => {
     await assert.rejects(stream[Symbol.asyncIterator]().next(), { name: 'PieError', invocation: stream.id });
   });
 
-  it('waits for the gateway at each break, although no event came since the one before', async () => {
+  it('has its whole time to reconnect at each break, although no event came between two breaks', async () => {
     const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
     try {
       const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 2000 });
@@ -189,7 +189,7 @@ describe('PieClient', () => {
       const attempt = await platform.attempt(stream.id);
       const seen = Array.fromAsync(stream, ({ event }) => event);
       proxy.cut();
-      // Longer than the client waits for a gateway.
+      // Longer than `reconnectMs`.
       await sleep(2500);
       proxy.cut();
       await attempt.succeed(1);
@@ -302,7 +302,7 @@ describe('PieClient', () => {
     });
   });
 
-  it('attaches also when its wait for the answer was longer than its time for retries', async () => {
+  it('attaches also when it had waited for the answer for longer than `reconnectMs`', async () => {
     const proxy = await startCuttingProxy(new URL(platform.url), () => Number.POSITIVE_INFINITY);
     try {
       const wired = new PieClient({ url: proxy.url, apiKey: platform.apiKey, reconnectMs: 100 });
@@ -318,7 +318,7 @@ describe('PieClient', () => {
     }
   });
 
-  it('takes an answer that breaks off for a broken connection, and asks for an outcome again', async () => {
+  it('treats an answer that breaks off as a broken connection, and asks for an outcome again', async () => {
     let bytes = 100_000;
     const proxy = await startCuttingProxy(new URL(platform.url), () => bytes);
     try {
@@ -392,7 +392,7 @@ describe('PieClient', () => {
     assert.deepEqual(seen, ['past', 'live']);
   });
 
-  it('follows logs over a broken connection, however many lines come meanwhile', async () => {
+  it('follows logs over a broken connection without a gap, however many lines come meanwhile', async () => {
     await platform.register({ name: 'chatty' });
     const { id } = await client.submit('chatty', {});
     const attempt = await platform.attempt(id);
@@ -417,7 +417,7 @@ describe('PieClient', () => {
     assert.deepEqual(seen, numbers);
   });
 
-  it('follows logs on after the last line it saw, although `since` is a time before the request', async () => {
+  it('resumes the following of logs after the last line that it saw, without the `since` of the first request', async () => {
     await platform.register({ name: 'dated' });
     const { id } = await client.submit('dated', {});
     const attempt = await platform.attempt(id);

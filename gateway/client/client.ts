@@ -36,7 +36,7 @@ export type { InvokeOptions, Outcome } from './invoking.ts';
 export type { LogQuery } from './logs.ts';
 export type { InvocationListQuery } from './operations.ts';
 
-/** Time for which `send` retries a message: the platform remembers an idempotency key for a minute. */
+/** Time for which `send` retries a message; below the minute for which the platform remembers an idempotency key. */
 const KEY_KNOWN_MS = 45_000;
 
 /**
@@ -126,12 +126,13 @@ export class PieClient extends FunctionsClient {
     const headers = { 'idempotency-key': idempotencyKey };
     const retryTimeout = AbortSignal.timeout(KEY_KNOWN_MS);
     const isTransient = (error: PieError) => error.retryable && !retryTimeout.aborted;
+    // Not patient (`false`): an answer comes at once.
     await this.#http.retrying(() => this.#message(id, body, options, headers), options.signal, false, isTransient);
   }
 
   /** Tells a running invocation that no more messages will follow. */
   async closeSession(id: string, options: CallOptions = {}): Promise<void> {
-    // A function that is never told waits for messages until its deadline.
+    // Retry: a function that does not hear of the end waits for messages until its deadline.
     await this.#http.retrying(() => this.#message(id, { close: true }, options), options.signal);
   }
 

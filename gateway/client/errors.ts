@@ -10,7 +10,7 @@ export interface PieErrorOptions {
   readonly hint?: string | undefined;
   readonly requestId?: string | undefined;
   readonly field?: string | undefined;
-  /** The failed or abandoned invocation. */
+  /** The invocation that the error concerns. */
   readonly invocation?: string | undefined;
   readonly successor?: string | undefined;
   readonly quota?: MetQuota | undefined;
@@ -92,7 +92,12 @@ interface ProblemMembers {
   readonly resetsAt?: unknown;
 }
 
-/** Makes the error of an answer with an error status. The problem of a failed invocation has its messages, and so can be as large as an outcome. */
+/**
+ * Makes the error of an answer with an error status.
+ *
+ * @param text the body, for a caller that reads it under a limit of its own: the problem document of a failed
+ *   invocation has the invocation's messages, and so can be as large as an outcome
+ */
 export async function errorFromResponse(response: Response, text?: string): Promise<PieError> {
   const problem = parseProblem(text ?? (await response.text().catch(() => '')));
   const requestId = textOf(problem.requestId) ?? response.headers.get('x-request-id') ?? undefined;

@@ -85,7 +85,7 @@ describe('readFrames', () => {
     assert.equal(cancelled, true);
   });
 
-  it('does not take the pauses of a slow reader for silence, but a stream that stays silent after one', async () => {
+  it('counts no pause of a slow reader as silence, but fails when the stream stays silent after the pause', async () => {
     const body = new ReadableStream<Uint8Array>({
       start: (controller) => {
         for (const data of ['1', '2']) controller.enqueue(new TextEncoder().encode(`data: ${data}\n\n`));

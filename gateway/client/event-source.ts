@@ -36,7 +36,7 @@ export class FrameParser {
       searchFrom = lineStart;
     }
     this.#pendingText = buffer.slice(lineStart);
-    // Scan a final carriage return again.
+    // Leave out the last character: if it is a carriage return, it may still prove a line end.
     this.#searchedLength = Math.max(0, this.#pendingText.length - 1);
     if (this.#pendingText.length + this.#dataCharacters > MAX_FRAME_CHARACTERS)
       throw new RangeError('A frame of the event stream is too long.');
@@ -75,7 +75,10 @@ export class FrameParser {
   }
 }
 
-/** The first line end from `from` on; null when there is none. A final carriage return may be half of a CRLF, so it does not count. */
+/**
+ * The first line end (LF is 10, CR is 13) from `from` on; null when there is none. A final CR does not count: it may be
+ * half of a CRLF.
+ */
 function lineEnd(buffer: string, from: number): { at: number; next: number } | null {
   for (let at = from; at < buffer.length; at++) {
     const character = buffer.charCodeAt(at);

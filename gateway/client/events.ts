@@ -12,7 +12,7 @@ interface EventData {
     readonly version: string;
     readonly queuedMs: number;
     readonly coldStart: boolean;
-    /** Set from the second attempt on, which takes back the messages of earlier ones. */
+    /** Set from the second attempt on. It takes back earlier attempts' messages, but not those before a `question`. */
     readonly attempt?: number;
     /** The invocation that launched this one. */
     readonly parent?: string;
@@ -36,7 +36,7 @@ interface EventData {
   };
 }
 
-/** An event of an invocation with its data parsed; `event` tells its kind. `id` names the reader's place after this event. */
+/** An event of an invocation with its data parsed. A stream that resumes after `id` begins with the next event. */
 export type PieEvent = {
   [Name in EventName]: { readonly id: string; readonly event: Name; readonly data: EventData[Name] };
 }[EventName];

@@ -4,7 +4,7 @@ import { PieClient } from './client.ts';
 import type { PieError } from './errors.ts';
 
 describe('a header that no request can carry', () => {
-  /** Requests that the client has sent: none, since it refuses the header before. */
+  /** Number of requests that the client has sent: 0, because it refuses the header before it sends. */
   let requestCount = 0;
   const fetch = async () => {
     requestCount += 1;
@@ -17,7 +17,7 @@ describe('a header that no request can carry', () => {
     return true;
   };
 
-  it('is refused at once, by its name', async () => {
+  it('is refused at once, with the name of the header', async () => {
     const client = new PieClient({ url: 'http://127.0.0.1:9', apiKey: 'x', fetch });
     const headers = { 'concurrency-key': { concurrency: { key: '日本' } }, 'x-session-affinity': { affinity: 'a\nb' } };
     for (const [field, options] of Object.entries(headers)) {

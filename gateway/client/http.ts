@@ -31,6 +31,7 @@ export interface RequestOptions {
   readonly alsoStatus?: number;
 }
 
+/** A control character other than a tab: `\P{Cc}` in a negated class excludes all that are no control characters. */
 const CONTROL_EXCEPT_TAB = /[^\P{Cc}\t]/u;
 const HEADER_RULE = 'Use visible ASCII characters only: no line breaks and no letters of other alphabets.';
 

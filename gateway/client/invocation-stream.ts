@@ -1,5 +1,5 @@
 import { positionOf } from '../app/invocations/event-id.ts';
-import { errorFromEvent, errorFromResponse, PieError } from './errors.ts';
+import { errorFromEvent, PieError } from './errors.ts';
 import { type Frame, readFrames } from './event-source.ts';
 import { eventOf, type PieEvent } from './events.ts';
 import { type Http, pause } from './http.ts';
@@ -107,13 +107,11 @@ export class InvocationStream implements AsyncIterable<PieEvent> {
       headers: { ...this.#options.headers, accept: 'text/event-stream', 'last-event-id': this.#lastEventId },
       signal: this.#options.signal,
     });
-    if (response.status === 200) return response;
-    throw response.status === 204
-      ? new PieError('conflict', 'The invocation has ended, and its last event was seen before.', {
-          status: 204,
-          invocation: this.id,
-        })
-      : await errorFromResponse(response, await this.#http.text(response, this.#options.signal));
+    if (response.status !== 204) return response;
+    throw new PieError('conflict', 'The invocation has ended, and its last event was seen before.', {
+      status: 204,
+      invocation: this.id,
+    });
   }
 
   /** True when the stream went on for a while before it broke or fell silent: the new break then gets the whole `reconnectMs` again. */

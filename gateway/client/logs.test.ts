@@ -26,7 +26,7 @@ describe('following a log', () => {
   after(() => platform.stop());
 
   for (const startOptions of [{ since: '1ms' }, { limit: 1 }]) {
-    it(`starts at the time of the first request, even when that breaks before its first line: ${JSON.stringify(startOptions)}`, async () => {
+    it(`starts at the time of the first request, even when its stream breaks before the first line: ${JSON.stringify(startOptions)}`, async () => {
       const name = `quiet-${Object.keys(startOptions)[0]}`;
       await platform.register({ name });
       const { id } = await platform.client().submit(name, {});

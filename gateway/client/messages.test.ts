@@ -4,7 +4,7 @@ import { ECHO_SCHEMA } from '../testing/http/harness.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { PieClient } from './client.ts';
 
-test('sends a message once although the first answer is lost', async (t) => {
+test('a message reaches the inbox once, although the answer to the first request is lost', async (t) => {
   const platform = await TestPlatform.start();
   t.after(() => platform.stop());
   const client = platform.client();

@@ -34,12 +34,15 @@ export class OperationsClient {
     return this.#http.json('/v1/load', common(options));
   }
 
-  /** Drains a GPU host, or ends its drain; operators only. Resolves when all runtimes know of the change. */
+  /**
+   * Drains a GPU host, or ends its drain; operators only. Resolves when all runtimes that use the host know of the
+   * change, or after the time of one lease.
+   */
   async changeGpuHost(name: string, change: GpuHostChange, options: CallOptions = {}): Promise<GpuHostState> {
     return this.#http.json(`/v1/gpu-hosts/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }
 
-  /** Drains a machine, or ends its drain; operators only. Resolves when its runtime knows of the change. */
+  /** Drains a machine with its GPU hosts, or ends their drain; operators only. Resolves like {@link changeGpuHost}. */
   async changeMachine(name: string, change: MachineChange, options: CallOptions = {}): Promise<MachineState> {
     return this.#http.json(`/v1/machines/${encodeURIComponent(name)}`, withBody(options, 'PATCH', change));
   }

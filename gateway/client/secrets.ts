@@ -15,7 +15,7 @@ export class SecretsClient {
     return (await this.#http.json<{ secrets: Secret[] }>('/v1/secrets', common(options))).secrets;
   }
 
-  /** Stores a new revision; deployed functions keep theirs. */
+  /** Stores a new revision of a secret. Deployed versions keep the revision that they were deployed with. */
   async set(name: string, value: string, options: CallOptions = {}): Promise<Secret> {
     return this.#http.json(secretPath(name), withBody(options, 'PUT', { value }));
   }

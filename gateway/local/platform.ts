@@ -10,6 +10,7 @@ import type { Credentials } from '../node/credentials.ts';
 
 /** Longest stop, the drain of running invocations included. */
 const STOP_LIMIT_MS = 20_000;
+/** Last lines of standard error that the error of a failed start quotes. */
 const TAIL_LINES = 30;
 
 export interface LocalPlatformOptions {
@@ -36,7 +37,7 @@ export class LocalPlatform implements AsyncDisposable {
   readonly apiKey: string;
   readonly home: string;
   readonly client: PieClient;
-  /** Resolves with the exit code when the platform has ended, whether stopped or not. */
+  /** Resolves with the exit code when the platform has ended, also without a call of `stop`. */
   readonly exited: Promise<number | null>;
   readonly #supervisor: Supervisor;
 

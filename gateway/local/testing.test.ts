@@ -92,7 +92,7 @@ describe('pie/testing', () => {
     await assert.rejects(talker.invoke({ act: 'talk' }, { send }), { name: 'PieError', status: 413 });
   });
 
-  it('reports where a source does not compile and which files a folder lacks', async () => {
+  it('reports where a source does not compile, and that a source does not exist', async () => {
     writeFileSync(path.join(folder, 'broken.ts'), 'export const run = ;');
     await assert.rejects(
       platform.deploy(path.join(folder, 'broken.ts')),
@@ -101,7 +101,7 @@ describe('pie/testing', () => {
     await assert.rejects(platform.deploy(path.join(folder, 'none')), /does not exist[\s\S]*what to do/);
   });
 
-  it('reports missing tools on this machine', async () => {
+  it('reports a tool that this machine lacks, and a model that does not exist', async () => {
     const { PATH } = process.env;
     process.env.PATH = folder;
     try {
@@ -111,7 +111,7 @@ describe('pie/testing', () => {
     }
     await assert.rejects(
       startPlatform({ models: ['file:/no/such/model'], onProgress: () => undefined }),
-      /could not be pulled|no such model|does not exist/i,
+      /file:\/no\/such\/model could not be pulled:\s+error: \/no\/such\/model does not exist/,
     );
   });
 

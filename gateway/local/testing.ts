@@ -151,7 +151,7 @@ export class TestInferlet {
     throw new Error(`The stream of ${stream.id} ended without a result.`);
   }
 
-  /** Ignores the refusal of messages by an ended invocation: the stream reports its end. */
+  /** Sends the messages, then ends the session. Ignores a refusal after the invocation's end: the stream reports it. */
   async #sendAll(id: string, messages: readonly string[], signal: AbortSignal): Promise<void> {
     try {
       for (const message of messages) await this.#client.send(id, message, { signal });
@@ -187,6 +187,7 @@ export async function startPlatform(options: TestPlatformOptions = {}): Promise<
   }
 }
 
+/** The entry of `pie.toml` for a model. Its name is the last part of the source, in lower case. */
 function modelEntry(source: string): string {
   const name = source
     .toLowerCase()
@@ -200,7 +201,7 @@ function removeHome(home: string): void {
   rmSync(home, { recursive: true, force: true, maxRetries: 10 });
 }
 
-/** Turns a command's failure of several lines into an error that a test report shows. */
+/** Makes an error whose message has the cause and the advice of a command's failure: a test report shows no more. */
 function readableError(error: unknown): unknown {
   if (!(error instanceof Failure)) return error;
   const lines = [error.message, error.why && `why: ${error.why}`, error.advice && `what to do: ${error.advice}`];

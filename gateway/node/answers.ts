@@ -15,10 +15,10 @@ export class Answers {
 
   /** Checks an answer against its question's schema and stores it. Throws `not-waiting`, `invalid-input`, and the errors of `Questions.answer`. */
   async give(record: Invocation, { text, value, question }: PersonAnswer): Promise<void> {
-    // The question is the last event of a waiting invocation, and its number is the event's.
+    // The question is the last event of a waiting invocation, so the question's number is that event's `seq`.
     const { id, question: openQuestion, seq: openNumber } = record;
     if (openQuestion === null || (question !== undefined && question !== openNumber)) throw notWaiting(id, question);
-    // The checker keeps compiled schemas by version: this one names the question.
+    // The checker keeps compiled schemas by `version`, so `version` must name this question.
     const schemaSource = { name: id, version: `${id}/${openNumber}`, manifest: { input: openQuestion.schema } };
     const fault = this.#checker.check(schemaSource, value, `The answer to ${id}`);
     if (fault !== null) {

@@ -14,6 +14,7 @@ import { watchRequests } from './platform-metrics.ts';
 import { serve } from './server.ts';
 
 const KIB = 1024;
+/** One tenant may hold a quarter of `heldBodyBytes`, and more while all tenants together hold at most half of it. */
 const LIMITS = {
   heldBodyBytes: 256 * KIB,
   bodyGraceMs: 60_000,
@@ -23,7 +24,7 @@ const LIMITS = {
 };
 const PATH = '/v1/functions/echo/invocations';
 
-describe('with bounds for each key,', () => {
+describe('a gateway with bounds on held bytes and open streams', () => {
   let platform: TestPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');
@@ -82,7 +83,8 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
-  it('a body is released when its client leaves, which is no fault of the platform', { timeout: 240_000 }, async () => {
+  it('a body is released when its client leaves, and no fault is logged', { timeout: 240_000 }, async () => {
+    // Without a length; with a length above one block of 16 KiB (read in pieces), and below it (read in one step).
     const declared: Record<string, string>[] = [{}, { 'content-length': '60000' }, { 'content-length': '10000' }];
     for (const headers of declared) {
       answers.length = 0;
@@ -123,7 +125,19 @@ describe('with bounds for each key,', () => {
     await until(() => bodies.heldBytes === 0);
   });
 
-  describe('large answers', () => {
+  it('an input holds memory by its bytes, not by its characters', async () => {
+    const known = new Set((await platform.scheduler.invocations.recent('default', 'echo')).map(({ id }) => id));
+    const begun = begin();
+    // A third of the share in characters, the whole share in bytes.
+    begun.request.end(`"${'語'.repeat(24 * KIB)}"`);
+    assert.equal((await begun.answer).status, 202);
+    const id = await platform.submitted('echo', known);
+    const headers = { authorization: `Bearer ${platform.apiKey}` };
+    assert.equal((await fetch(`${platform.url}/v1/invocations/${id}/input`, { headers })).status, 429);
+    await until(() => bodies.heldBytes === 0);
+  });
+
+  describe('answers that hold memory', () => {
     const KEY = { 'idempotency-key': 'large' };
     let id = '';
     const ask = (path: string, init: RequestInit & { headers?: Record<string, string> } = {}) =>
@@ -143,25 +157,32 @@ describe('with bounds for each key,', () => {
       await attempt.succeed('x'.repeat(80 * KIB));
     });
 
-    it('of results are refused with 429 beyond the share of their tenant, and name the invocation', async () => {
+    it('results and logs beyond the share of their tenant are refused with 429; a request with a key may be repeated', async () => {
       for (const path of [`/v1/invocations/${id}`, '/v1/logs']) {
         const refused = await ask(path);
         assert.deepEqual([refused.status, await codeOf(refused)], [429, 'too-many-requests'], path);
       }
-      const outcome = await ask(PATH, { method: 'POST', body: '1', headers: KEY });
-      assert.equal(outcome.status, 429);
-      assert.equal(outcome.headers.get('x-should-retry'), 'true', 'the key finds the invocation again');
+      const invocations = async () =>
+        (await platform.scheduler.invocations.recent('default', 'echo')).map((invocation) => invocation.id);
+      const known = await invocations();
+      // A request that begins another invocation gets no answer.
+      const signal = AbortSignal.timeout(30_000);
+      const repeated = await ask(PATH, { method: 'POST', body: '1', headers: KEY, signal });
+      assert.deepEqual([repeated.status, await codeOf(repeated)], [429, 'too-many-requests']);
+      assert.equal(repeated.headers.get('x-should-retry'), 'true');
+      assert.deepEqual(await invocations(), known, 'the key finds the invocation again');
+      assert.ok(known.includes(id));
       assert.equal((await ask(`/v1/invocations/${id}`, { method: 'HEAD' })).status, 429);
       await until(() => bodies.heldBytes === 0);
     });
 
-    it('of small results and of lists pass', async () => {
+    it('lists of functions and of invocations pass', async () => {
       assert.equal((await ask('/v1/functions')).status, 200);
       assert.equal((await ask('/v1/invocations')).status, 200);
       await until(() => bodies.heldBytes === 0);
     });
 
-    it('of a stream end the stream, which can be resumed and holds no memory afterwards', async () => {
+    it('a stream beyond the share of its tenant ends, can be resumed, and holds no memory afterwards', async () => {
       const streamed = await ask('/v1/logs', { headers: { accept: 'text/event-stream' } });
       assert.match(await streamed.text(), /"code":"too-many-requests".*"resumable":true/);
       await until(() => bodies.heldBytes === 0 && streams.open === 0);
@@ -188,7 +209,7 @@ describe('with bounds for each key,', () => {
     await hasty.close(0);
   });
 
-  it('a body at the minimum speed has the time to arrive', async () => {
+  it('the largest body has the time to arrive at the minimum speed', async () => {
     let server: http.Server | undefined;
     const noteServer = (message: unknown) => {
       ({ server } = message as { server: http.Server });
@@ -196,8 +217,9 @@ describe('with bounds for each key,', () => {
     subscribe('http.server.request.start', noteServer);
     assert.equal((await fetch(`${platform.url}/healthz`)).status, 200);
     unsubscribe('http.server.request.start', noteServer);
+    // The gateway refuses a body below 16 KiB a second.
     const slowestMs = (DEFAULT_LIMITS.componentBytes / (16 * KIB)) * 1000;
-    assert.ok((server?.requestTimeout ?? 0) > slowestMs, 'Node does not cut it');
+    assert.ok((server?.requestTimeout ?? 0) > slowestMs, 'Node does not cut it off');
     assert.ok((server?.headersTimeout ?? 0) <= 60_000, 'the headers must still come soon');
   });
 
@@ -229,7 +251,7 @@ describe('with bounds for each key,', () => {
     assert.equal(
       (await platform.scheduler.invocations.recent('default', 'echo')).length,
       known.size + 1,
-      'no invocation was begun',
+      'the refused request began no invocation',
     );
     const status = await fetch(`${platform.url}/v1/invocations/${id}`, { headers });
     assert.equal(status.status, 200, 'the key may still read states');

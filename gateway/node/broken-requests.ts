@@ -14,9 +14,9 @@ const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 431: 'Re
  * the connection. The app never sees such input.
  */
 export function answerBrokenRequests(server: Server): void {
-  /** Connections with an answer in progress: a refusal would land in the middle of it. */
+  /** Number of answers in progress, by connection: a refusal would land in the middle of such an answer. */
   const openAnswers = new WeakMap<Socket, number>();
-  /** Connections that were answered here: more of their input is dropped. */
+  /** Connections that got a refusal here. Further errors of their input are ignored. */
   const refused = new WeakSet<Socket>();
   server.on('request', ({ socket }, response) => {
     openAnswers.set(socket, (openAnswers.get(socket) ?? 0) + 1);
@@ -38,7 +38,7 @@ export function answerBrokenRequests(server: Server): void {
   });
 }
 
-/** Longest time for a client that goes on sending. */
+/** Time after a refusal, at which the connection is destroyed even if the client goes on sending. */
 const LINGER_MS = 5000;
 
 function answerTo(code: string, origin: string): string {

@@ -178,13 +178,15 @@ export class NodeControlPlane implements ControlPlane {
       if (record === null) return null;
       const input = await this.#scheduler.invocations.input(id);
       if (input === null) throw new GatewayError('unknown-input', `The input of ${id} is not stored, or no longer.`);
-      if (input.length > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * input.length);
+      const inputBytes = Buffer.byteLength(input);
+      if (inputBytes > LARGE_BYTES) call.memory?.hold(HELD_FACTOR * inputBytes);
       return input;
     });
   }
 
   events(call: Call, id: string, after: Position): OpenFeed<InvocationEvent> {
-    // The caller has found the invocation, so only an operator can have come to another tenant's. `open` records the operator's read.
+    // The route has checked that this caller may reach the invocation. If it is another tenant's, the caller is an
+    // operator: `open` records the operator's read.
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
@@ -197,15 +199,16 @@ export class NodeControlPlane implements ControlPlane {
     return translating(async () => {
       const record = await this.#access.find(call.principal, id);
       if (record === null) return false;
-      await this.#access.record(call, record, 'message');
       if ('close' in message) {
         if (hasEnded(record.status)) throw alreadyEnded(id);
         await this.#scheduler.inbox.close(id);
+        await this.#access.record(call, record, 'message');
         return true;
       }
       const outcome = await this.#scheduler.inbox.push(id, message, idempotencyKey);
       switch (outcome) {
         case 'ok':
+          await this.#access.record(call, record, 'message');
           return true;
         case 'unknown':
           return false;
@@ -252,10 +255,10 @@ export class NodeControlPlane implements ControlPlane {
       const record = await this.#access.find(call.principal, id);
       if (record === null) return null;
       const { name, mediaType, content } = file;
-      await this.#access.record(call, record, 'put-file', { name });
       const outcome = await this.#scheduler.files.put(id, name, mediaType, content);
       switch (outcome) {
         case 'ok':
+          await this.#access.record(call, record, 'put-file', { name });
           return { name, mediaType, bytes: content.byteLength };
         case 'unknown':
           return null;
@@ -272,9 +275,10 @@ export class NodeControlPlane implements ControlPlane {
 
   answer(call: Call, id: string, answer: PersonAnswer): Promise<HeldInvocation | null> {
     return translating(async () => {
-      const record = await this.#access.open(call, id, 'answer');
+      const record = await this.#access.find(call.principal, id);
       if (record === null) return null;
       await this.#answers.give(record, answer);
+      await this.#access.record(call, record, 'answer');
       return this.#readState(call, id);
     });
   }
@@ -365,7 +369,8 @@ export class NodeControlPlane implements ControlPlane {
       ...(debounce === undefined ? {} : { debounce }),
       ...(schedule === undefined ? {} : { schedule }),
       ...(basis === undefined ? {} : { basis }),
-      // With this name in its record, its events also reach this gateway on a channel of its own, and wait here for the follower.
+      // The runtime also sends the invocation's events to the channel with this name, on which this gateway listens.
+      // `expect` keeps them until the follower reads them.
       ...(request.isFollowed === true && submitter.expect(id) && { submitter: submitter.name }),
     };
     // Redis may store a submission after its failure was answered. A retry without a key, or with another one, cannot find that invocation

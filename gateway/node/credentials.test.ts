@@ -37,7 +37,7 @@ describe('the credentials of an installation', () => {
     return authentication.holder;
   };
 
-  it('are made once, with every scope, and kept', async () => {
+  it('credentials are made once, with every scope, and kept', async () => {
     const first = await ensureCredentials(home, URL, scheduler);
     assert.deepEqual((await holder(first.apiKey)).scopes, SCOPES);
     assert.deepEqual(await ensureCredentials(home, `${URL}2`, scheduler), { ...first, url: `${URL}2` });
@@ -47,7 +47,7 @@ describe('the credentials of an installation', () => {
     assert.deepEqual([act?.actor, act?.action, act?.target], ['platform', 'key.create', key?.id]);
   });
 
-  it('without a name, from an older version, get every scope and appear in the list of keys', async () => {
+  it('a key without a name, which an older version made, gets every scope and appears in the list of keys', async () => {
     const apiKey = `pie_${'a'.repeat(32)}`;
     const sha256 = createHash('sha256').update(apiKey).digest('hex');
     const record = { tenant: 'default', scopes: 'invoke deploy admin', createdAt: '2026-01-01T00:00:00.000Z' };
@@ -59,7 +59,7 @@ describe('the credentials of an installation', () => {
     assert.ok((await scheduler.apiKeys.list('default')).some(({ id, name }) => id === keyId && name !== ''));
   });
 
-  it('of an existing key, of this tenant or another, keep their scopes', async () => {
+  it('an existing key of this tenant or another keeps its scopes', async () => {
     for (const tenant of ['default', 'acme']) {
       await scheduler.tenants.ensure(tenant);
       const made = await scheduler.apiKeys.create(tenant, { name: 'k', scopes: ['invoke'] });
@@ -70,7 +70,7 @@ describe('the credentials of an installation', () => {
     }
   });
 
-  it('of machines that have gone make room for those of new ones, the oldest first', async () => {
+  it('keys of machines that have gone make room for the keys of new machines, the oldest first', async () => {
     const { apiKeys } = scheduler;
     const machineKeys = async () => (await apiKeys.list('default')).filter(({ name }) => name === 'credentials.json');
     const start = async () => ensureCredentials(await mkdtemp(path.join(home, 'machine-')), URL, scheduler);

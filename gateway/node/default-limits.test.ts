@@ -13,7 +13,7 @@ describe('default limits', () => {
   });
   after(() => redis.stop());
 
-  test('are all that bind a tenant without limits of its own, the number of schedules among them', async () => {
+  test('default limits, with the number of schedules, are the only limits of a tenant that has none of its own', async () => {
     const scheduler = openTestScheduler(redis);
     try {
       await scheduler.quotas.setDefaults(await defaultLimits(scheduler.store, tmpdir()));

@@ -5,8 +5,8 @@ import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import type { Store } from '#scheduler/store/store.ts';
 
 /**
- * Limits of a tenant where `pie.toml` sets none: shares of the memory of Redis and of the disk of the home, and the number of schedules that
- * `Schedules` allows in any case, so that lists of limits have it.
+ * Limits of a tenant where `pie.toml` sets none: shares of the memory of Redis and of the disk of the home, and the
+ * number of schedules. `Schedules` enforces that number also without this entry, which makes lists of limits show it.
  */
 export async function defaultLimits(store: Store, home: string): Promise<DefaultLimits> {
   const [{ maxBytes, systemBytes }, { bsize, blocks }] = await Promise.all([store.memory(), statfs(home)]);

@@ -9,7 +9,7 @@ import { GatewayError } from '../app/errors/gateway-error.ts';
 
 type ReachedLimit = Exclude<PutFileOutcome, 'ok' | 'unknown' | 'ended'>;
 
-/** The error for a file of the invocation that would pass a limit. */
+/** The error for a file that the invocation cannot store, because it would exceed this limit. */
 export function fileRefusal(id: string, limit: ReachedLimit): GatewayError {
   switch (limit) {
     case 'too-many':

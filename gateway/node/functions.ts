@@ -27,7 +27,7 @@ export class NodeFunctions {
   readonly #scheduler: Scheduler;
   readonly #limits: InvocationLimits;
 
-  /** @param limits for those that a function's manifest does not set */
+  /** @param limits defaults for each limit that a function's manifest does not set */
   constructor(scheduler: Scheduler, limits: InvocationLimits) {
     this.#scheduler = scheduler;
     this.#limits = limits;
@@ -58,7 +58,7 @@ export class NodeFunctions {
     });
   }
 
-  /** A version that an invocation of this reference would run; drawn by share for an alias of several versions. */
+  /** A version that an invocation of this reference would run. An alias of several versions draws one by its share. */
   resolve({ principal }: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null> {
     return translating(async () => {
       if (!FUNCTION_NAME.test(name)) return null;
@@ -156,7 +156,8 @@ export class NodeFunctions {
       const { removals, schedules } = this.#scheduler;
       const { tenant, keyId } = principal;
       const removeSchedules = async () => {
-        // The schedules of a shared function's name stay: once the tenant's own function is removed, they run the platform's.
+        // A name with a second owner is that of a function which the platform shares. Its schedules stay: once the
+        // tenant's own function is removed, they run the platform's function.
         if (ownersFor(tenant, name).length === 1) await schedules.removeOf(tenant, name);
       };
       const drainingVersions = await removals.removeFunction(tenant, name, now, {

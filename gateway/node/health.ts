@@ -2,7 +2,10 @@ import { isDrained } from '#scheduler/policies/placement.ts';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
 import type { Health } from '../app/control.ts';
 
-/** Time in which a lost GPU host may return before readiness fails: most just restart, and a load balancer would reroute traffic in vain. */
+/**
+ * Time in which a lost GPU host may return before readiness fails. Most lost hosts only restart, and a load balancer
+ * would reroute traffic in vain.
+ */
 export const GPU_HOST_GRACE_MS = 5000;
 
 /**
@@ -28,6 +31,7 @@ function hostCheck(hosts: readonly RuntimeGpuHost[], now: number): Health['check
   const undrainedHosts = hosts.filter((host) => !isDrained(host));
   const drainedText = hosts.length > undrainedHosts.length ? `, ${hosts.length - undrainedHosts.length} drained` : '';
   const connectedCount = undrainedHosts.filter(({ connected }) => connected).length;
+  // Infinite when no undrained host reports a loss.
   const awayMs = now - Math.max(...undrainedHosts.map(({ lostAt = Number.NEGATIVE_INFINITY }) => lostAt));
   const awayText = connectedCount > 0 || undrainedHosts.length === 0 ? '' : sinceText(awayMs);
   const detail = `${connectedCount || 'none'} of ${hosts.length} there${awayText}${drainedText}`;

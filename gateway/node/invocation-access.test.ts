@@ -88,7 +88,7 @@ describe('InvocationAccess', () => {
     }
   });
 
-  it('reaches and records nothing for others, and records every act that changes something', async () => {
+  it('finds nothing for an admin of another tenant, and records each change by an operator but no act of the owner', async () => {
     const access = new InvocationAccess(scheduler, () => 0);
     const [id = ''] = ids;
     const count = (await recordedActors()).length;

@@ -27,7 +27,7 @@ export class InvocationAccess {
 
   /** The invocation, when it belongs to the caller's tenant or the caller is an operator. */
   async find(principal: Principal, id: string): Promise<Invocation | null> {
-    // Any other text would address another key of the store.
+    // The id becomes part of a Redis key: any other text could address another key.
     if (!INVOCATION_ID.test(id)) return null;
     const record = await this.#scheduler.invocations.get(id);
     if (record === null) return null;

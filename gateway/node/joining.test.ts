@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type JoinToken, newJoinToken, openJoin, parseJoinToken, sealJoin } from '#scheduler/machines/join-token.ts';
 import type { Role } from '#scheduler/machines/types.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
@@ -62,7 +63,7 @@ describe('machines that join', () => {
   const users = async () =>
     ((await platform.scheduler.store.redis.call('ACL', 'USERS')) as string[]).filter((user) => user !== 'default');
 
-  it('take no token that a gateway did not make', async () => {
+  it('a token that no gateway has made is refused', async () => {
     const { store } = platform.scheduler;
     const forged = newJoinToken();
     await store.redis.set(store.keys.joinToken(forged.id), forged.key.toString('base64'));
@@ -74,7 +75,15 @@ describe('machines that join', () => {
     assert.ok(!(await users()).some((user) => user.includes('forged')));
   });
 
-  it('get a Redis user of their own, the settings, and the master key where they open secrets', async () => {
+  it('Redis keeps a token at least until the time of its expiry that the gateway states', async (t) => {
+    const { audit, store } = platform.scheduler;
+    t.mock.method(audit, 'record', () => sleep(20));
+    const { token: text, expiresAt } = await platform.client().operations.createJoinToken();
+    const { id } = parseJoinToken(text) ?? assert.fail(text);
+    assert.ok(Date.parse(expiresAt) <= Number(await store.redis.pexpiretime(store.keys.joinToken(id))));
+  });
+
+  it('a machine gets a Redis user of its own, the settings, and the master key if it opens secrets', async () => {
     const answer = await joinAs(await token(), machine('east'));
     const url = new URL(answer.redis.url);
     assert.deepEqual(
@@ -90,7 +99,7 @@ describe('machines that join', () => {
     await store.redis.call('AUTH', 'default', '');
   });
 
-  it('join once with a token, and not with one that is wrong or expired; a refusal leaves nothing behind', async () => {
+  it('a token admits one machine; a wrong or expired token admits none, and a refusal leaves nothing behind', async () => {
     const [once, other] = [await token(), await token()];
     const before = await users();
     const assertRefused = async (usedToken: JoinToken, request: object = machine('north')) => {
@@ -114,20 +123,23 @@ describe('machines that join', () => {
     assert.equal((await users()).length, before.length + 1);
   });
 
-  it('have names of their own, and lose their user when they are removed, also before their first start', async () => {
-    const again = await token();
-    assert.match(
-      (await post(again, machine('east'))).detail ?? '',
-      /"east" is already registered or has already joined/,
-    );
-    await platform.client().operations.removeMachine('east');
-    assert.ok(!(await users()).includes('pie-machine-east'));
-    const removed = await post(await token(), machine('east'));
-    assert.equal(removed.code, 'conflict', 'its certificate was removed, too');
-    await joinAs(await token(), { ...machine('east'), certificate: CERTIFICATE.replaceAll('B', 'C') });
+  it('two machines cannot have one name; a removed machine loses its Redis user, also before its first start', async () => {
+    const certified = (letter: string) => ({
+      ...machine('removed'),
+      certificate: CERTIFICATE.replaceAll('B', letter),
+    });
+    await joinAs(await token(), certified('1'));
+    const taken = await post(await token(), certified('1'));
+    assert.match(taken.detail ?? '', /"removed" is already registered or has already joined/);
+    assert.ok((await users()).includes('pie-machine-removed'));
+    await platform.client().operations.removeMachine('removed');
+    assert.ok(!(await users()).includes('pie-machine-removed'));
+    const again = await post(await token(), certified('1'));
+    assert.equal(again.code, 'conflict', 'its certificate was removed, too');
+    await joinAs(await token(), certified('2'));
   });
 
-  it('may speak any version of the exchange that the gateway states, and are told when they speak another', async () => {
+  it('a machine may speak any version of the exchange that the gateway states, and is told when it speaks another', async () => {
     const asked = await fetch(`${platform.url}/join`);
     assert.deepEqual(await asked.json(), { versions: { oldest: UNSTATED_VERSION, newest: 2 } });
     for (const version of [UNSTATED_VERSION, 2])
@@ -159,7 +171,7 @@ describe('machines that join', () => {
     assert.deepEqual(await users(), before);
   });
 
-  it('have only roles that the operator allowed; the audit log names them and the operator', async () => {
+  it('a machine joins only with roles that its token allows; the audit log names the roles and the operator', async () => {
     const limited = await token(['gpu-host', 'runtime']);
     const before = await users();
     const limitedMachine = {
@@ -182,7 +194,7 @@ describe('machines that join', () => {
     assert.deepEqual(tokenEntry?.details.roles, ['gpu-host', 'runtime']);
   });
 
-  it('are listed from the moment they join, also before their first start', async () => {
+  it('a machine is listed from the moment it joins, also before its first start', async () => {
     await joinAs(await token(), { ...machine('unstarted'), certificate: CERTIFICATE.replaceAll('B', 'F') });
     const { machines } = await platform.client().operations.load();
     const { joinedAt, ...shown } = machines.find(({ name }) => name === 'unstarted') ?? assert.fail('not listed');
@@ -200,7 +212,7 @@ describe('machines that join', () => {
     assert.ok(!(await platform.client().operations.load()).machines.some(({ name }) => name === 'unstarted'));
   });
 
-  it('get no token from a gateway whose Redis user may not make others', async () => {
+  it('a gateway whose Redis user may not make other users makes no token', async () => {
     const { store } = platform.scheduler;
     await store.redis.call('ACL', 'SETUSER', 'weak', 'reset', 'on', '>pw', '~*', '&*', '+@all', '-@admin');
     await store.redis.call('AUTH', 'weak', 'pw');

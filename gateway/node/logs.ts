@@ -96,7 +96,7 @@ async function* readFiltered(
       if (line === null) hasMore = false;
       else lines.push(line);
       examinedCount += 1;
-      // Lines of pages in memory, thousands with many logs, come without a turn of the event loop.
+      // Lines of pages in memory come without a turn of the event loop: with many logs, thousands one after another.
       if (performance.now() > sliceEndsAt) {
         await nextTurn();
         sliceEndsAt = performance.now() + SLICE_MS;
@@ -171,7 +171,7 @@ function totalBytes(lines: readonly LogLine[]): number {
   return lines.reduce((sum, { data }) => sum + bytesOfLine(data.length), 0);
 }
 
-/** Removes and returns the newest of the logs' heads; null when all logs are read to the end. */
+/** Removes and returns the newest line among the heads of the logs; null when all logs are read to the end. */
 async function takeNewest(logs: readonly BackwardReader[]): Promise<LogLine | null> {
   let newest: BackwardReader | undefined;
   for (const log of logs) {
@@ -295,9 +295,10 @@ class BackwardReader {
 const MAX_SEQUENCE = '18446744073709551615';
 
 /**
- * Translates `cursor` (`<ms>-<sequence>@<function>`) to a position in the log of the function `name`: the newer lines follow after it. Lines of
- * several logs with equal ms and sequence are in order of function name. In the log of a later name, the line at the cursor's position is thus
- * newer than the cursor, and the result is the position before it.
+ * Translates `cursor` (`<ms>-<sequence>@<function>`) to a position in the log of the function `name`. The lines after
+ * that position are those newer than the cursor. Lines of several logs with equal ms and sequence are in order of
+ * function name. In the log of a later name, the line at the cursor's position is thus newer than the cursor, and the
+ * result is the position before that line.
  */
 function cursorFor(cursor: string, name: string): string {
   const [position = LOG_BEGINNING, cursorFunction] = cursor.split('@');

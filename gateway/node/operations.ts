@@ -148,18 +148,17 @@ export class NodeOperations implements Operations {
         if (!gpuHostsOf(await this.#scheduler.runtimes.list()).some((host) => host.name === name)) return null;
         if (await drains.undrain(name)) await audit.record(keyId, tenant, 'gpu-host.undrain', name);
       }
-      return this.#awaitDrainState(name, drained);
+      const runtimes = await this.#whenKnown((runtime) => isBehind(runtime, [name], drained));
+      return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
     });
   }
 
-  /** The GPU host, once all its runtimes know its drain state or the wait is over. Null when no host has this name. */
-  async #awaitDrainState(name: string, drained: boolean): Promise<GpuHostState | null> {
+  /** The runtimes, once no living one lags behind a change of a drain, or the wait is over. */
+  async #whenKnown(lags: (runtime: RuntimeInfo) => boolean): Promise<readonly RuntimeInfo[]> {
     for (const giveUpAt = performance.now() + DRAIN_WAIT_MS; ; await sleep(DRAIN_POLL_MS)) {
       const runtimes = await this.#scheduler.runtimes.list();
-      const reportedHosts = runtimes.flatMap(({ alive, gpuHosts = [] }) => (alive ? gpuHosts : []));
-      const isBehind = reportedHosts.some((host) => host.name === name && isDrained(host) !== drained);
-      if (!isBehind || performance.now() > giveUpAt)
-        return gpuHostsOf(runtimes).find((host) => host.name === name) ?? null;
+      const isKnown = !runtimes.some((runtime) => runtime.alive && lags(runtime));
+      if (isKnown || performance.now() > giveUpAt) return runtimes;
     }
   }
 
@@ -178,9 +177,12 @@ export class NodeOperations implements Operations {
           });
         if (outcome === 'drained') await audit.record(keyId, tenant, 'machine.drain', name, force ? { force } : {});
       } else if (await drains.undrainMachine(machine)) await audit.record(keyId, tenant, 'machine.undrain', name);
-      for (const host of machine.gpuHosts) await this.#awaitDrainState(host.name, drained);
+      const hostNames = machine.gpuHosts.map((host) => host.name);
+      // After an undrain, the machine's runtime may pause for other reasons, so only a drain waits for it.
+      const isTaking = (runtime: RuntimeInfo) => drained && runtime.machine === name && runtime.accepting === true;
+      const runtimes = await this.#whenKnown((runtime) => isTaking(runtime) || isBehind(runtime, hostNames, drained));
       const joinedMachine = (await redisUsers.joined()).find((each) => each.name === name);
-      return machineOf(machine, await this.#scheduler.runtimes.list(), await drains.names(), joinedMachine?.joinedAt);
+      return machineOf(machine, runtimes, await drains.names(), joinedMachine?.joinedAt);
     });
   }
 
@@ -188,9 +190,11 @@ export class NodeOperations implements Operations {
     return translating(async () => {
       requireScope(call, 'operator');
       const { keyId, tenant } = call.principal;
+      // Taken before Redis stores the token, so that the token lives at least until then.
+      const expiresAt = new Date(Date.now() + ttlSeconds * 1000).toISOString();
       const token = await this.#joining.createToken(ttlSeconds * 1000, { roles, by: keyId, tenant });
       await this.#scheduler.audit.record(keyId, tenant, 'machine.token', 'machines', { ttlSeconds, roles });
-      return { token, expiresAt: new Date(Date.now() + ttlSeconds * 1000).toISOString() };
+      return { token, expiresAt };
     });
   }
 
@@ -217,6 +221,11 @@ export class NodeOperations implements Operations {
       return secret;
     });
   }
+}
+
+/** True while a runtime reports another drain state of one of these GPU hosts. */
+function isBehind({ gpuHosts = [] }: RuntimeInfo, hostNames: readonly string[], drained: boolean): boolean {
+  return gpuHosts.some((host) => hostNames.includes(host.name) && isDrained(host) !== drained);
 }
 
 function machineOf(

@@ -101,7 +101,7 @@ describe('when Redis dies', () => {
     const reading = new FrameReader(response);
     await attempt.say('before');
     await reading.next();
-    // The gateway's cached key expires after 1.5 s; the next request reads the key from Redis again.
+    // The gateway caches a key for 1.5 s. Renew it now: the messages below must pass authentication without Redis.
     await sleep(1500);
     await h.ask('/v1/functions');
     await platform.redis.kill();
@@ -152,7 +152,8 @@ describe('when Redis dies', () => {
     const refusal = await answer;
     h.refused(refusal, 'store-unavailable');
     assert.equal(refusal.headers.get('x-should-retry'), 'true');
-    // The gateway began its first cancel before this read, and both have the same time limit.
+    // The gateway began its first cancel before this read, and both have the same time limit. So the cancel has failed
+    // once this read fails.
     const { invocations } = platform.scheduler;
     await assert.rejects(invocations.get(id), { code: 'store-unavailable' });
     await platform.redis.restart();
@@ -191,7 +192,7 @@ describe('when the gateway stops', () => {
   });
 });
 
-describe('a submission without a key that Redis does not answer in time', () => {
+describe('a submission that Redis does not answer in time', () => {
   let platform: TestPlatform;
   let h: Harness;
   before(async () => {
@@ -221,22 +222,23 @@ describe('a submission without a key that Redis does not answer in time', () => 
     return (await invocations.recent('default', 'echo', 200)).map(({ status }) => status);
   }
 
-  it('does not run once Redis goes on', async () => {
+  it('does not run once Redis goes on, if it has no idempotency key', async () => {
     const known = await h.invocations();
     await submitToStoppedRedis();
     process.kill(platform.redis.pid!, 'SIGCONT');
+    // `submitToStoppedRedis` makes an invocation before Redis stops, and one after that.
     await eventually(async () => (await h.invocations()).size === known.size + 2, 'Redis stores the submission');
     assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
   });
 
-  it('does not run after a restart of Redis', async () => {
+  it('does not run after a restart of Redis, if it has no idempotency key', async () => {
     await submitToStoppedRedis();
     process.kill(platform.redis.pid!, 'SIGKILL');
     await platform.redis.restart();
     assert.deepEqual(new Set(await statuses()), new Set(['cancelled']));
   });
 
-  it('needs no withdrawal when the connection was lost before it was sent', async () => {
+  it('needs no withdrawal when the connection was lost before the submission was sent', async () => {
     const { scheduler } = platform;
     await platform.redis.kill();
     await eventually(() => scheduler.store.redis.status !== 'ready', 'the loss is noticed');
@@ -258,7 +260,7 @@ describe('a submission without a key that Redis does not answer in time', () => 
     await scheduler.cancel(id, 'The test has ended.');
   });
 
-  it('waits for the retry of its client when the client has a key', async () => {
+  it('stays queued for the retry of its client, if it has an idempotency key', async () => {
     await submitToStoppedRedis({ idempotencyKey: 'mine' });
     process.kill(platform.redis.pid!, 'SIGCONT');
     assert.deepEqual(

@@ -21,7 +21,7 @@ describe('the metrics page', () => {
   });
   after(() => redis.stop());
 
-  test("has the gateway's current values and those that other processes published", async (t) => {
+  test("the page has the gateway's current values and the values that other processes published", async (t) => {
     const scheduler = openTestScheduler(redis);
     t.after(() => scheduler.close());
     let value = 1;
@@ -44,7 +44,7 @@ describe('the metrics page', () => {
     assert.ok(!text.includes('runtime-2'));
   });
 
-  test('without Redis has the values of this gateway and reports Redis as down', async () => {
+  test('without Redis, the page has the values of this gateway and reports Redis as down', async () => {
     const scheduler = openTestScheduler(redis, { deadlineMs: 50 });
     await scheduler.close();
     const page = platformMetrics({ scheduler, process: 'gateway', collect: async () => [family(3)], public: true });

@@ -32,7 +32,7 @@ export function toFunctionVersion(stored: StoredVersion): FunctionVersion {
   };
 }
 
-/** The aliases that serve a version, each with the version's percent of the alias's invocations. */
+/** The aliases that serve a version, each with the percentage of its invocations that this version gets. */
 export function toVersionAliases(version: string, aliases: readonly NamedAlias[]): VersionAlias[] {
   return aliases.flatMap(({ alias, shares, tag }) =>
     shares.filter((share) => share.version === version).map(({ weight }) => ({ alias, weight, ...(tag && { tag }) })),

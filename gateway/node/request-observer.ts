@@ -10,7 +10,7 @@ export interface Instruments {
   readonly tracer: Tracer | undefined;
 }
 
-/** Seconds; streams last as long as their invocations. */
+/** Bounds of the buckets, in seconds. The long ones are for streams, which last as long as their invocations. */
 const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300];
 /** Routes that monitors poll all the time: measured but not traced. */
 const UNTRACED: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/metrics']);

@@ -28,8 +28,8 @@ export function scheduledRuns(
       const invoked = await control.invoke(callOf(tenant), {
         function: { name: fn, ...(reference !== '' && { version: reference }) },
         check: (version) => inputs.check(version, jsonValue(input)),
-        // A repeated firing gets the invocation of the first one, even while that runs.
         input,
+        // With `join`, a repeated firing gets the invocation of the first firing, even while that invocation runs.
         idempotencyKey,
         join: true,
         schedule: name,

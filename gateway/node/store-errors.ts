@@ -80,7 +80,7 @@ export function translatingFeed<T>(open: OpenFeed<T>, notFoundError: () => Gatew
         try {
           return feed.take();
         } catch (error) {
-          // The feed's code for a subject that the store does not have.
+          // With this code, the feed reports a subject that the store does not have.
           throw error instanceof StoreError && error.code === 'invalid-argument' ? notFoundError() : translate(error);
         }
       },

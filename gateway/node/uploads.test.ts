@@ -47,7 +47,8 @@ describe('a large upload', () => {
   const multipart = { 'content-type': 'multipart/form-data; boundary=b' };
   const json = { 'content-type': 'application/json' };
 
-  it('beyond the limit is refused, and its connection stays usable', async () => {
+  it('a large upload beyond the limit is refused, and its connection stays usable', async () => {
+    // The limits are 64 MiB for a component and 4 MiB for an input.
     const tooLarge = Buffer.alloc(66 * MEBIBYTE);
     const assertUsable = async () => assert.equal((await send('GET', '/v1/functions', [])).status, 200);
     assert.deepEqual(await send('PUT', '/v1/functions/big', deployment(tooLarge), multipart), {
@@ -63,7 +64,7 @@ describe('a large upload', () => {
     await assertUsable();
   });
 
-  it('of exactly the limit is accepted', async () => {
+  it('a component of exactly the maximum size is accepted', async () => {
     const component = Buffer.alloc(64 * MEBIBYTE);
     component.set(componentBytes('big'));
     assert.equal((await send('PUT', '/v1/functions/big', deployment(component), multipart)).status, 201);

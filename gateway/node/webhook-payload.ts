@@ -1,3 +1,4 @@
+import { partsOf } from '#scheduler/invocations/result-event.ts';
 import type { Invocation } from '#scheduler/invocations/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { jsonWithOutput } from '../app/http/json-text.ts';
@@ -13,7 +14,8 @@ const MAX_OUTPUT_BYTES = 256 * 1024;
 export function webhookPayload(scheduler: Pick<Scheduler, 'events'>): (invocation: Invocation) => Promise<string> {
   return async (invocation) => {
     const last = await scheduler.events.terminal(invocation.id, invocation);
-    const isLarge = last !== null && last.event === 'result' && Buffer.byteLength(last.data) > MAX_OUTPUT_BYTES;
+    const output = last?.event === 'result' ? (partsOf(last.data)?.output ?? last.data) : '';
+    const isLarge = Buffer.byteLength(output) > MAX_OUTPUT_BYTES;
     const { webhook, ...state } = withOutput(invocation, isLarge ? null : last);
     const head = JSON.stringify({ type: 'invocation.ended', timestamp: state.endedAt });
     const isOmitted = state.status === 'succeeded' && !('output' in state);

@@ -1,7 +1,10 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-/** A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers. Port 0 lets the operating system choose. */
+/**
+ * A proxy to the gateway that destroys each connection after `everyBytes()` bytes of answers, or only by `cut` when
+ * that number is infinite. Port 0 lets the operating system choose.
+ */
 export async function startCuttingProxy(target: URL, everyBytes: () => number, port = 0) {
   const sockets = new Set<Socket>();
   let cuts = 0;

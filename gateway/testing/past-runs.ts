@@ -6,6 +6,7 @@ import type { TestPlatform } from './platform.ts';
 /** An invocation at a time in the past. */
 export interface PastRun {
   readonly function: string;
+  /** Milliseconds since the Unix epoch. */
   readonly at: number;
   readonly usage: Usage;
   readonly failed?: boolean;

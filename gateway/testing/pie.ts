@@ -38,7 +38,7 @@ export async function runPie(
   return { code, stdout, stderr };
 }
 
-/** A stream that, like that of a pipe, lacks the members of a terminal. */
+/** A stream without the members of a terminal, such as the output of a command in a pipe has. */
 function stream(onText: (text: string) => void): NodeJS.WriteStream {
   const write = (chunk: Buffer, _encoding: string, done: () => void) => {
     onText(chunk.toString());

@@ -45,7 +45,7 @@ export class TestPlatform {
   readonly control: NodeControlPlane;
   readonly lease: RuntimeLease;
   readonly apiKey: string;
-  /** Answered build requests, in order. */
+  /** Hashes of the components in the build requests so far, in order. */
   readonly built: string[] = [];
   build: (component: Uint8Array) => BuildReply = () => ({ ok: true, artifact: { buildMs: 1 } });
   server: RunningServer;

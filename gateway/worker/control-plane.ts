@@ -60,7 +60,7 @@ const MAX_CACHED_KEYS = 1000;
 /** Time from a lost answer within which the edge repeats a submission; an origin restarts within that time. */
 const REPEAT_MS = 5000;
 
-/** A principal's own connection to the origin, with the principal's key. */
+/** The two clients of the origin that send one principal's key. Only `http` repeats requests, for `REPEAT_MS`. */
 interface Origin {
   readonly http: Http;
   readonly client: PieClient;
@@ -137,6 +137,7 @@ export class OriginControlPlane implements ControlPlane {
       const keyedRequest = { ...request, idempotencyKey: crypto.randomUUID(), hasSingleUseKey: true, join: true };
       const { http } = this.#originOf(call);
       const invoked = await http.retrying(() => this.#submit(call, keyedRequest), call.signal, true, isLost);
+      // The caller sent no key, so the answer to it is no replay.
       return { ...invoked, replayed: undefined };
     });
   }
@@ -275,7 +276,7 @@ export class OriginControlPlane implements ControlPlane {
     }
   }
 
-  /** The origin's answer about an invocation, whose output stays text. @param body JSON text */
+  /** Asks the origin about an invocation. The output in the answer stays JSON text. @param body JSON text */
   async #ask(call: Call, path: string, method = 'GET', body?: string): Promise<HeldInvocation> {
     const { http } = this.#originOf(call);
     const requestHeaders = { ...headers(call), ...(body === undefined ? {} : { 'content-type': 'application/json' }) };

@@ -51,7 +51,7 @@ export class OriginEvents implements PulledSource<InvocationEvent> {
     return body === null ? undefined : new FrameStream(body, { idleTimeoutMs: IDLE_TIMEOUT_MS, signal });
   }
 
-  /** Events before the first frame that carries an error of the origin itself. `next` throws that error after them. */
+  /** Events before the first error frame without an id. That frame has the origin's own error, which `next` throws. */
   #eventsOf(frames: readonly Frame[]): InvocationEvent[] {
     const events: InvocationEvent[] = [];
     for (const frame of frames) {

@@ -161,7 +161,7 @@ describe('the control plane over HTTP', () => {
     assert.deepEqual([status, seen], ['queued', [202, 409, 409, 409, 409]]);
   });
 
-  it('passes on at once that a proxy refuses a submission', async () => {
+  it('reports at once that a proxy refuses a submission', async () => {
     let submissions = 0;
     const { control, call } = await controlThrough(async (url, init) => {
       if (init.method !== 'POST') return fetch(url, init);
@@ -172,7 +172,7 @@ describe('the control plane over HTTP', () => {
     assert.equal(submissions, 1);
   });
 
-  it('lets the origin withdraw a submission that Redis does not answer in time, with its repeats', async () => {
+  it('lets the origin withdraw a submission and its repeats, if Redis does not answer them in time', async () => {
     let submissions = 0;
     let repeat: () => Promise<Response> = assert.fail;
     // The connection of the second submission breaks while the origin waits for Redis, which answers again once that submission has failed.
@@ -189,7 +189,7 @@ describe('the control plane over HTTP', () => {
       return invocations.map(({ id }) => id);
     };
     await control.invoke(call, request);
-    // The origin's cached key expires after 1.5 s; the next request reads the key from Redis again.
+    // The origin caches a key for 1.5 s. Renew it now: the submission below must pass authentication without Redis.
     await sleep(1500);
     const before = await openIds();
     process.kill(platform.redis.pid!, 'SIGSTOP');
@@ -204,7 +204,7 @@ describe('the control plane over HTTP', () => {
     assert.deepEqual(await openIds(), before);
   });
 
-  it('passes on why the origin refuses to name a file', async () => {
+  it('reports why the origin refuses to describe a file', async () => {
     const { control, call } = await controlThrough(async (url, init) => {
       if (!url.includes('/files')) return fetch(url, init);
       const body = init.method === 'HEAD' ? null : JSON.stringify({ code: 'tenant-suspended', detail: 'Suspended.' });

@@ -18,9 +18,9 @@ interface WorkerContext {
   readonly props: unknown;
 }
 
-/** workerd notices only at a write that a client has left, so the interval of heartbeats bounds the delay. */
+/** workerd notices only at a write that a client has left, so the interval of heartbeats bounds the time until then. */
 const HEARTBEAT_MS = 250;
-/** Longest wait for the first frame. No heartbeat comes before that frame, so this wait bounds the delay. */
+/** Longest wait for the first frame. No heartbeat comes before that frame, so this wait bounds the same time. */
 const FIRST_FRAME_MS = 1000;
 
 /** An isolate has 128 MB of memory. */

@@ -176,6 +176,7 @@ describe('artifacts without a version', () => {
     for (const [i, version] of versions.entries()) {
       assert.equal(await answer(version, 'c'), i % 2 === 0 ? 'c' : 42);
     }
+    // Two components with two limits each; `first` has the same artifact as one of the others.
     assert.equal((await artifactNames()).length, 4);
     for (const version of [first, ...versions]) await remove(version);
     assert.deepEqual(platform.errors, []);

@@ -30,7 +30,7 @@ const PROGRAM = {
   once: true,
 } satisfies Partial<ConfinedProgram>;
 
-/** Loads the code of the artifact stage and ends. */
+/** A program that loads the code of the artifact stage and ends. The runtime fills its code cache with it. */
 export const LOADING: ProgramCode = { program: { ...PROGRAM, args: ['load'], read: CODE }, sources: SOURCES };
 
 /** Permissions of a stage beyond reading its own code. */

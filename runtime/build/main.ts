@@ -5,8 +5,9 @@
  *   node runtime/build/main.ts graph SOURCE OUT.svg [--input FILE.json] [--json]
  *   node runtime/build/main.ts artifact COMPONENT.wasm OUT_DIR [--memory-pages N] [--json]
  *   node runtime/build/main.ts load
- * `load` only loads the code of the artifact stage. With --json the last line of the output is `{"ok": true, …}` or a BuildFailure. The exit
- * code is 0 or 1, and 2 for wrong usage.
+ * `load` only loads the code of the artifact stage, so that Node can cache the compiled code. With --json, the output
+ * of each other command ends with a line `{"ok": true, …}` or a BuildFailure. The exit code is 0, 1 for a failure, or 2
+ * for wrong usage.
  */
 import { parseArgs } from 'node:util';
 import type { BuildFailure } from './failure-schema.ts';

@@ -6,7 +6,7 @@ export async function publishDirectory(from: string, to: string): Promise<void> 
   if (!(await moveDirectory(from, to))) await rm(from, { recursive: true, force: true });
 }
 
-/** Moves a folder to its place in one step; false, without a change, when another folder is there. */
+/** Moves a folder to its place in one step; false, without a change, when a folder with content is there. */
 export async function moveDirectory(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);

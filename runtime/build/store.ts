@@ -58,7 +58,7 @@ export async function readArtifact(store: string, hash: string): Promise<Artifac
   readAt.set(directory, at);
   const artifact = await readArtifactAsItIs(store, hash);
   if (artifact === null) {
-    // Delete the entry here: `removeUnusedArtifact` deletes only the entries of existing artifacts.
+    // Delete the entry here: `removeUnusedArtifact`, which also deletes entries, is called only for existing artifacts.
     if (readAt.get(directory) === at) readAt.delete(directory);
     return null;
   }

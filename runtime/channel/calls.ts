@@ -9,7 +9,7 @@ const numbers = new Map(CHANNEL_CALLS.map((call, number) => [`${call.interface}#
 export const callNumber = (interfaceName: string, name: string): number | undefined =>
   numbers.get(`${interfaceName}#${name}`);
 
-/** Hash (FNV-1a) of the calls, which both ends must number equally. */
+/** Hash (FNV-1a) of the calls, which both ends must number equally. The text of a codec stands for its types. */
 export const FINGERPRINT: number = [
   ...CHANNEL_CALLS.map((call) => `${call.interface}#${call.name}${call.writeArguments}${call.writeResult}`),
   ...CHANNEL_RESOURCES,

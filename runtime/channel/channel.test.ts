@@ -52,6 +52,7 @@ async function play(seed: number): Promise<void> {
     (stream, side) =>
       new Channel(stream, {
         fingerprint: FINGERPRINT,
+        // One side takes turns on a thread; the other takes every frame at once.
         ...(side === 0 && { thread }),
         unknown: () => null,
         lost: (fault) => {
@@ -300,11 +301,12 @@ describe('a channel', () => {
     assert.equal((await lost).code, 'too-much-in-flight');
   });
 
-  it('hands on no message that waits for the room of other messages once it has failed', {
+  it('delivers no message that waits for assembly space once the channel has failed', {
     timeout: 240_000,
   }, async () => {
     const { send, hello, lost, channel } = rawPeer();
     const taken: number[] = [];
+    // Two partial messages of the largest size fill the assembly space, so the message of lane 4 waits.
     const begin = [2, 3].map((number) => {
       channel.open(number, { ...NO_SIGNALS, message: () => taken.push(number) });
       return frame(number, KIND.call, FLAG_MORE, Buffer.alloc(100), MAX_MESSAGE_BYTES);
@@ -316,11 +318,13 @@ describe('a channel', () => {
     assert.deepEqual(taken, []);
   });
 
-  it('hands on no message whose credit passes the bound on signals', { timeout: 240_000 }, async () => {
+  it('delivers no message when its credit exceeds the bound on waiting signals', { timeout: 240_000 }, async () => {
     let taken = 0;
     const { send, hello, lost, channel } = rawPeer({ message: () => taken++ });
+    // The message of lane 2 uses up the bound, so that the credit for the message of lane 1 exceeds it.
     channel.open(2, { ...NO_SIGNALS, message: () => channel.urgent(Buffer.alloc(MAX_URGENT_BYTES)) });
     const part = Buffer.alloc(MAX_PAYLOAD_BYTES);
+    // The length of the message takes four bytes of the first frame.
     const first = frame(1, KIND.call, FLAG_MORE, part.subarray(4), 4 * part.length - 4);
     const middle = frame(1, KIND.call, FLAG_MORE, part);
     // The last part completes half a window, so that the channel gives credit.

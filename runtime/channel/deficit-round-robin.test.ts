@@ -36,11 +36,12 @@ function work(turns: DeficitRoundRobin<Worker>, worker: Worker): void {
 describe('turns of the workers on a thread', () => {
   it('complete all work, and run at most a quantum and one piece of each worker between two turns', () => {
     fc.assert(
+      // Each worker has pieces of work, and a turn from 0 to 20 in which it begins.
       fc.property(fc.array(fc.tuple(pieces, fc.nat(20)), { minLength: 1, maxLength: 8 }), (plan) => {
         const turns = new DeficitRoundRobin<Worker>();
         const workers = plan.map(([own]) => workerFor(own));
         const total = plan.flatMap(([own]) => own).reduce((sum, ms) => sum + ms, 0);
-        // Each turn pays a quantum of a worker's debt, or gives the thread to a worker.
+        // Workers begin in the first 21 turns. Each later turn pays a quantum of a debt, or gives a worker the thread.
         const maxTurns =
           21 + (plan.length + 1) * (Math.ceil(total / QUANTUM_MS) + plan.flatMap(([own]) => own).length + 1);
         let turn = 0;

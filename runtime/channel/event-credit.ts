@@ -19,7 +19,7 @@ export class EventCredit {
   #pending = 0;
   #droppedLines = 0;
 
-  /** Takes credit for one event. Returns null, the reason for refusing a message, or `dropped` for a log line. */
+  /** Takes credit for one event. If there is too little, returns an error for a message, `dropped` for a log line. */
   take(call: ChannelCall, args: readonly unknown[]): HandlerError | 'dropped' | null {
     const isLine = call.interface === 'runtime';
     const bytes = eventBytes(args);
@@ -34,7 +34,7 @@ export class EventCredit {
     return null;
   }
 
-  /** Returns the event to send; long lines are cut to what the host reads. */
+  /** Returns the arguments of the event to send. Cuts a log line that is longer than the host reads. */
   cutLine(args: readonly unknown[]): readonly unknown[] {
     const [level, line] = args;
     return typeof line === 'string' && line.length > MAX_LINE_CHARACTERS

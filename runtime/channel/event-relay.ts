@@ -16,7 +16,10 @@ export function eventBytes(args: readonly unknown[]): number {
 }
 
 export interface EventRelayOptions {
-  /** Resolves once the log has taken all events so far; to false if the log cannot. Without `atOnce`, the outbox decides when to write. */
+  /**
+   * Resolves to true when the log has taken all events so far; to false if the log cannot. Without `atOnce`, the log
+   * chooses the time.
+   */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
   /** Called when the log has taken this many bytes of events. */
   readonly written: (bytes: number) => void;
@@ -34,6 +37,7 @@ export class EventRelay {
   readonly #options: EventRelayOptions;
   /** Bytes for which the sandbox has not got its credit back. */
   #pending = 0;
+  /** Cost of all events so far, and the part of it for which the sandbox has got credit. */
   #sent = 0;
   #acknowledged = 0;
   #draining = false;
@@ -47,6 +51,7 @@ export class EventRelay {
   take(args: readonly unknown[], make: () => unknown): void {
     const bytes = eventBytes(args);
     const cost = bytes + EVENT_COST;
+    // Twice the bound: an honest sandbox exceeds it by its last event and by reports of dropped lines, which are small.
     if (bytes > MAX_MESSAGE_BYTES || this.#pending + cost > 2 * MAX_PENDING_BYTES) {
       throw new ChannelFault('too-much-in-flight', 'the sandbox sent events that it has no credit for');
     }

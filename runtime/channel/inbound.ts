@@ -51,7 +51,7 @@ export class Inbound {
     this.#options = options;
   }
 
-  /** Bytes that wait, excluding those in the shared room. */
+  /** Bytes for which the peer has not got its credit back. */
   get outstanding(): number {
     return this.#credit.outstanding;
   }
@@ -141,6 +141,7 @@ export class Inbound {
   #assemble(parts: PartialMessage): void {
     parts.buffer = Buffer.allocUnsafeSlow(parts.total);
     let at = 0;
+    // The first frame began with the length of the message.
     let cost = 4;
     for (const part of parts.waitingFrames.splice(0)) {
       parts.buffer.set(part, at);

@@ -36,7 +36,7 @@ export interface RemoteGuestOptions {
   readonly charge: (cpuMs: number) => void;
   /** Resolves when every event so far is in the log; false when that cannot happen. */
   readonly flushed: (atOnce: boolean) => Promise<boolean>;
-  /** Called once when the invocation has ended, unless the owner called `close`. The owner then releases the context. */
+  /** Called once when the invocation has ended; the owner then releases the context. Not called after a `close`. */
   readonly ended: (ending: RemoteEnding) => void;
 }
 
@@ -44,7 +44,7 @@ interface Wiring extends RemoteGuestOptions {
   readonly calls: ReturnType<typeof hostCalls>;
   /** Counts the time that an answer took on this thread. */
   readonly spent: (ms: number) => void;
-  /** Called when the invocation's number is released. */
+  /** Called when the invocation is over in this process. Its number stays taken until the sandbox has answered. */
   readonly closed: () => void;
 }
 
@@ -122,7 +122,7 @@ export class RemoteGuest implements LaneEvents {
     this.#lane?.signalBehindOpening(KIND.deadline, this.#writer.take());
   }
 
-  /** Ends the invocation at once and releases its number. Does not call `ended`. */
+  /** Ends the invocation at once; its number stays taken until the sandbox has answered. Does not call `ended`. */
   close(trap: LifecycleTrap = { code: 'terminated', message: 'the invocation has ended' }): void {
     if (this.#isClosed) return;
     this.#finish();

@@ -142,7 +142,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
     },
   };
   for (const [what, { code, attack }] of Object.entries(attacks)) {
-    it(`ends the channel with ${code} when it ${what}`, async () => {
+    it(`ends the channel with ${code} when the sandbox ${what}`, async () => {
       const { sandbox, lost, guests, runtime } = await attacked(2);
       attack(sandbox);
       const fault = await lost;
@@ -215,6 +215,7 @@ describe("the runtime's end of a channel to a hostile sandbox", { timeout: 240_0
       sandbox.release(0, i);
     }
     while (settle.length < MAX_NUMBERS) await new Promise(setImmediate);
+    // These turns would be enough for more calls.
     for (let i = 0; i < 10; i++) await new Promise(setImmediate);
     assert.equal(settle.length, MAX_NUMBERS);
     settle[0]!({ tag: 'ok', val: undefined });
@@ -282,6 +283,7 @@ describe('events of a sandbox', { timeout: 240_000 }, () => {
     for (let i = 0; i < 3; i++) sandbox.call(0, 'session send', 0, writeEvent);
     sandbox.call(0, 'store exists', 1, text('key'));
     while (flushes.length < 2) await new Promise(setImmediate);
+    // These turns would be enough for the third event and the call.
     for (let i = 0; i < 10; i++) await new Promise(setImmediate);
     assert.deepEqual(order, ['event', 'event']);
     room = 5;

@@ -70,7 +70,7 @@ export interface InvocationOwner {
 
 const SENT: Outcome<undefined> = ok(undefined);
 
-/** A span may be lost: recording too many must not end the program. */
+/** True for the recording of a span. A span may be lost: too many must not end the program. */
 const isSpan = (call: ChannelCall): boolean => call.name === 'record-span';
 
 /** Calls that can be refused may fill this half of the queue; the other half is for messages that cannot. */
@@ -134,6 +134,7 @@ export class SandboxInvocation {
   call(index: number, args: readonly unknown[]): unknown {
     const call = CHANNEL_CALLS[index] as ChannelCall;
     const waitingCall = this.#waitingCall;
+    // The second run of the call that suspended the guest: see `suspending.ts`.
     if (waitingCall?.answer && waitingCall.call === call) {
       this.#waitingCall = null;
       return waitingCall.answer.value;
@@ -154,6 +155,7 @@ export class SandboxInvocation {
       case 'outbox':
         return this.#event(index, call, args);
       case 'drop':
+        // The number 0 stands for a call without an answer.
         this.#send(index, 0, call, args);
         this.#freeResources.push((args[0] as RemoteResource).number);
         return undefined;

@@ -138,9 +138,11 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
     const { runtime, sandbox } = await guestWith({ environment: { 'get-variable': get } });
     const { ended } = openInvocation(runtime, { input: 'spins' });
     await asked.promise;
+    // By then, the guest is suspended, and its clock has stopped.
     await turns(5);
     const [execution] = sandbox.executions;
     const before = execution!.cpuMs;
+    // If the guest were charged while it waits, its CPU time would grow now.
     const until = performance.now() + 20;
     while (performance.now() < until);
     await turns(5);
@@ -320,6 +322,7 @@ describe('a guest in a sandbox', { timeout: 300_000 }, () => {
       opened: async (invocation) => {
         const call = (of: string, name: string, ...args: unknown[]) =>
           invocation.call(callNumber(of, name) ?? -1, args);
+        // Leaves less space in the queue than a log line of 2,000 characters needs.
         const stored = call('store', 'set', 'key', new Uint8Array(MAX_MESSAGE_BYTES - 1000), undefined);
         for (const text of ['x', 'y']) call('runtime', 'log', 'info', text.repeat(2000));
         await stored;

@@ -23,7 +23,7 @@ export class MessageWriter implements ValueWriter {
     this.#numberOf = numberOf;
   }
 
-  /** Returns a copy of the written bytes and empties the writer. */
+  /** Returns the written bytes and empties the writer, which does not touch the returned bytes again. */
   take(): Buffer {
     const contents = this.#bytes.subarray(0, this.#length);
     const isLarge = this.#bytes.length > KEPT_BYTES;

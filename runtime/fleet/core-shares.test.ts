@@ -33,7 +33,7 @@ test('a process is ready while it computes, and not while it waits for input or 
   assert.equal(processTimes(pid), null);
 });
 
-test('CPU time is that of the group, also once its process has ended; no time without a report of the kernel', () => {
+test('a group reports its CPU time even after its process has ended; without a report of the kernel there is no time', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-core-shares-'));
   try {
     const groups = new Groups(directory, ['cpu']);

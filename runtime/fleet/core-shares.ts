@@ -11,7 +11,10 @@ export type Weighed = Pick<SandboxProcess, 'pid' | 'group'>;
 
 /** How the kernel shares the cores among sandboxes. */
 export interface CoreShares {
-  /** CPU time of a process; null when the kernel does not report it, or the process has ended. */
+  /**
+   * Times of a process; null when the kernel reports none. A control group still reports CPU time after its process has
+   * ended.
+   */
   times(process: Weighed): CoreTimes | null;
   /** The current weight of a process; null when the kernel does not report it. */
   weight(process: Weighed): CoreWeight | null;
@@ -37,7 +40,7 @@ const GROUP_WEIGHTS: CoreShares = {
   close: () => undefined,
 };
 
-/** Uses the nice of the sandbox's session. Does not cover processes that the sandbox starts in other sessions. */
+/** Uses the nice value of the sandbox's session. Does not cover processes that the sandbox starts in other sessions. */
 const sessionWeights = (writer: AutogroupWriter): CoreShares => ({
   times: ({ pid }) => processTimes(pid),
   weight: ({ pid }) => sessionWeight(pid),

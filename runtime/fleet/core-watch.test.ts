@@ -97,6 +97,7 @@ describe('a sandbox that spins (in a group on a plain directory: nothing is enfo
     const [hog, next, other] = [groups.create(64), groups.create(64), groups.create(64)];
     assert.ok(hog && next && other);
     const began = performance.now();
+    // The ids stand for no real processes: `times` lets the sandbox with id 1 compute.
     const times = ({ pid }: { pid: number }) => ({
       usedMs: pid === 1 ? performance.now() - began : 0,
       waitedMs: 0,

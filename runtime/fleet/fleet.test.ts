@@ -107,6 +107,7 @@ describe('a busy tenant', () => {
     );
     await eventually(hasSpare, 'there is a spare');
     const parent = await platform.submit(family, { depth: 2 });
+    // The family is the parent and two generations of children.
     await eventually(
       () => tenantSandboxes().length === 2 && tenantSandboxes()[1]?.runs === 3,
       'the second sandbox has the family',
@@ -188,7 +189,7 @@ describe('the sandboxes of a runtime', () => {
     assert.ok([...platform.runtime.fleet.sandboxes].every((sandbox) => sandbox.process.pid !== killed.pid));
   });
 
-  it('are killed when one hangs', async () => {
+  it('are killed when they hang', async () => {
     const invocation = await begin('sleep');
     process.kill(sandboxOf('default').process.pid, 'SIGSTOP');
     const { end } = await platform.transcript(invocation);

@@ -43,7 +43,10 @@ export interface FleetOptions {
  * gets only a sixth of a core beside other work.
  */
 const READY_DEADLINE_MS = { waited: 20_000, background: 60_000 };
-/** Longest wait of a launch for a sandbox without a tenant while every sandbox has runs. */
+/**
+ * Longest wait of a launch for a sandbox without a tenant: for one that starts, or for room while every sandbox has
+ * runs.
+ */
 const PLACE_DEADLINE_MS = 30_000;
 /**
  * A lone run has a sandbox to itself, so that a loss can be attributed to it. A run waits at most this long while its tenant has as many
@@ -163,8 +166,9 @@ export class Fleet {
   }
 
   /**
-   * Returns a sandbox that serves one run of a tenant and then ends. Returns a shared sandbox when the tenant keeps as many sandboxes for lone
-   * runs as it may have: a loss that cannot be attributed to one run is better than no run. @throws LaunchError
+   * Returns a sandbox that serves one run of a tenant and then ends. If the tenant has as many sandboxes for lone runs
+   * as it may have, and for 10 s none of them ends, returns a shared sandbox: a loss that cannot be attributed to one
+   * run is better than no run. @throws LaunchError
    */
   async alone(tenant: string): Promise<Sandbox> {
     const untilMs = performance.now() + ALONE_PATIENCE_MS;

@@ -5,7 +5,10 @@ const MAX_TEXT_CHARACTERS = 64 << 10;
 const MAX_INSTANCES = 4096;
 
 const number = z.int().nonnegative();
-/** A compromised sandbox may report any number; sums of larger numbers could become infinite. */
+/**
+ * Bound on a reported time: 30 days. A compromised sandbox may report any number, and sums of unbounded numbers could
+ * become infinite.
+ */
 const MAX_MS = 30 * 86_400_000;
 const milliseconds = z.number().nonnegative().max(MAX_MS);
 const used = z.object({

@@ -6,8 +6,9 @@ import type { Sandbox } from './sandbox.ts';
 const LOOK_MS = 250;
 
 /**
- * Limits the memory that the guests of one sandbox may touch together. A sandbox over the limit loses its newest invocation at each look
- * until it is below. Beyond that, the kernel's limit (`runtime/sandboxes`, RLIMIT_DATA) ends all of its invocations.
+ * Limits the memory that the guests of one sandbox may touch together. A sandbox over the limit loses its newest
+ * invocation at each look until it is below. A sandbox that grows too fast for these looks passes the kernel's higher
+ * limit (control group or RLIMIT_DATA, see `runtime/sandboxes`), and loses all of its invocations.
  */
 export class MemoryWatch {
   readonly #sandboxes: () => Iterable<Sandbox>;

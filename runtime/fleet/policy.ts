@@ -20,7 +20,9 @@ export interface FleetMember<T> {
   readonly idleSinceMs: number;
 }
 
-/** Returns the sandboxes that have been idle for `idleMs`. A spare is not idle: it waits for a tenant. */
+/**
+ * Returns the sandboxes that have been idle for `idleMs`, except kept ones. A spare is not idle: it waits for a tenant.
+ */
 export function outworn<T>(members: readonly FleetMember<T>[], policy: FleetPolicy, nowMs: number): T[] {
   return members
     .filter(

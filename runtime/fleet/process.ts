@@ -116,7 +116,8 @@ export function startSandbox(options: SandboxOptions, events: ProcessEvents, bac
       events.message(readFromSandbox(description));
     },
     lost: (fault) => {
-      // The stream ends with the process; the exit event gives a better reason.
+      // The stream normally ends with the process, whose exit event gives a better reason. The closed lifeline ends a
+      // process that still runs.
       if (fault.code === 'lost') child.stdin?.destroy();
       else if (fault.code === 'internal') kill(fault.message);
       else if (fault.code !== 'closed') kill(`it broke a rule of its channel (${fault.message})`);

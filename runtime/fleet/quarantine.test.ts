@@ -49,6 +49,7 @@ describe('functions whose sandboxes hang or crash', () => {
   after(() => platform.stop());
   afterEach(() => platform.errors.splice(0));
 
+  /** Deploys a new version: the description differs in each. */
   const deploy = (name: string, restartable = false): Promise<FunctionVersion> =>
     platform.deploy(GUEST, { name, description: `${deployCount++}`, restartable, limits: { cpuMs: 60_000 } });
   const begin = async (version: FunctionVersion, todo: string): Promise<string> => {
@@ -125,7 +126,7 @@ describe('functions whose sandboxes hang or crash', () => {
     assert.deepEqual([end.event, (end.data.output as { code?: string }).code], ['result', 'quarantined']);
   });
 
-  it('end their queued invocations as quarantined', async () => {
+  it('have their queued invocations end as quarantined', async () => {
     const { quarantine, tenants } = platform.scheduler;
     const late = await deploy('late');
     await tenants.ensure('default');

@@ -60,7 +60,10 @@ it('sends the token tables of a model again when another model has its name', as
   assertDecodes(minimind);
 });
 
-/** Makes a distinct program: each module gets a custom section of `bytes` bytes, which has no effect. */
+/**
+ * Makes a distinct program: each module gets a custom section (id 0, length in LEB128, name `p`) of `bytes` zeros,
+ * which has no effect.
+ */
 function enlarged({ key, modules, ...program }: StoredProgram, number: number, bytes: number): StoredProgram {
   const length = bytes + 2;
   const size = [0, 7, 14, 21].map((shift) => ((length >> shift) & 0x7f) | (shift < 21 ? 0x80 : 0));
@@ -113,5 +116,6 @@ it('ends launches that wait for room with the sandbox, and suspects none of them
   for (const outcome of await Promise.allSettled(launches)) {
     assert.equal(outcome.status === 'rejected' && outcome.reason.code, 'runtime-lost');
   }
+  // Launches are sent while less than 32 MiB wait for the sandbox: the first two, of 30 MiB each.
   assert.deepEqual(suspects, ['inv-0', 'inv-1']);
 });

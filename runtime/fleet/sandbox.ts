@@ -54,7 +54,7 @@ export interface SandboxProcess {
 /** Events of a sandbox's process. */
 export interface ProcessEvents {
   message(message: FromSandbox): void;
-  /** Called once, when the process is gone; its invocations have been told before. */
+  /** Called once, when the process is gone. The channel has reported the loss to the runs of the sandbox before. */
   ended(reason: string): void;
 }
 
@@ -360,7 +360,8 @@ export class Sandbox {
       case 'beat':
         for (const usage of message.used) this.#runs.get(usage.instance)?.usedNow(usage);
         this.look();
-        // Forgets ended runs whose guests have not moved recently: such a guest does not hold the thread.
+        // Forgets ended runs whose guests have not moved recently: such a guest does not hold the thread. `true` makes
+        // this apply even when no guest has moved.
         this.#ousted = [...suspectsOf(this.#ousted, this.heardAtMs, true)];
         this.readyInstances = message.ready;
         return;

@@ -42,7 +42,7 @@ describe('a grammar', () => {
     return { grammar, counts };
   };
 
-  it('is compiled at the next use when its vocabulary could not be read, and tells no path', async () => {
+  it('is compiled at the next use after its vocabulary could not be read, and its error names no folder', async () => {
     const { grammar } = makeGrammar();
     const asker = { refuse: () => null, charge: () => undefined };
     broken.is = true;
@@ -55,7 +55,7 @@ describe('a grammar', () => {
     assert.deepEqual(await grammar.use(asker, async () => DONE), DONE);
   });
 
-  it('that was forgotten is not unused again when its dropped reference makes a matcher', async () => {
+  it('calls `onUnused` no more once it is forgotten, even when its dropped reference makes a matcher', async () => {
     const { grammar, counts } = makeGrammar();
     const account = new GrammarAccount();
     assert.equal(account.begin(0), null);

@@ -84,6 +84,7 @@ export class Grammar {
         if (reply.tag === 'err') return reply;
         if (reply.val.tag !== 'ended') return reply.val;
         if (reply.val.culprit) return err(this.#fail(reply.val.val));
+        // The worker made room for another tenant. The request did not fail, so this attempt does not count.
         if (reply.val.val === MADE_ROOM) continue;
         attempt += 1;
         reason = reply.val.val.val;
@@ -163,7 +164,8 @@ export class CompiledGrammar {
 
   /**
    * Answers `invalid-argument` for a source that is invalid or too large, `limit-exceeded` for one that takes too much time or memory,
-   * `unavailable` when no worker could compile it, `closed` when the grammar lost its last holder. Never rejects.
+   * `unavailable` when no worker could compile it, `closed` when the grammar lost its last holder or the service was
+   * closed. Never rejects.
    */
   ready(): Promise<Outcome<undefined>> {
     return this.#ready;

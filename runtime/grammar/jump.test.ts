@@ -120,7 +120,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       assert.deepEqual([...value(await matcher.jump(spelling, 1))], natural(text).slice(-2, -1));
     });
 
-    it('are charged, one text a turn of the event loop', async () => {
+    it('are charged to the account, and each turn of the event loop tokenizes one text', async () => {
       let charged = 0;
       let usedUp = false;
       const account = new GrammarAccount({
@@ -137,7 +137,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
           const from = performance.now();
           turns.push(performance.nodeTiming.uvMetricsInfo.loopCount);
           let tokens = ok(tokenizer.encode(text));
-          // The worker's time is charged too, and is far less than 20 ms a text.
+          // Takes 20 ms, far more than the worker's time, which is charged too: an uncharged text shows in the sum.
           while (performance.now() < from + 20) tokens = ok(tokenizer.encode(text));
           spent += performance.now() - from;
           return tokens;
@@ -159,7 +159,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       for (const held of [matcher, other, compiled]) held.drop();
     });
 
-    it('are empty for an empty text, without a call of the worker or the tokenizer', async () => {
+    it('are empty for a maximum of 0 tokens, without a call of the worker or the tokenizer', async () => {
       let calls = 0;
       const count = () => {
         calls += 1;
@@ -183,7 +183,7 @@ for (const name of ['stories15m', 'minimind2-small']) {
       for (const held of [matcher, compiled]) held.drop();
     });
 
-    it('hold back a token that may still grow', async () => {
+    it('leave out a token that a continuation may lengthen', async () => {
       const [a, b] = [natural('She was happy because'), natural('She was happen')];
       const common = a.slice(
         0,

@@ -83,7 +83,10 @@ export class Matcher {
     });
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. Where only the end may come: the end-of-sequence tokens. */
+  /**
+   * Tokens that may come next: bit `t % 32` of word `t / 32` for token `t`. If only the end may come, or has come: the
+   * end-of-sequence tokens.
+   */
   mask(): Promise<Outcome<Uint32Array>> {
     const matcher = this.#id;
     return this.#call(async () => {

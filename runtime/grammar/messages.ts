@@ -17,15 +17,16 @@ export type Request =
   | { readonly kind: 'status'; readonly matcher: number }
   | { readonly kind: 'forced'; readonly matcher: number }
   | { readonly kind: 'rollback'; readonly matcher: number; readonly tokens: number }
-  /** Forgets a grammar or a matcher. */
+  /** Forgets a grammar. */
   | { readonly kind: 'forget'; readonly grammar: number }
+  /** Forgets a matcher. */
   | { readonly kind: 'close'; readonly matcher: number };
 
 /** The text that must come next. */
 export interface Forced {
   /** UTF-8 of whole characters; empty where there is a choice. */
   readonly bytes: Uint8Array;
-  /** Offsets of the bytes at which a token may begin that reaches past the last byte, in order. */
+  /** Offsets in `bytes`, ascending. A token that begins at such an offset may reach past the last byte. */
   readonly reaching: readonly number[];
 }
 

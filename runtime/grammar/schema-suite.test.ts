@@ -23,7 +23,7 @@ describe('the JSON-Schema-Test-Suite, draft 2020-12', () => {
     );
   });
 
-  it('has the same texts in grammars of compact JSON, except those with whitespace', () => {
+  it('has the same accepted texts in grammars of compact JSON, except texts with whitespace', () => {
     const texts = new TextMatcher();
     const counts = { compact: 0, spaced: 0 };
     for (const [file, { description, schema, tests }] of suiteCases()) {

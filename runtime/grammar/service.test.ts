@@ -14,7 +14,7 @@ import { vocabularyOf } from './vocabulary.ts';
 
 const SEED = 99;
 const STEPS = process.env.PIE_TEST_ALL ? 250 : 100;
-/** After this many steps, the other tenant takes the worker, which lasts about as long as those steps. */
+/** After this many steps, the other tenant takes the worker. Changing workers lasts about as long as those steps. */
 const TAKEN_AFTER = 40;
 const JSON_SOURCE: GrammarSource = { tag: 'json' };
 /** A grammar of about 300,000 states, which takes more memory than a small heap has. */
@@ -258,10 +258,12 @@ describe('GrammarService', () => {
       assert.equal(value(await matcher.accept(tokens)), true);
       const forks = Array.from({ length: 8 }, () => matcher.fork());
       const answers = await Promise.all(forks.map((fork) => refused(fork.rollback(1))));
+      // The account keeps eight lists of that length: the matcher's, and those of seven forks.
       assert.deepEqual(answers, [...Array(7).fill(false), true]);
       // Seven forks gave one token back each.
       assert.ok(await refused(compiled.matcher().accept(tokens.subarray(0, 8))));
       assert.equal(value(await compiled.matcher().accept(tokens.subarray(0, 7))), true);
+      // 64 of these calls, of 512 KiB each, are as much as an account may have pending.
       const waiting = Array.from({ length: 100 }, () => forks[0]?.accept(tokens) ?? assert.fail());
       matcher.drop();
       for (const fork of forks) fork.drop();
@@ -377,7 +379,7 @@ describe('GrammarService', () => {
     });
   });
 
-  it('gives a tenant a place although others always have calls in their workers, and loses none of their calls', async () => {
+  it('gives a tenant the worker although another tenant always has calls in it, and loses none of those calls', async () => {
     await using(new GrammarService({ ...PATIENT, maxWorkers: 1, turnMs: 100 }), async (service) => {
       const busy = compile(service, 'busy tenant', model, JSON_SOURCE);
       let stop = false;

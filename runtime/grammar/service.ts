@@ -97,7 +97,8 @@ export class GrammarService {
   /**
    * Starts compiling; `ready` and the matchers report failures. The same source of a tenant is compiled once.
    *
-   * @returns an error at once, keeping no reference to the source, when it is too long or the account is at its bounds
+   * @returns an error at once, keeping no reference to the source, when the source is too long, the account is at its
+   *   bounds, or the tenant's sources take their share of memory
    */
   compile(
     tenant: string,

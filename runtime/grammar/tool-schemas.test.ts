@@ -39,7 +39,7 @@ describe('tool schemas', () => {
   after(() => service.close());
 
   for (const { name, parameters } of tools) {
-    it(`of ${name} hold texts to the schema, seed ${SEED}`, async () => {
+    it(`of ${name} make grammars whose texts fit the schema, seed ${SEED}`, async () => {
       const source = { tag: 'json-schema', val: JSON.stringify(parameters) } as const;
       assert.deepEqual(translate(source).check?.open, CHECKED.get(name));
       const validator = new Validator(JSON.parse(source.val), '2020-12');

@@ -7,7 +7,7 @@ export interface Vocabulary {
   readonly id: number;
   /** Number of the model's tokens; its tokenizer may know fewer or more. */
   readonly size: number;
-  /** Concatenated bytes of all tokens. Special, padded and unknown tokens have no bytes: they are never allowed. */
+  /** Concatenated bytes of all tokens. Special, padded and unknown tokens have no bytes, so no text has them. */
   readonly bytes: Uint8Array<SharedArrayBuffer>;
   /** Start of each token's bytes, and the end of the last token's. */
   readonly offsets: Uint32Array<SharedArrayBuffer>;
@@ -59,7 +59,7 @@ const NOTHING = new Uint8Array(0);
 function specialTest(tokenizer: Tokenizer): (id: number, bytes: Uint8Array) => boolean {
   const sharedStream = tokenizer.stream({ continuation: true });
   return (id, bytes) => {
-    // A stream between two characters answers whole characters at once, but keeps the first half of a character.
+    // A stream between two characters answers whole characters at once, but holds the first half of a character back.
     if (isUtf8(bytes)) return sharedStream.push([id]) === '';
     const stream = tokenizer.stream({ continuation: true });
     return stream.push([id]) + stream.finish() === '';

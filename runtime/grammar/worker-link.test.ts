@@ -66,7 +66,7 @@ describe('WorkerLink', () => {
     assert.ok((charged[1] ?? 0) >= 1 && (charged[1] ?? 0) < 100, String(charged));
   });
 
-  it('charges the set-up of the next worker to the request that ends this one', async () => {
+  it('charges the set-up of a worker to the request that ends the worker', async () => {
     const large = vocabularyFrom(
       Array.from({ length: 100_000 }, (_, index) => Buffer.from(index.toString(36))),
       [],
@@ -83,6 +83,7 @@ describe('WorkerLink', () => {
     const asker = { refuse: () => null, charge: (cpuMs: number) => (charged = cpuMs) };
     const overrun = { ...compile(1, SLOW), vocabulary: again.id };
     assert.equal((await link.request(overrun, 1, asker)).tag, 'ended');
+    // The worker reads the same vocabulary a second time, which may be faster.
     assert.ok(charged > 1 + setUpMs / 5, `${charged} ms, beside ${setUpMs} ms for the same vocabulary`);
   });
 
@@ -97,7 +98,7 @@ describe('WorkerLink', () => {
     assert.ok(charged < 100, `${charged} ms`);
   });
 
-  it('serves the requests that follow others before requests that follow none', async () => {
+  it('serves follow-up requests before the first requests of other operations', async () => {
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);
     const order: string[] = [];
@@ -109,7 +110,7 @@ describe('WorkerLink', () => {
       order.push(`open ${id}`);
     };
     await Promise.all([1, 2, 3, 4].map(compileAndOpen));
-    // The next compilation has begun when the first one is answered.
+    // The worker already has the next compilation when it answers the first, so `open 1` comes after `compile 2`.
     assert.ok(order.indexOf('open 1') < order.indexOf('compile 3'), String(order));
     assert.ok(order.indexOf('open 2') < order.indexOf('compile 4'), String(order));
     await link.end(handlerError('closed', 'over'));

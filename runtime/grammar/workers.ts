@@ -89,6 +89,7 @@ export class Workers {
       this.#idle.delete(link);
       return ok(link);
     }
+    // This link has ended and keeps its first reason. The call only removes it.
     if (link) this.#end(tenant, link, CLOSED);
     const waiting = this.#waiting.get(tenant) ?? this.#wait(tenant);
     waiting.users += 1;

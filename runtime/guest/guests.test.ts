@@ -20,7 +20,7 @@ interface LaunchRecord {
   readonly moduleBytes: number | undefined;
 }
 
-/** Launches `INSTANCES` at once in a sandbox whose frames wait as long as `isBehind` says so. */
+/** Launches `INSTANCES` instances at once in a sandbox. `isBehind` tells it whether frames wait for its thread. */
 async function launchAll(isBehind: () => boolean): Promise<LaunchRecord> {
   const artifact = await testArtifact(await watComponent(callbackGuest({ run: `${RETURN_42} (i32.const 0)` })));
   const planner = () => planFiles(artifact.directory, artifact.coreModules);
@@ -70,7 +70,7 @@ it('a sandbox makes one instance in each turn of the event loop, so that it answ
   }
 });
 
-it('answers that guests wait for go before launches, but not for ever', async () => {
+it('a sandbox handles answers for waiting guests before launches, but delays no launch for ever', async () => {
   let behindChecks = 0;
   const { turns } = await launchAll(() => {
     behindChecks++;

@@ -31,7 +31,9 @@ interface Instance {
   reportedCpuMs: number;
 }
 
+/** Maximum characters of a text in a report to the runtime; a longer text is cut. */
 const MAX_TEXT_CHARACTERS = 16 << 10;
+/** Maximum handler errors in the report of a guest's ending; further ones are left out. */
 const MAX_HANDLER_ERRORS = 32;
 /** Longest time that running guests hold up the next launch, ms. */
 const MAX_HELD_MS = 20;
@@ -216,9 +218,10 @@ export class Guests {
   }
 
   /**
-   * Waits for a turn of the event loop in which no other launch runs: making an instance may take milliseconds, and the sandbox must answer
-   * between two launches. Running guests go first: those that a slice suspended, and those whose answers have come. Otherwise the instances of
-   * many simultaneous launches would all exist at once, V8 would collect garbage among all of them, and all would end late.
+   * Waits for a turn of the event loop in which no other launch runs: making an instance may take milliseconds, and the
+   * sandbox must answer between two launches. For up to `MAX_HELD_MS`, running guests go first: those that a slice
+   * suspended and that have credit left, and those whose answers have come. Otherwise the instances of many
+   * simultaneous launches would all exist at once, V8 would collect garbage among all of them, and all would end late.
    */
   #waitForTurn(): Promise<void> {
     return new Promise((resolve) => {

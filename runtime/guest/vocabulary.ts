@@ -4,7 +4,10 @@ import type { Decoding } from '../host/detokenize.ts';
 
 const NOTHING = new Uint8Array(0);
 
-/** Reads a model's token tables, which share one buffer. */
+/**
+ * Reads a model's token tables. `body` has the length of each token in bytes (u16), then the bytes of all tokens. The
+ * tables share this buffer.
+ */
 export function decodingOf(
   { special, specialIds, stripsLeadingSpace, size }: SentVocabulary,
   body: Uint8Array,

@@ -57,6 +57,7 @@ export const allocate = {
     const refused = refuseName(name);
     if (refused) return err(refused);
     const used = { inferlet, queue, kind: 'export', name } as const;
+    // `false`: an import does not write, so it takes no lock.
     const outcome = await bring(used, false, (side) => side.device.importPages(side.queue, name));
     inferlet.observePages(queue);
     return outcome;
@@ -94,6 +95,7 @@ export const allocate = {
     listNames(
       { inferlet, queue, kind: 'export' },
       (side) => side.device.ask(side.queue, { op: 'list-exports' }),
+      // A durable copy outlives its GPU host, so it is listed as persistent.
       (name, { pages, tokens, nextPosition }) => ({ name, pages, tokens, nextPosition, persistent: true }),
     ),
 

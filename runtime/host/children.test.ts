@@ -83,7 +83,7 @@ describe('a child', () => {
     assert.deepEqual(tags, [...Array(32).fill('ok'), 'err']);
   });
 
-  it('is read once for all calls that wait for it at the same time, and not at all without room for its result', async () => {
+  it('has its ending read once for all simultaneous waits, and not at all without room for its result', async () => {
     const { asked, launch, of } = parent();
     const reads = () => asked.filter((what) => what === 'ending').length;
     const first = launch();

@@ -58,7 +58,7 @@ describe('calls from an inferlet to a GPU host', () => {
   after(async () => {
     await Promise.all(opened.map((inferlet) => inferlet.end()));
     const { pages } = (await connection.stats()).models[0] ?? {};
-    // Exported pages belong to the tenant, by name, and outlive the inferlet.
+    // Exports outlive their inferlets, so `owned` need not be 0 here.
     assert.ok(pages && pages.free + pages.cached + pages.owned === pages.total);
     connection.close();
     await host.stop();
@@ -156,7 +156,7 @@ describe('calls from an inferlet to a GPU host', () => {
         step(guest, next, 120, target, u32()),
         step(guest, next, 20, shifted, u32()),
       ]);
-      // Keys depend only on the distances between positions.
+      // Keys carry their positions, but attention depends only on the distances between positions.
       assertClose(moved[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
       assertClose(back[0]?.logProbabilities ?? [], whole[0]?.logProbabilities ?? []);
     });
@@ -189,7 +189,7 @@ describe('calls from an inferlet to a GPU host', () => {
       assert.ok(embed.length > 0 && embed.every(Number.isFinite));
     });
 
-    it('are refused where the model does not offer them', async () => {
+    it('are refused where the model does not offer them, as are files and grammars', async () => {
       const { summary } = inferlet().queue.model ?? {};
       assert.ok(summary);
       const guest = inferlet({ model: { summary: { ...summary, traits: ['allocate', 'forward'] } } });
@@ -277,7 +277,7 @@ describe('calls from an inferlet to a GPU host', () => {
     const list = async (guest: TestInferlet, prefix = '') =>
       value(await call<readonly FileInfo[]>(guest, 'kv-files', 'files', prefix));
 
-    it('append predicted tokens in the order of the calls, without waiting', async () => {
+    it('append the tokens of concurrent `pred` calls in the order of the calls', async () => {
       const guest = inferlet();
       const file = open(guest, undefined);
       const tokens = testTokens(40);

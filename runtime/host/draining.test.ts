@@ -63,5 +63,5 @@ test('a drained host gets no new invocations after the clock has stepped back', 
   stop();
   t.mock.timers.setTime(now + 5000);
   assert.equal(await placed(), second);
-  assert.equal(await placed(begunMs), first, 'children of an earlier invocation stay with it');
+  assert.equal(await placed(begunMs), first, 'children of an invocation from before the drain stay on its host');
 });

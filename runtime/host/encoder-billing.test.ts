@@ -110,6 +110,7 @@ describe('inputs of encoders', () => {
   it('are billed as far as they were computed when the host terminates their inferlet', async () => {
     const guest = open({ id: 'again' });
     const calls = await startCalls(guest);
+    // A newer attempt of the same invocation makes the host terminate the older one.
     const newer = connection.openInferlet({ id: 'again', epoch: 1, maxPages: 0, arrival: 1 });
     assert.equal(failureOf(await lastOf(calls)), 'terminated');
     await Promise.all([guest.end(), newer.close()]);

@@ -99,6 +99,7 @@ describe('encoding calls of an inferlet', () => {
     const [vectors, scores] = [unreadEmbed('king', 'queen'), unreadRerank('king', 'queen', 'paris')];
     value(await vectors);
     value(await scores);
+    // Two vectors of 32 values and three scores; a value has 4 bytes.
     assert.equal(unread.bytes, 2 * 32 * 4 + 3 * 4);
     // Other results leave room for two vectors and two scores.
     const otherBytes = MAX_UNREAD - unread.bytes - 2 * (32 + 1) * 4;
@@ -118,7 +119,7 @@ describe('encoding calls of an inferlet', () => {
     assert.deepEqual(
       [await textsEncoded(), guest.inferlet.inputTokens],
       [(before ?? 0) + 4, billed],
-      'they cost nothing',
+      'the refused calls cost nothing',
     );
     TestInferlet.releaseFuture(vectors);
     TestInferlet.releaseFuture(scores);

@@ -45,6 +45,7 @@ const EXCHANGER = `
       const large = bytes(16 * MIB);
       const sends = [0, 1, 2].map((i) => sendFile('large' + i, 'text/plain', large).read());
       outcomes.push((await Promise.all(sends)).map(short));
+      // The files of an invocation have at most 64 MiB: four of the largest size.
       for (const i of [3, 4]) outcomes.push(short(await sendFile('large' + i, 'text/plain', large).read()));
       outcomes.push(short(await sendFile('large5', 'text/plain', large).read()));
       return outcomes;
@@ -68,7 +69,7 @@ const EXCHANGER = `
       }
       outcomes.push(short(await receiveFile('large').read()));
       for (let i = 0; i < 100; i++) receiveFile('never' + i).drop();
-      // A dropped wait gives its place back once it has ended, which takes as long as the machine is busy.
+      // A dropped wait counts against the bound until it has ended, which takes longer on a busy machine.
       let outcome;
       do {
         await sleep(20).read();

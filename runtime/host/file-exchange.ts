@@ -44,6 +44,7 @@ export class FileTransfers {
   }
 
   receive(name: string): Promise<Outcome<FileExchangeFile>> {
+    // Only the name is checked: a call of `receive-file` has no media type and no size.
     const fault = fileFault(name, 'text/plain', 0);
     if (fault !== null) return refuse(handlerError('invalid-argument', fault));
     const { unread, outgoing, stopped, invocation } = this.#inferlet;

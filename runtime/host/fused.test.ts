@@ -40,7 +40,7 @@ test('a fused run keeps its queue open until the run is dropped', async (t) => {
   for (const run of [first, second]) {
     for (let finished: string | undefined; !finished; ) finished = value(await next(run)).finished;
   }
-  // A run counts once, however often the guest drops it.
+  // Repeated drops of a run release its queue only once.
   for (let i = 0; i < 3; i++) guest.call('fused', '[resource-drop]run', first);
   value(await queue.settle());
   assert.equal(await queues(), 1, 'the second run keeps the queue');
@@ -51,7 +51,7 @@ test('a fused run keeps its queue open until the run is dropped', async (t) => {
   await guest.end();
 });
 
-test('decoded tokens count when the inferlet does not read them', async (t) => {
+test('decoded tokens count even when the inferlet does not read them', async (t) => {
   const connection = await connected(t);
   const sampler = { temperature: 0, topK: 0, topP: 1, minP: 0, seed: 0 };
   const decoded = async (end: (guest: TestInferlet, run: RunResource) => unknown) => {
@@ -104,6 +104,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   const whole = await decode(free);
   assert.deepEqual([whole.tokens.length, whole.end], [40, 'max-tokens']);
 
+  // A decoded token takes two tokens of the quota, so 21 have room for 10 decoded tokens.
   const resumed = begin(21);
   const allow = (left: number) => resumed.guest.inferlet.tokens.allow(nothing, { left, until: null });
   allow(51);
@@ -123,6 +124,7 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   assert.match(cut.end, /^limit-exceeded: quota tokens: 2 are requested and 1 are left$/);
 
   const overtaken = begin(21);
+  // `settle` is a later call on the queue of the run.
   value(await overtaken.guest.queue.settle());
   overtaken.guest.inferlet.tokens.allow(nothing, { left: 1000, until: null });
   assert.match((await decode(overtaken)).end, /^limit-exceeded: .* other calls have been made on its queue since$/);
@@ -157,7 +159,7 @@ test('a second next or pipe before the answer to the first is refused, and the r
   await guest.end();
 });
 
-test('a run with penalties that the quota cuts counts the tokens before the cut', async (t) => {
+test('a run with penalties still penalizes the tokens before a cut by the quota when it continues', async (t) => {
   const connection = await connected(t);
   const nothing = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
   const decode = async (left: number | null, banned: number) => {
@@ -174,6 +176,7 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
     for (const list of [pages, ...Object.values(lists)]) list.fill(0);
     const tokens: number[] = [];
     for (let finished: string | undefined; !finished; ) {
+      // Each allowance counts from the start, so it also covers the tokens that were decoded so far.
       guest.inferlet.tokens.allow(nothing, { left: left === null ? null : left + 2 * tokens.length, until: null });
       const chunk = value(await guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run));
       tokens.push(...chunk.tokens);
@@ -182,6 +185,7 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
     await guest.end();
     return tokens;
   };
+  // The ban of a token that would come late must still hold after the cuts.
   const lateToken = (await decode(null, 3))[30] ?? 0;
   const whole = await decode(null, lateToken);
   assert.equal(new Set(whole).size, 40, 'no token twice');
@@ -203,7 +207,7 @@ test('a run with penalties that the quota cuts counts the tokens before the cut'
   );
 });
 
-test('a run with penalties goes on after a cut past 8,192 chosen tokens, of which the inferlet may not give more', async (t) => {
+test('a run with penalties continues past 8,192 chosen tokens after a cut; no run may start with more', async (t) => {
   const guest = new TestInferlet(await connected(t));
   const allow = (left: number) =>
     guest.inferlet.tokens.allow({ inputTokens: 0, outputTokens: 0, cachedTokens: 0 }, { left, until: null });
@@ -242,6 +246,7 @@ test('runs that a quota cuts keep at most 32 MiB, until they end or are dropped'
     return guest.call<RunResource>('fused', '[constructor]run', guest.queue, request);
   };
   const next = (run: RunResource) => guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', run);
+  // Each list has 8 MiB, so four runs reach the bound.
   const runs = Array.from({ length: 5 }, () => start(new Uint32Array(2 << 20)));
   assert.equal(outgoing.bytes, 32 << 20);
   const refused = await next(runs[4] ?? assert.fail());

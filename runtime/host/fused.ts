@@ -38,7 +38,7 @@ export class RunResource {
   #restBytes = 0;
   /** The queue's count of calls after the device began the run, or its latest part. */
   #callsAtStart = 0;
-  /** False when the run's source is a handle, which counts its tokens itself. */
+  /** False when the run's source is a handle: the handle counts the run's tokens itself. */
   readonly #countsTokens: boolean;
   #stopped = false;
   #dropped = false;

@@ -94,7 +94,7 @@ export class GrammarRun implements RunHandle {
     return ok({ tokens: Uint32Array.from(tokens), finished: this.#finished });
   }
 
-  /** Does nothing. Other runs ask the device for even slices of the tokens that it decodes ahead. It decodes none of this run ahead. */
+  /** Does nothing: the device decodes no tokens of this run ahead, which it could hand over in even slices. */
   piped(): void {}
 
   /** Always 0: no token comes before a `next` asks for it. */

@@ -222,7 +222,7 @@ describe('grammars of an inferlet', () => {
     });
   }
 
-  it('end runs that are stopped, dropped, refused or of matchers that fail', async () => {
+  it('end a run that is stopped, dropped or refused, or whose matcher fails', async () => {
     const decoding = new Decoding('[^]*', 0);
     const { guest, pages } = decoding;
     const start = (matcher: object, options: object = {}) =>
@@ -282,13 +282,14 @@ describe('grammars of an inferlet', () => {
     assert.ok(charges.mock.callCount() >= 20);
   });
 
-  it('keep concurrent steps within the token limit and the quota', async () => {
+  it('count concurrent steps towards the token limit and the quota from the start of each step', async () => {
     const runConcurrentSteps = async (guest: TestInferlet) => {
       const matcher = newMatcher(guest, compile(guest, '[^]*'));
       const steps = Array.from({ length: 4 }, () => failure(ask(guest, 'step', guest.queue, matcher, request(u32(1)))));
       const tags = await Promise.all(steps);
       return [tags, guest.inferlet.inputTokens, guest.inferlet.outputTokens];
     };
+    // A step counts two tokens. The limit refuses steps once it is exceeded. The quota refuses a step without room.
     const limited = inferlet({ tokens: 3 });
     assert.deepEqual(await runConcurrentSteps(limited), [['ok', 'ok', 'limit-exceeded', 'limit-exceeded'], 2, 2]);
     const poor = inferlet();
@@ -337,6 +338,7 @@ describe('grammars of an inferlet', () => {
     assert.equal(await failure(ask(guest, '[method]matcher.accept', matcher, list)), 'limit-exceeded');
     const large = { ...request(new Uint32Array(5_000_000)) };
     assert.equal(await failure(ask(guest, 'step', guest.queue, matcher, large)), 'limit-exceeded');
+    // At most 1,024 calls may be pending, so the last ones are refused.
     const calls = Array.from({ length: 1100 }, () => failure(ask(guest, '[method]matcher.status', matcher)));
     assert.deepEqual(new Set((await Promise.all(calls)).slice(1030)), new Set(['limit-exceeded']));
     assert.equal(await failure(ask(guest, '[method]matcher.status', matcher)), 'ok');

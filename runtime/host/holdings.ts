@@ -34,7 +34,7 @@ export class Holdings {
     return this.#resources.size;
   }
 
-  /** Keeps a resource. Returns an error when there is no place for it; the resource must then refuse every call. */
+  /** Keeps a resource. Returns an error when the bound is reached; the resource must then refuse every call. */
   take(resource: Droppable): HandlerError | null {
     if (this.#resources.size >= this.#max) {
       return handlerError(
@@ -46,7 +46,7 @@ export class Holdings {
     return null;
   }
 
-  /** Frees a resource's place; harmless when the resource had none. */
+  /** Stops counting a resource; harmless for a resource that was not kept. */
   give(resource: Droppable): void {
     this.#resources.delete(resource);
   }

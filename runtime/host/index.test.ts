@@ -187,6 +187,7 @@ describe('index', () => {
     const stats = async () => value(await call<IndexInfo>(guest, 'stats', 'a'));
     assert.equal(await usedBytes(tenant), Number((await stats()).bytes));
 
+    // `life` identifies one run of the index host; `sequence` orders the sums of that run.
     const life = (await store.redis.hget(key, 'life')) ?? assert.fail();
     const note = (bytes: number, sequence: number) => indexBytes.note(tenant, { bytes, life, sequence });
     await note(2 ** 30, 1000);

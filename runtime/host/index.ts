@@ -17,6 +17,7 @@ import type { Inferlet } from './inferlet.ts';
 
 /** Longest time for one call; the invocation's deadline may be sooner. */
 const MAX_CALL_MS = 60_000;
+/** Bytes that a number or a boolean counts as. */
 const VALUE_BYTES = 8;
 const NO_VECTOR = new Float32Array(0);
 

@@ -9,7 +9,7 @@ import { UnreadResult, UnreadResults } from './unread-results.ts';
 
 const MIB = 2 ** 20;
 
-it('bounds the bytes that the calls of a tenant carry over all its inferlets, and gives them back', () => {
+it('the calls of all inferlets of a tenant share a bound on bytes, and give their bytes back when they end', () => {
   const shared = inferletBytes(64 * MIB);
   const many = Array.from({ length: 4 }, () => new Outgoing(takenBytes(shared, 'many')));
   const begun: Outgoing[] = [];
@@ -19,9 +19,11 @@ it('bounds the bytes that the calls of a tenant carry over all its inferlets, an
       outgoing.begin(MIB);
       begun.push(outgoing);
     }
+  // Without other tenants, a tenant may hold half of the 64 MiB.
   assert.equal(begun.length, 32);
   assert.equal(many[3]?.refusal(MIB)?.tag, 'limit-exceeded');
   assert.equal(many[3]?.refusal(1024), null, 'a small call has room');
+  // Another tenant can always hold a quarter.
   const other = new Outgoing(takenBytes(shared, 'other'));
   for (let i = 0; i < 16; i++) {
     assert.equal(other.refusal(MIB), null);
@@ -33,7 +35,7 @@ it('bounds the bytes that the calls of a tenant carry over all its inferlets, an
   assert.equal(many[3]?.refusal(MIB), null);
 });
 
-it('bounds the results that the inferlets of a tenant have not read, until they end', () => {
+it('the unread results of all inferlets of a tenant share a bound, until the inferlets end', () => {
   const shared = inferletBytes(64 * MIB);
   const open = (tenant: string) => new UnreadResults(takenBytes(shared, tenant));
   const [first, second] = [open('many'), open('many')];
@@ -48,7 +50,7 @@ it('bounds the results that the inferlets of a tenant have not read, until they 
   assert.equal(shared.total, 16 * MIB);
 });
 
-it('takes a single result of any size, and each that was dropped', () => {
+it('an inferlet without unread results may get one of any size, and a dropped result always has room', () => {
   const unread = new UnreadResults(takenBytes(inferletBytes(256 * MIB), 'one'));
   const large = new UnreadResult(unread);
   assert.equal(large.offer(33 * MIB), null);
@@ -61,10 +63,11 @@ it('takes a single result of any size, and each that was dropped', () => {
   assert.equal(unread.bytes, 0);
 });
 
-it("bounds the grammar calls and the accepted tokens of a tenant's inferlets", () => {
+it("the grammar calls and the accepted tokens of a tenant's inferlets share a bound on bytes", () => {
   const shared = inferletBytes(8 * MIB);
   const open = () => new GrammarAccount(ENDLESS, takenBytes(shared, 'many'));
   const [first, second] = [open(), open()];
+  // An accepted token takes 8 bytes, so the tokens and the call take half of the 8 MiB together.
   assert.equal(first.keep(MIB / 4), null);
   assert.equal(first.begin(2 * MIB), null);
   assert.equal(second.keep(MIB / 8)?.tag, 'limit-exceeded');
@@ -78,7 +81,7 @@ it("bounds the grammar calls and the accepted tokens of a tenant's inferlets", (
   assert.equal(shared.total, 0);
 });
 
-it('counts nothing of an inferlet that has ended', async () => {
+it('an inferlet that has ended holds no bytes', async () => {
   const shared = inferletBytes();
   const guest = new TestInferlet(null, { services: { bytes: shared } });
   assert.equal(guest.inferlet.grammarAccount.keep(1000), null);

@@ -70,7 +70,7 @@ export interface Deadline {
 export interface InferletDescription {
   /** The invocation's id. */
   readonly id: string;
-  /** Epoch of the attempt; 0 without it. */
+  /** Epoch of the attempt; 0 by default. */
   readonly epoch?: number;
   readonly tenant: string;
   readonly functionName: string;
@@ -103,7 +103,7 @@ export interface InferletDescription {
   readonly mayAsk?: boolean;
   /** For the attempt after a question to a person: the state that the asking attempt left, and the answer. */
   readonly resumption?: Resumption;
-  /** Secrets and plain variables of the function's version, by name, in order. */
+  /** Secrets and plain variables of the function's version, sorted by name. */
   readonly variables?: ReadonlyMap<string, string>;
 }
 
@@ -164,7 +164,7 @@ export class Inferlet {
   readonly pulls = new Holdings(MAX_PULLS, 'pulls that wait');
   /** GPU hosts that own names which the inferlet uses. */
   readonly otherHosts = new OtherHosts(() => this.#hostOptions());
-  /** Saves whose owner is being recorded in the store. `release` waits for them: if the store refuses one, it is undone on its queue. */
+  /** Saves whose owner is being recorded in the store. `release` waits: a refused save is still undone on its queue. */
   readonly noting = new Set<Promise<unknown>>();
   readonly #stopping = new AbortController();
   readonly #devices = new Map<GpuHostConnection, DeviceClient>();
@@ -345,7 +345,7 @@ export class Inferlet {
     return this.tokens.during(tokens, result, cachedOf);
   }
 
-  /** The error when the inferlet may not request tokens, or null. @param wantedTokens least number of tokens charged */
+  /** The error when the inferlet may not request tokens, or null; see `Tokens.refuse`. */
   refuseTokens(wantedTokens: number): HandlerError | null {
     return this.tokens.refuse(wantedTokens);
   }

@@ -13,7 +13,7 @@ async function failure(outcome: Promise<Outcome<unknown>>): Promise<string> {
   return settled.tag === 'err' ? settled.val.tag : 'ok';
 }
 
-test('each computation of an embed counts, the first one when it is embedded', async (t) => {
+test('each `forward` of an embed counts, but the first one is counted when the embed is made', async (t) => {
   const host = await TestGpuHost.start();
   t.after(() => host.stop());
   const connection = await GpuHostConnection.connect(host.address);

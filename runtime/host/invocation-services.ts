@@ -12,7 +12,7 @@ export interface SharedLimits {
   refuseTokens(): HandlerError | null;
 }
 
-/** The files of one invocation. Every method throws `StoreError`. */
+/** The files of one invocation. Every method may reject with `StoreError`. */
 export interface InvocationFiles {
   put(name: string, mediaType: string, content: Uint8Array): Promise<PutFileOutcome>;
   /** Resolves with true once the file exists; with false when no more files can come, or the signal aborts. */

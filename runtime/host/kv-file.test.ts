@@ -58,7 +58,7 @@ describe('a file', () => {
     assert.equal(heldPages(), 0);
   });
 
-  it('counts the calls that wait while it opens, and refuses them beyond 32 MiB', async () => {
+  it('counts the calls that wait while it opens, and refuses calls beyond 1,024 or 32 MiB', async () => {
     const { inferlet, queue } = new TestInferlet(connection, { pages: 1_000_000, tokens: 10_000_000 });
     const list = new Uint32Array(1 << 20);
     for (const name of ['predictions', 'extracts', 'saves', 'merges']) {
@@ -107,7 +107,7 @@ describe('a file', () => {
     await inferlet.release();
   });
 
-  it('and an export with a malformed name are refused at once, before the GPU host or the store of names is asked', async () => {
+  it('with a malformed name is refused before any host or store is asked, as are exports and adapters', async () => {
     const unasked = () => assert.fail('the store was asked for a malformed name');
     const owners = { of: unasked, list: unasked, claim: unasked, release: unasked };
     const names = new SharedNames(owners, { list: [connection, connection] });

@@ -6,8 +6,9 @@ const MAX_CALLS = 1024;
 const MAX_BYTES = 32 * 2 ** 20;
 
 /**
- * Counts the calls of one inferlet to anything but a device, and the bytes that they carry. A call counts until it settles, even when the
- * inferlet drops it or is stopped.
+ * Counts the calls of one inferlet that this process keeps, and the bytes that they carry: calls to anything but a
+ * device, calls that wait for a KV file to open, and runs that a quota caps or a grammar guides. A call counts until it
+ * settles, even when the inferlet drops it or is stopped.
  */
 export class Outgoing {
   readonly #tenantBytes: InferletShare;

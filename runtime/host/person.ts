@@ -5,6 +5,7 @@ import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
 import type { Question, Resumption } from '#wit/generated/host.ts';
 import type { Inferlet } from './inferlet.ts';
 
+/** Maximum characters of a question's text, of its schema and of its state. */
 const MAX_TEXT = 4096;
 const MAX_SCHEMA = 16_384;
 const MAX_STATE = 262_144;

@@ -55,7 +55,7 @@ export class Session {
     return this.#firstMessageAt;
   }
 
-  /** Number of messages sent. */
+  /** Number of messages sent, with those that announce files. */
   get messages(): number {
     return this.#messages;
   }

@@ -16,6 +16,7 @@ export class Sleepers {
       this.#waiting.delete(timer);
       resolve(outcome);
     };
+    // 2 ** 31 - 1 ms is the longest delay that a timer of Node takes.
     const timer = setTimeout(() => end(ok(undefined)), Math.min(milliseconds, 2 ** 31 - 1));
     this.#waiting.set(timer, end);
     return withRelease(promise, () => end(err(DROPPED)));

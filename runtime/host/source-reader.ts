@@ -63,7 +63,7 @@ export class SourceReader<T> {
     return unreadResult.of(hooks.waits.during(interruptions.until(promise)));
   }
 
-  /** Drops the items that no reader is left for, also those that are still to come. */
+  /** Drops the unclaimed items, and each later item that finds no reader. */
   close(): void {
     this.#closed = true;
     for (const { unreadResult } of this.#unclaimedItems.splice(0)) unreadResult.release(false);

@@ -40,6 +40,7 @@ describe('spans', () => {
     const spans = new Spans(now);
     pass(10_000);
     spans.add('failed', '', 7, 7, true);
+    // All lengths differ, and their order is mixed: 1009 is prime.
     for (let i = 1; i <= 1000; i++) spans.add(`span ${i}`, '', 0, (i * 7919) % 1009, false);
     spans.add('outer', '', 0, 10_000, false);
     const { spans: kept = [], moreSpans } = spans.report();

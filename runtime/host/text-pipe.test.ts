@@ -9,7 +9,7 @@ import type { GrantedModel } from './inferlet.ts';
 import type { DeviceQueue } from './queue.ts';
 import { TextPipe } from './text-pipe.ts';
 
-/** Two tokens are halves of a character; the others overlap in letters and spaces. */
+/** The last two tokens are the halves of `é`. Many of the others overlap in letters and spaces. */
 const VOCABULARY = [...' ab', 'ab', 'ba ', ' a', '€', ''].map((text) => Buffer.from(text));
 VOCABULARY.push(Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1));
 function bytesOf(id: number): Buffer {
@@ -105,6 +105,7 @@ describe('a text pipe', () => {
 
   it('refuses costly stop strings and frames, and models without a tokenizer', () => {
     const codeOf = (outcome: Outcome<TextPipe>) => (outcome.tag === 'err' ? outcome.val.tag : 'ok');
+    // `€` has three bytes: 342 of them exceed 1,024 bytes, and 2,731 exceed 8,192.
     const codes = [
       open({ stops: Array.from({ length: 65 }, (_, i) => `${i}`) }),
       open({ stops: ['€'.repeat(342)] }),

@@ -27,7 +27,7 @@ const NOTHING = { inputTokens: 0, outputTokens: 0, cachedTokens: 0 };
 const allowance = (tokens: number | null) => ({ left: tokens, until: null });
 const options = { limit: 1_000_000, shared: () => null, quotaReached: () => undefined, quotaUnknown: () => undefined };
 
-test('only inputs that a cache might have exceed the quota, and a call that fits is not refused', async () => {
+test('only cacheable inputs can carry the charge beyond the quota, and a call that fits is not refused', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(call, { maxLength: 60, size: 'max' }), fc.nat({ max: 400 }), async (calls, room) => {
       let reached = 0;

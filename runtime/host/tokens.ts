@@ -41,7 +41,8 @@ export interface CallTokens {
 /**
  * Counts the tokens of one inferlet, in three ways:
  * - Usage (`input`, `output`, `cached`): inputs count when a call is made, outputs and cacheable inputs when it is answered.
- * - Limits of the invocation and of its family: all tokens of a call count from its start, so that concurrent calls stay within them.
+ * - Limits of the invocation and of its family: all tokens of a call count from its start, so that concurrent calls
+ *   count together. The call that exceeds a limit still runs; later calls are refused.
  * - Quota: as the limits, but cacheable inputs count with the answer. If no cache had them, they may exceed the quota; then the invocation ends.
  *
  * Inputs of encoders count as used when a GPU host reports them as computed. While their call is under way, limits and quota count all of them.
@@ -159,7 +160,11 @@ export class Tokens {
     if (this.#quotaRoom + this.#encoders.reserved < 0 && !this.#expire()) this.#options.quotaReached();
   }
 
-  /** The error when the inferlet may not request tokens, or null. @param wantedTokens least number of tokens charged */
+  /**
+   * The error when the inferlet may not request tokens, or null.
+   *
+   * @param wantedTokens least number of tokens charged. The quota must have room for them; a limit ignores them.
+   */
   refuse(wantedTokens: number): HandlerError | null {
     const { limit, shared } = this.#options;
     if (this.input + this.#encoders.reserved + this.#unsettledInputs + this.#output + this.#expectedOutputs > limit) {

@@ -63,6 +63,7 @@ const KEPT_CHUNKS = new Set(['IHDR', 'PLTE', 'IDAT', 'IEND']);
  */
 function essentialPng(image: Uint8Array): Buffer {
   const view = new DataView(image.buffer, image.byteOffset, image.byteLength);
+  // The signature has 8 bytes. A chunk has its length, its type, its content and a checksum: 12 bytes and the content.
   const keptChunks = [image.subarray(0, 8)];
   const packedData: Uint8Array[] = [];
   for (let at = 8; at + 12 <= image.length; ) {
@@ -74,7 +75,9 @@ function essentialPng(image: Uint8Array): Buffer {
     if (type === 'IDAT') packedData.push(image.subarray(at + 8, end - 4));
     at = type === 'IEND' ? image.length : end;
   }
+  // The last byte of the header chunk's content.
   const isInterlaced = view.getUint8(28) !== 0;
+  // The result is not needed: the call throws for data that unpack to more than the bound.
   if (isInterlaced) inflateSync(Buffer.concat(packedData), { maxOutputLength: interlacedBytes(view) });
   return Buffer.concat(keptChunks);
 }
@@ -92,7 +95,10 @@ const PASSES = [
   [0, 1, 1, 2],
 ] as const;
 
-/** Unpacked bytes of an interlaced image: a filter byte and the pixels of each row of each pass. */
+/**
+ * Unpacked bytes of an interlaced image: a filter byte and the pixels of each row of each pass. Bytes 16, 20, 24 and 25
+ * of the file begin the width, the height, the bits of a value and the colour type.
+ */
 function interlacedBytes(view: DataView): number {
   const [width, height, depth] = [view.getUint32(16), view.getUint32(20), view.getUint8(24)];
   const bits = depth * (CHANNELS[view.getUint8(25)] ?? 4);

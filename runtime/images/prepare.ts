@@ -26,7 +26,7 @@ function rowsOf({ width, height, data }: DecodedImage): Rows {
   return { width, height, row: (y) => data.subarray(3 * width * y, 3 * width * (y + 1)) };
 }
 
-/** Pads an image to a square with the image in its middle, one row at a time. */
+/** Pads an image to a square with the image in its middle. A row is valid until the next one is read. */
 function paddedToSquare(image: DecodedImage, color: Color): Rows {
   const { width, height } = image;
   const side = Math.max(width, height);

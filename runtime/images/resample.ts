@@ -71,6 +71,7 @@ interface Weights {
   readonly values: readonly Int32Array[];
 }
 
+/** The weights of `count` pixels, from the pixel `first` on, of a line that is resized from `from` to `to` pixels. */
 function weightsOf(from: number, to: number, first: number, count: number, filter: ResizeFilter): Weights {
   const starts: number[] = [];
   const values: Int32Array[] = [];
@@ -109,6 +110,7 @@ function mix(
   toAt: number,
 ) {
   const values = weights.values[position] ?? NOTHING;
+  // One half, so that `byteOf` rounds to the nearest integer.
   let red = 1 << (PRECISION_BITS - 1);
   let green = red;
   let blue = red;

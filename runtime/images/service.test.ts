@@ -28,6 +28,7 @@ function image(value: number, size = 4): Uint8Array {
 
 /** A small file of many pixels, which takes a second or longer to decode. */
 function slow(): Uint8Array {
+  // Each row has a filter byte and 500 bytes, of eight pixels each.
   return png(4000, 4000, deflateSync(new Uint8Array(4000 * 501)), { depth: 1, color: 0 });
 }
 
@@ -99,7 +100,7 @@ describe('the image service', () => {
       ask(service, image(i), { tenant }).then(() => order.push(tenant)),
     );
     await Promise.all(asked);
-    // The first two were queued before the other tenant asked.
+    // The first image runs at once. Tenant `a` waited before `b`, so `a` has the next turn. Then the tenants alternate.
     assert.deepEqual(order, ['a', 'a', 'b', 'a', 'a']);
   });
 
@@ -130,6 +131,7 @@ describe('the image service', () => {
     assert.equal(tagOf(await other), 'ok');
     stop.abort();
     const tags = (await Promise.all(many)).map(tagOf);
+    // The tenant's share of the queue, 64 MiB, holds eight of the 32 images.
     assert.equal(tags.filter((tag) => tag === 'unavailable').length, 24);
     assert.equal(tagOf(await ask(service, image(2))), 'ok');
   });

@@ -139,11 +139,14 @@ export class AttemptRun {
     }
   }
 
-  /** Gives back all that the inferlet held, adds its `metric` event, and waits for its events and its children's ends to be in the logs. */
+  /**
+   * Begins to give back all that the inferlet held, adds its `metric` event, and waits until its children have ended
+   * and its events are in the log. The outbox may keep the last few events, to write them with the terminal event.
+   */
   async release(end: GuestEnd): Promise<ReleasedRun> {
     const { job, outbox, family } = this.#attempt;
     const { run, timings, memoryLimitBytes } = this.#launched;
-    // Known only until `release`.
+    // `release` of the inferlet clears both.
     const { lostDevice, lostConnections: lost } = this.#inferlet;
     outbox.hurry();
     const released = this.#inferlet.release();

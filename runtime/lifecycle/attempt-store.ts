@@ -5,7 +5,10 @@ import type { Metered } from '#scheduler/quotas/exceeded.ts';
 import type { InvocationFiles } from '../host/invocation-services.ts';
 import type { AttemptLog } from './outbox-options.ts';
 
-/** Connects an attempt's log, which reports usage and gets quotas in the answers, with the inferlet, which has the usage and obeys the quotas. */
+/**
+ * Connects an attempt's log with its inferlet: the log reports the inferlet's usage, and the inferlet obeys the quotas
+ * in the store's answers.
+ */
 export interface AttemptMeter {
   /** Copies the present token counts; see `MarkedUsage`. */
   mark: () => void;

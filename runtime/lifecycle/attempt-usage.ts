@@ -16,7 +16,7 @@ export interface UsageParts {
   readonly held: Pick<HeldTime, 'totalMs'>;
 }
 
-/** Usage of one attempt. Each number counts from the beginning of the attempt and never decreases. */
+/** Usage of one attempt. Each number but `queuedMs` counts from the beginning of the attempt; none decreases. */
 export class AttemptUsage {
   readonly #parts: UsageParts;
   readonly #beganAtMs = performance.now();

@@ -26,7 +26,7 @@ export interface Attempt extends Omit<ChildAttempt, 'begin'> {
    * over, and the runtime asks the store to begin the attempt. The wall time of the run begins later, when the instance is ready.
    */
   readonly startedAt: number;
-  /** The platform's clock, by which `startedAt` was read. */
+  /** The platform's clock; `startedAt` is a time of this clock. */
   readonly clock: () => number;
   readonly outbox: Outbox;
   readonly observed: ObservedRun | undefined;

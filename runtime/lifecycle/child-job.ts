@@ -17,7 +17,7 @@ const MAX_QUOTED = 200;
 /** The fields of the parent's job that select a child's function. */
 export type ParentJob = Pick<InvocationJob, 'tenant' | 'function' | 'version'>;
 
-/** The platform services that making a child's job needs. */
+/** The platform's services for making the jobs of children. */
 export interface ChildJobs {
   /** Resolves a version or alias (`live` by default) of a function of the parent's tenant. */
   readonly functionOf: (parent: ParentJob, name: string, reference?: string) => Promise<FunctionVersion | null>;
@@ -35,7 +35,7 @@ export function referenceOf(text: string): { name: string; version: string | und
   return at < 0 ? { name: text, version: undefined } : { name: text.slice(0, at), version: text.slice(at + 1) };
 }
 
-/** Finds a child's function, by a call in its tenant's queue. Throws nothing. */
+/** Finds a child's function. The call waits for room in the parent tenant's queue of store calls. Never rejects. */
 export async function findFunction(
   jobs: ChildJobs,
   queues: StoreQueues,
@@ -91,7 +91,8 @@ export function childJob(
     input,
     arrival: root.arrival,
     submittedAt: now,
-    // Wall time stands still while the family is preempted; the root's own deadline does not.
+    // Wall time stands still while the family is preempted, so it may end later than computed here; the root's deadline
+    // does not move.
     deadlineMs: Math.max(wallMs, Math.floor(root.submittedAt + root.deadlineMs - now)),
     limits: {
       ...ownLimits,

@@ -4,7 +4,10 @@ import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import type { Message } from '#wit/generated/host.ts';
 
-/** Bounds the part of a running child's log that is read ahead of a slow parent: two of the largest messages, or several small ones. */
+/**
+ * Bounds the events of a running child that are read ahead of a slow parent: a read ends after 2 events, and 64 KiB may
+ * wait.
+ */
 const READ_AHEAD = { readCount: 2, maxWaitingLength: 64 * 1024 };
 const RETRY_MS = 200;
 
@@ -20,8 +23,9 @@ export interface MessageSource {
 }
 
 /**
- * The messages of a child, read from its event log, as a client would follow it: this class keeps no messages for a parent that reads late
- * or never. It follows the log only while the child runs, so an ended child costs no more than a position in its log.
+ * The messages of a child, read from its event log, as a client would follow it: beyond a few that it has read ahead,
+ * this class keeps no messages for a parent that reads late or never. It follows the log only while the child runs, so
+ * an ended child costs no more than a position in its log.
  */
 export class ChildMessages {
   readonly #source: MessageSource;

@@ -58,10 +58,11 @@ describe('the children of a runtime', () => {
     });
   }
 
-  it('of one tenant leave places to other tenants', () => {
+  it('take half of the places when all are of one tenant, and leave a quarter to another tenant', () => {
     const runs = open();
     let greedyCount = 0;
     while (runs.enter('greedy') === null) greedyCount++;
+    // The runtime has 1024 places; `Shares` divides them.
     assert.equal(greedyCount, 512);
     for (let i = 0; i < 256; i++) assert.equal(runs.enter('other'), null);
     assert.equal(runs.enter('other')?.tag, 'unavailable');
@@ -107,7 +108,7 @@ describe('the children of a runtime', () => {
     assert.deepEqual(lookedUpVersions, [undefined, '', 'live', 'v1.2', '0123456789ab']);
   });
 
-  it('that the platform fails to begin are refused as internal', async () => {
+  it('are refused as internal when the platform fails to begin them', async () => {
     const errors: unknown[] = [];
     const fault = new Error('the store refused the call');
     const runs = open({ run: () => Promise.reject(fault), onError: (error) => errors.push(error) });
@@ -119,7 +120,7 @@ describe('the children of a runtime', () => {
     await ended;
   });
 
-  it('that ended well keep their result when the platform fails after it was stored', async () => {
+  it('keep their stored result when the platform fails afterwards', async () => {
     const parent = submission();
     await scheduler.invocations.create(parent);
     const attempt = await beginAttempt(scheduler, parent.id, 'r');

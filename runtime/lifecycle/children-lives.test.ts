@@ -12,10 +12,10 @@ const PAGES = 32;
 /** More children than this must have lived; fewer would test too little. */
 const ENOUGH = 80;
 
-/** The steps of an inferlet; see `live` of the fixture. */
+/** One step of an inferlet's life; see `live` in `testing/fixtures/family.js`. */
 type Step = readonly [string, ...unknown[]];
 
-/** A random life, with lives within it down to `depth` generations. */
+/** A random life: steps, of which some launch children with lives of their own, down to `depth` generations. */
 function life(depth: number): fc.Arbitrary<readonly Step[]> {
   const name = fc.nat(3);
   const steps: fc.WeightedArbitrary<Step>[] = [
@@ -110,7 +110,7 @@ describe('the lives of children', () => {
     assert.ok(children > ENOUGH, `${children} children lived`);
   });
 
-  it('end with a runtime that was declared dead, and the runtime releases them when it learns of it', async () => {
+  it('end with a runtime that was declared dead, and the runtime releases them when it learns of its death', async () => {
     const inputs = Array.from({ length: 3 }, () => ({
       do: 'live',
       name: 'lasting',

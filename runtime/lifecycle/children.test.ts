@@ -130,7 +130,7 @@ describe('children', () => {
   });
 
   it("stay within their root's pages and tokens and their parent's time", async () => {
-    // The root and the first child keep all 16 pages while the second child asks for one.
+    // The root keeps 8 pages and its first child the other 8 of the root's limit, while the second child asks for one.
     const next = { do: 'beside', name: 'family', pages: 8, more: 1 };
     const { first, second } = output(await invoke({ do: 'hold', pages: 8, next })) as Record<string, { val?: string }>;
     assert.deepEqual(first, { ok: 8 });
@@ -159,6 +159,7 @@ describe('children', () => {
     const slept = { do: 'many', name: 'family', inputs: [{ do: 'sleep', ms: 500 }], waits: true };
     const rest = output(await invoke({ ...slept, next: launch({ do: 'left' }) }));
     const restMs = Number((rest.endings as { val: string }[])[0]!.val);
+    // 10 ms less than the parent's wait, because timers are inexact.
     assert.ok(restMs <= LIMITS.wallMs - 490, `the child has ${restMs} ms, and its parent has used half a second`);
   });
 
@@ -193,6 +194,7 @@ describe('children', () => {
     const id = await platform.submit(family, { do: 'hoard', name: 'family', input: child });
     const childId = String((await firstMessage(id)).child);
     const events = async () => (await scheduler.events.read(id, 0)).filter(({ event }) => event === 'message');
+    // The parent sends its second message when the child has ended.
     await eventually(async () => (await events()).length === 2, 'the child has ended');
     const probe = redis.connect();
     const followed = async () => (await probe.pubsub('NUMSUB', scheduler.store.keys.live(childId)))[1];

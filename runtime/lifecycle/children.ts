@@ -22,7 +22,7 @@ export interface Parent {
   readonly family: Family;
   readonly grants: Grants;
   readonly deadline: Deadline;
-  /** Pays for the checks of its children's inputs. */
+  /** The tenant and the account that pay for the checks of the children's inputs. */
   readonly texts: TextUser;
   /** Takes the parent's places in the queue on the GPU hosts, so that its children stand behind it. */
   readonly takePlaces: () => void;
@@ -43,7 +43,7 @@ export class Children implements ChildLauncher {
   readonly #runs: ChildRuns;
   readonly #parent: Parent;
   readonly #running = new Set<ChildRun>();
-  /** Launches under way, and the children that have begun. */
+  /** Launches under way, and children that have begun and not ended. */
   readonly #openChildren = new Set<Promise<unknown>>();
   #stopReason: Stop | null = null;
 
@@ -76,7 +76,10 @@ export class Children implements ChildLauncher {
     this.#stop({ code: 'runtime-lost', message });
   }
 
-  /** Resolves when every child has its terminal event; after `stop`, `end` or `abandon` no more are launched. */
+  /**
+   * Resolves when every child has its terminal event, or this runtime will never write it. After `stop`, `end` or
+   * `abandon` no more children are launched.
+   */
   async settled(): Promise<void> {
     while (this.#openChildren.size > 0) await Promise.all(this.#openChildren);
   }

@@ -12,7 +12,10 @@ const QUOTA_CODES = [
   ['gpu-ms-per-day', 'quota-gpu-time'],
 ] as const;
 
-/** Returns the time that it has left and, unless it is `alone`, the time that its child has left. */
+/**
+ * An inferlet that returns its own time left and, unless its input says `alone`, the time left to a child that it
+ * launches.
+ */
 const LEFT = `
   import { Child } from 'pie:inferlet/children@0.1.0';
   import { timeLeft } from 'pie:inferlet/runtime@0.1.0';
@@ -28,7 +31,7 @@ const LEFT = `
 
 describe('a machine whose clock is not that of the platform', () => {
   for (const offMs of [-HOUR_MS, HOUR_MS]) {
-    it(`counts times by the platform's clock, ${offMs > 0 ? 'ahead' : 'behind'}`, async () => {
+    it(`counts times by the platform's clock, which is an hour ${offMs > 0 ? 'ahead' : 'behind'}`, async () => {
       const clock = () => Date.now() + offMs;
       const platform = await TestPlatform.start({ clock });
       try {
@@ -68,6 +71,7 @@ describe('a machine whose clock is not that of the platform', () => {
 
 it('a slow launch takes nothing from the time that an inferlet has left', async (t) => {
   let aheadMs = 0;
+  // The test moves the platform's clock by more than the wall time, which must not end the runtime's lease.
   await using platform = await TestPlatform.start({ clock: () => Date.now() + aheadMs, leaseMs: 4 * WALL_MS });
   const limits = { memoryMb: 16, cpuMs: 30_000, pages: 16, wallMs: WALL_MS };
   const version = await platform.deploy(LEFT, { name: 'left', limits });
@@ -75,6 +79,7 @@ it('a slow launch takes nothing from the time that an inferlet has left', async 
   const launch = launcher.launch.bind(launcher);
   t.mock.method(launcher, 'launch', async (...request: Parameters<typeof launch>) => {
     const launched = await launch(...request);
+    // As if the launch had taken longer than the wall time.
     aheadMs = WALL_MS + 1000;
     return launched;
   });

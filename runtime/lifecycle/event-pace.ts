@@ -12,5 +12,5 @@ const BYTES_OF_AN_EVENT = 512;
 /** The paces at which tenants may log events; their unit is an event. */
 export const eventPaces = (): Paces => new Paces(EVENTS_PER_CORE * availableParallelism());
 
-/** Cost of a batch of events for its tenant's pace, in events. @param bytes of the events' data */
+/** Cost of a batch of events for its tenant's pace, in events. @param bytes size of the events' data */
 export const costOfEvents = (events: number, bytes: number): number => events + bytes / BYTES_OF_AN_EVENT;

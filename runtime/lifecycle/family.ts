@@ -37,7 +37,7 @@ export class Family implements SharedLimits {
     this.pages = new SharedPages(root.id, root.limits.pages);
   }
 
-  /** Number of children that run now. */
+  /** Number of descendants that run or are being launched. */
   get children(): number {
     return this.#children;
   }

@@ -17,13 +17,19 @@ export interface PacedOptions {
 }
 
 /**
- * Measures how late the thread is ten times a second, and tells the scheduler how many invocations the thread keeps up with when that number
- * changes by a tenth or returns to its maximum. Returns a function that stops it. While few invocations run, it measures nothing: the timer of
- * the measurement alone would wake the process 500 times a second.
+ * Ten times a second, measures how late the thread is and reviews how many invocations the thread keeps up with. Tells
+ * the scheduler that number when it has changed by a tenth or is back at its maximum. While few invocations run,
+ * measures nothing: the timer of the measurement alone would wake the process 500 times a second.
+ *
+ * @returns the function that ends the reviews
  */
 export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): () => void {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  /** The thread's mean lag since the last review, milliseconds; 0 when nothing was measured. Begins or ends the measurement as told. */
+  /**
+   * The thread's mean lag since the last review, milliseconds; 0 when nothing was measured.
+   *
+   * @param shouldMeasure begins the measurement or lets it go on when true; ends it when false
+   */
   const lag = (shouldMeasure: boolean): number => {
     if (!shouldMeasure) delay.disable();
     // `enable` returns true when this call started the measurement.

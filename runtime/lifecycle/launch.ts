@@ -5,9 +5,9 @@ import type { GuestTrap } from '../lowering/trap.ts';
 
 /** How long the steps before an inferlet's first instruction took, in milliseconds. */
 export interface LaunchTimings {
-  /** Fetching the component and building its artifact; 0 when it was on disk. */
+  /** Fetching the component and building its artifact; 0 when the artifact was in memory or on disk. */
   readonly buildMs: number;
-  /** Reading and compiling core modules; 0 when this process has them compiled. */
+  /** Waiting until the sandbox has compiled the core modules; 0 when its pool has the program. */
   readonly compileMs: number;
   /** Making the instance; 0 when the sandbox had a ready instance, made in advance. */
   readonly instantiateMs: number;

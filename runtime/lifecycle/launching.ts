@@ -72,7 +72,9 @@ export class Launching {
   readonly #job: InvocationJob;
   readonly #learn: (standing: Standing) => void;
   readonly #earlyLaunch: Promise<Launched | LaunchError> | null;
-  /** When the last launch ended, milliseconds since the Unix epoch by this machine's clock. */
+  /**
+   * When the last launch ended (before that, when it began), milliseconds since the Unix epoch by this machine's clock.
+   */
   endedAt = Date.now();
 
   /** @param learn called with the standing of the job's version once the store has told it */

@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import type { NewEvent } from '#scheduler/invocations/types.ts';
 import { KeptEvents } from './outbox-kept.ts';
 
+/** Events whose data begins with their numbers. In `KeptEvents`, each costs its data's length and 128 bytes. */
 const events = (from: number, count: number, size = 10): NewEvent[] =>
   Array.from({ length: count }, (_, i) => ({ event: 'message', data: `${from + i}`.padEnd(size, '.') }));
 const numbers = (taken: readonly NewEvent[] | null) => taken?.map(({ data }) => Number.parseInt(data, 10)) ?? null;
@@ -70,7 +71,8 @@ describe('kept events', () => {
             if (lost.length === 0) continue;
             const taken = kept.takeAfter(log.length);
             if (taken === null) {
-              // Events are dropped by whole calls, of up to four events here, so the rest may be smaller than the bound by one call.
+              // Events are dropped by whole calls of up to four events, so three more events, of 400 characters at
+              // most, may be gone.
               const isYoung = lost.every(({ at }) => at + keepMs > now);
               const bytes = lost.reduce((sum, event) => sum + event.bytes, 0);
               assert.ok(!isYoung || bytes + 3 * (400 + 128) > maxBytes, `${lost.length} events of ${bytes} bytes`);

@@ -5,9 +5,9 @@ import type { WriteTicks } from './write-ticks.ts';
 
 /** The log of one attempt, as its outbox uses it. */
 export interface AttemptLog {
-  /** `Invocations.append` of the attempt. @param usage what `MarkedUsage.marked` returned just before the call */
+  /** `Invocations.write` for the attempt. @param usage what `MarkedUsage.marked` returned just before the call */
   append(firstSeq: number, events: readonly NewEvent[], usage: Usage | undefined): Promise<AppendOutcome>;
-  /** `Invocations.report` of the attempt. */
+  /** `Invocations.report` for the attempt. */
   report(usage: Usage): Promise<AppendOutcome>;
   /** Number of the log's last event; null when this attempt no longer owns the invocation. */
   lastSeq(): Promise<number | null>;

@@ -101,7 +101,7 @@ describe('an outbox', () => {
 
   const dataOf = async (id: string) => (await scheduler.events.read(id, 0)).map(({ data }) => data);
 
-  it('writes the events of one turn in one call, in order', async () => {
+  it('writes the events of one turn of the event loop in one call, in order', async () => {
     const { id, outbox, calls } = await beginWithOutbox();
     for (let i = 0; i < 50; i++) outbox.add('message', String(i));
     assert.equal(await outbox.flushed(), true);
@@ -114,7 +114,7 @@ describe('an outbox', () => {
     assert.equal(outbox.nextSeq, 51);
   });
 
-  it('writes events that arrive while others are written once and in order', async () => {
+  it('writes each event that arrives during a write, once and in order', async () => {
     const { id, outbox } = await beginWithOutbox();
     for (let i = 0; i < 20; i++) {
       outbox.add('message', `${i}`);
@@ -127,7 +127,7 @@ describe('an outbox', () => {
     );
   });
 
-  it('waits for its pace, reports meanwhile, and writes at once when its inferlet ended or is abandoned', async () => {
+  it('waits for its pace, reports usage meanwhile, and writes at once when the inferlet has ended or the outbox is abandoned', async () => {
     const reportedUsage: Usage[] = [];
     let [pauseMs, abandoned, calls] = [60_000, false, 0];
     const spentEvents: number[] = [];
@@ -276,7 +276,7 @@ describe('an outbox', () => {
     assert.deepEqual(ends, ['full']);
   });
 
-  it('gives up an end that needs the number after a shown event, which a full log refused', async () => {
+  it('does not repeat an end that must skip the number of a shown event, after a full log refused that event', async () => {
     const live = new LiveServer();
     const ended = Promise.withResolvers<OutboxEnd>();
     const log = {
@@ -314,7 +314,7 @@ describe('an outbox', () => {
       assert.deepEqual([outbox.nextSeq, outbox.pendingBytes, ends], [9, 0, []]);
     });
 
-    it('writes them again before the terminal event', async () => {
+    it('writes the lost events again before the terminal event', async () => {
       const { id, outbox, ends, result } = await beginWithOutbox();
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3'));
@@ -324,20 +324,21 @@ describe('an outbox', () => {
       assert.deepEqual(ends, []);
     });
 
-    it('writes them again while it is idle, and checks only until all are confirmed', async () => {
+    it('writes the lost events again while it is idle, and checks the log only until all events are confirmed', async () => {
       const { id, outbox, checks, show } = await beginWithOutbox({ keepMs: 50 });
       await say(outbox, '1');
-      await eventually(() => checks() === 1, 'a look at the log');
+      await eventually(() => checks() === 1, 'the outbox has checked the log');
       show(false);
       await losingWrites(redis, () => say(outbox, '2', '3'));
       show(true);
-      await eventually(() => checks() === 3, 'one look finds the gap, and the next finds all events');
+      await eventually(() => checks() === 3, 'one check finds the gap, and the next finds all events');
       assert.deepEqual(await dataOf(id), ['1', '2', '3']);
       await new Promise((resolve) => setTimeout(resolve, 200));
       assert.equal(checks(), 3, 'no event is kept');
     });
 
-    it('breaks with a cause if the lost events are not kept, and writes its end after the rest', async () => {
+    it('breaks with a cause if lost events are not kept, and writes its end after the events in the log', async () => {
+      // 300 bytes keep two events: each costs 128 bytes and its data.
       const { id, outbox, ends, causes } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
@@ -351,7 +352,7 @@ describe('an outbox', () => {
       assert.deepEqual(await dataOf(id), ['1', failure.data]);
     });
 
-    it('refuses a result when the terminal event finds the loss', async () => {
+    it('refuses a result when the write of the terminal event reveals a loss', async () => {
       const { id, outbox, result } = await beginWithOutbox({ keepBytes: 300 });
       await say(outbox, '1');
       await losingWrites(redis, () => say(outbox, '2', '3', '4'));
@@ -360,7 +361,7 @@ describe('an outbox', () => {
       assert.equal(await outbox.finish(async (seq) => seq), 2, 'another end gets number 2');
     });
 
-    it('drops waiting events when their write finds the loss, and does not reuse shown numbers', async () => {
+    it('drops waiting events when their write reveals a loss, and does not reuse shown numbers', async () => {
       const live = new LiveServer();
       const ticks = new WriteTicks();
       const shows = { begin: (unlogged: () => Unlogged) => live.begin('any', 1, unlogged), ticks };
@@ -379,6 +380,7 @@ describe('an outbox', () => {
       assert.deepEqual(ends, ['broken']);
       assert.equal(await finish({ event: 'error', data: '{}', code: 'internal', message: 'lost' }), 'ok');
       const logged = await scheduler.events.read(id, 0);
+      // Followers were shown events 5 and 6, so the end has number 7.
       assert.deepEqual(
         logged.map(({ seq, event }) => [seq, event]),
         [

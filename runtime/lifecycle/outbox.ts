@@ -113,7 +113,7 @@ export class Outbox implements EventSink, Reporting {
   /** Queues an event. @param withinMs longest wait for more events to share the write; by default, only those of the same turn share it */
   add(event: NewEvent['event'], data: string, withinMs = 0): void {
     if (!this.#push(event, data)) return;
-    // The write under way starts the next one at its end. Only shown events need more before that.
+    // The write under way starts the next one when it ends. Until then, a callback is needed only to show events.
     if (this.#turnEnd || (this.#writing && !this.#showing)) return;
     if (withinMs > 0) {
       this.#lingerTimer ??= setTimeout(() => this.#showAndSchedule(), withinMs);
@@ -138,7 +138,7 @@ export class Outbox implements EventSink, Reporting {
     return true;
   }
 
-  /** Resolves with true when all events added so far are in the log, with false when they cannot get there. */
+  /** See `EventSink.flushed`. */
   async flushed(atOnce = true): Promise<boolean> {
     if (!atOnce) {
       const targetSeq = this.#queue.endSeq;
@@ -421,7 +421,9 @@ export class Outbox implements EventSink, Reporting {
     else this.#keptEvents.confirm(sentAt);
   }
 
-  /** While events are kept, schedules a check for the time at which the last write is `keepMs` old. */
+  /**
+   * While events are kept, schedules a check of the log: it comes when the last write is one to two times `keepMs` old.
+   */
   #scheduleCheck(): void {
     if (this.#checkTimer || this.#closed || this.#end || this.#keptEvents.newestAt === null) return;
     this.#checkTimer = setTimeout(() => {

@@ -70,7 +70,7 @@ describe('an inferlet that asks a person', () => {
   });
   after(() => platform.stop());
 
-  it('waits without anything, and goes on in another runtime after a restart of Redis, question after question', async () => {
+  it('holds no slot while it waits, and goes on in another runtime after a restart of Redis, question after question', async () => {
     const { scheduler } = platform;
     const version = await platform.deploy(SOURCE, { name: 'asker' });
     const id = await platform.submit(version, { rounds: 2 });
@@ -92,7 +92,7 @@ describe('an inferlet that asks a person', () => {
   });
 
   for (const wait of ['dropped', 'unread']) {
-    it(`leaves a message to the next attempt when its wait for it was ${wait}`, async (t) => {
+    it(`leaves a message to the next attempt when its wait for that message was ${wait}`, async (t) => {
       const { scheduler } = platform;
       const { inbox, invocations, messaging, questions } = scheduler;
       const attach = inbox.attach.bind(inbox);

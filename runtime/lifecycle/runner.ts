@@ -61,7 +61,10 @@ export interface RunnerOptions {
   readonly services: Services;
   /** Called with the peak use of a root's family when the run does not end the invocation: an end itself records the peak. */
   readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
-  /** The token quota of the job's tenant or function with the fewest tokens left; null when there is none. */
+  /**
+   * Of the token quotas for the job's tenant and function, the one that leaves the fewest tokens; null when there is
+   * none.
+   */
   readonly tokenQuota?: (job: InvocationJob) => Promise<MetQuota | null>;
   /** Measures and traces runs. */
   readonly observer?: RunObserver;
@@ -300,7 +303,10 @@ export class InvocationRunner {
     );
   }
 
-  /** Names the token quota in the verdict `TOKENS_USED_UP`: the refusal of the tokens did not know which token quota had no room. */
+  /**
+   * Names the token quota in the verdict `TOKENS_USED_UP`: the runtime refused the tokens without knowing which quota
+   * had no room.
+   */
   async #withQuotaName(job: InvocationJob, verdict: Verdict): Promise<Verdict> {
     if (verdict.kind !== 'error' || verdict.message !== TOKENS_USED_UP.message) return verdict;
     try {

@@ -72,7 +72,7 @@ class ShowingRuntime {
   }
 }
 
-/** Checks that numbers ascend and none is used twice. */
+/** Asserts that the numbers of events ascend and that no number is used twice. */
 function assertAscending(events: readonly InvocationEvent[]): void {
   const numbers = events.map(({ seq }) => seq);
   const ascending = [...new Set(numbers)].sort((a, b) => a - b);
@@ -153,7 +153,7 @@ describe('events that are shown before they are logged', () => {
     await assertLogged(attempt.id, follower.events);
   });
 
-  it('reach a reader that asked more than once before its follower listened, though the attempt began meanwhile', async () => {
+  it('reach a reader that asked twice before its follower listened, although the attempt began meanwhile', async () => {
     const record = submission();
     await runtimeScheduler.invocations.create(record);
     const mayListen = Promise.withResolvers<void>();
@@ -181,7 +181,7 @@ describe('events that are shown before they are logged', () => {
     await attempt.finish();
   });
 
-  it('are followed by the last one in one message with the terminal event', async () => {
+  it('end with one message that carries the last event and the terminal event', async () => {
     const { id, epoch, outbox, say } = await runtime.begin();
     const listener = redis.connect();
     const announced: string[] = [];
@@ -206,7 +206,7 @@ describe('events that are shown before they are logged', () => {
     listener.disconnect();
   });
 
-  it('of many attempts are written in at most three calls', async () => {
+  it('are written in at most three calls when they are of many attempts', async () => {
     const attempts = await Promise.all(Array.from({ length: 20 }, () => runtime.begin()));
     const countEvals = async () => {
       const stats = await runtimeScheduler.store.call((connection) => connection.info('commandstats'));
@@ -235,6 +235,7 @@ describe('events that are shown before they are logged', () => {
     const texts = Array.from({ length: 3 * SHOWN_AHEAD }, (_, i) => `text ${i}`);
     await withoutWrites(async () => {
       for (const text of texts) attempt.say(text);
+      // No event is shown while an older one has been missing from the log for 250 ms.
       await sleep(600);
       assert.ok(follower.texts().length <= SHOWN_AHEAD + 1, `${follower.texts().length} are shown`);
       const before = follower.texts().length;
@@ -266,6 +267,7 @@ describe('events that are shown before they are logged', () => {
       await sleep(300);
     });
     await follower.hears('not shown');
+    // More characters than may be shown before the log has them (64 Ki).
     const large = 'y'.repeat(66_000);
     attempt.say('small');
     attempt.say(large);
@@ -323,7 +325,7 @@ describe('events that are shown before they are logged', () => {
     assert.ok(await lastFlush);
   });
 
-  it('and are lost with their runtime become a gap, and their numbers are not reused', async () => {
+  it('become a gap when they are lost with their runtime, and their numbers are not reused', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('written');
@@ -352,7 +354,7 @@ describe('events that are shown before they are logged', () => {
     assert.deepEqual(resumed.events, follower.events.slice(-2));
   });
 
-  it('of the next attempt, on another runtime, have larger numbers', async () => {
+  it('have larger numbers in the next attempt, on another runtime', async () => {
     const first = await runtime.begin(undefined, true);
     const follower = follow(first.id);
     first.say('of the first');
@@ -391,7 +393,7 @@ describe('events that are shown before they are logged', () => {
     assert.deepEqual(follower.texts(), ['first', 'second']);
   });
 
-  it('and that the log then refuses never share a number with the terminal event', async () => {
+  it('never share a number with the terminal event when the log refuses them', async () => {
     const attempt = await runtime.begin();
     const follower = follow(attempt.id);
     attempt.say('fits');

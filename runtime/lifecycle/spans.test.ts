@@ -76,7 +76,7 @@ describe('the spans of an inferlet', () => {
   }
   const runAndRead = async (action: string) => metricOf(await platform.submit(version, action));
 
-  it('are in its event metric, in order, with their times and failures', async () => {
+  it('are in the event `metric`, in order, with their times and failures', async () => {
     const { spans, moreSpans, end } = await runAndRead('work');
     assert.equal(end.event, 'result');
     assert.deepEqual(
@@ -91,7 +91,7 @@ describe('the spans of an inferlet', () => {
     assert.equal(moreSpans, 0);
   });
 
-  it('are there when it fails, and when it is killed', async () => {
+  it('are in the metric also when the inferlet fails or is killed', async () => {
     const { spans, end } = await runAndRead('throw');
     assert.equal(end.event, 'error');
     assert.deepEqual(
@@ -126,13 +126,14 @@ describe('the spans of an inferlet', () => {
     assert.deepEqual([spans.length, moreSpans], [64, 36]);
     assert.equal(spans[0]?.name, 'long <b>&"\ufffd\ufffd'.padEnd(79, '"').concat('…'));
     assert.equal(spans[0]?.kind, 'long <b>&"\ufffd\ufffd'.padEnd(31, '"').concat('…'));
-    // The metric is too large for the write of the terminal event.
+    // The metric is too large for the write of the terminal event, which takes along at most 16 KiB of events.
     assert.ok(characters > 16_384 && characters < 20_480, `${characters}`);
   });
 
   it('lie within the attempt, whatever the inferlet says about their times', async () => {
     const { spans, end } = await runAndRead('times');
     assert.equal(end.event, 'result', JSON.stringify(end.data));
+    // Each of the seven times with each.
     assert.equal(spans.length, 49);
   });
 });

@@ -13,7 +13,7 @@ describe('an inferlet that loses its memory on a GPU host', () => {
   before(async () => {
     platform = await TestPlatform.start({ pageCount: 16 });
     const limits = { memoryMb: 16, cpuMs: 30_000, wallMs: 60_000, pages: 16 };
-    // With so few expected pages, the runtime admits more inferlets than fit.
+    // With so few expected pages, the scheduler admits more inferlets than fit.
     const manifest = { limits, expectedPages: 1 };
     version = await platform.deploy(HOLDING, { name: 'holder', ...manifest });
     restartable = await platform.deploy(HOLDING, { name: 'again', ...manifest, restartable: true });

@@ -57,6 +57,7 @@ it('spreads the reports of many invocations over several rounds, each in turn', 
   for (let round = 1; round <= 5; round++) {
     reports.look(QUIET_MS);
     const counts = busy.map(({ reports: count }) => count);
+    // A round sends at most 200 reports.
     assert.equal(
       counts.reduce((sum, count) => sum + count, 0),
       round * 200,

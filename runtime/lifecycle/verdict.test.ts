@@ -47,7 +47,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
   ['a device that was lost', { ending: failed('oh'), lostDevice: 'gone' }, 'error', 'device-lost', /gone.*oh/],
   ['a lost device that the inferlet could do without', { lostDevice: 'gone' }, 'result'],
   [
-    'a trap for want of a device',
+    'a trap after the device was lost',
     { ending: trapped('unreachable'), lostDevice: 'gone' },
     'error',
     'device-lost',
@@ -71,7 +71,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /^unavailable: too many grammars wait/,
   ],
   [
-    'a failure of a call that depended on an unavailable one',
+    'a failed call that depended on an unavailable call',
     {
       ending: failed('dependency-failed: an earlier call failed (unavailable: the GPU host cannot be reached)'),
       handlerErrors: new Map([
@@ -106,7 +106,7 @@ const cases: readonly [name: string, parts: Partial<Evidence>, kind: string, cod
     /unreachable.*index out of bounds/s,
   ],
   [
-    'the text of an unavailable call that the platform never gave',
+    'the text of an `unavailable` error that the platform never returned',
     { ending: failed('unavailable: the GPU host cannot be reached') },
     'error',
     'inferlet-error',

@@ -50,9 +50,10 @@ const LOOK_MS = 20;
 export type Repeat = (look: () => void) => () => void;
 
 /**
- * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that the hosts may swap out their pages. An inferlet counts as
- * waiting when it has an open wait, no pending call on a GPU host, and has issued no such call since the last look. The state ends with any of
- * the inferlet's waits and with its next call, which `DeviceClient` sees. One timer looks at all inferlets, so a short wait costs only a counter.
+ * Tells GPU hosts which inferlets wait for a message, a timer or a server, so that the hosts may swap out the
+ * inferlets' pages. An inferlet counts as waiting when it has an open wait, no pending call on a GPU host, and has
+ * issued no such call since the last look. The state ends with any of the inferlet's waits and with its next call,
+ * which `DeviceClient` sees. One timer looks at all inferlets, so a short wait costs only a counter.
  */
 export class WaitMonitor {
   readonly #repeat: Repeat;
@@ -86,7 +87,7 @@ function everyLook(look: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-/** The value of `#seenCalls` before the first look: it equals no number of calls, so that look reports no wait. */
+/** The value of `#seenCalls` before the first look: it equals no number of calls, so the first look reports no wait. */
 const UNSEEN = -1;
 
 class InferletWaits implements Waits {

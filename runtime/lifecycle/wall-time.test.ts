@@ -34,7 +34,7 @@ function clock(timers: { enable(options: { apis: ['setTimeout'] }): void; tick(m
   };
 }
 
-test('wall time stands still while the family is held, for the limit in all, in any schedule of holds', (t) => {
+test('wall time stands still while calls of the family are held, for at most the limit in all, on random schedules', (t) => {
   const { now, pass } = clock(t.mock.timers);
   const phases = fc.array(fc.record({ ms: fc.integer({ min: 1, max: 400 }), holds: fc.nat({ max: 2 }) }), {
     minLength: 1,
@@ -49,6 +49,7 @@ test('wall time stands still while the family is held, for the limit in all, in 
         for (; holds > wanted; holds--) held.change(false);
       };
       hold(initialHolds);
+      // The time before the run does not count.
       pass(7);
       const startedAt = now();
       const wall = new WallTime(JOB, held, now);

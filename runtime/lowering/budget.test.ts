@@ -28,6 +28,7 @@ async function run(guest: WatGuest, table: HostTable, cpuLimitMs = 10_000, slice
 
 /** Renders a chat of `count` messages that all share the same `bytes` bytes as their content. */
 async function chat(count: number, bytes: number) {
+  // Stays -1 if the host function is not called.
   let characters = -1;
   const template = (_context: unknown, _model: string, messages: readonly { readonly content: string }[]) => {
     characters = messages.reduce((sum, { content }) => sum + content.length, 0);

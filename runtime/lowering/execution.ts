@@ -160,6 +160,7 @@ export class Execution implements Task {
     if (guest.dead) this.#end({ kind: 'trapped', trap: guest.dead });
     else {
       this.#enter(() => {
+        // An empty input needs no memory: its pointer is not null, but points to nothing.
         const bytes = new TextEncoder().encode(input);
         const pointer = bytes.length === 0 ? 1 : guest.alloc(bytes.length, 1);
         guest.u8.set(bytes, bytes.length === 0 ? 0 : pointer);

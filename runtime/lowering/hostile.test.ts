@@ -75,6 +75,7 @@ const BAD_RESULTS: Case[] = [
   { name: 'two results', guest: { run: `${RETURN_42} ${RETURN_42} (i32.const 0)` }, message: /returned twice/ },
   { name: 'no result', guest: { run: '(i32.const 0)' }, message: /without a result/ },
   { name: 'an unknown callback code', guest: { run: '(i32.const 13)' }, message: /not a callback code/ },
+  // 82 is 5 * 16 + 2: the guest waits for the set 5.
   {
     name: 'waiting on a set that it does not hold',
     guest: { run: '(i32.const 82)' },
@@ -284,6 +285,7 @@ async function turnsDuring(execution: Execution) {
 describe('a guest on a machine that suspended its thread', () => {
   it('is not charged for the suspended time', async () => {
     const still = new Int32Array(new SharedArrayBuffer(4));
+    // `Atomics.wait` stops the thread and uses no CPU time, as a machine does that suspends the thread.
     const log = () => void Atomics.wait(still, 0, 0, 5 * CPU_LIMIT_MS);
     const table = { ...host, runtime: { ...host.runtime, log } };
     const call = '(call $log (i32.const 1) (i32.const 16) (i32.const 2))';
@@ -311,7 +313,7 @@ describe('the neighbours of a guest that never yields', () => {
     assert.ok(turns >= 10, `${turns} turns`);
   });
 
-  it('see the guest end when other threads of the process have used its CPU time', async () => {
+  it('see the guest end at its CPU limit when the platform charges it for the time of other threads', async () => {
     const program = await testProgram(await testArtifact(await watComponent(callbackGuest(ASKS_FOR_EVER)), 64));
     let calls = 0;
     const synchronize = () => {

@@ -91,7 +91,7 @@ describe('the state of an instance', () => {
     assert.deepEqual([other.memoryBytes, other.snapshot()], [5 * PAGE_BYTES, null]);
   });
 
-  it('has no snapshot if it contains tables, references, vectors or dropped segments, or is too large', async () => {
+  it('has no snapshot if code changes tables or segments, a global holds no number, or it is too large', async () => {
     const others = [
       '(table 1 funcref) (func (export "f") (table.set 0 (i32.const 0) (ref.null func)))',
       '(table 1 funcref) (func (export "f") (drop (table.grow 0 (ref.null func) (i32.const 1))))',

@@ -64,7 +64,7 @@ export class InstanceState {
   }
 }
 
-/** State of a new instance. Every instance of a program begins with the same state, because start functions import nothing. */
+/** State of a new instance, the same for all of a program: a start function that calls the platform traps. */
 export interface Snapshot {
   readonly memories: readonly KeptMemory[];
   readonly globals: readonly (number | bigint)[];

@@ -42,7 +42,7 @@ export function instantiate(program: Program, world: CompiledWorld, options: Exe
   return execution;
 }
 
-/** Fills slots of a component's tables of functions (import module `actual`) that no import needs, see `bypassShims`. */
+/** Fills function table slots that no import needs. `bypassShims` in `record.ts` explains them and `actual`. */
 const unreachable = (): never => {
   throw new WebAssembly.RuntimeError('unreachable');
 };

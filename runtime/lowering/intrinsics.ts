@@ -200,6 +200,7 @@ export function rootIntrinsic(guest: Guest, task: Task, fullName: string): CoreF
           return true;
         },
         wait: () => task.yield(YIELD_COST_MS),
+        // 0: the yield was not cancelled.
         end: () => 0,
       };
     case '[backpressure-set]':

@@ -21,6 +21,7 @@ const signature = (interfaceName: string, coreName: string) => {
 describe('the layout of the contract', () => {
   it('equals that of the canonical ABI', () => {
     // Computed by hand from "Alignment" and "Element Size" of the Component Model's CanonicalABI.md.
+    // A sum has the sizes of the fields.
     assert.deepEqual(layoutOf(contract.typesErrorType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.sessionMessageType), { size: 12, align: 4 });
     assert.deepEqual(layoutOf(contract.fusedSamplerType), { size: 20, align: 4 });
@@ -60,7 +61,7 @@ describe('the layout of the contract', () => {
     assert.equal(signature('runtime', 'metadata').returnPointer, true);
   });
 
-  it('joins the cases of a variant', () => {
+  it('joins the core types of the cases of a variant', () => {
     assert.deepEqual(flatten(contract.fusedOutputType), ['i32', 'i32', 'i32', 'f32', 'f32', 'i32']);
     const wide: WitType = {
       kind: 'variant',

@@ -122,6 +122,7 @@ describe('while a guest is instantiated', () => {
     execution.dispose();
   });
   it('its start functions end after 100 ms', async () => {
+    // Planning runs start functions, so the plan comes from a guest whose loop ends at once: its word at 512 is zero.
     const endless = '(loop (br_if 0 (i32.load (i32.const 512))))';
     const honest = await programOf({ extra: start(endless), run: '(i32.const 0)' });
     const spinning = await watComponent(
@@ -191,9 +192,11 @@ describe('a guest that waits', () => {
     });
     const ending = execution.start('');
     await asked.promise;
+    // By the next turn, the guest is suspended.
     await new Promise((resolve) => setImmediate(resolve));
     execution.kill(new GuestTrap('cancelled', 'by its client'));
     assert.equal((await ending).kind, 'trapped');
+    // A guest that had caught the kill would compute now.
     await new Promise((resolve) => setImmediate(resolve));
     assert.ok(execution.cpuMs < 30_000);
     execution.dispose();

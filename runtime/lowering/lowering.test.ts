@@ -16,7 +16,7 @@ import { SliceRunner } from './slice-runner.ts';
 
 const OPTIONS = { slices: new SliceRunner(), cpuLimitMs: 60_000 };
 
-/** Runs a program once and returns everything observable about the run. */
+/** Runs a program once, by this folder (`lean`) or by jco's glue (`glue`), and returns all that can be observed. */
 async function transcript(program: TestProgram, input: string, carrier: 'lean' | 'glue') {
   const { host, lines } = recordingHost();
   const compiled = compileWorld(host);

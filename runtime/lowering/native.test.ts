@@ -44,12 +44,14 @@ describe('guests without a language runtime', () => {
         ],
         extra: '(global $queue (mut i32) (i32.const 0)) (global $set (mut i32) (i32.const 0))',
         locals: '(local i32)',
+        // The read must answer -1, "blocked". `run` then returns the code 2, "wait", with the set.
         run: `(global.set $queue (call $_constructor_queue (i32.const 16) (i32.const 2)))
           (local.set 2 (call $_method_queue_synchronize (global.get $queue)))
           (if (i32.ne (call $_async_lower__future_read_0__method_queue_synchronize (local.get 2) (i32.const 256)) (i32.const -1)) (then unreachable))
           (global.set $set (call $_waitable_set_new_))
           (call $_waitable_join_ (local.get 2) (global.get $set))
           (i32.or (i32.shl (global.get $set) (i32.const 4)) (i32.const 2))`,
+        // The event must be 4, "a future was read", and the result at 256 must have the case 0, "ok".
         callback: `(if (i32.ne (local.get 0) (i32.const 4)) (then unreachable))
           (if (i32.ne (i32.load8_u (i32.const 256)) (i32.const 0)) (then unreachable))
           (call $_waitable_join_ (local.get 1) (i32.const 0))
@@ -100,6 +102,7 @@ describe('guests without a language runtime', () => {
         ...['--target=wasm32', '-O2', '-nostdlib', '-Wl,--no-entry', '-Wl,-z,stack-size=16384', '-o', output, source],
       ]);
       const { ending, lines } = await run(await wrapModule(await readFile(output)), '7');
+      // The recording host makes every fourth answer an error.
       assert.deepEqual(ending, { kind: 'returned', ok: true, text: '{"input":"7","failed":1}' });
       assert.equal(lines.filter((line) => line.startsWith('queue [method]queue.synchronize')).length, 4);
       assert.ok(lines.includes('session send({"tag":"text","val":"from C"})'));

@@ -64,8 +64,9 @@ const ADAPTER_IMPORTS = new Set([
 ]);
 
 /**
- * Instantiates a component once through jco's glue and records its links. Leaves out adapters (modules that jco makes for calls between
- * components) to a component that only traps: the stubbed WASI of a JavaScript inferlet. Throws `UnplannableError` and `ReservedNameError`.
+ * Instantiates a component once through jco's glue and records its links. An adapter is a module that jco makes for
+ * calls between components. The plan leaves out the adapters of components that only trap, such as the stubbed WASI of
+ * a JavaScript inferlet. Throws `UnplannableError`, `ReservedNameError`, and the errors of start functions.
  */
 export async function recordPlan(instantiate: JcoInstantiate, modules: readonly CoreModule[]): Promise<Plan> {
   for (const { module } of modules) checkNames(module);
@@ -123,7 +124,7 @@ function describe(recorded: readonly Recorded[]): Plan {
   const exportedBy = new Map<unknown, Location>();
   const globals = new Map<WebAssembly.Global, number>();
   const inert = recorded.map(({ file }) => isInert(file.bytes));
-  /** Indices of adapters whose callees all only trap. */
+  /** Indices of adapters all of whose callees only trap. */
   const deadAdapters = new Set<number>();
   const instances = recorded.map(({ file, imports, instance }, index) => {
     const planned: PlannedImport[] = WebAssembly.Module.imports(file.module).map(({ module, name }) => ({
@@ -154,8 +155,8 @@ function describe(recorded: readonly Recorded[]): Plan {
 
 /**
  * In wit-component's output, a module imports functions by number from a shim, which calls them through a table. A later instance fills the table
- * with the real functions, which this instance imports from `actual`. If a real function is not a core export, the plan answers the import by its
- * own name instead of through the shim.
+ * with the real functions, which this instance imports from `actual`. If a real function is not a core export,
+ * the plan links the import past the shim: to the platform's function, or to a trap.
  */
 function bypassShims(instances: readonly PlannedInstance[]): PlannedInstance[] {
   const answered = new Map<string, Source>();

@@ -72,6 +72,7 @@ const HOARDER = `
     return before;
   }`;
 
+/** Returns while a call of the platform is still unanswered. */
 const WAITS_FOR_NOTHING = `
   import { sleep } from 'pie:inferlet/runtime@0.1.0';
   export async function run() { globalThis.kept = sleep(1); return 'done'; }`;

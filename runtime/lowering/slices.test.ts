@@ -38,6 +38,7 @@ describe('slices', () => {
         const queue = new SliceQueue<{ id: number }>();
         const tasks = Array.from({ length: count }, (_, id) => ({ id }));
         for (const task of tasks) queue.add(task, sliceMs, 0);
+        // The tasks use up their first credit, and then compete as spinners.
         simulate(queue, tasks, count * burstMs * 2, true);
         const from = count * burstMs * 4;
         const durationMs = 20_000;
@@ -49,7 +50,7 @@ describe('slices', () => {
     );
   });
 
-  it('give spinners all of the time when no other guest has work', () => {
+  it('give spinners all of the time while the device is idle', () => {
     const queue = new SliceQueue<{ id: number }>();
     const tasks = [{ id: 0 }, { id: 1 }];
     for (const task of tasks) queue.add(task, sliceMs, 0);
@@ -75,6 +76,7 @@ describe('slices', () => {
     const spinner = { id: 0 };
     for (let i = 0; i < burstMs * 2; i++) {
       queue.add(spinner, sliceMs, i);
+      // Takes the task out again, as if it computed.
       queue.next(i, false);
     }
     queue.add(spinner, sliceMs, 200);

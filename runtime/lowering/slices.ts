@@ -19,7 +19,9 @@ export interface SlicePolicy {
 export const DEFAULT_SLICE_POLICY: SlicePolicy = { sliceMs: 1, burstMs: 50, refill: 0.02, spinnerShare: 0.03 };
 
 interface Entry {
+  /** Credit, in ms. */
   credit: number;
+  /** Time at which the task last entered or left the queue. */
   since: number;
 }
 
@@ -67,6 +69,7 @@ export class SliceQueue<T extends object> {
     // The bound keeps one long slice from making an inferlet a spinner forever.
     entry.credit = Math.max(entry.credit, -this.#policy.burstMs);
     this.#spinning.push(task);
+    // A pause that leaves spinners their share: after 1 ms, 32 ms at a share of 3 %.
     this.#spinnersMayRunAtMs = Math.max(this.#spinnersMayRunAtMs, nowMs + usedMs * (1 / this.#policy.spinnerShare - 1));
   }
 

@@ -27,6 +27,7 @@ export function stderrStub(guest: Guest, module: string, name: string): WebAssem
       guest.u32[address + 1] = 0;
     };
   }
+  // The first byte of these results is the case: 0 is `none` for the terminal, and `ok` for the streams below.
   if (module.startsWith('wasi:cli/terminal-stderr@') && name === 'get-terminal-stderr') {
     return (result: number) => {
       begin();

@@ -14,7 +14,7 @@ export interface Examination {
   readonly starts: MeasuredStarts;
 }
 
-/** Output of the child. */
+/** Output of the child: of `examine-main.ts`, which runs in a confined process. */
 export type ExamineReply =
   | Examination
   /** A plan cannot describe the artifact. */

@@ -249,7 +249,7 @@ export class InstancePool {
       const minimum = this.#minima.get(entry.key) ?? 0;
       const expectedReturns = entry.ready.length < minimum ? 0 : countExpected(entry, now);
       const isShort = entry.used.length > 0 || (!entry.failed && entry.ready.length + expectedReturns < target);
-      // One that is not short waits for lent instances, or after a failure for its next launch.
+      // An entry below its target that is not short waits for lent instances, or after a failure for its next launch.
       if (!isShort) isAnyWaiting = true;
       else if (!shortEntry || entry.ready.length < shortEntry.ready.length) shortEntry = entry;
     }

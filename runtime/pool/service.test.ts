@@ -77,7 +77,9 @@ describe('the service of functions', () => {
     close();
   });
 
-  it('reads a change again that it could not read while the store was away', { timeout: 240_000 }, async ({ mock }) => {
+  it('reads a change again when the first read failed because the store was away', { timeout: 240_000 }, async ({
+    mock,
+  }) => {
     mock.timers.enable({ apis: ['setTimeout'] });
     const functions = new Map([['t/a', deployed('t', 'a', 2)]]);
     const store = { isAway: false };
@@ -94,7 +96,7 @@ describe('the service of functions', () => {
     close();
   });
 
-  it('lets others have their turn while it reads thousands of functions again', async () => {
+  it('lets other work of the event loop run while it reads thousands of functions again', async () => {
     const tenants = Array.from({ length: 2000 }, (_, i) => `t${i}`);
     const { kept, change, close } = await open(
       new Map(tenants.map((tenant) => [`${tenant}/f`, deployed(tenant, 'f', 1)])),
@@ -107,7 +109,7 @@ describe('the service of functions', () => {
     };
     let counting: NodeJS.Immediate = setImmediate(count);
     await change(null).finally(() => clearImmediate(counting));
-    assert.ok(turns > 0, 'others had a turn');
+    assert.ok(turns > 0, 'the event loop turned meanwhile');
     close();
   });
 });

@@ -18,7 +18,10 @@ export interface ServiceOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Bound on programs read before their first launch. Those whose manifests ask for ready instances count, but are always read. */
+/**
+ * Bound on programs read before their first launch. Programs with ready instances count towards it, but are read even
+ * beyond it.
+ */
 const MAX_PREPARED = 64;
 
 /** Number of functions that the service handles before the event loop gets a turn. */

@@ -26,9 +26,10 @@ export const DEFAULT_SIZING: Omit<SizingPolicy, 'budgetBytes'> = {
 /**
  * Decides how many ready instances each program keeps: target numbers by key.
  *
- * A program gets as many as its largest recent burst of launches, at least its minimum, and at least one until it has had no launch for
- * `idleAfterMs`; an idle program gets its minimum. When the budget is short, minima come first, one instance of each program in turn, so that
- * no tenant can crowd out another's; then one instance each, then the rest, the largest bursts first.
+ * A program in use gets as many as its largest recent burst of launches, but at least one and at least its minimum. A
+ * program without a launch for `idleAfterMs` gets its minimum. No program gets more than `maxPerFunction`. A short
+ * budget is spent in this order: first the minima, in rounds of one instance for each program, so that no tenant crowds
+ * out another; then one instance for each program in use; then the bursts, the largest first.
  */
 export function poolTargets(demands: readonly PoolDemand[], policy: SizingPolicy): Map<string, number> {
   const targets = new Map<string, number>();

@@ -154,7 +154,7 @@ describe('code that has taken over a confined process', () => {
 
   for (const isolation of ['namespaces', 'process'] as const) {
     const skip = isolation === 'namespaces' && !hasNamespaces && 'no namespaces here';
-    it(`is refused every attempt in a thread of such a process, except to start others (${isolation})`, {
+    it(`is refused every attempt in a thread of a confined process, except to start a thread (${isolation})`, {
       skip,
     }, async () => {
       const program = { main: STARTS_THREAD, args: [JSON.stringify(target)], read: [MAIN], workers: true };
@@ -189,6 +189,7 @@ describe('code that has taken over a confined process', () => {
 
   it('is described attempt by attempt in REFUSALS.md', async () => {
     const page = await readFile(new URL('REFUSALS.md', import.meta.url), 'utf8');
+    // The first two matches are the table's head and the line below.
     const listed = [...page.matchAll(/^\| (.+?) \|/gm)].map(([, name]) => name).slice(2);
     assert.deepEqual(listed.sort(), Object.keys(await attack(layersFor('process', probe))).sort());
   });

@@ -8,7 +8,10 @@ import { type CoreWeight, SESSION_NICE, weightOf } from './core-weight.ts';
 
 const PROBE_DEADLINE_MS = 20_000;
 
-/** Raises and restores the nice of its own session. Repeats a refused change, as the kernel accepts ten a second from unprivileged users. */
+/**
+ * Raises and restores the nice value of its own session. Repeats a refused change: the kernel accepts ten a second from
+ * unprivileged users.
+ */
 const PROBE = `
   set_nice() {
     for try in 1 2 3 4 5 6 7 8; do { echo $1 > /proc/self/autogroup; } 2>/dev/null && return 0; sleep 0.12; done
@@ -16,13 +19,18 @@ const PROBE = `
   }
   set_nice ${SESSION_NICE.heavy} && set_nice ${SESSION_NICE.usual} && echo both`;
 
-/** Reads lines of a process id and a nice, and sets the nice. Retries a refused change once. Reports nothing: `sessionWeight` reads the nice back. */
+/**
+ * Reads lines with a process id and a nice value, and gives that value to the process's session. Retries a refused
+ * change once. Reports nothing: `sessionWeight` reads the value back.
+ */
 const WRITER = `
   while read -r pid nice; do
     { echo "$nice" > "/proc/$pid/autogroup" || { sleep 0.12; echo "$nice" > "/proc/$pid/autogroup"; }; } 2>/dev/null
   done`;
 
-/** Returns null when the nice of a session can be raised and restored here, else the reason. Tries both changes. */
+/**
+ * Returns null when the nice value of a session can be raised and restored here, else the reason. Tries both changes.
+ */
 export async function autogroupMissing(): Promise<string | null> {
   if (tryRead('/proc/sys/kernel/sched_autogroup_enabled').trim() !== '1') {
     return 'the kernel groups no sessions (`sysctl kernel.sched_autogroup_enabled=1`)';

@@ -49,7 +49,7 @@ describe('compiled code of confined programs', { skip }, () => {
     return JSON.parse(output) as Report;
   };
 
-  it('confined programs load it, and cannot change it', async () => {
+  it('is loaded by confined programs, which cannot change it', async () => {
     const cache = open();
     await cache?.filled;
     const { compiles, environment, changes } = await reportWith(cache?.directory);
@@ -62,14 +62,14 @@ describe('compiled code of confined programs', { skip }, () => {
     });
   });
 
-  it('confined programs compile for themselves while it is missing', async () => {
+  it('is compiled by each confined program itself while the folder is missing', async () => {
     for (const codeCache of [undefined, join(folder, 'nothing')]) {
       const { compiles, folder: used } = await reportWith(codeCache);
       assert.deepEqual([compiles, used], [true, null]);
     }
   });
 
-  it('a later start finds it, and other sources and flags have their own', async () => {
+  it('is found by a later start, and has another folder for other sources and flags', async () => {
     const cache = open();
     await cache?.filled;
     assert.ok(existsSync(cache?.directory ?? ''));
@@ -87,7 +87,7 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.equal(new Set([cache, ...otherCaches].map((each) => each?.directory)).size, 4);
   });
 
-  it('a start removes code that no process has used for days, and a run that breaks off leaves nothing', async () => {
+  it('is removed at a start when no process has used it for days, and a run that breaks off leaves none', async () => {
     await makeOldFolder('unused', 4 * DAY_MS);
     await makeOldFolder('recent', 2 * DAY_MS);
     const broken = new AbortController();
@@ -105,7 +105,7 @@ describe('compiled code of confined programs', { skip }, () => {
     );
   });
 
-  it('a process that uses it marks it, and fills it again when it is gone', async () => {
+  it('is marked by a process that uses it, which fills the folder again when it is gone', async () => {
     const using = new AbortController();
     const cache = open({ program: LOADING }, { signal: using.signal, checkMs: 20 });
     const directory = cache?.directory ?? '';
@@ -120,7 +120,7 @@ describe('compiled code of confined programs', { skip }, () => {
     }
   });
 
-  it('a start removes what a run left that was killed with its starter', async () => {
+  it('is removed at a start when the run that stored it was killed unfinished', async () => {
     await open()?.filled;
     await makeOldFolder('.killed', 20 * MINUTE_MS);
     await makeOldFolder('.running', MINUTE_MS);
@@ -129,7 +129,7 @@ describe('compiled code of confined programs', { skip }, () => {
     assert.deepEqual(hiddenNames, ['.running']);
   });
 
-  it('a disk without room for all of it keeps none of it', async () => {
+  it('is not kept at all when the disk has no room for all of it', async () => {
     const small = join(folder, 'small');
     await mkdir(small);
     const openIn = async (bytes: number): Promise<unknown> => {

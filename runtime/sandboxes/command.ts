@@ -44,7 +44,7 @@ export interface Command {
 /** Runs in each confined program, each of its threads and each confined thread of this process before the program's code. */
 export const CONFINE_URL = new URL('confine.js', import.meta.url);
 export const CONFINE = fileURLToPath(CONFINE_URL);
-/** SQLite opens files without asking the permission model. */
+/** SQLite opens files, and FFI opens libraries, without asking the permission model. */
 export const CLOSED_MODULES = ['--no-experimental-sqlite', '--no-experimental-ffi'];
 
 /** Writable memory that Node reserves and does not touch (573 MB idle on Linux, Node 26), with room for four worker threads. */

@@ -1,7 +1,7 @@
-/** Share of contended cores: an equal share, a sixth of that beside work for invocations, or next to nothing. */
+/** Share of contended cores: `usual` is an equal share, `background` a sixth of that, and `heavy` 3 % of that. */
 export type CoreWeight = 'usual' | 'background' | 'heavy';
 
-/** Nice of the session for each weight: `background` gets 17 % and `heavy` 3 % of the share of a session of nice 0. */
+/** Nice value of the session for each weight: `background` gets 17 % and `heavy` 3 % of the share of nice 0. */
 export const SESSION_NICE: Readonly<Record<CoreWeight, number>> = { usual: 0, background: 8, heavy: 15 };
 /** `cpu.weight` of the control group for each weight, with the same ratios. 100 is the kernel's default. */
 export const GROUP_WEIGHT: Readonly<Record<CoreWeight, number>> = { usual: 100, background: 17, heavy: 3 };

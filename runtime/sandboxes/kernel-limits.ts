@@ -12,7 +12,10 @@ export interface KernelShares {
   readonly active: ActiveLimits;
 }
 
-/** Active limits, shown to the operator: the kernel ends a sandbox that exceeds its memory between two looks of the runtime. */
+/**
+ * The mechanism of each limit, shown to the operator. `memory` ends a sandbox whose memory grows too far between two
+ * looks of the runtime; `demotion` makes sandboxes that compute much yield the cores.
+ */
 export type ActiveLimits = NonNullable<RuntimeDescription['limits']>;
 
 const GET_GROUPS =

@@ -101,6 +101,7 @@ for (const isolation of isolations) {
     });
 
     it('yields its cores', async () => {
+      // Marks the processes of this test; to the hog, it is a number of MiB.
       const mark = String(1 + Math.random());
       const controller = new AbortController();
       const program = { main: pathOf('fixtures/hog.ts'), args: [mark], read: [] };
@@ -124,6 +125,7 @@ for (const isolation of isolations) {
 
     const orphanOptions = { skip: isolation === 'process' && probe.setpriv === null && 'setpriv is not here' };
     it('is killed with its starter, even when busy and when the starter dies early', orphanOptions, async () => {
+      // Pauses between the start of the process and the death of its starter.
       for (const afterMs of [0, 0, 0, 5, 20, 400]) {
         // Distinguishes this test's processes from those of other tests.
         const mark = String(1 + Math.random());

@@ -145,7 +145,7 @@ async function exceeds({ megabytes, names }: FileLimits, writtenBytes: number, f
   );
 }
 
-/** With namespaces, the first process of the group is bubblewrap, whose death ends its PID namespace. */
+/** Kills a process group. With namespaces, its first process is bubblewrap, whose death ends the PID namespace. */
 function killGroup(pid: number | undefined): void {
   if (pid === undefined) return;
   try {
@@ -168,6 +168,7 @@ function collect(stream: NodeJS.ReadableStream | undefined, onLine?: (line: stri
     outputTail.add(piece);
     const lastBreak = piece.lastIndexOf('\n');
     if (lastBreak >= 0) {
+      // For a break at 0, this finds the same break again, so `lastBreak > 0` is part of the condition below.
       const previousBreak = piece.lastIndexOf('\n', lastBreak - 1);
       onLine?.(
         previousBreak >= 0 && lastBreak > 0

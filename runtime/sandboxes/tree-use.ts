@@ -42,7 +42,7 @@ export async function treeUse(root: number): Promise<TreeUse> {
 
 const ioCount = (io: string, name: string): number => Number(new RegExp(`^${name}: (\\d+)$`, 'm').exec(io)?.[1] ?? 0);
 
-/** Use of a folder: regular files by their length, and names of any kind. */
+/** Use of a folder: the lengths of all entries that are no folders, and the number of all entries. */
 export interface FolderUse {
   readonly bytes: number;
   readonly names: number;

@@ -4,6 +4,7 @@ import type { Usage } from '#scheduler/invocations/types.ts';
 
 /** Seconds, from a warm launch to the longest common wall time. */
 const LATENCY_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
+/** Seconds between two output tokens. */
 const TOKEN_BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
 
 /** Times of an invocation's first message and of its tokens, milliseconds of `performance.now`; 0 for never. */
@@ -18,7 +19,7 @@ export interface RunFacts {
   readonly job: InvocationJob;
   /** End of the run by the platform's clock, milliseconds since the Unix epoch. */
   readonly endedAt: number;
-  /** `ok`, a failure's code, `requeued`, or `waiting`. */
+  /** `ok`, a failure's code, `requeued`, `waiting` or `lost`; see `ObservedRun.ended`. */
   readonly code: string;
   readonly usage: Usage;
   readonly times: TokenTimes;

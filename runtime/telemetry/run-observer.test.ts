@@ -70,7 +70,7 @@ test('the next step of a queue ends its fill span or its generation of several f
   await steps.begin(one, 1, true)?.until(answer);
   await steps.begin(one, 1, true)?.until(answer);
   await steps.begin(other, 1, true)?.until(answer);
-  // A step of one input without a pick is a fill.
+  // A step of one input without an output is a fill.
   await steps.begin(one, 1, false)?.until(answer);
   // Embed, forward and sample as separate calls.
   steps.forward(other, 1, true);

@@ -187,7 +187,7 @@ function glueFunction(
   };
 }
 
-/** The glue takes a value as soon as it is settled, and does not report dropped futures. */
+/** The glue takes a value once it is settled, so it then counts as read. The glue does not report dropped futures. */
 function releaseOnSettle(promise: Promise<unknown>): Promise<unknown> {
   const release = releaseOf(promise);
   return release ? promise.finally(() => release(true)) : promise;

@@ -35,8 +35,9 @@ export const COUNTING = `
 `;
 
 /**
- * Fills pages, since giving up empty ones would cost nothing. Sends `holding`, and then acts as its input
- * `{pages, do, more?}` says.
+ * Fills pages, since giving up empty ones would cost nothing. Sends `holding`, and then acts as `do` of its input
+ * `{pages, do, more?}` says: `spin` computes forever; `sleep` sleeps, reports the outcome and sleeps on; `end` returns
+ * after a message; any other value allocates `more` pages after a message.
  */
 export const HOLDING = `
   import { allocatePages } from 'pie:inferlet/allocate@0.1.0';

@@ -32,7 +32,7 @@ export const answers: Readonly<Record<string, RequestListener>> = {
   '/broken': (_request, response) => response.setHeader('content-encoding', 'gzip').end('this is not gzip'),
   '/bomb': (_request, response) =>
     response.setHeader('content-encoding', 'gzip').end(gzipSync(Buffer.alloc(64 * MIB), { level: 9 })),
-  // A header whose file name does not end, so that nothing is decoded.
+  // The outer gzip holds a gzip header whose file name does not end, so the inner gzip decodes nothing.
   '/nothing': (_request, response) => {
     const [header, name] = [Buffer.from([0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3]), gzipSync(Buffer.alloc(MIB, 'a'))];
     const body = Buffer.concat([gzipSync(header), ...Array.from({ length: 64 }, () => name)]);

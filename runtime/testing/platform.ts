@@ -86,6 +86,7 @@ export class TestPlatform {
     const masterKeys = openMasterKeys('', { create: false, environment });
     this.scheduler = openScheduler({ connect: redis.connect, retention, leaseMs, masterKeys, ...(clock && { clock }) });
     this.#gpuHost = gpuHost;
+    // `start` sets it.
     this.runtime = undefined as never;
   }
 

@@ -8,7 +8,10 @@ export interface Recording {
   readonly lines: string[];
 }
 
-/** The shapes of the answers of a function (error or not, length of a list, case of a variant) repeat after this many calls. */
+/**
+ * The shapes of a function's answers repeat after this many calls: error or not, the length of a list, and the case of
+ * a variant whose number of cases divides this number.
+ */
 export const SHAPES = 20;
 
 /**

@@ -19,5 +19,6 @@ await startRuntime({
   limits: DEFAULT_LIMITS,
   onError: (error) => console.error(error),
 });
+// The pipe ends together with the test's process.
 process.stdin.on('end', () => process.exit()).resume();
 console.log('ready');

@@ -26,7 +26,7 @@ export interface WatGuest {
   readonly pages?: number;
 }
 
-/** Returns the text "42", which lies at address 16. */
+/** Returns `ok` (0) with the text "42", which lies at address 16. */
 export const RETURN_42 = '(call $return (i32.const 0) (i32.const 16) (i32.const 2))';
 
 const BUMP_ALLOCATOR = `(global $top (mut i32) (i32.const 4096))

@@ -4,6 +4,7 @@ import type { ChatMessage } from '#wit/generated/host.ts';
 
 /** A job for a worker. */
 export type TextJob =
+  /** Tokenizes a text. `special` is true to recognise special tokens that are written in the text. */
   | { readonly kind: 'tokenize'; readonly directory: string; readonly text: string; readonly special: boolean }
   /** Renders a model's chat template, at most `maxCharacters` long. */
   | {
@@ -30,7 +31,7 @@ export type Conversation =
   | { readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
   | { readonly variables: string };
 
-/** Inputs of an encoder, as `encode` of the GPU host takes them, and the number of texts that did not fit. */
+/** Inputs of an encoder, as `encode` of the GPU host takes them. `cut` is the number of texts that did not fit. */
 export interface EncodedTexts {
   readonly tokens: Uint32Array;
   readonly lengths: Uint32Array;

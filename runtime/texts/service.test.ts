@@ -17,6 +17,7 @@ import { WorkerPool } from '../workers/pool.ts';
 import { TextService, type TextUser } from './service.ts';
 
 const MIB = 1 << 20;
+/** Characters of the longest text that the tests tokenize. */
 const LONGEST = 32_768;
 
 async function modelOf(name: string) {
@@ -53,7 +54,7 @@ describe('the text service', () => {
   after(() => Promise.all(opened.map((service) => service.close())));
   const shared = open();
 
-  it('encodes for the shape that a GPU host reports, also after it has changed', async () => {
+  it('encodes for the shape that a GPU host reports, also after the shape has changed', async () => {
     const directory = await mkdtemp(path.join(tmpdir(), 'pie-texts-'));
     try {
       await randomEncoder(directory, { kind: 'embedding' }, 1);
@@ -62,6 +63,7 @@ describe('the text service', () => {
         ...value(await service.encode(user(), { directory, contextLength, tokenTypes: 2 }, ['king '.repeat(40), 'a']))
           .lengths,
       ];
+      // Each text gets two special tokens. A context of 16 tokens cuts the long text.
       assert.deepEqual(await lengths(64), [42, 3]);
       assert.deepEqual(await lengths(16), [16, 3]);
       assert.deepEqual(await lengths(64), [42, 3]);
@@ -75,6 +77,7 @@ describe('the text service', () => {
     const check = async (text: string) => {
       const answer = shared.tokenize(user(), stories, text, false);
       if (!(answer instanceof Promise)) immediateAnswers++;
+      // Without the token that begins a sequence, and with a space before the text.
       assert.deepEqual([...value(await answer)], llamaTokenizer.encode(text, false, true));
     };
     await fc.assert(fc.asyncProperty(texts, check), { seed: 6, numRuns: 60 });
@@ -117,6 +120,7 @@ describe('the text service', () => {
     assert.deepEqual(failureOf(await render({ variables: '{"messages": 1' })), 'invalid-argument');
     const slow = { messages: Array.from({ length: 8192 }, () => messages[1] as never), addGenerationPrompt: true };
     const outcome = await render(slow, 10 * MIB);
+    // The limits on a template's time and steps may end the rendering first.
     assert.ok(outcome.tag === 'ok' || /too long/.test(outcome.val.val), wordsOf(outcome));
   });
 
@@ -171,6 +175,7 @@ describe('the text service', () => {
     const flood = Array.from({ length: 6 }, () => ask('flood', LONGEST / 8));
     const others = Array.from({ length: 3 }, (_, i) => ask(`other ${i}`, 200));
     await Promise.all(others);
+    // In the order of the calls, `other 2` would be the last of nine.
     assert.ok(order.indexOf('other 2') < 6, order.join());
     await Promise.all(flood);
   });
@@ -187,6 +192,7 @@ describe('the text service', () => {
     assert.equal(failureOf(await result), 'invalid-argument');
     const tags = (await Promise.all(all)).map(failureOf);
     assert.deepEqual([...new Set(tags)].sort(), ['invalid-argument', 'unavailable']);
+    // The tenant's share, 64 MiB, holds three of the eight calls, each of slightly more than 16 MiB.
     assert.equal(tags.filter((tag) => tag === 'unavailable').length, 5);
   });
 

@@ -61,10 +61,10 @@ export class TextService {
       heapMb: HEAP_MB,
       maxWorkers,
       keptWorkers: 1,
-      // Do not end workers for cancelled jobs: a new worker must load its tokenizers again, and jobs are short.
       deadlineMs,
       idleMs: IDLE_MS,
       maxBytes: MAX_BYTES,
+      // Do not end workers for cancelled jobs: a new worker must load its tokenizers again, and jobs are short.
       endCancelled: false,
       readable: () => [...CODE, ...this.#directories],
     });
@@ -81,7 +81,7 @@ export class TextService {
     await this.#pool.run({ ...user, request: { kind: 'load', directories }, bytes: 0 });
   }
 
-  /** Token ids of a text; answered synchronously for a small text. */
+  /** Token ids of a text; answered synchronously for a small text. For `special`, see `Tokenizer.encode`. */
   tokenize(
     user: TextUser,
     { directory, tokenizer }: TextModel,

@@ -42,7 +42,7 @@ export interface CallBounds {
 /** An account that also bounds the memory of its pending calls. */
 export class CallAccount extends Account {
   readonly #bounds: CallBounds;
-  /** Room beside the tenant's other inferlets; unbounded without it. */
+  /** The inferlet's part of its tenant's share of memory; without it, only `#bounds` apply. */
   protected readonly tenantBytes: InferletShare | undefined;
   #calls = 0;
   #bytes = 0;

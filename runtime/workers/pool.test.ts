@@ -29,6 +29,7 @@ it('a pool refuses jobs that are cancelled, or too many, without a wait for a wo
     answered.push(outcome.tag === 'ok' ? outcome.val : outcome.val.val);
     return outcome;
   };
+  // A tenant may hold a fourth of the 400 bytes. The fourth job exceeds its tenant's 100, and the eighth all 400.
   const abortedLater = new AbortController();
   const jobs = [
     run('first', 'a', 90),

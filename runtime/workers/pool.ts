@@ -155,6 +155,7 @@ export class WorkerPool<Request, Value> {
       const tenant = this.#nextTenant();
       const waiting = tenant === undefined ? undefined : this.#waitingJobs.get(tenant)?.[0];
       if (!waiting) return;
+      // A thread, the error to answer the job with, or null.
       const thread = waiting.account.refuse() ?? this.#thread();
       // The job waits: each thread that finishes a job or ends calls this method again.
       if (thread === null) return;
@@ -171,7 +172,7 @@ export class WorkerPool<Request, Value> {
     return tenants.find((tenant) => (this.#tenants.get(tenant)?.running ?? 0) < maxRunning) ?? tenants[0];
   }
 
-  /** Takes the first job of a tenant, which then goes last. */
+  /** Removes a tenant's first job from its queue. The tenant then goes last. */
   #take(tenant: string): void {
     const queue = this.#waitingJobs.get(tenant) ?? [];
     queue.shift();

@@ -39,6 +39,7 @@ export class WorkerThread<Request, Value> {
   readonly #worker: Thread;
   readonly #exited: Promise<void>;
   #turn: Turn<Value> | undefined;
+  /** Stops the timer of the worker's start, or of the current turn. */
   #endTurn: () => void;
   #startedAt = performance.now();
   #ready = false;

@@ -186,6 +186,18 @@ describe('debounce', () => {
     await submit('k1', { tenant: 'full' });
   });
 
+  test('one round releases invocations with large inputs, which take several script calls', async () => {
+    const input = JSON.stringify('x'.repeat(900_000));
+    const submitted = [];
+    for (const key of ['large-1', 'large-2', 'large-3', 'large-4']) submitted.push(await submit(key, { input }));
+    now += 60 * SECOND;
+    assert.ok(
+      (await scheduler.invocations.releaseDebounced()) >= submitted.length,
+      'earlier tests may have left some more',
+    );
+    for (const { id } of submitted) assert.equal((await scheduler.invocations.get(id))?.notBefore, null);
+  });
+
   test('one round releases all invocations whose delay has passed, more than one script call takes', async () => {
     const tenant = 'many';
     const count = 150;

@@ -44,7 +44,7 @@ const SCRIPTS = {
   settle: loadScript(new URL('./scripts/settle.lua', import.meta.url)),
 };
 
-/** Debounced invocations that one script call releases: about a millisecond of Redis. */
+/** Debounced invocations that one script call releases, fewer if they have large inputs: about a millisecond of Redis. */
 const MAX_RELEASED = 64;
 
 /**
@@ -86,9 +86,10 @@ export class Invocations {
     const args = [prefix, this.#store.clock(), MAX_RELEASED];
     let released = 0;
     for (;;) {
-      const count = Number(await this.#store.script(SCRIPTS.releaseDebounced, [debounced, arrivals], args));
+      const reply = await this.#store.script(SCRIPTS.releaseDebounced, [debounced, arrivals], args);
+      const [count, more] = reply as [number, number];
       released += count;
-      if (count < MAX_RELEASED) return released;
+      if (more === 0) return released;
     }
   }
 

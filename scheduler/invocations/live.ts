@@ -1,7 +1,9 @@
 import type { EventName, InvocationEvent } from './types.ts';
 
 /** Events of one live message: `<epoch>-<number>`, event and data for each, all separated by NUL (which JSON text never holds). */
-export function parseLive(payload: Buffer): InvocationEvent[] {
+export function parseLive(payload: Buffer): readonly InvocationEvent[] {
+  const known = parsedEvents.get(payload);
+  if (known) return known;
   const parts = payload.toString('utf8').split('\0');
   const events: InvocationEvent[] = [];
   for (let i = 0; i + 2 < parts.length; i += 3) {
@@ -13,8 +15,12 @@ export function parseLive(payload: Buffer): InvocationEvent[] {
       data: parts[i + 2] ?? '',
     });
   }
+  parsedEvents.set(payload, events);
   return events;
 }
+
+/** Events of messages that are still in use, because all followers of an invocation get the same message. */
+const parsedEvents = new WeakMap<Buffer, readonly InvocationEvent[]>();
 
 const BEGUN = Buffer.from('0\0begun\0');
 

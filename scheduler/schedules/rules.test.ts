@@ -34,6 +34,35 @@ test('a cron pattern has five fields, a time zone, and at least one time that fi
   assert.equal(nextAt({ cron: '0 3 * * *', timezone: 'Europe/Berlin' }, NOW), Date.UTC(2026, 10, 25, 2));
 });
 
+test('a pattern whose days no month has is refused without a search', () => {
+  const noDay = (cron: string) => timingFault({ cron, timezone: 'UTC' })?.message;
+  for (const cron of ['0 0 31 2,4,6,9,11 *', '0 0 30-31 feb ?', '0 0 31-31 4 *', '0 0 30/1 2 *', '0 0 31 apr-jun/2 *'])
+    assert.match(noDay(cron) ?? '', /No time fits/, cron);
+  for (const cron of [
+    '0 0 29 2 *',
+    '0 0 31 4-5 *',
+    '0 0 */31 2 *',
+    '0 0 31 2 mon',
+    '0 0 ? * *',
+    '0 0 L 2 *',
+    '0 0 1,31 2 *',
+  ])
+    assert.equal(noDay(cron), undefined, cron);
+});
+
+test('the check for impossible days agrees with the search', () => {
+  const day = fc.constantFrom('*', '29', '30', '31', '30-31', '28/2', '1,30', '31/2');
+  const month = fc.constantFrom('*', '2', 'feb', '4', '2,4', 'apr-jun', '4/2', '6-9/3');
+  fc.assert(
+    fc.property(day, month, fc.constantFrom('*', '?', '1'), (...fields) => {
+      const pattern = { cron: `0 0 ${fields.join(' ')}`, timezone: 'UTC' };
+      const isRefused = timingFault(pattern) !== null;
+      assert.equal(isRefused, cronFault(pattern, NOW) !== null, pattern.cron);
+    }),
+    { seed: 31, numRuns: 60 },
+  );
+});
+
 test('any whitespace separates the fields of a pattern', () => {
   for (const cron of ['0 3 * * *', '0  3 * * *', ' 0 3 * * *', '\t0\t3 * *  *\n'])
     assert.equal(normalPattern(cron), '0 3 * * *', JSON.stringify(cron));

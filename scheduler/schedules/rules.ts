@@ -19,6 +19,9 @@ const CRON = /^[\dA-Za-z*,/?#-]+(?: [\dA-Za-z*,/?#-]+){4}$/;
  * a random number for `H` each time, so a daily schedule would fire often.
  */
 const RANDOM_VALUE = /h(?!u)/i;
+/** Days of each month, in a leap year. */
+const MONTH_DAYS = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+const MONTH_NAMES = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
 
 /** When a schedule fires: at the times of a cron pattern in a time zone, or at once and then at an interval. */
 export type Timing = { readonly cron: string; readonly timezone: string } | { readonly everyMs: number };
@@ -40,7 +43,39 @@ export function timingFault(timing: Timing): { readonly field: string; readonly 
     return { field: 'cron', message: 'A cron pattern has five fields: minute, hour, day, month, day of the week.' };
   if (RANDOM_VALUE.test(timing.cron))
     return { field: 'cron', message: 'A cron pattern has no `H`: write the minute, hour or day that it stands for.' };
+  if (hasNoDay(timing.cron)) return { field: 'cron', message: `No time fits the pattern "${timing.cron}".` };
   return null;
+}
+
+/**
+ * True when no month of a pattern has one of its days, as in `0 0 31 2,4 *`. cron-parser would search for seconds. If the
+ * pattern names a day of the week, that day suffices.
+ */
+function hasNoDay(cron: string): boolean {
+  const [, , day = '', month = '', weekday = ''] = cron.split(' ');
+  if (weekday !== '*' && weekday !== '?') return false;
+  const days = valuesOf(day, 1, 31);
+  const months = valuesOf(month, 1, 12, MONTH_NAMES);
+  if (days === null || months === null) return false;
+  return !months.some((each) => days.some((value) => value <= (MONTH_DAYS[each - 1] ?? 31)));
+}
+
+/** The values of a field of a cron pattern; null for a form that is left to cron-parser: `L`, and mistakes. */
+function valuesOf(field: string, least: number, most: number, names: readonly string[] = []): number[] | null {
+  const numberOf = (text: string): number => {
+    const index = names.indexOf(text.toLowerCase());
+    return index >= 0 ? index + 1 : /^\d+$/.test(text) ? Number(text) : Number.NaN;
+  };
+  const values: number[] = [];
+  for (const part of field.split(',')) {
+    const [range = '', step = '1'] = part.split('/');
+    const [first = '', last] = range === '*' || range === '?' ? [`${least}`, `${most}`] : range.split('-');
+    const from = numberOf(first);
+    const to = last === undefined ? (part.includes('/') ? most : from) : numberOf(last);
+    if (!(from >= least && to <= most && from <= to && /^[1-9]\d*$/.test(step))) return null;
+    for (let value = from; value <= to; value += Number(step)) values.push(value);
+  }
+  return values;
 }
 
 function isTimeZone(name: string): boolean {

@@ -242,6 +242,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     it('marks a quarantined function and its version', async () => {
       const version = await platform.register({ name: 'broken' });
       const { id } = await platform.client().submit('broken', {});
+      // The second loss of a sandbox that held only this version (`true`) quarantines the version.
       for (let i = 0; i < 2; i++) await platform.scheduler.quarantine.noteLoss(id, true);
       const browser = await signedIn();
       for (const page of ['/dashboard/functions', '/dashboard/functions/broken']) {
@@ -336,6 +337,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
 
     it('holds no stream open after a HEAD request', async () => {
       const browser = await signedIn(await platform.key(['admin'], 'heads'));
+      // More requests than the 24 streams that a key may have open.
       for (let i = 0; i < 30; i += 1) {
         const head = await browser.head('/dashboard', { accept: 'text/event-stream' });
         assert.deepEqual([head.status, head.headers.get('content-type')], [200, 'text/event-stream; charset=utf-8']);
@@ -349,6 +351,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
     it('shows the end of a long output, and names the omitted part, in pages and streams', async () => {
       const id = await submit();
       const attempt = await platform.attempt(id);
+      // Two of these events would exceed the 200,000 characters of a page, so the page shows the last one only.
       for (const letter of 'abc') await attempt.say(letter.repeat(150_000));
       const browser = await signedIn();
       const page = await browser.page(`/dashboard/invocations/${id}`);
@@ -360,6 +363,7 @@ function describeDashboard(name: string, open: (p: TestPlatform) => Promise<{ ur
         if (event !== 'events') continue;
         const { text } = JSON.parse(data);
         assert.ok(text.length <= 200_000);
+        // 100,000 characters exceed the bound, and the note itself takes the place of 200 more.
         assert.ok(/^\n… 100,200 characters are left out here, .*\nd{1000}/.test(text), text.slice(0, 200));
         break;
       }

@@ -36,7 +36,7 @@ export interface Page {
   /** Shown above the fragments; never updated. */
   readonly head: Html;
   readonly fragments: readonly Fragment[];
-  /** An invocation whose events the script also follows, after the event with this id. */
+  /** The invocation `id`, whose events the script follows, too: those after the event with the id `after`. */
   readonly stream?: { readonly id: string; readonly after: string };
   /** False for a final page, or for one that only its reader's actions change. */
   readonly live: boolean;
@@ -47,7 +47,7 @@ export function may({ call }: Visit, scope: Scope): boolean {
   return includesScope(call.principal.scopes, scope);
 }
 
-/** Throws `forbidden`. */
+/** Throws `forbidden` when the key's scopes do not cover an action. */
 export function demand(visit: Visit, scope: Scope): void {
   if (!may(visit, scope))
     throw new GatewayError('forbidden', `This needs the scope "${scope}", which the key you signed in with lacks.`, {

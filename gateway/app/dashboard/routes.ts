@@ -116,7 +116,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
       return c.redirect(await perform(visit, form, c), 303);
     });
 
-  /** A form that its page shows again, as filled in, when the gateway refuses it. */
+  /** Adds the action of a form. When the gateway refuses the form, its page shows it again, as it was filled in. */
   const fill = (
     path: string,
     perform: (visit: Visit, form: URLSearchParams, c: Context<AppEnv>) => Promise<string | Refused>,
@@ -283,7 +283,10 @@ function liveAddress({ pathname, search }: URL, stream: Page['stream']): string 
   return `${pathname}?${query}`;
 }
 
-/** Position of the last event that the browser has: a header names it on a reconnect, the address on the first connection. */
+/**
+ * Position of the last event that the browser has. A header names it when the browser reconnects by itself, the address
+ * when the script opens a connection.
+ */
 function afterOf(c: Context<AppEnv>): Position | null {
   return positionOf(c.req.header('last-event-id') ?? c.req.query('after') ?? '');
 }

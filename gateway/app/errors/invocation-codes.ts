@@ -1,6 +1,9 @@
 import type { CodeEntry } from './code-entry.ts';
 
-/** Failed ends of invocations, besides those by a quota (`quota-codes.ts`). */
+/**
+ * Failed ends of invocations, besides those by a quota (`quota-codes.ts`). Only `memory-unavailable` is a refusal:
+ * such an invocation is never stored.
+ */
 export const INVOCATION_CODES = {
   'inferlet-error': {
     status: 422,

@@ -32,7 +32,7 @@ describe('an answer', () => {
     return { bodies, ask: (path: string, method = 'GET') => app.request(path, { method }) };
   };
 
-  it('counts from 64 KiB of UTF-8 until the client has it', async () => {
+  it('counts, if it has more than 64 KiB of UTF-8, until the client has it', async () => {
     const { bodies, ask } = begin();
     for (const [character, largestUncounted] of [
       ['x', LARGE_BYTES],
@@ -54,7 +54,7 @@ describe('an answer', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('is refused while others hold the share, and fits again when a client leaves', async () => {
+  it('is refused while other answers hold the share of its tenant, and fits again when a client leaves', async () => {
     const { bodies, ask } = begin();
     const path = `/text/x/${300 * KIB}`;
     const first = await ask(path);

@@ -59,7 +59,8 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('beyond the share of a tenant are refused before those of other tenants', async () => {
+  it('are refused to a tenant beyond its share before they are refused to other tenants', async () => {
+    // The first tenant may hold half of the 256 KiB, and each later one a quarter.
     const bodies = new Bodies(LIMITS);
     const read = async (tenant: string, bytes: number) => {
       const { request, send, end } = sending();
@@ -93,7 +94,7 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
-  it('without a declared size are refused by their actual size, and the rest is discarded', async () => {
+  it('are refused by their actual size when they declare none, and the rest is discarded', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     const body = new Body(request, bodies);
@@ -125,10 +126,11 @@ describe('bodies', () => {
     assert.equal(cancelled(), true);
   });
 
-  it('of a tenant are read at a limited pace while another tenant has requests', async () => {
+  it('are read at a limited pace for each tenant while another tenant has requests', async () => {
     const bodies = new Bodies({ ...LIMITS, heldBodyBytes: 8192 * KIB });
     const read = async () => {
       const [{ request, send, end }, begunAt] = [sending(), performance.now()];
+      // A megabyte, in pieces of 64 KiB.
       for (let i = 0; i < 16; i++) send(8 * KIB * 8);
       end();
       const body = new Body(request, bodies, () => 'a');
@@ -137,12 +139,13 @@ describe('bodies', () => {
       return performance.now() - begunAt;
     };
     const other = bodies.paces.enter('b');
-    // A megabyte at a megabyte a second takes a second, less the tenant's burst of a quarter of a second and the wait for the last piece.
+    // At a megabyte a second, the body takes a second, less the tenant's burst of a quarter of a second and the wait
+    // for the last piece.
     assert.ok((await read()) > 600);
     other[Symbol.dispose]();
   });
 
-  it('without a key enter no tenant into the pacing', async () => {
+  it('enter no tenant into the pacing when their request has no key', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     send(100 * KIB);

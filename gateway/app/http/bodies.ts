@@ -21,7 +21,7 @@ export interface BodyLimits {
 const BYTES_PER_SECOND = 16 * 1024;
 /** Unit in which a body takes memory from its tenant's share. */
 const BLOCK_BYTES = 16 * 1024;
-/** Maximum bytes read of a refused body before the connection is closed: slightly too large is common, far too large is abuse. */
+/** Bytes of a refused body that the gateway reads and drops before it closes the connection: more bytes are abuse. */
 const MAX_DISCARDED_BYTES = 80 * 1024 * 1024;
 const RETRY_AFTER_S = 1;
 /** Longest pause before a body checks its pace again, because the pace changes when other tenants come and go. */

@@ -47,6 +47,7 @@ describe('a download', () => {
     const client = reader();
     await client.read();
     t.mock.timers.tick(29_000);
+    // The 30 s begin anew when the client takes a piece.
     await client.read();
     t.mock.timers.tick(29_000);
     assert.equal(freed(), 0);

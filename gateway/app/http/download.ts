@@ -1,5 +1,5 @@
 const PIECE_BYTES = 256 * 1024;
-/** Longest time in which a client takes nothing. */
+/** Time without a read by the client after which the stream fails. */
 const STALLED_MS = 30_000;
 
 /**

@@ -46,15 +46,19 @@ export interface EventStreamOptions<T> {
 
 /** A chunk takes no further frame once it has this many characters. */
 const CHUNK_CHARACTERS = 16 * 1024;
-/** A large chunk and the items that it is made of are both in memory. Smaller chunks do not count, since `StreamLimits` bounds them. */
+/**
+ * Bytes that count for each byte of a large chunk: the chunk and the items that it is made of are both in memory.
+ * Smaller chunks do not count, since `StreamLimits` bounds their number.
+ */
 const HELD_FACTOR = 2;
 
 const HEARTBEAT = new TextEncoder().encode(': heartbeat\n\n');
 
 /**
- * A `text/event-stream` that ends with its terminal item or an error frame, unless the client leaves before. Items that wait together are
- * one chunk, and so one write to the client's connection. The data of the default error frame has an `error` object beside Pie's own members,
- * by which OpenAI-style clients recognise it. The frame has no id, so `Last-Event-ID` still names the last real event.
+ * A `text/event-stream` that ends with its terminal item or an error frame, unless the client leaves before. Items that
+ * wait together share a chunk, up to `CHUNK_CHARACTERS`, and so one write to the client's connection. The data of the
+ * default error frame has an `error` object beside Pie's own members: OpenAI-style clients recognise the error by that
+ * object. The frame has no id, so `Last-Event-ID` still names the last real event.
  */
 export function eventStreamResponse<T>(options: EventStreamOptions<T>): Response {
   const headers = {
@@ -212,7 +216,10 @@ class EventStream<T> {
     else this.#write();
   }
 
-  /** Ends the stream with `lastChunk`, once a large chunk on its way is taken. Undefined: the large chunk that is sent next is the last one. */
+  /**
+   * Ends the stream with `lastChunk`, once the client has taken a large chunk that is on its way. Without `lastChunk`,
+   * the caller sends a large chunk next, and that chunk is the last one.
+   */
   #close(lastChunk: Uint8Array | undefined, error?: unknown): void {
     const canFinishNow = lastChunk !== undefined && this.#largeChunkReader === undefined;
     this.#end(error);

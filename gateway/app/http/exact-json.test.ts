@@ -21,7 +21,8 @@ describe('exactJson', () => {
   });
 });
 
-it('keeps the keys of a text whose predecessor had others in their place', () => {
+it('exactJson keeps the keys of a text, although JSON.parse has read other keys in their place before', () => {
+  // A bug of V8, see `jsonValue`: the key `\` of this text could replace `é` in the next one.
   JSON.parse('{"type":1,"\\\\":1}');
   assert.equal(JSON.stringify(exactJson('{"type":1,"\\u00e9":1e2}')), '{"type":1,"é":1e2}');
 });

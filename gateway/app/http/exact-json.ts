@@ -18,7 +18,7 @@ export function exactJson(text: string): unknown {
   });
 }
 
-/** True for a number that `exactJson` could not give as a number. */
+/** True for the object that `exactJson` gives in place of a number. */
 export const isRawNumber = (value: unknown): boolean => isRawJSON(value);
 
 /** True when `JSON.parse` rounds an integer of this JSON. */
@@ -31,7 +31,7 @@ export function roundsIntegers(text: string): boolean {
   return rounds;
 }
 
-/** True for an integer that JavaScript's numbers do not have. */
+/** True for the text of an integer that no JavaScript number equals. */
 export function isRounded(text: string): boolean {
   if (!/^-?\d+$/.test(text)) return false;
   const value = Number(text);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { assertShape, MAX_CONTAINERS, MAX_DEPTH, MAX_NAMES, MAX_VALUES } from './json-shape.ts';
+import { assertShape, MAX_CONTAINERS, MAX_DEPTH, MAX_ESCAPED_NAMES, MAX_NAMES, MAX_VALUES } from './json-shape.ts';
 
 const check = (text: string) => assertShape(new TextEncoder().encode(text), 'The body');
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
@@ -10,7 +10,11 @@ describe('assertShape', () => {
   it('bounds depth, names, and the number of lists and objects', () => {
     check(nested(MAX_DEPTH));
     check(`{${Array.from({ length: MAX_NAMES }, (_, n) => `"${n}":{}`).join(',')}}`);
+    const escapedNames = (count: number) => `{${Array.from({ length: count }, (_, n) => `"\\"${n}":"\\""`).join(',')}}`;
+    check(escapedNames(MAX_ESCAPED_NAMES));
+    check(`[${'"\\n",'.repeat(MAX_ESCAPED_NAMES + 1)}{"a":1}]`);
     const refused: [text: string, why: RegExp][] = [
+      [escapedNames(MAX_ESCAPED_NAMES + 1), /1000 names with escapes/],
       [nested(MAX_DEPTH + 1), /more than 256 deep/],
       ['{"a":'.repeat(MAX_DEPTH + 1), /more than 256 deep/],
       [`{${Array.from({ length: MAX_NAMES + 1 }, (_, n) => `"${n}":0`).join(',')}}`, /50000 names/],

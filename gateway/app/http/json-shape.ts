@@ -4,6 +4,8 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export const MAX_DEPTH = 256;
 /** Maximum member names in all objects. Objects with many names cost far more to parse than their size suggests. */
 export const MAX_NAMES = 50_000;
+/** Maximum member names with escapes: the parser of inputs reads each one slowly, and real clients escape almost none. */
+export const MAX_ESCAPED_NAMES = 1000;
 /** Maximum lists and objects. */
 export const MAX_CONTAINERS = 100_000;
 
@@ -29,14 +31,23 @@ export function assertShape(bytes: Uint8Array, what: string): void {
   let containers = 0;
   let values = 1;
   let isInText = false;
+  let escapedNames = 0;
+  /** True when the last text has an escape. */
+  let hasEscape = false;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] ?? 0;
     if (isInText) {
-      if (byte === BACKSLASH) at += 1;
-      else if (byte === QUOTE) isInText = false;
-    } else if (byte === QUOTE) isInText = true;
-    else if (byte === COLON) names += 1;
-    else if (byte === COMMA) values += 1;
+      if (byte === BACKSLASH) {
+        at += 1;
+        hasEscape = true;
+      } else if (byte === QUOTE) isInText = false;
+    } else if (byte === QUOTE) {
+      isInText = true;
+      hasEscape = false;
+    } else if (byte === COLON) {
+      names += 1;
+      if (hasEscape) escapedNames += 1;
+    } else if (byte === COMMA) values += 1;
     else if ((byte & ~CURLY_BIT) === OPENING) {
       depth += 1;
       containers += 1;
@@ -44,6 +55,7 @@ export function assertShape(bytes: Uint8Array, what: string): void {
     } else if ((byte & ~CURLY_BIT) === CLOSING) depth -= 1;
   }
   if (names > MAX_NAMES) throw refused(what, `has more than ${MAX_NAMES} names`);
+  if (escapedNames > MAX_ESCAPED_NAMES) throw refused(what, `has more than ${MAX_ESCAPED_NAMES} names with escapes`);
   if (values > MAX_VALUES) throw refused(what, `has more than ${MAX_VALUES} values`);
   if (containers > MAX_CONTAINERS) throw refused(what, `has more than ${MAX_CONTAINERS} lists and objects`);
 }

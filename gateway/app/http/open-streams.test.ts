@@ -3,6 +3,7 @@ import { it } from 'node:test';
 import { OpenStreams } from './open-streams.ts';
 
 it('OpenStreams bounds the open streams of a key, of a tenant and of the process', () => {
+  // A tenant may have a quarter of the eight streams, or more as long as all tenants have at most four.
   const streams = new OpenStreams({ streamsPerKey: 3, streams: 8 }, 'streams');
   const firstKey = { keyId: 'key_1', tenant: 'a' };
   const leave = Array.from({ length: 3 }, () => streams.enter(firstKey));

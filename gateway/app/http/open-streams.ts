@@ -31,7 +31,8 @@ export class OpenStreams {
   /**
    * Takes a slot. Returns the function that frees it, which is safe to call more than once.
    *
-   * @throws GatewayError `too-many-requests` when the key or its tenant has too many open, `gateway-busy` when all keys together have
+   * @throws GatewayError `too-many-requests` when the key or its tenant has too many open answers, `gateway-busy` when
+   *   all tenants together have too many
    */
   enter({ keyId, tenant }: { readonly keyId: string; readonly tenant: string }): () => void {
     const openCount = this.#byKey.get(keyId) ?? 0;

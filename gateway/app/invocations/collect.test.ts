@@ -26,6 +26,7 @@ function roomFor(bytes: number) {
   };
 }
 
+// The messages in these tests have 100 characters of JSON each, for which the collector takes 400 bytes.
 it('an outcome omits the messages that exceed the room, and reports the omission', async () => {
   const message = { text: 'x'.repeat(89) };
   const events = () => eventsOf(['start', {}], ['message', message], ['message', message], ['result', { output: 1 }]);

@@ -17,7 +17,10 @@ export interface Answering {
   readonly replayed: boolean;
 }
 
-/** The two answers of an OpenAI-compatible route. When the client leaves, the gateway cancels an invocation without `Idempotency-Key`. */
+/**
+ * Answers for an OpenAI-compatible route, as a whole or as a stream. When the client leaves, the gateway cancels the
+ * invocation, unless the request had an `Idempotency-Key`.
+ */
 export class OpenAiAnswers {
   readonly #control: ControlPlane;
   readonly #settings: AppSettings;

@@ -13,7 +13,7 @@ interface Refusal {
 /** Hint for an error without a parameter: the code's own hint names `error.param`. */
 const BODY_HINT = 'Compare the body with the documentation of the route.';
 
-/** A longer output is never a refusal, so the gateway does not parse it. */
+/** Maximum characters of a refusal. The gateway does not parse a longer output to look for one. */
 const MAX_REFUSAL = 16_384;
 
 /** The error in OpenAI's form: a body that violates the schema is a bad request (400), and `field` uses OpenAI's notation. */

@@ -27,7 +27,7 @@ const question: [EventName, object] = ['question', {}];
 const result: [EventName, object] = ['result', {}];
 const DONE = 'data: [DONE]\n\n';
 
-test('a new attempt ends a stream that has text of an earlier one, and no other stream', () => {
+test('a new attempt ends a stream only if the stream has text of an earlier attempt', () => {
   const whole = { texts: ['data: a\n\n', DONE] };
   assert.deepEqual(streamed(start, say('a'), result), whole);
   assert.deepEqual(streamed(start, start, say('a'), result), whole);

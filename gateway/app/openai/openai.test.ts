@@ -157,7 +157,7 @@ for (const [where, url] of [
       );
     });
 
-    it('end a stream with an error when a part of it becomes void', async () => {
+    it('end a stream with an error when a part that was sent is lost', async () => {
       const asked = raw(STREAMED);
       const attempt = await beginNext();
       await attempt.append({ event: 'gap', data: { after: 0 } });
@@ -224,7 +224,7 @@ for (const [where, url] of [
       assert.equal((await served).id, 'chatcmpl-2');
     });
 
-    it('let a client run a request again after something was unavailable, except one with a key', async () => {
+    it('let a client repeat a request after something was unavailable, unless it has an idempotency key', async () => {
       for (const request of [REQUEST, STREAMED]) {
         for (const [headers, retries] of [
           [{}, 'true'],
@@ -245,7 +245,7 @@ for (const [where, url] of [
       }
     });
 
-    it("do not let a client run a tenant's own function again, which may have effects besides its answer", async () => {
+    it("tell a client not to repeat a request to a tenant's own function, which may have other effects", async () => {
       const tenant = `unavailable-${where.replaceAll(' ', '-').toLowerCase()}`;
       const authorization = `Bearer ${await platform.key(['invoke'], tenant)}`;
       const seen = new Set<string>();
@@ -303,7 +303,7 @@ for (const [where, url] of [
       const first = raw(REQUEST, key);
       const attempt = await beginNext();
       const joined = raw(REQUEST, key);
-      await sleep(20);
+      await sleep(20); // The gateway gets the second request before the end.
       await attempt.succeed({ id: 'chatcmpl-5' });
       for (const [asked, replayed] of [
         [first, null],
@@ -379,6 +379,7 @@ for (const [where, url] of [
     });
 
     it('refuse a body whose input passes the limit', async () => {
+      // The body is within the limit of 4 MiB. The input is not: it is written anew, with all 21 digits of each number.
       const numbers = `[${Array(830_000).fill('1e20').join()}]`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: '*' } }).replace('"*"', numbers);
       const response = await raw(body, {}, AbortSignal.timeout(ANSWER_DEADLINE_MS));

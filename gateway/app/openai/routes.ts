@@ -68,6 +68,7 @@ export function openAiRoutes(app: App, control: ControlPlane, settings: AppSetti
     const { style } = served;
     const answer =
       streamed && style ? answers.stream(c, call, answering, style) : answers.answerWhole(c, call, answering);
+    // A retry with the same key would only get the same failed invocation.
     if (answering.named) return answer;
     return answer.catch(async (caught: unknown) => {
       const error = GatewayError.from(caught);

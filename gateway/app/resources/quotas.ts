@@ -9,9 +9,12 @@ export type Span = (typeof SPANS)[number];
 
 /** Limits and usage. A key sees those of its own tenant; an `operator` key sees those of every tenant, and sets limits. */
 export interface Quotas {
-  /** Lists the quotas that bind a tenant or one of its functions; with `function`, those of the tenant and of that function only. */
+  /** Lists the quotas of a tenant and of its functions; with `fn`, those of the whole tenant and of that function. */
   status(call: Call, tenant: string, fn?: string): Promise<readonly QuotaStatus[]>;
-  /** Operators only. Returns the limit that then binds. A change without `expiresAt` ends an override. Throws `invalid-quota`, `unknown-tenant`. */
+  /**
+   * Operators only. Returns the limit that then binds; null for none. A change without `expiresAt` ends an override.
+   * Throws `invalid-quota`, `unknown-tenant`, `unknown-function`.
+   */
   set(call: Call, tenant: string, change: QuotaChange): Promise<QuotaStatus | null>;
   usage(call: Call, query: UsageQuery): Promise<readonly UsageRow[]>;
   /** The last `minutes`, at most 180. */

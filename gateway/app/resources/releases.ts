@@ -34,19 +34,23 @@ export interface Releases {
   setAlias(call: Call, name: string, alias: string, change: SetAlias): Promise<Alias>;
   /** False when there was no such alias. Throws `conflict` for `live`, which cannot be removed. */
   removeAlias(call: Call, name: string, alias: string): Promise<boolean>;
-  /** Throws `unknown-function`, and `conflict` when there is no earlier state. */
+  /** Throws `unknown-function`, `unknown-alias`, `invalid-alias`, and `conflict`, as when there is no earlier state. */
   rollback(call: Call, name: string, request: RollbackRequest): Promise<Rollback>;
   /** Predicts a deploy. Throws the errors that a deploy throws before it builds. */
   plan(call: Call, manifest: FunctionManifest, component: Uint8Array, target: DeployTarget): Promise<DeployPlan>;
   /**
-   * Removes one version that no alias serves. No new invocation runs it; it goes once its invocations have ended. `now` cancels them.
-   * Returns the draining versions, or null when there is no such version. Throws `conflict` when an alias serves it.
+   * Removes one version that no alias serves. No new invocation runs it; it is deleted once its invocations have ended.
+   * `now` cancels them. Returns the draining versions, or null when there is no such version. Throws `conflict` when an
+   * alias serves the version.
    */
   removeVersion(call: Call, name: string, version: string, now: boolean): Promise<readonly Draining[] | null>;
   /** Removed versions of a function that still drain, even when the function was deployed again. */
   draining(call: Call, name: string): Promise<readonly Draining[]>;
   /** Lifts the quarantine of a function's versions. Returns the versions that were quarantined; null when there is no such function. */
   liftQuarantine(call: Call, name: string): Promise<readonly string[] | null>;
-  /** The version that an invocation of `name`, `name@alias` or `name@version` runs. Weighted aliases draw per call. */
+  /**
+   * The version that an invocation of `name` would run; `reference` is an alias or a version, `live` when undefined.
+   * Each call draws anew among the weighted versions of an alias. Null when the reference leads to no version.
+   */
   resolve(call: Call, name: string, reference: string | undefined): Promise<FunctionVersion | null>;
 }

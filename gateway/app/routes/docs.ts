@@ -31,7 +31,7 @@ export function docsRoutes(app: App, settings: AppSettings): void {
         title: 'Pie API',
         version: settings.version,
         description:
-          'Deploy inferlets, programs that drive LLM inference themselves, and invoke them. Events of an invocation come as `id` (sequence), `event` (`start`, `message`, `log`, `metric`, `result` or `error`) and `data` (JSON); a stream never ends without `result` or `error`.',
+          'Deploy inferlets, programs that drive LLM inference themselves, and invoke them. Events of an invocation come as `id` (`<epoch>-<number>`), `event` (`start`, `message`, `log`, `metric`, `gap`, `question`, `result` or `error`) and `data` (JSON); a stream never ends without `result` or `error`.',
       },
       servers: [{ url: origin }],
     });

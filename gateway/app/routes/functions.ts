@@ -25,6 +25,7 @@ export const nameParam = z.object({
   name: z.string().min(1).max(64).openapi({ description: 'Name of the function', example: 'text-completion' }),
 });
 
+/** Maximum characters of a query parameter. The control plane applies the smaller limit of each one. */
 const MAX_QUERY = 1000;
 const flag = z.enum(['true', 'false']).optional();
 

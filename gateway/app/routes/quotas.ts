@@ -113,7 +113,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       tags: ['Quotas'],
       summary: 'Read usage by hour, day or month',
       description:
-        'Spans without usage are left out. Hours are kept for 40 days, days and months for 400. `Accept: text/csv` gives a table. Usage counts while an invocation runs.',
+        'Spans without usage are left out. Hours are kept for 40 days, days for 400 days, months for 14 months. `Accept: text/csv` gives a table. Usage counts while an invocation runs.',
       security: SECURITY,
       request: { query: UsageQuerySchema },
       responses: {

@@ -35,14 +35,14 @@ const SettingsSchema = z.strictObject({
     .string()
     .optional()
     .meta({ description: 'Time zone of the pattern; UTC by default. Refused beside `everyMs`' }),
-  /** At least a minute. */
+  /** From a minute to 366 days. */
   everyMs: z
     .int()
     .optional()
     .meta({ description: 'Interval, instead of a pattern: the first invocation is made at once' }),
 });
 
-/** `cron` or `everyMs` is set. */
+/** The body of a request that sets a schedule. Either `cron` or `everyMs` is set. */
 export type ScheduleSettings = z.input<typeof SettingsSchema>;
 
 /** Schedules of the caller's tenant. */

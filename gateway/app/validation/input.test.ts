@@ -61,14 +61,14 @@ describe('InputChecker', () => {
     [null, '', /as a whole/],
   ];
   for (const [input, field, message] of cases) {
-    it(`names ${field === '' ? 'the whole' : field} for ${JSON.stringify(input)}`, () => {
+    it(`names ${field === '' ? 'the input as a whole' : field} for ${JSON.stringify(input)}`, () => {
       const error = refusal(completion, input);
       assert.deepEqual([error.code, error.field], ['invalid-input', field]);
       assert.match(error.message, message);
     });
   }
 
-  it('keeps the schemas of owners apart whose versions have the same id', () => {
+  it('keeps the schemas of different owners apart, even if their versions have the same id', () => {
     const ofOwner = (tenant: string, type: string, platform?: true) => ({
       name: 'same',
       version: 'a1b2c3d4e5f6',
@@ -89,7 +89,7 @@ describe('InputChecker', () => {
     }
   });
 
-  it('gives up on schemas of exponential cost', () => {
+  it('gives up on checks that would take too many steps', () => {
     const twice = (n: number) => ({ anyOf: [{ $ref: `#/$defs/s${n}` }, { $ref: `#/$defs/s${n}` }] });
     const defs = Object.fromEntries(
       Array.from({ length: 40 }, (_, n) => [`s${n}`, n === 39 ? { type: 'null' } : twice(n + 1)]),

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createKeys, type Keys } from '#scheduler/keys.ts';
@@ -17,6 +18,7 @@ import {
 } from './archive.ts';
 import { checkArchive } from './check.ts';
 import { entryCommands } from './entries.ts';
+import { addFile } from './home-files.ts';
 import { isKept, isKeptFile } from './kept-keys.ts';
 
 const DESCRIPTION: Header = {
@@ -86,6 +88,7 @@ describe('the file of a backup', () => {
   it('may have counts of invocations, which a restore leaves out', async () => {
     const counts = [
       entry('hash', 'account:acme:redis', 'bytes', '2048'),
+      // `@1`: the bytes of ended invocations that expire by minute 1 since the epoch; the score is that time in ms.
       entry('zset', 'account:acme:redis-ends', '@1', '60000'),
     ];
     await write([...GOOD, ...counts]);
@@ -111,6 +114,7 @@ describe('the file of a backup', () => {
   });
 
   it('says under which master keys the environments of its functions are sealed', async () => {
+    // The message only looks like a sealed value.
     const version = (environment?: object) => JSON.stringify({ version: 'v', message: '00000000.x', environment });
     await write([
       entry('hash', 'function:acme:story', 'version:1', version({ A: '11111111.x', B: '22222222.x' }), 'alias:a', '{}'),
@@ -153,6 +157,10 @@ describe('the file of a backup', () => {
         [frame({ kind: 'entry', type: 'hash', first: false }, 'tenant:acme', 'a', 'b')],
         /A part of tenant:acme is missing/,
       ],
+      [
+        [...GOOD.slice(4), frame({ kind: 'entry', type: 'string', first: false }, `blob:${EMPTY_HASH}`, 'more')],
+        /A part of blob:.* is missing/,
+      ],
       [[entry('string', `blob:${EMPTY_HASH}`, 'other')], /other bytes than its name/],
       [[entry('string', `blob:${EMPTY_HASH}`, 'other'), ...GOOD.slice(5)], /other bytes than its name/],
       [[fileAt(KV_FILE.replace('tiny', '..'))], /path that no backup has/],
@@ -166,6 +174,26 @@ describe('the file of a backup', () => {
     for (const [frames, why] of wrong) {
       await write(frames);
       await assertRefused(undefined, why);
+    }
+  });
+
+  it('fails when the disk is full, also for an index that was deleted meanwhile', async () => {
+    const relativePath = `indexes/${'0a'.repeat(16)}/notes/records.db`;
+    const index = path.join(directory, relativePath);
+    await mkdir(path.dirname(index), { recursive: true });
+    new DatabaseSync(index).close();
+    const full = Object.assign(new Error('The disk is full.'), { code: 'ENOSPC' });
+    const handle = await open(file, 'w');
+    const archive = new ArchiveWriter(handle);
+    archive.add = async () => {
+      await rm(index, { force: true });
+      throw full;
+    };
+    try {
+      await assert.rejects(addFile(archive, directory, relativePath, directory), full);
+      assert.equal(await addFile(archive, directory, relativePath, directory), false);
+    } finally {
+      await handle.close();
     }
   });
 

@@ -35,7 +35,10 @@ const description = z.object({
 
 const headers = z.discriminatedUnion('kind', [
   description,
-  /** Some items of an entry of Redis, which may take several frames. The body lists the entry's key and then the items (`listBody`). */
+  /**
+   * Some items of an entry of Redis. An entry may take several frames. The body lists the entry's key and then the
+   * items (`listBody`).
+   */
   z.strictObject({
     kind: z.literal('entry'),
     type: z.enum(TYPES),

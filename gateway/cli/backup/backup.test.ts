@@ -141,9 +141,11 @@ describe('a backup', () => {
     assert.ok(Object.keys(expected).length > 700);
     const { records, files } = await restoreInto('new', { force: true });
     assert.deepEqual([records, files], [Object.keys(expected).length, 2]);
-    // The restored indexes lie in this machine's home, so no runtime of another machine may become the owner of indexes first.
+    // A restore makes these records anew, by counting the bytes in Redis. A backup does not have them.
     const isCounted = (key: string) => /^pie:account(-repairs|:[^:]+:redis)$/.test(key);
     const given = await contents(targetRedis, (key) => !isCounted(key));
+    // The restored indexes lie in this machine's home, so no runtime of another machine may become the owner of indexes
+    // first.
     assert.deepEqual(given, { ...expected, 'pie:index-owner': Buffer.from('east') });
     assert.equal(await targetRedis.pexpiretime('pie:store:acme:usage'), FAR_MS);
     const [old, restored] = ['old', 'new'].map((home) => readFileSync(path.join(directory, home, KV_FILE)));
@@ -224,6 +226,7 @@ describe('a backup', () => {
       const config = loadConfig({ PIE_HOME: home });
       const needs = (recordBytes: number) =>
         assertRoom(config, targetRedis, { recordBytes, fileBytes: 0, memoryBytes: 0 });
+      // The disk has 2 MiB. A private Redis needs room for the records twice.
       await needs(900_000);
       await assertRefused(() => needs(1_100_000), /It needs 2\.2 MB/);
     }),
@@ -261,6 +264,7 @@ describe('a backup', () => {
     await assertRefused(() => restoreInto('broken', { force: true }), /Another restore runs: that of another/);
     await runningMark.release();
     const { restoreLease } = new Store(targetRedis).keys;
+    // After the first record, another restore replaces this one's lease and all records.
     const onProgress = (text: string) => {
       if (!text.startsWith('1 of')) return;
       const other = { [restoreLease]: 'another that has begun since', 'pie:function:acme:others': 'by it' };

@@ -38,7 +38,10 @@ export async function checkArchive(file: FileHandle, onBytes: (bytes: number) =>
   for await (const { header, body } of readArchive(file)) {
     if (header.kind !== 'part' && remainingBytes > 0)
       throw new ArchiveFault('A file in the backup is shorter than it says.');
-    if (header.kind !== 'entry') component.end();
+    if (header.kind !== 'entry') {
+      component.end();
+      previousEntry = '';
+    }
     switch (header.kind) {
       case 'backup':
         description = header;
@@ -85,14 +88,17 @@ function addMasterKeyOf(text: string, masterKeys: Set<string>): void {
   if (id !== undefined) masterKeys.add(id);
 }
 
-/** Other items of the record, such as the names of versions and the states of aliases, have no sealed values. */
+/**
+ * Adds the master keys of a function version's environment. Other items of the record (names of versions, states of
+ * aliases) have no sealed values, so they add none.
+ */
 function addMasterKeysOfVersion(text: string, masterKeys: Set<string>): void {
   if (!text.startsWith('{')) return;
   try {
     const version = versionSchema.safeParse(JSON.parse(text));
     for (const sealed of Object.values(version.data?.environment ?? {})) addMasterKeyOf(sealed, masterKeys);
   } catch {
-    // No JSON: the platform cannot read such a version, with any master key.
+    // Not JSON: the platform cannot read such a version, whatever master keys it has.
   }
 }
 

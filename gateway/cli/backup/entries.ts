@@ -5,7 +5,7 @@ import { componentHash, isKept, wasKept } from './kept-keys.ts';
 
 type EntryHeader = Header & { readonly kind: 'entry' };
 
-/** Bytes of items in one frame, unless one item has more. */
+/** Bytes of items at which a frame is complete. Its last item may exceed this. */
 export const CHUNK_BYTES = 1 << 20;
 /** Items per read command; few, since each may have up to a mebibyte. */
 const PAGE = 16;
@@ -123,7 +123,7 @@ async function* streamEntries(redis: Redis, key: Buffer): AsyncGenerator<Buffer[
   }
 }
 
-/** Gathers items, in whole groups, into chunks. */
+/** Gathers items into chunks. A chunk has whole groups of `group` items: 2 for pairs. */
 async function* chunksOf(items: AsyncIterable<Buffer>, group: number): AsyncGenerator<Buffer[]> {
   let chunk: Buffer[] = [];
   let bytes = 0;
@@ -150,6 +150,7 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
     list: items.length > 0,
     stream: items.length > 2 && items.length % 2 === 1 && /^\d+-\d+$/.test(items[0]?.toString() ?? ''),
   }[type];
+  // The last condition refuses a name that is not UTF-8.
   if (!(isKept(key) || wasKept(key)) || !name?.equals(Buffer.from(key)))
     throw new ArchiveFault('The file has a record that no backup has.');
   if (!isWellFormed) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
@@ -170,12 +171,13 @@ export function entryCommands(prefix: string, header: EntryHeader, body: Buffer)
   if (type === 'string') commands.push([first ? 'SET' : 'APPEND', key, ...items]);
   else if (type === 'stream') commands.push(['XADD', key, ...items]);
   else {
+    // In a backup, a score follows its member. ZADD takes the score first.
     const words =
       type === 'zset' ? items.flatMap((item, i) => (i % 2 === 0 ? [items[i + 1] as Buffer, item] : [])) : items;
     for (let at = 0; at < words.length; at += MAX_ITEMS_PER_COMMAND)
       commands.push([ADDS[type], key, ...words.slice(at, at + MAX_ITEMS_PER_COMMAND)]);
   }
-  // Redis deletes the record at once if its end has already passed.
+  // Redis deletes the record at once if this time has already passed.
   if (expiresAt !== undefined) commands.push(['PEXPIREAT', key, String(expiresAt)]);
   return commands;
 }

@@ -49,6 +49,15 @@ export async function addFile(
   if (!relativePath.endsWith('.db')) return addBytes(archive, file, relativePath);
   const copy = path.join(scratch, 'records.db');
   try {
+    return (await copied(file, copy)) && (await addBytes(archive, copy, relativePath));
+  } finally {
+    await rm(copy, { force: true });
+  }
+}
+
+/** Copies a database; returns false when it was deleted meanwhile. */
+async function copied(file: string, copy: string): Promise<boolean> {
+  try {
     const database = new DatabaseSync(file, { readOnly: true });
     try {
       // Copy all pages in one step: between two steps, a write would make the copy begin again.
@@ -56,13 +65,11 @@ export async function addFile(
     } finally {
       database.close();
     }
-    return await addBytes(archive, copy, relativePath);
+    return true;
   } catch (error) {
     if (isGone(error) || !(await exists(file))) return false;
     if ((error as { errcode?: number }).errcode !== SQLITE_FULL) throw error;
     throw Object.assign(new Error(`The disk is full: ${file} cannot be copied`, { cause: error }), { code: 'ENOSPC' });
-  } finally {
-    await rm(copy, { force: true });
   }
 }
 

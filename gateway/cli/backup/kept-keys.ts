@@ -1,6 +1,7 @@
 /**
- * The records that a backup contains: objects that operators and tenants made, and counters. It leaves out invocations, their queues, logs and
- * files, leases, metrics and data that the platform recreates. Keys are without the platform's prefix, see `scheduler/keys.ts`.
+ * The records that a backup contains: objects that operators and tenants made, and counters. A backup leaves out
+ * invocations, their queues, logs and files, leases, metrics and data that the platform recreates. Keys are without the
+ * platform's prefix, see `scheduler/keys.ts`.
  */
 const KEPT = [
   /^(functions|tenant|tenant-keys|schedules|webhook-secret):[^:]+$/,
@@ -13,6 +14,7 @@ const KEPT = [
   // A restore brings back no invocations, files or logs, so a backup leaves out the counters of them.
   /^account:[^:]+:(?!(open|redis|redis-ends|latency)$).+$/s,
   /^store:[^:]+:(values|names|expiries|usage)$/,
+  // Message queues. Their names may contain any characters.
   /^line:[^:]+:.+:(messages|state)$/s,
   /^lines:[^:]+:(usage|expiries)$/,
   /^machines:(removed|joined)$/,
@@ -59,7 +61,7 @@ export function isKeptFile(path: string): boolean {
   return FILES.some((pattern) => pattern.test(path)) && !path.split('/').some((part) => /^\.*$/.test(part));
 }
 
-/** True for a file of a vector index, by its path as for {@link isKeptFile}. Pure. */
+/** True for the database of a vector index, by its path as for {@link isKeptFile}. Pure. */
 export function isIndexFile(path: string): boolean {
   return INDEX_FILE.test(path);
 }

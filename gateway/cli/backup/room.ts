@@ -15,7 +15,9 @@ const RECORD_BYTES = 96;
 const APPENDED_BYTES = 1 << 20;
 /** Memory that Redis takes for commands under way, and for removed records that it frees later. */
 const SPARE_BYTES = 4 << 20;
-/** Redis' default limits within which it packs a record's items, and the bytes that a packed item takes beside its own. */
+/**
+ * Redis' default limits within which it packs the items of a record, and the bytes that it adds to each packed item.
+ */
 const PACKED = { items: 128, itemBytes: 64, moreBytes: 4 };
 /** Bytes that Redis takes for an item that is not packed, beside the item's own, approximately. */
 const ITEM_BYTES: Readonly<Record<EntryType, number>> = { string: 0, list: 8, stream: 8, set: 56, hash: 36, zset: 56 };
@@ -76,7 +78,10 @@ async function freeBytes(home: string): Promise<number> {
   return bavail * bsize;
 }
 
-/** Bytes of the files that the restore removes. */
+/**
+ * Bytes of the home's files that a backup has. The restore removes them with their folders, which may have further
+ * files.
+ */
 async function keptBytes(home: string): Promise<number> {
   let bytes = 0;
   for await (const file of keptFiles(home)) bytes += (await stat(path.join(home, file))).size;

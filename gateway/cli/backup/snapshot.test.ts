@@ -40,11 +40,13 @@ test('a snapshot whose connection breaks says so, and speaks of no permissions',
     assert.match(message, /connection to Redis broke/);
     assert.match(reason, why);
     assert.match(advice, /Check that Redis runs/);
+    assert.doesNotMatch(advice, /permission/);
     assert.equal(exitCode, EXIT.unreachable);
   }
 });
 
 test('a server that is no Redis is named, with the settings of its address', async () => {
+  // Longer than any line that the snapshot reads (4096 bytes).
   const { message, advice = '' } = await failureOf((socket) => socket.write('x'.repeat(5000)));
   assert.match(message, /^The answer of redis:\/\/127\.0\.0\.1:\d+.* is not that of a Redis\.$/);
   assert.match(advice, /REDIS_URL/);

@@ -53,7 +53,7 @@ export async function withRedis<T>(
   work: (redis: Redis) => Promise<T>,
 ): Promise<T> {
   const options = { maxRetriesPerRequest: 0, retryStrategy: () => null, commandTimeout: COMMAND_MS, lazyConnect: true };
-  // Commands of one connection keep their order.
+  // Without automatic pipelining, the commands keep their order.
   const orderedOptions = { ...options, enableAutoPipelining: false };
   const redis = new Redis(redisOptions({ redis: settings }, { ...orderedOptions, ...(db !== undefined && { db }) }));
   redis.on('error', () => undefined); // The failing command reports the error.

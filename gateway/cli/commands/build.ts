@@ -1,4 +1,4 @@
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { buildComponent } from '../builder.ts';
 import { type Command, text } from '../command.ts';
@@ -27,8 +27,13 @@ export const build: Command = {
         ? new Failure(`${target} is a component already.`, { advice: `Deploy it: \`pie deploy ${target}\`.` })
         : new Failure(`The component would replace ${target}.`, { advice: 'Name another file with --out.' });
     }
+    const shownPath = path.relative(process.cwd(), out);
     if (source.kind === 'component') {
       copyFileSync(source.entry, out);
+      const { size } = statSync(out);
+      terminal.print(`${shownPath}  ${bytes(size)}`);
+      terminal.value({ file: out, bytes: size, buildMs: null, cached: null, notes: [] });
+      terminal.note(`${target} is a component already: it was copied.`);
       return 0;
     }
     const progress = terminal.progress(`Building ${target}`);
@@ -40,7 +45,6 @@ export const build: Command = {
       throw error;
     }
     progress.done(`Built ${target} in ${duration(built.buildMs)}${built.cached ? ' (nothing had changed)' : ''}`);
-    const shownPath = path.relative(process.cwd(), out);
     terminal.print(`${shownPath}  ${bytes(built.bytes)}`);
     const { notes, cached } = built;
     terminal.value({ file: out, bytes: built.bytes, buildMs: Math.round(built.buildMs), cached, notes });

@@ -95,7 +95,10 @@ export const demo: Command = {
   },
 };
 
-/** Waits for the functions that a starting platform deploys. The demo's function is one of them, and then needs no second build. */
+/**
+ * Waits for the functions that a starting platform deploys. The demo's function is one of them: the demo need not build
+ * it as well.
+ */
 async function waitForFirstFunctions({ connect, signal }: Call): Promise<void> {
   const { client } = await connect();
   const deadline = performance.now() + START_MS;

@@ -198,6 +198,7 @@ async function deployAll(
   const startedAt = performance.now();
   const progress = terminal.progress(`Deploying ${counted(sources.length, 'function')}`);
   const failures: Failure[] = [];
+  const notes: string[] = [];
   const warnings: string[] = [];
   /** All workers share this iterator: each takes the next source. */
   const sourceQueue = sources.values();
@@ -217,6 +218,7 @@ async function deployAll(
           const deployment = await deployFunction(client, source, { ...targetOf(options), signal });
           if (deployment.deployed.created) createdCount++;
           terminal.value(reportOf(deployment, addressOf(credentials.url, name)));
+          notes.push(...(deployment.built?.notes ?? []).map((note) => `${name}: ${note}`));
           warnings.push(...deployment.deployed.warnings.map((warning) => `${name}: ${warning}`));
         }
       } catch (error) {
@@ -239,6 +241,7 @@ async function deployAll(
       ? `Checked ${succeededText} in ${elapsed}; nothing was stored`
       : `Deployed ${succeededText}, ${createdCount} of them new or changed, in ${elapsed}`,
   );
+  for (const note of notes.sort()) terminal.note(`note: ${note}`);
   for (const warning of warnings.sort()) terminal.note(`warning: ${warning}`);
   for (const failure of failures) terminal.failure(failure);
   return failures[0]?.exitCode ?? EXIT.ok;

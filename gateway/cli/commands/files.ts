@@ -37,9 +37,13 @@ export const filesGet: Command = {
   ],
   async run({ args, options, terminal, signal, connect }) {
     const [invocation = '', name = ''] = args;
+    const output = text(options, 'output') ?? name;
+    if (output === '-' && terminal.json)
+      throw new Failure('Standard output cannot hold both the file and JSON.', {
+        advice: 'Leave out --json, or name a file with --output.',
+      });
     const { client } = await connect();
     const { content, mediaType } = await client.file(invocation, name, { signal });
-    const output = text(options, 'output') ?? name;
     if (output === '-') {
       await terminal.write(content);
       return EXIT.ok;

@@ -20,7 +20,11 @@ export interface FollowOptions {
 /** Shows an invocation's events until it ends. Returns the exit code of a success; throws {@link Failure} for a failed invocation. */
 export async function follow(stream: InvocationStream, options: FollowOptions): Promise<number> {
   const { terminal } = options;
+  /** Characters and bytes of the messages that count. */
   let shownLength = 0;
+  /** `shownLength` at the last question: later attempts keep the messages before it. */
+  let keptLength = 0;
+  let isWaiting = false;
   let atLineStart = true;
   const startedAt = performance.now();
   /** Text of the last warning. Before a further attempt, it is the platform's notice of the reason. */
@@ -36,10 +40,15 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
       case 'start': {
         const { attempt = 1 } = event.data;
         if (attempt === 1) break;
-        // The output of the earlier attempt stays visible: tell the reader that it no longer counts.
+        // The output of the earlier attempts stays visible. Tell the reader that it no longer counts,
+        // except that before a question.
         await endLine();
-        shownLength = 0;
-        terminal.remark(`— starts again (attempt ${attempt})${lastWarning === '' ? '' : `: ${lastWarning}`} —`);
+        shownLength = keptLength;
+        const reason = lastWarning === '' ? '' : `: ${lastWarning}`;
+        terminal.remark(
+          isWaiting ? `— goes on (attempt ${attempt}) —` : `— starts again (attempt ${attempt})${reason} —`,
+        );
+        isWaiting = false;
         break;
       }
       case 'message': {
@@ -55,6 +64,7 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         shownLength += content.length;
         await terminal.write(content);
         if (content.length > 0)
+          // The byte 10 is a line feed.
           atLineStart = typeof content === 'string' ? content.endsWith('\n') : content.at(-1) === 10;
         if (options.lines || hasOwnLine) await endLine();
         break;
@@ -64,6 +74,8 @@ export async function follow(stream: InvocationStream, options: FollowOptions): 
         if (options.logs) terminal.note(`[${event.data.level}] ${event.data.message}`);
         break;
       case 'question':
+        keptLength = shownLength;
+        isWaiting = true;
         await endLine();
         terminal.remark(`— ${event.data.text}`);
         terminal.remark(`— the invocation waits until ${event.data.until}: pie answer ${stream.id} '…' —`);

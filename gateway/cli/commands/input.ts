@@ -12,7 +12,12 @@ interface ValueHint {
 
 const INPUT: ValueHint = { what: 'input', before: '--input', example: '{"prompt":"Once upon a time"}' };
 
-/** A value for `JSON.stringify`: JSON, `@file`, or `-` for standard input; `{}` without text. Throws {@link Failure} for invalid JSON. */
+/**
+ * Reads a JSON value. `JSON.stringify` writes the returned value without rounding its numbers. Throws {@link Failure}
+ * for invalid JSON.
+ *
+ * @param text JSON, `@file`, or `-` for standard input; `{}` by default
+ */
 export function readInput(text: string | undefined, { what, before, example }: ValueHint = INPUT): unknown {
   if (text === undefined) return {};
   const [source, json] = jsonOf(text);

@@ -100,7 +100,7 @@ export const cancel: Command = {
   name: 'cancel',
   summary: 'Cancel invocations',
   description:
-    'Cancels the named invocations, or all waiting and running ones of a function or the tenant. Asks before it cancels.',
+    'Cancels the named invocations, or all waiting and running ones of a function or the tenant. Asks before it cancels, unless ids are given.',
   arguments: [{ name: 'invocation', help: 'ids of invocations', required: false, rest: true }],
   options: [
     { flags: '--function <name>', help: 'all waiting and running invocations of this function' },

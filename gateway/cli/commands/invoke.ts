@@ -146,7 +146,7 @@ function parseKey(value: string): string {
 /** A URL that travels as a header: without its ASCII form, no request could carry it. The gateway checks the rest. */
 function parseUrl(value: string): string {
   if (VISIBLE_ASCII.test(value)) return value;
-  throw new Failure('It must be visible ASCII characters: write the host in its xn-- form, and others as %XX.');
+  throw new Failure('It must be visible ASCII: write the host in its xn-- form, and other characters as %XX.');
 }
 
 /** Milliseconds of an option that takes a time. */
@@ -209,7 +209,7 @@ class Talk {
     this.#note = note;
   }
 
-  /** Resolves when the message was sent, or could not be sent. */
+  /** Sends a message after the earlier ones. Resolves when it was sent, or could not be sent. */
   say(message: string): Promise<void> {
     return this.#queue('A message was not sent', () => this.#client.send(this.#id, message));
   }

@@ -40,6 +40,8 @@ export const replay: Command = {
     const stream = await client.invoke(reference, input);
     terminal.note(`${reference} runs as ${stream.id}`);
     return withCancel(client, stream.id, call, async () => {
+      // No messages follow. If this fails, for example because the invocation has ended, the stream still reports the
+      // outcome.
       await client.closeSession(stream.id, { signal }).catch(() => undefined);
       return follow(stream, { terminal, logs: options.logs === true, lines: false });
     });

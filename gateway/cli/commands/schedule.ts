@@ -76,9 +76,9 @@ export const scheduleCreate: Command = {
     const settings = { function: fn, input, ...times, ...(everyMs !== undefined && { everyMs }) };
     const storedSchedule = await client.schedules.put(schedule, settings, { signal });
     terminal.value(storedSchedule);
-    terminal.print(
-      `${storedSchedule.name}: ${storedSchedule.function} ${timesOf(storedSchedule)}; next at ${storedSchedule.nextAt ?? 'once'}`,
-    );
+    const next =
+      storedSchedule.nextAt === null ? 'next time unknown until a gateway starts' : `next at ${storedSchedule.nextAt}`;
+    terminal.print(`${storedSchedule.name}: ${storedSchedule.function} ${timesOf(storedSchedule)}; ${next}`);
     return EXIT.ok;
   },
 };

@@ -10,6 +10,7 @@ const name = { name: 'tenant', help: 'name of the tenant', required: true } as c
 const weight: Option = {
   flags: '--weight <number>',
   help: 'weight in the fair share between waiting tenants: 1 to 1000 (100 for a new tenant)',
+  // The gateway checks the bounds.
   parse: wholeNumber(0, 999_999),
 };
 const targets = latency('latency targets for invocations of functions that state none');
@@ -113,6 +114,7 @@ export const audit: Command = {
     {
       flags: '--limit <number>',
       help: `most entries, at most 1000 (default: ${DEFAULT_ENTRIES})`,
+      // The gateway checks the bounds.
       parse: wholeNumber(0, 999_999),
     },
   ],

@@ -26,7 +26,7 @@ describe('pie demo', () => {
   });
   after(() => platform.stop());
 
-  it('builds nothing beside the functions that a start deploys first', async () => {
+  it('builds nothing while a starting platform deploys its first functions', async () => {
     const child = spawn(process.execPath, [path.join(ROOT, 'gateway/cli/bin.js'), 'demo'], {
       env: { ...process.env, PIE_URL: platform.url, PIE_API_KEY: platform.apiKey },
       stdio: ['ignore', 'ignore', 'pipe'],
@@ -37,6 +37,7 @@ describe('pie demo', () => {
       stderr += text;
     });
     const closed = once(child, 'close');
+    // After three reads of the list, the command has seen it and waited.
     while (awaitedReads < 3 && child.exitCode === null) await sleep(10);
     assert.equal(builds, 0);
     awaited = [];

@@ -13,7 +13,7 @@ import type { Terminal } from '../terminal.ts';
 export interface Cycle {
   /** The deployed function, and whether this deploy created its version; null after a failure. */
   readonly deployed: Pick<Deployed, 'name' | 'version' | 'created'> | null;
-  /** Files to watch, absolute: those of the bundle, or those that the error names. */
+  /** Files to watch, absolute: pie.json, the entry file, and the files of the bundle or those that the error names. */
   readonly files: readonly string[];
 }
 

@@ -181,6 +181,7 @@ function resultOf(line: Line): unknown {
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
+    // A zombie has ended.
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
   } catch {
     return false;

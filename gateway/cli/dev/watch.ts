@@ -18,8 +18,10 @@ export class SourceWatch implements Disposable {
   #notify: () => void = () => undefined;
 
   /**
-   * Replaces the set of watched files (absolute paths). A file written after `sinceMs` counts as changed at once.
-   * @param acceptsAnyFile count every file in their folders: the build failed, and a missing file may be created there
+   * Replaces the set of watched files (absolute paths). A file that was not watched before and was written after
+   * `sinceMs` counts as changed at once.
+   * @param acceptsAnyFile true to notice every file in the folders of `files`: the build failed, and a missing file may
+   * be created there
    */
   watch(files: readonly string[], sinceMs: number, acceptsAnyFile: boolean): void {
     const ownFiles = files.filter((file) => !file.split(path.sep).includes('node_modules'));

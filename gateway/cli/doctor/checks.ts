@@ -54,8 +54,9 @@ async function runCheck(check: () => Promise<Finding>): Promise<Finding> {
 function failedFinding(name: string, thrown: unknown): Finding {
   if (thrown instanceof ConfigError)
     return { name, state: 'failed', detail: thrown.message, advice: 'Correct the setting that it names.' };
-  const { message, advice } = toFailure(thrown);
-  return { name, state: 'failed', detail: message, ...(advice === undefined ? {} : { advice }) };
+  const { message, why, advice } = toFailure(thrown);
+  const detail = why === undefined ? message : `${message} (${why})`;
+  return { name, state: 'failed', detail, ...(advice === undefined ? {} : { advice }) };
 }
 
 async function checkNode(): Promise<Finding> {

@@ -38,7 +38,10 @@ export function askNvidiaSmi(timeoutMs: number): Promise<SmiCard[]> {
 
 const numberOf = (text = ''): number => (text === '' ? Number.NaN : Number(text));
 
-/** Parses the output of `nvidia-smi`. Drops a card whose number is missing (`[N/A]`). */
+/**
+ * Parses the output of `nvidia-smi`. Drops a card that lacks one of its values, or has text (`[N/A]`) in place of a
+ * number.
+ */
 export function parseSmi(text: string): SmiCard[] {
   return text.split('\n').flatMap((line) => {
     const [index, uuid, name, total, free, capability] = line.split(',').map((field) => field.trim());
@@ -49,8 +52,9 @@ export function parseSmi(text: string): SmiCard[] {
 }
 
 /**
- * The cards that CUDA shows to a process, in CUDA's order. CUDA ignores all entries of `CUDA_VISIBLE_DEVICES` (indices or id prefixes) from the
- * first invalid one on.
+ * The cards that CUDA shows to a process, in the order of `CUDA_VISIBLE_DEVICES`; without that variable, all in the
+ * order of `nvidia-smi`. CUDA may number different cards in another order. It ignores all entries (indices or id
+ * prefixes) from the first invalid one on.
  */
 export function visibleCards(cards: readonly SmiCard[], visible: string | undefined): readonly SmiCard[] {
   if (visible === undefined) return cards;

@@ -8,7 +8,7 @@ const NEWLINE = 10;
 
 /** Maximum answers without a running request (refusals, pings) that wait for the client to read; the server then reads no further input. */
 const MAX_UNREAD = 8192;
-/** Longest pause of the input while the client does not read. */
+/** Longest pause of the input while the client does not read; then the connection ends. */
 const UNREAD_MS = 10_000;
 
 // The length is bounded, because a refusal repeats the id.

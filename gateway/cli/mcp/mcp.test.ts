@@ -103,6 +103,8 @@ describe('pie mcp', () => {
     assert.deepEqual(wrapped.check({ input: ['a', [['b'], 7]] }), new SchemaValidator(TREE).check(['a', [['b'], 7]]));
     assert.notDeepEqual(wrapped.check({ input: [null] }), wrapped.check({ input: ['a'] }));
     assert.deepEqual((await server.ask('tools/list', { cursor: 'free' })).result.tools.length, 3);
+    // The codes of JSON-RPC: -32601 for an unknown method, -32602 for wrong parameters, -32700 for no JSON, -32600 for
+    // no request.
     assert.equal((await server.ask('resources/list')).error?.code, -32601);
     assert.equal((await server.ask('tools/list', { cursor: 1 })).error?.code, -32602);
     for (const name of ['nothing', 'free@live', 'openai-chat'])
@@ -178,6 +180,7 @@ describe('pie mcp', () => {
     await attempt.start();
     await attempt.say('A draft. ');
     const { questions } = platform.scheduler;
+    // The question is event 3 of the log, after `start` and the message.
     const question = { text: 'Publish?', schema: { type: 'boolean' }, timeoutMs: 60_000, state: '' };
     assert.equal(await questions.ask({ id, tenant: 'default' }, attempt.epoch, 3, question, null), 'waiting');
     const notes = [await server.next(), await server.next()].map(({ params }) => params);
@@ -271,6 +274,7 @@ class Server implements AsyncDisposable {
   readonly ended: Promise<number | null>;
   #pending: Promise<IteratorResult<string>> | undefined;
   #lastId = 0;
+  /** The message that `next` returned last. */
   last: Message | undefined;
 
   constructor({ url, apiKey }: TestPlatform, args: readonly string[]) {

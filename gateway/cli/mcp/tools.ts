@@ -16,7 +16,10 @@ const PROGRESS_MS = 250;
 const OFFERED = /^(?!openai-)[a-z0-9-]+$/;
 /** Members that hold definitions. In a wrapped schema they stay at the root, where clients look for them. */
 const DEFINITIONS = ['$defs', 'definitions'] as const;
-/** References into a schema that moves when it is wrapped. */
+/**
+ * The part of a reference that changes when its schema is wrapped. References to definitions stay, as the definitions
+ * do.
+ */
 const MOVED_REFERENCE = /^#(?=$|\/)(?!\/(?:\$defs|definitions)\/)/;
 
 export interface ToolsOptions {
@@ -187,7 +190,10 @@ export class FunctionTools {
   }
 }
 
-/** A schema of an object whose one property `input` has the given schema, references included. */
+/**
+ * A schema of an object whose one property `input` has the given schema. Adapts the references in that schema to its
+ * new place.
+ */
 function wrap(schema: object): object {
   const root: Record<string, unknown> = { type: 'object', properties: {}, required: ['input'] };
   // References in a schema with `$id` are relative to that schema, so they stay valid.

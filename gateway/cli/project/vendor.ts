@@ -14,6 +14,8 @@ export type Tarballs = Readonly<Record<'pie' | '@pie/inferlet', string>>;
 
 /** Writes both tarballs: a clone makes them, an installed Pie packs itself again. Throws {@link Failure}, or the signal's reason. */
 export async function vendor(folder: string, signal: AbortSignal): Promise<Tarballs> {
+  // A listener is not told of an abort that came before it.
+  signal.throwIfAborted();
   mkdirSync(folder, { recursive: true });
   try {
     if (INSTALLED) {
@@ -36,11 +38,14 @@ export async function vendor(folder: string, signal: AbortSignal): Promise<Tarba
   return { pie: tarball(files, 'pie-'), '@pie/inferlet': tarball(files, 'pie-inferlet-') };
 }
 
-/** Runs a program to its end, with a temporary folder that is removed afterwards. Ending the program ends its children too. */
+/**
+ * Runs a program to its end, with a temporary folder that is removed afterwards. An abort kills the program and its
+ * children.
+ */
 async function run(program: string, args: readonly string[], cwd: string, signal: AbortSignal): Promise<void> {
   const temporaryFolder = mkdtempSync(path.join(os.tmpdir(), 'pie-new-'));
   const stopSignal = AbortSignal.any([signal, AbortSignal.timeout(PACK_LIMIT_MS)]);
-  // In a process group of its own, so that a kill reaches its children.
+  // Detached: the program gets a process group, so that a kill reaches its children.
   const child = spawn(program, args, {
     cwd,
     detached: true,

@@ -78,9 +78,9 @@ export function describeAccess(get: () => Harness): void {
       assert.deepEqual(new Set(answer.headers.get('allow')?.split(', ')), new Set(['PUT', 'GET', 'HEAD', 'DELETE']));
     });
 
-    it('is documented, with every route and a page for every code', async () => {
+    it('is documented: pages describe every route, every code and the contract, and guides show their images', async () => {
       const h = get();
-      const { body } = await h.ask('/openapi.json');
+      const body = await json(await h.send('/openapi.json'));
       assert.equal(body.openapi, '3.1.0');
       assert.ok(body.paths['/v1/functions/{reference}/invocations'].post.responses['422']);
       const { responses } = body.paths['/v1/functions/{reference}/invocations'].post;

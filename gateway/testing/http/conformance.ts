@@ -13,7 +13,7 @@ export interface Document {
   readonly components: object;
 }
 
-/** Checks answers against the API's own documentation: the status is listed, and the JSON fits its schema. */
+/** Checks answers against the API's own documentation: the status is listed, and the JSON fits its schema. An undocumented request must fail. */
 export class Conformance {
   readonly #components: object;
   readonly #routes: { pattern: RegExp; operations: Readonly<Record<string, Operation>> }[];
@@ -28,17 +28,21 @@ export class Conformance {
 
   check(method: string, path: string, status: number, mediaType: string, body: unknown): void {
     const pathname = path.split('?', 1)[0] ?? '';
-    // Two templates may match an address, each for another method.
+    // Two templates may match an address, each for another method. Requests that must be refused may match none.
     const operation = this.#routes
       .filter(({ pattern }) => pattern.test(pathname))
       .map(({ operations }) => operations[method.toLowerCase()])
       .find((found) => found !== undefined);
-    if (operation === undefined) return;
+    if (operation === undefined) {
+      assert.ok(status >= 400, `${method} ${path}: is not documented, but has the status ${status}`);
+      return;
+    }
     const response = operation.responses[String(status)];
     assert.ok(response, `${method} ${path}: status ${status} is not documented (${JSON.stringify(body)})`);
     const schema = response.content?.[mediaType]?.schema;
     assert.ok(schema, `${method} ${path}: ${mediaType} is not documented for status ${status}`);
     const schemaWithComponents = { ...schema, components: this.#components } as Schema;
+    // `false`: collect all errors, not only the first.
     const { valid, errors } = new Validator(schemaWithComponents, '2020-12', false).validate(body);
     assert.ok(valid, `${method} ${path} ${status}: ${JSON.stringify(errors)}`);
   }

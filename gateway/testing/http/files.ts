@@ -11,7 +11,7 @@ export function describeFiles(get: () => Harness): void {
     const put = (id: string, name: string, body: string | Uint8Array<ArrayBuffer>, type = TEXT) =>
       get().ask(`/v1/invocations/${id}/files/${name}`, { method: 'PUT', body, headers: { 'content-type': type } });
 
-    it('are sent in both directions with their types and outlive the invocation', async () => {
+    it('files are sent in both directions with their types and outlive the invocation', async () => {
       const h = get();
       const { attempt } = await h.stream();
       const { id } = attempt;
@@ -43,7 +43,7 @@ export function describeFiles(get: () => Harness): void {
       assert.deepEqual((await client.file(id, 'b_1-2.bin')).content, bytes);
     });
 
-    it('are refused when too large, badly named or of an invalid type, and are not stored then', async () => {
+    it('a file that is too large, badly named or of an invalid type is refused and not stored', async () => {
       const h = get();
       const id = await h.submit();
       h.refused(await put(id, 'big', 'x'.repeat(SUITE_LIMITS.fileBytes + 1)), 'body-too-large');
@@ -58,7 +58,7 @@ export function describeFiles(get: () => Harness): void {
       h.refused(await put('nothing', 'a', 'x'), 'unknown-invocation');
     });
 
-    it('are not visible to another tenant or to a key without the invoke scope', async () => {
+    it('files are not visible to another tenant, and a key without the invoke scope cannot store them', async () => {
       const h = get();
       const id = await h.submit();
       await put(id, 'mine', 'x');
@@ -71,7 +71,7 @@ export function describeFiles(get: () => Harness): void {
       h.refused(await h.ask(`${path}/mine`, { method: 'PUT', body: 'y', headers: deployer }), 'forbidden');
     });
 
-    it('can be stored for a child, whose state names its parent', async () => {
+    it('a file can be stored for a child invocation, whose state names its parent', async () => {
       const h = get();
       const { attempt: parent } = await h.stream();
       const { scheduler, lease } = h.platform;

@@ -6,7 +6,7 @@ import { type Harness, JSON_TYPE } from './harness.ts';
 /** Tests of deploying, listing, inspecting and removing functions. */
 export function describeFunctions(get: () => Harness): void {
   describe('functions', () => {
-    it('are listed and inspected', async () => {
+    it('functions are listed and inspected', async () => {
       const h = get();
       const version = await h.platform.register({ name: 'listed', description: 'first' });
       const newer = await h.platform.register({ name: 'listed', description: 'second' });
@@ -27,7 +27,7 @@ export function describeFunctions(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/nothing/versions'), 'unknown-function');
     });
 
-    it('are removed', async () => {
+    it('functions are removed', async () => {
       const h = get();
       await h.platform.register({ name: 'removed' });
       assert.equal((await h.send('/v1/functions/removed', { method: 'DELETE' })).status, 204);
@@ -35,7 +35,7 @@ export function describeFunctions(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/removed', { method: 'DELETE' }), 'unknown-function');
     });
 
-    it('are deployed, and identical content is recognised', async () => {
+    it('functions are deployed, and identical content is recognised', async () => {
       const h = get();
       const first = await h.deploy({ name: 'story', description: 'a' }, componentBytes('1'));
       assert.deepEqual(
@@ -53,7 +53,7 @@ export function describeFunctions(get: () => Harness): void {
       assert.equal((await h.ask('/v1/functions/story')).body.version, other.body.version);
     });
 
-    it('are refused with the code of their fault, and nothing is stored', async () => {
+    it('a faulty deployment is refused with the code of its fault, and nothing is stored', async () => {
       const h = get();
       const good = { name: 'bad' };
       const stored = async () => (await h.platform.client().functions()).map(({ name }) => name);

@@ -73,7 +73,7 @@ export class Harness {
     return { status, headers, body };
   }
 
-  /** Deploys under `address`; by default the manifest's own name. */
+  /** Deploys under `address`; by default the name in the manifest, or `story` if it has none. */
   deploy(manifest: unknown, component: Uint8Array<ArrayBuffer>, address = nameOf(manifest)): Promise<Answer> {
     const form = new FormData();
     form.set('manifest', new Blob([typeof manifest === 'string' ? manifest : JSON.stringify(manifest)]));

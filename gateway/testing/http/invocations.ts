@@ -37,8 +37,7 @@ export function describeInvocations(get: () => Harness): void {
       const attempt = await h.platform.attempt(id);
       await attempt.say('1', '2');
       await attempt.succeed(null);
-      // The reader has events up to number 5 of an earlier attempt, which the store has forgotten with all of its
-      // events.
+      // The reader has events up to number 5 of an earlier attempt. The store has lost that attempt and its events.
       const headers = { 'last-event-id': `${attempt.epoch - 1}-5` };
       const receivedFrames = await frames(await h.send(`/v1/invocations/${id}/events`, { headers }));
       assert.deepEqual(
@@ -115,6 +114,7 @@ export function describeInvocations(get: () => Harness): void {
         h.ask(`/v1/invocations/${id}/messages`, { method: 'POST', body, headers: { ...JSON_TYPE, ...more } });
       const accepted = await post('{"text":"hé"}');
       assert.deepEqual([accepted.status, accepted.body], [202, { accepted: true }]);
+      // The second request repeats the first, so its message is not delivered again.
       for (const _ of [1, 2])
         assert.equal((await post('{"base64":"AAEC"}', { 'idempotency-key': 'bytes' })).status, 202);
       h.refused(await post('{"text":"a"}', { 'idempotency-key': 'x'.repeat(257) }), 'invalid-input', 'idempotency-key');
@@ -183,14 +183,14 @@ export function describeInvocations(get: () => Harness): void {
       );
       await cancelled.attempt.fail('cancelled', 'The client left.');
       await continuing.attempt.say('y');
-      assert.equal(isAsked, false, 'the gateway cancelled an invocation that should continue');
+      assert.equal(isAsked, false, 'the gateway does not cancel an invocation that should continue');
       await continuing.attempt.succeed(1);
       assert.equal((await h.ask(`/v1/invocations/${continuing.attempt.id}`)).body.status, 'succeeded');
     });
   });
 
   describe('logs', () => {
-    it('are stored, filtered and followed', async () => {
+    it('logs are stored, filtered and followed', async () => {
       const h = get();
       await h.platform.register({ name: 'logger' });
       const ids: string[] = [];
@@ -276,7 +276,7 @@ export function describeInvocations(get: () => Harness): void {
       leave.abort();
     });
 
-    it('of all functions are followed in one stream', async () => {
+    it('the logs of all functions are followed in one stream', async () => {
       const h = get();
       for (const name of ['here', 'there']) await h.platform.register({ name });
       const leave = new AbortController();

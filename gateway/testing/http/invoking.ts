@@ -112,7 +112,7 @@ export function describeInvoking(get: () => Harness): void {
       }
     });
 
-    it('reports whether a retry of a failure may succeed, if known', async () => {
+    it('reports when a retry of a failed invocation may succeed, if that is known', async () => {
       const h = get();
       const { answer, attempt } = await h.waiting();
       await attempt.fail('quota-tokens', 'The quota is used up.', { retryAfterMs: 61_500.5 });
@@ -136,6 +136,7 @@ export function describeInvoking(get: () => Harness): void {
       await attempt.succeed({ done: true });
       const state = (await h.ask(`/v1/invocations/${body.id}`)).body;
       assert.deepEqual([state.status, state.output], ['succeeded', { done: true }]);
+      // `<epoch>-<number>`: the epoch is the time of the attempt's begin in milliseconds.
       assert.match(state.lastEventId, /^\d{13}-1$/);
     });
 
@@ -224,6 +225,7 @@ export function describeInvoking(get: () => Harness): void {
         h.refused(await post(bad), 'invalid-input', 'cancel-after');
       assert.deepEqual(await h.invocations(), known, 'no invocation was stored');
       const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
+      // The test platform runs no reaper. This one ends the invocation whose deadline has passed.
       const { connect } = h.platform.redis;
       const other = openScheduler({ connect, leaseMs: 1000 });
       other.reaper.start();
@@ -258,7 +260,7 @@ export function describeInvoking(get: () => Harness): void {
       h.refused(await invoke('user-1'), 'concurrency-key-busy', 'concurrency-key');
       await h.ask(`/v1/invocations/${second.body.id}`, { method: 'DELETE' });
       const { redis, keys } = h.platform.scheduler.store;
-      assert.equal(await redis.exists(keys.concurrency('default', 'user-1')), 0, 'ends leave nothing behind');
+      assert.equal(await redis.exists(keys.concurrency('default', 'user-1')), 0, 'ended invocations leave no entry');
       await redis.sadd(keys.concurrency('default', 'user-1'), 'inv_lost');
       const third = await invoke('user-1');
       assert.equal(third.status, 202, 'an invocation that the store has lost does not count');
@@ -270,7 +272,7 @@ export function describeInvoking(get: () => Harness): void {
       h.refused(await h.ask('/v1/functions/echo/invocations', requestWithoutKey), 'invalid-input', 'concurrency-key');
     });
 
-    it('keeps a session affinity of the tenant, and refuses what no header should carry', async () => {
+    it('stores a session affinity by a key of the tenant, and refuses an invalid one', async () => {
       const h = get();
       const { redis, keys } = h.platform.scheduler.store;
       for (const affinity of ['a', 'user:4711/~', 'x'.repeat(256)]) {

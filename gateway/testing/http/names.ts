@@ -14,7 +14,7 @@ interface OpenApi {
 /** Tests that names such as `constructor`, which every JavaScript object inherits, are harmless as names of functions, files, keys and others. */
 export function describeNames(get: () => Harness): void {
   describe('names of inherited members of objects', () => {
-    it('cause no server error in any address, query or body', async () => {
+    it('such names cause no server error in any address, query or body', async () => {
       const h = get();
       const { paths } = (await json(await h.send('/openapi.json'))) as OpenApi;
       let requestCount = 0;
@@ -37,11 +37,13 @@ export function describeNames(get: () => Harness): void {
           }
         }
       }
+      // The document has routes: the loops above were not empty.
       assert.ok(requestCount > 200, `${requestCount} requests`);
+      // No request has changed the prototype of all objects.
       assert.equal(Object.hasOwn(Object.prototype, 'name'), false);
     });
 
-    it('may name functions, aliases, files, tenants and keys where the grammar of names permits', async () => {
+    it('functions, aliases, files and tenants may have such names where the grammar of names permits', async () => {
       const h = get();
       const name = 'constructor';
       const deployAnswer = await h.deploy(
@@ -83,7 +85,7 @@ export function describeNames(get: () => Harness): void {
       await (await h.platform.attempt(id)).succeed(1);
     });
 
-    it('give no rights as members of a body', async () => {
+    it('such names give no rights as members of a body', async () => {
       const h = get();
       const key = await h.platform.key(['admin', 'invoke'], 'inheriting');
       const headers = { ...JSON_TYPE, authorization: `Bearer ${key}` };

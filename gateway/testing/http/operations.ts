@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 
@@ -112,7 +113,7 @@ export function describeOperations(get: () => Harness): void {
     await store.redis.del(store.keys.machine('west'));
   });
 
-  it('a machine counts each invocation once that a runtime or a GPU host of it runs', async () => {
+  it('a machine counts each invocation once that one of its runtimes or GPU hosts runs', async () => {
     const h = get();
     const { store, runtimes } = h.platform.scheduler;
     const host = { name: 'gpu-host-1@east', address: '10.0.0.1:7400' };
@@ -136,12 +137,13 @@ export function describeOperations(get: () => Harness): void {
       loads.map(async ({ name, machine: at, running, gpuHosts }) => {
         const hosts = [host.name, other].map((each) => ({ name: each, connected: true, models: [] }));
         const lease = await runtimes.acquire({ name, machine: at, slots: 0, gpuHosts: hosts });
-        // As the next renewal of the lease would.
+        // Writes the load, as the next renewal of the lease would.
         await store.redis.set(store.keys.alive(lease.id), JSON.stringify({ running, gpuHosts }), 'KEEPTTL');
         return lease;
       }),
     );
     try {
+      // 5 of the machine's own runtime, and 4 of the other machine's runtime on a GPU host of this machine.
       assert.equal((await h.ask('/v1/load')).body.machines[0].running, 5 + 4);
     } finally {
       await Promise.all([...leases.map((lease) => lease.release()), machineLease.release()]);
@@ -179,6 +181,32 @@ export function describeOperations(get: () => Harness): void {
     h.refused(await change({ drained: true }, 'nowhere'), 'unknown-machine');
     await lease.release();
     await h.platform.lease.describe({ gpuHosts: undefined });
+  });
+
+  it('a drain of a machine without GPU hosts waits until its runtime takes no more invocations', async () => {
+    const h = get();
+    const { store, drains, runtimes } = h.platform.scheduler;
+    const machine = { name: 'south', roles: ['runtime'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
+    const machineLease = await MachineLease.claim(store, machine, {
+      onTaken: () => assert.fail('no other supervisor'),
+    });
+    const runtime = await runtimes.acquire({ name: 'runtime-1@south', machine: 'south', slots: 1, accepting: true });
+    let isPaused = false;
+    // Reports the pause some time after the drain.
+    const stop = await drains.onChange(async () => {
+      await sleep(100);
+      isPaused = true;
+      await runtime.describe({ accepting: false });
+    });
+    try {
+      const body = JSON.stringify({ drained: true, force: true });
+      const drained = await h.ask('/v1/machines/south', { method: 'PATCH', headers: JSON_TYPE, body });
+      assert.deepEqual([drained.status, drained.body.drained, isPaused], [200, true, true]);
+    } finally {
+      stop();
+      await drains.undrainMachine(machine);
+      await Promise.all([runtime.release(), machineLease.release()]);
+    }
   });
 
   it('tokens for machines need a Redis that the machines can reach, and strangers cannot join', async () => {
@@ -341,6 +369,13 @@ export function describeOperations(get: () => Harness): void {
     assert.deepEqual(await entries(), []);
     await act(operator);
     await attempt.succeed(1);
+    // Refused acts, which have no entries.
+    const message = { method: 'POST', headers: JSON_TYPE };
+    for (const body of ['{"text":"x"}', '{"close":true}'])
+      h.refused(await h.ask(`/v1/invocations/${id}/messages`, { ...message, body }), 'conflict');
+    h.refused(await h.ask(`/v1/invocations/${id}/answer`, { ...message, body: 'true' }), 'not-waiting');
+    const put = { method: 'PUT', body: new Uint8Array(3) };
+    h.refused(await h.ask(`/v1/invocations/${id}/files/late.txt`, put), 'conflict');
     for (const headers of [owner, operator]) await (await h.send(`/v1/invocations/${id}/events`, { headers })).text();
     const [state] = (await h.ask('/v1/invocations?tenant=theirs')).body.invocations;
     assert.equal((await h.ask('/v1/invocations?tenant=theirs', { headers: owner })).body.invocations.length, 1);
@@ -354,6 +389,7 @@ export function describeOperations(get: () => Harness): void {
     );
     const count = async (did: string) =>
       (await entries()).filter(({ action }: { action: string }) => action === `invocation.${did}`).length;
+    // One read is recorded so far, so the loop begins with the second.
     for (const [index, part] of ['', '/input', '/events', '/files'].entries()) {
       for (const headers of [owner, operator]) {
         const answer = await h.send(`/v1/invocations/${id}${part}`, { headers });

@@ -28,13 +28,13 @@ export function describeQuotas(get: () => Harness): void {
       });
     const list = async (query = '') => (await get().ask(`/v1/quotas${query}`, { headers: ownHeaders })).body.quotas;
 
-    it('add no headers where no limit is set', async () => {
+    it('an answer has no RateLimit headers where no limit is set', async () => {
       const { headers } = await invoke();
       assert.deepEqual([headers.get('ratelimit'), headers.get('ratelimit-policy')], [null, null]);
       assert.deepEqual(await list(), []);
     });
 
-    it('set the RateLimit headers, and refuse with the time of the reset', async () => {
+    it('a limit adds RateLimit headers, and its refusals name the time of the reset', async () => {
       const h = get();
       await put({ quota: 'requests-per-month', limit: 3 });
       const [{ used, resetsAt }] = await list();
@@ -56,7 +56,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.equal(
         refused.headers.get('x-should-retry'),
         String(resetSeconds <= 60),
-        'a client does not wait for the end of a month',
+        'a client does not wait for a distant end of the month',
       );
       assert.match(refused.headers.get('ratelimit') ?? '', /^"requests-per-month";r=0;t=\d+$/);
       assert.ok(Number(refused.headers.get('retry-after')) >= resetSeconds - 60);
@@ -68,7 +68,7 @@ export function describeQuotas(get: () => Harness): void {
       );
     });
 
-    it('are set by operators, for a time or permanently, for a tenant or a function', async () => {
+    it('operators set limits, for a time or permanently, for a tenant or a function', async () => {
       const h = get();
       h.refused(await put({ quota: 'requests-per-day', limit: 1 }, ownHeaders), 'forbidden');
       const expiresAt = new Date(Date.now() + 60_000).toISOString();
@@ -92,7 +92,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual([acts[0].action, acts[0].target], ['quota.set', 'requests-per-month']);
     });
 
-    it('are refused when invalid, and no limit is changed', async () => {
+    it('an invalid limit is refused and changes nothing', async () => {
       const h = get();
       const before = await list('?function=echo');
       const putForTenant = (query: string, change: object) =>
@@ -100,6 +100,7 @@ export function describeQuotas(get: () => Harness): void {
       const limit = { quota: 'tokens-per-month', limit: 7 };
       h.refused(await putForTenant('default', { ...limit, tenant: TENANT }), 'invalid-input', 'tenant');
       h.refused(await putForTenant('nobody', limit), 'unknown-tenant');
+      // The tenant may be in the query, and also in the body if both agree. The second change removes the limit again.
       for (const change of [limit, { ...limit, limit: null, tenant: TENANT }])
         assert.equal((await putForTenant(TENANT, change)).body.tenant, TENANT);
       const wrongChanges: [object, string][] = [
@@ -128,7 +129,7 @@ export function describeQuotas(get: () => Harness): void {
       assert.deepEqual(await list('?function=echo'), before);
     });
 
-    it('count finished work and show it as JSON and CSV', async () => {
+    it('usage counts finished work, as JSON and as CSV', async () => {
       const h = get();
       const { id } = (await invoke()).body;
       const attempt = await h.platform.attempt(id);
@@ -154,7 +155,7 @@ export function describeQuotas(get: () => Harness): void {
       );
     });
 
-    it('bound stored bytes', async () => {
+    it('a limit bounds stored bytes', async () => {
       const h = get();
       const { id } = (await invoke()).body;
       const file = (bytes: number) =>

@@ -165,9 +165,11 @@ export function describeReleases(get: () => Harness): void {
         (f: { name: string }) => f.name === 'drawn',
       );
       assert.equal(entry.live.length, 2);
-      const seen = new Set<string>();
-      for (let i = 0; i < 5; i++) seen.add((await submit('drawn')).body.version);
-      assert.ok(seen.has(second));
+      const seen: string[] = [];
+      for (let i = 0; i < 20; i++) seen.push((await submit('drawn')).body.version);
+      assert.ok(seen.every((drawn) => drawn === first || drawn === second));
+      // Six draws of the version with 1 % come about once in thirty million runs.
+      assert.ok(seen.filter((drawn) => drawn === first).length <= 5, seen.join(' '));
     });
 
     it('a rollback goes back one step, reports the changes, and has a dry run', async () => {
@@ -191,6 +193,7 @@ export function describeReleases(get: () => Harness): void {
       h.refused(await rollback('nobody'), 'unknown-function');
       assert.deepEqual((await rollback('back', { to: second.slice(0, 6) })).body.alias.shares[0].version, second);
       const { history } = (await h.ask('/v1/functions/back/aliases/live/history')).body;
+      // Two deploys and two rollbacks.
       assert.equal(history.length, 4);
       h.refused(await h.ask('/v1/functions/back/aliases/other/history'), 'unknown-alias');
     });
@@ -293,7 +296,7 @@ export function describeReleases(get: () => Harness): void {
         h.refused(answer, 'forbidden');
         assert.match(answer.body.detail, /openai-chat .* runs the requests of all tenants; .* "operator"/);
       }
-      assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'the refused change has no effect');
+      assert.deepEqual(await live(name), [{ version: second, weight: 100 }], 'the refused changes have no effect');
       assert.equal((await h.ask(`/v1/functions/${name}/versions`)).body.versions.length, 2);
       // A key of another tenant may deploy its own function of that name, and the refused key may change other functions.
       const elsewhere = `Bearer ${await h.platform.key(['deploy'], 'elsewhere')}`;
@@ -325,6 +328,7 @@ export function describeReleases(get: () => Harness): void {
       const name = 'quarantined';
       const first = await version(name, '1');
       const { body: invocation } = await submit(name);
+      // `true`: each time, the lost sandbox held only this invocation.
       for (let i = 0; i < 2; i++) await h.platform.scheduler.quarantine.noteLoss(invocation.id, true);
       const refused = await submit(name);
       h.refused(refused, 'quarantined');
@@ -337,7 +341,7 @@ export function describeReleases(get: () => Harness): void {
       };
       assert.ok(Math.abs(Date.parse(await readQuarantinedAt()) - Date.now()) < 60_000);
       await version(name, '2');
-      assert.equal(await readQuarantinedAt(), undefined, 'the new version is invoked');
+      assert.equal(await readQuarantinedAt(), undefined, 'the list shows the new version');
       assert.equal((await submit(name)).status, 202);
       const { versions } = (await h.ask(`/v1/functions/${name}/versions`)).body;
       const marked = versions.filter((one: { quarantinedAt?: string }) => one.quarantinedAt !== undefined);

@@ -5,7 +5,7 @@ import { type Harness, JSON_TYPE } from './harness.ts';
 /** Tests of the routes of schedules. `gateway/node/schedules.test.ts` tests what schedules do. */
 export function describeSchedules(get: () => Harness): void {
   describe('schedules', () => {
-    it('are set, listed, replaced and removed, and refused with the field of the fault', async () => {
+    it('schedules are set, listed, replaced and removed, and refused with the field of the fault', async () => {
       const h = get();
       const put = (settings: object, name = 'nightly') =>
         h.ask(`/v1/schedules/${name}`, { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify(settings) });

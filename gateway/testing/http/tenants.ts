@@ -17,7 +17,7 @@ export function describeTenants(get: () => Harness): void {
     authorizationWith(await get().platform.key(scopes, tenant));
 
   describe('tenants', () => {
-    it('are created, shown, weighted and suspended by operators, and a suspended one is refused', async () => {
+    it('operators create, show, weight and suspend tenants, and requests of a suspended tenant are refused', async () => {
       const h = get();
       const made = await h.ask('/v1/tenants', post({ name: 'acme', weight: 5 }));
       assert.deepEqual([made.status, made.body.name, made.body.weight, made.body.suspended], [201, 'acme', 5, false]);
@@ -37,7 +37,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await h.ask('/v1/tenants/nobody', post({}, {}, 'PATCH')), 'unknown-tenant');
     });
 
-    it('have latency targets for functions that state none, set and taken back by operators', async () => {
+    it('operators set and take back the latency targets of a tenant for functions that state none', async () => {
       const h = get();
       const latency = { firstTokenMs: 300, perTokenMs: 40 };
       assert.deepEqual((await h.ask('/v1/tenants', post({ name: 'prompt', latency }))).body.latency, latency);
@@ -52,7 +52,7 @@ export function describeTenants(get: () => Harness): void {
       assert.deepEqual(last.details, { latency: null });
     });
 
-    it('are refused with the field of the fault, and nothing is stored', async () => {
+    it('an invalid tenant is refused with the field of the fault, and nothing is stored', async () => {
       const h = get();
       const before = (await h.ask('/v1/tenants')).body;
       for (const [body, field] of [
@@ -80,7 +80,7 @@ export function describeTenants(get: () => Harness): void {
     const create = (headers: Record<string, string>, body: object, path = '/v1/keys') =>
       get().ask(path, post({ name: 'k', scopes: ['invoke'], ...body }, headers));
 
-    it('are shown once at creation, listed without the secret, rotated and removed', async () => {
+    it('API keys are shown once at creation, listed without the secret, rotated and removed', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'keys');
       const made = await create(admin, { name: 'ci', expiresAt: '2035-01-01T00:00:00Z' });
@@ -103,7 +103,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await create({}, {}, '/v1/tenants/nobody/keys'), 'unknown-tenant');
     });
 
-    it('can give only their own scopes, and cannot touch keys with more', async () => {
+    it('an API key can give only its own scopes, and cannot change keys that have more', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'scoped');
       const operator = await create({}, { scopes: ['operator'] }, '/v1/tenants/scoped/keys');
@@ -129,7 +129,7 @@ export function describeTenants(get: () => Harness): void {
       }
     });
 
-    it('cannot be removed if they are the last with the admin scope', async () => {
+    it('the last API key with the admin scope cannot be removed', async () => {
       const h = get();
       const admin = await keyOf(['admin'], 'lonely');
       const { keyId } = (await h.ask('/v1/keys/self', { headers: admin })).body;
@@ -138,7 +138,7 @@ export function describeTenants(get: () => Harness): void {
       assert.equal((await h.ask(`/v1/keys/${keyId}`, { method: 'DELETE', headers: admin })).status, 204);
     });
 
-    it('are refused with the field of the fault', async () => {
+    it('an invalid API key is refused with the field of the fault', async () => {
       const h = get();
       const count = async () => (await h.ask('/v1/keys')).body.keys.length;
       const before = await count();
@@ -182,6 +182,7 @@ export function describeTenants(get: () => Harness): void {
       assert.deepEqual(acts(await read('')), expectedActs);
       const [first] = await read('?limit=1');
       assert.deepEqual(acts(await read(`?before=${first.cursor}`)), expectedActs.slice(1));
+      // Without headers of their own, these requests carry the harness's key, an operator's.
       assert.deepEqual(acts(await read('?tenant=watched', {} as never)), expectedActs);
       assert.ok((await read('?limit=1000', {} as never)).length > 3);
       h.refused(await h.ask('/v1/audit?before=x'), 'invalid-input', 'before');
@@ -195,7 +196,7 @@ export function describeTenants(get: () => Harness): void {
     const revisions = ({ body }: Answer) =>
       body.usedBy.map(({ function: name, revision }: { function: string; revision: number }) => [name, revision]);
 
-    it('are stored, named without their values, used by later deploys, and kept while in use', async () => {
+    it('secrets are stored, named without their values, used by later deploys, and kept while in use', async () => {
       const h = get();
       const value = 'a secret value';
       const first = await put('API_TOKEN', value);
@@ -237,7 +238,7 @@ export function describeTenants(get: () => Harness): void {
       h.refused(await h.ask('/v1/secrets/API_TOKEN', { method: 'DELETE' }), 'unknown-secret');
     });
 
-    it('are refused with a wrong name or value, and a deploy that names an unknown secret is refused', async () => {
+    it('a secret with a wrong name or value is refused, and so is a deploy that names an unknown secret', async () => {
       const h = get();
       for (const name of ['lower', 'A-B', '1A', `A${'B'.repeat(64)}`, '%00', 'A%3AB']) {
         h.refused(await put(name, 'value'), 'invalid-secret', '/name');

@@ -5,7 +5,7 @@ import { ASYNC, frames, type Harness, JSON_TYPE, json, SSE } from './harness.ts'
 /** Tests of invocations that wait: for the delay of a debounce key, and for a person. */
 export function describeWaiting(get: () => Harness): void {
   describe('waiting', () => {
-    it('lets the last of the invocations with a debounce key run, and tells the earlier caller which one', async () => {
+    it('runs the last invocation with a debounce key, and tells each earlier caller the successor', async () => {
       const h = get();
       const debounce = { 'debounce-key': 'doc-1', 'debounce-delay': '1h' };
       const streamed = h.invoke({ ...SSE, ...debounce });
@@ -46,7 +46,7 @@ export function describeWaiting(get: () => Harness): void {
       }
     });
 
-    it('lets an invocation that asks a person go on with the first answer that its schema accepts', async () => {
+    it('an invocation that asks a person continues with the first answer that fits the schema of its question', async () => {
       const h = get();
       const { answer: outcome, attempt } = await h.waiting();
       const { id } = attempt;
@@ -55,6 +55,7 @@ export function describeWaiting(get: () => Harness): void {
       await attempt.say('before');
       const schema = { type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'] };
       const question = { text: 'Publish?', schema, timeoutMs: 60_000, state: '' };
+      // The question becomes event 3, after `start` and the message.
       assert.equal(
         await scheduler.questions.ask({ id, tenant: 'default' }, attempt.epoch, 3, question, null),
         'waiting',

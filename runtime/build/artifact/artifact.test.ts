@@ -65,7 +65,7 @@ suite('the memory and time of an instance are bounded', () => {
   const GROW =
     '(loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 3)) (i32.const 0)))) (local.set $result (memory.size))';
 
-  test('memory by the limit of the artifact', async () => {
+  test('memory grows up to the limit of the artifact', async () => {
     const outcome = await buildArtifact(await component(await guest(GROW)), { store, memoryPages: 64 });
     assert.ok(outcome.ok);
     const instance = await load(outcome.artifact);
@@ -73,7 +73,7 @@ suite('the memory and time of an instance are bounded', () => {
     assert.equal(instance.memoryBytes(), 64 * 65536);
   });
 
-  test('memory by its own smaller maximum', async () => {
+  test('memory grows up to a smaller maximum of its module', async () => {
     const core = await guest(GROW, '', '(memory (export "memory") 1 10)');
     const instance = await load(await testArtifact(await component(core)));
     assert.equal(await instance.run(''), '10');
@@ -81,6 +81,7 @@ suite('the memory and time of an instance are bounded', () => {
 
   test('all growing memories share the limit', async () => {
     const grow = (index: number) => `(func (drop (memory.grow ${index} (i32.const 1))))`;
+    // The memories have 8 of the 38 pages at first; the three memories that can grow share the other 30.
     const prepared = prepareCoreModules(
       new Map([
         ['own', await wat(`(module (memory 1) (memory 3 5) ${grow(0)} ${grow(1)})`)],
@@ -97,14 +98,14 @@ suite('the memory and time of an instance are bounded', () => {
     );
   });
 
-  test('tables by their number and their elements together', async () => {
+  test('the tables have a maximum number, and a maximum of elements together', async () => {
     const prepare = async (tables: string) =>
       prepareCoreModules(new Map([['one', await wat(`(module ${tables})`)]]), new Map(), 1);
     await assert.rejects(prepare('(table 1 funcref)'.repeat(101)), /it has 101 tables; 100 is the limit/);
     await assert.rejects(prepare('(table 65536 funcref) (table 1 funcref)'), /tables have 65537 elements; 65536 is/);
   });
 
-  test('tables by their largest size', async () => {
+  test('a table grows up to its maximum', async () => {
     const body =
       '(loop $more (br_if $more (i32.ge_s (table.grow $t (ref.null func) (i32.const 100)) (i32.const 0)))) (local.set $result (table.size $t))';
     const instance = await load(await testArtifact(await component(await guest(body, '(table $t 1 funcref)'))));
@@ -298,7 +299,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     await assert.rejects(makeArtifact(bytes, join(store, 'large'), { memoryPages: 64 }), /a type is too large/);
   });
 
-  test('a number of memory pages that is none', async () => {
+  test('memory pages that are not an integer from 0 to 65,536', async () => {
     for (const pages of ['many', '-1', '1.5', '65537', '12x'])
       await assert.rejects(runArtifactStage('none.wasm', store, pages), /is no number of memory pages/);
   });
@@ -334,6 +335,7 @@ suite('a component that is not an inferlet is refused and leaves no files', () =
     const reason = new Error('called off');
     const controller = new AbortController();
     const building = buildArtifact(bytes, { store: empty, signal: controller.signal });
+    // The build takes much longer than 30 ms.
     setTimeout(() => controller.abort(reason), 30);
     await assert.rejects(building, reason);
     assert.deepEqual(await readdir(empty), []);

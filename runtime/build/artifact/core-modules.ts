@@ -73,6 +73,7 @@ const unsupported = (what: string): BuildError =>
 const megabytes = (pages: number): string => `${Math.ceil((pages * MEMORY_PAGE_BYTES) / 2 ** 20)} MiB`;
 
 function finish(file: string, bytes: Uint8Array, role: CoreModule['role'], checks: number): PreparedModule {
+  // Throws when the module is not valid.
   new WebAssembly.Module(bytes.slice());
   const memoryPages = readDefinitions(bytes).memories.map(({ min, max }) => max ?? min);
   const hash = createHash('sha256').update(bytes).digest('hex');

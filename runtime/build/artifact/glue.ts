@@ -11,8 +11,8 @@ const INLINE_MODULE = /new WebAssembly\.Module\(new Uint8Array\(\[([^\]]*)\]\)\)
 
 /**
  * Rewrites jco's glue:
- * - Helper modules that jco inlined become files that `getCoreModule` returns: loading compiles no bytes (workerd refuses to), and a
- *   process compiles each module once. `getCoreModule` must return a WebAssembly.Module, not a promise.
+ * - Helper modules that jco inlined become files that `getCoreModule` returns: loading compiles no bytes (workerd
+ *   forbids that), and a process compiles each module once. `getCoreModule` must not return a promise.
  * - A constant switches off debug calls: each would build its arguments and read `process.env`.
  * - Suspended tasks wake on events instead of polling every 10 ms; the poll stays as a fallback.
  */

@@ -33,8 +33,9 @@ export type ComponentOutcome =
   | BuildFailure;
 
 /**
- * Compiles a source (`.ts`, `.js` or a folder with pie.json) into a component, in a child process with limits. Reuses the result for a
- * bundle that was compiled before. Throws only the signal's reason, and when the store cannot be written.
+ * Compiles a source (`.ts`, `.js`, `.c`, `.rs`, a core module or a project folder) into a component, in a child
+ * process with limits. Reuses the result for a bundle that was compiled before. Throws only the signal's reason, and
+ * when the store cannot be written.
  */
 export async function buildComponent(entry: string, options: ComponentBuildOptions): Promise<ComponentOutcome> {
   const started = performance.now();

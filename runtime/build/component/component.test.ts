@@ -74,7 +74,7 @@ async function aborts(): Promise<unknown> {
   return seen;
 }
 
-suite('a source compiles to a component', () => {
+suite('the component of a source', () => {
   let artifact: Artifact;
 
   before(async () => {
@@ -166,7 +166,7 @@ suite('a source compiles to a component', () => {
     return { result, logs: instance.logs };
   };
 
-  test('with relative, JSON and npm imports, including a package that has the name of a Node module', async () => {
+  test('has relative, JSON and npm imports, including a package that has the name of a Node module', async () => {
     const { result, logs } = await run('bundled');
     assert.deepEqual(result, [
       'A!',
@@ -178,7 +178,7 @@ suite('a source compiles to a component', () => {
     assert.deepEqual(logs[0], { level: 'warn', message: 'loading true' });
   });
 
-  test('with clock, timers and random numbers of the host', async () => {
+  test('has clock, timers and random numbers of the host', async () => {
     const before = Date.now();
     const { result } = await run('globals');
     const { order, ticks, now, year, hours, isDate, called, fixed, random, uuid, bytes, passed } = result;
@@ -202,7 +202,7 @@ suite('a source compiles to a component', () => {
     for (const number of random as number[]) assert.ok(number >= 0 && number < 1);
   });
 
-  test('with TextEncoder and TextDecoder equal to those of Node', async () => {
+  test('has TextEncoder and TextDecoder equal to those of Node', async () => {
     const { result } = await run('text');
     const samples = [
       '',
@@ -235,12 +235,12 @@ suite('a source compiles to a component', () => {
     assert.equal(result.fatal, 'TypeError');
   });
 
-  test('with AbortController and AbortSignal equal to those of Node', async () => {
+  test('has AbortController and AbortSignal equal to those of Node', async () => {
     const { result } = await run('abort');
     assert.deepEqual(result, JSON.parse(JSON.stringify(await aborts())));
   });
 
-  test('with a console that writes into the log', async () => {
+  test('has a console that writes into the log', async () => {
     const { logs } = await run('log');
     const [, text, error, lone, assertion] = logs;
     assert.deepEqual(text, {
@@ -253,14 +253,15 @@ suite('a source compiles to a component', () => {
     assert.deepEqual(assertion, { level: 'error', message: 'Assertion failed: sums' });
   });
 
-  test('whose errors have a message', async () => {
+  test('ends with the message of an error', async () => {
     const instance = await load(artifact, { runtime: host() });
     await assert.rejects(instance.run('{"case": "throw"}'), (error) =>
       /out of it/.test(String((error as { payload?: string }).payload ?? error)),
     );
   });
 
-  test('that is killed when it computes without end', async () => {
+  test('is killed when it computes without end', async () => {
+    // With little fuel, the guest yields often.
     const instance = await load(artifact, { runtime: host() }, 1000);
     let beats = 0;
     const beat = setInterval(() => {
@@ -272,14 +273,14 @@ suite('a source compiles to a component', () => {
   });
 
   for (const name of ['recurse', 'hog']) {
-    test(`that fails alone when asked to ${name}`, async () => {
+    test(`fails alone when asked to ${name}`, async () => {
       const instance = await load(artifact, { runtime: host() });
       await assert.rejects(instance.run(JSON.stringify({ case: name })));
       assert.ok(instance.memoryBytes() <= 256 * 65536);
     });
   }
 
-  test('whose glue compiles no bytes', () => {
+  test('has glue that compiles no bytes', () => {
     assert.ok(artifact.meta.coreModules.some(({ role }) => role === 'helper'));
     assert.deepEqual(artifact.meta.glue.rewrites, ['debug', 'wake']);
   });

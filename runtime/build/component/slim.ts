@@ -64,7 +64,7 @@ function imageOf(sections: readonly Section[]): Uint8Array | null {
   return image;
 }
 
-/** Bytes at the beginning of a free chunk that the allocator uses: the head, and the links in a list or tree. */
+/** Bytes that the allocator uses at the beginning of a free chunk: the head, and the links in a list or tree. */
 const CHUNK_HEAD = 32;
 
 /**
@@ -78,7 +78,9 @@ function wipeFreeChunks(image: Uint8Array): void {
   for (let at = 8; at + CHUNK_HEAD < image.length; at += 8) {
     const head = word(at + 4);
     const size = head - 1;
+    // Flag 1 without flag 2: the chunk before is in use, and this one is free.
     if ((head & 7) !== 1 || size <= CHUNK_HEAD || at + size + 8 > image.length) continue;
+    // The chunk behind repeats the size, and has flag 2 without flag 1.
     if (word(at + size) !== size || (word(at + size + 4) & 3) !== 2) continue;
     const [next, previous] = [word(at + 8), word(at + 12)];
     if (word(next + 12) !== at || word(previous + 8) !== at) continue;
@@ -102,6 +104,7 @@ function withImage(sections: readonly Section[], image: Uint8Array): Section[] {
   const writer = new Writer(image.length);
   writer.push(leb(runs.length));
   for (const { from, to } of runs) {
+    // An active segment at a constant address.
     writer.push([0x00, 0x41, ...signedLeb(from), 0x0b, ...leb(to - from)]);
     writer.push(image.subarray(from, to));
   }

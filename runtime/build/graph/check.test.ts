@@ -9,6 +9,7 @@ import { checkWorkflows } from './check.ts';
 
 const HEAD = `import { choice, gen, program, workflow } from '@pie/inferlet/workflow';`;
 
+/** Programs for the cases. The module prints while it loads and afterwards, which must not disturb the result. */
 const TRACED = `${HEAD}
 import { more } from './more.ts';
 console.log('loading'), setTimeout(() => console.log('late'), 50);
@@ -26,7 +27,7 @@ const looks = program('looks', async function looking(session) {
 export const run = () => (looks ? plain : looks);
 `;
 
-/** Source of a helper that receives a value of a program. */
+/** A helper that receives a value of a program. It has a type, so that its compiled lines differ from the source. */
 const helper = (test: string) => `export const more = (value: unknown): string => {
   type Unused = string;
   if (${test}) return 'a';

@@ -39,6 +39,7 @@ describe('checks of conditions', () => {
       ['out = (1, 2) === (3 + 1) === (5 !== (6));', ['1:8', '1:19', '1:7', '1:31', '1:31', '1:38']],
       ['out = 0 && 1 || 2 || 3;', ['1:7', '1:7', '1:7']],
       ['switch (out = 4, 2) { case 1: out = 5; break; case 2: out = 6; }', ['1:9', '1:28', '1:52']],
+      // The condition after `await` is checked only when the collected places have been returned.
       ['const f = async () => { if (await 0) out = 1; }; f(); out = 2;', []],
       ['out = [1 ? [2 ? 3 : 4] : 5];', ['1:8', '1:13']],
     ];
@@ -53,7 +54,7 @@ describe('checks of conditions', () => {
     assert.deepEqual(outcome(checked('out = !!0;')).places, ['1:9', '1:8']);
   });
 
-  it('leave comparisons with null and undefined, and expressions that are not conditions', () => {
+  it('leave comparisons with null and undefined, other expressions, and code that the parser cannot read', () => {
     for (const code of [
       'out = 1 !== undefined',
       'out = null == 2',

@@ -27,7 +27,7 @@ export function conditionChecks(directory: string): Plugin {
         };
         const checked = withChecks(compiled.code, placeOf);
         if (checked === undefined) return undefined;
-        // Columns are those of the source without the checks.
+        // The map is for the code without checks. In a stack trace, lines are right; columns behind a check are not.
         const inline = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.from(compiled.map).toString('base64')}`;
         return { contents: checked + inline, loader: 'js', resolveDir: dirname(path) };
       });

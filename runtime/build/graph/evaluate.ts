@@ -51,6 +51,7 @@ function withoutPlatform(): Plugin {
     name: 'without-platform',
     setup(setup) {
       const absent = (path: string) => ({ path, namespace: 'absent' });
+      // Only the entry, whose file is called `graph`, may import `node:fs`.
       setup.onResolve({ filter: /^node:fs$/ }, ({ path, importer }) =>
         importer.endsWith('graph') ? { path, external: true } : undefined,
       );

@@ -54,6 +54,7 @@ export async function compileC(source: Source, scratch: string): Promise<Compile
     const output = join(directory, 'main.wasm');
     const dependencies = join(directory, 'main.d');
     const object = join(directory, 'main.o');
+    // Without wasi-libc, clang answers the bare name.
     const libc = (await clang([TARGET, '-print-file-name=libc.a'], source.directory)).output.trim();
     const compile = [...COMPILE_FLAGS, '-MMD', '-MF', dependencies, inputPath(source), '-o', object];
     const link = [...LINK_FLAGS, object, ...(libc === 'libc.a' ? [] : ['-lc']), '-o', output];

@@ -115,7 +115,7 @@ function literal(type: WitType, value: unknown): string {
   }
 }
 
-/** The variable of the single resource of a kind that the program holds. */
+/** Name of the variable with the program's only resource of this kind. */
 const handle = (interfaceName: string, resource: string): string =>
   identifier(`held_${interfaceName}_${resource}`).replaceAll('-', '_');
 
@@ -153,6 +153,7 @@ describe('pie.h', () => {
     const types = allTypes();
     assert.ok(types.length > 80, `${types.length} types`);
     await compile([...types.flatMap(layoutAssertions), PROGRAM].join('\n'));
+    // The compiler does report a false assertion.
     await assert.rejects(compile(`_Static_assert(sizeof(pie_error) == 13, "size");\n${PROGRAM}`), /main\.c:2:1/);
   });
 
@@ -160,7 +161,7 @@ describe('pie.h', () => {
     const functions = allFunctions();
     const constructors = functions.filter(({ fn }) => fn.kind === 'constructor');
     const others = functions.filter(({ fn }) => fn.kind !== 'constructor');
-    // A constructor may take the result of an earlier one, so queues and grammars come first.
+    // A constructor may take the result of an earlier one, so queues and grammars come first. `>>> 0` puts -1 last.
     const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
     constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
     const calls = [
@@ -179,6 +180,7 @@ describe('pie.h', () => {
       slices: new SliceRunner(),
       cpuLimitMs: 10_000,
     });
+    // `pie_append_json` writes a line break as \u000a.
     const ending = await execution.start('a "line"\nand é\u0001');
     execution.dispose();
     assert.deepEqual(ending, {

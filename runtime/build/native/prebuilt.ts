@@ -7,7 +7,7 @@ import { readSections, SECTION, writeSections } from '../wasm/sections.ts';
 /** Custom section of a compiled module with the hash of its sources. */
 const SECTION_NAME = 'pie-source';
 
-/** Adds the hash of its sources to a module. */
+/** Adds a section with the hash of the sources in the folder of `entry` to the module that was compiled from them. */
 export async function withSourceNote(module: Uint8Array, entry: string): Promise<Uint8Array> {
   const body = Uint8Array.from([...nameBytes(SECTION_NAME), ...nameBytes(await sourceHash(entry))]);
   return writeSections([...readSections(module), { id: SECTION.custom, body }]);

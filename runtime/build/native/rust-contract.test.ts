@@ -107,7 +107,7 @@ function argument(type: WitType, value: unknown): string {
   }
 }
 
-/** The Rust expression for the single resource of a kind that the program holds. */
+/** The Rust expression for the program's only resource of this kind. */
 const heldResource = (interfaceName: string, resource: string): string => `held.${member(interfaceName, resource)}`;
 
 const member = (interfaceName: string, resource: string): string => identifier(`${interfaceName}-${resource}`);
@@ -118,7 +118,7 @@ interface Call {
   readonly line: string;
 }
 
-/** A call with sampled arguments, whose answer must be `answer`. */
+/** A call with sampled arguments, whose answer must be the sample with the number `answer`. */
 function call(entry: WitInterface, fn: WitFunction, number: number, answer: number): Call {
   const args = fn.params.map(({ type }, index) =>
     type.kind === 'borrow' ? { resource: `${type.resource}#1` } : sample(type, number + index),
@@ -130,6 +130,7 @@ function call(entry: WitInterface, fn: WitFunction, number: number, answer: numb
   const name = functionName(fn);
   if (fn.kind === 'constructor') {
     const resource = fn.resource ?? '';
+    // Constructors run before `held` exists, so they name local variables.
     const made = `${module}::${pascalCase(resource)}::${name}(${expressions.join(', ')})`;
     return { code: `let ${member(entry.name, resource)} = ${made.replaceAll('held.', '')};`, line };
   }
@@ -141,7 +142,7 @@ function call(entry: WitInterface, fn: WitFunction, number: number, answer: numb
   return { code: `let expected: ${nameInInferlet(value)} = ${expected}; assert_eq!(${started}, expected);`, line };
 }
 
-/** Every function of the contract, with the number of the recording host's first answer to it. */
+/** Every function of the contract. The recording host's answers to it have the numbers from `base + 1`. */
 function allFunctions(): { entry: WitInterface; fn: WitFunction; base: number }[] {
   let functions = 0;
   return world.imports.flatMap((entry) =>
@@ -188,7 +189,7 @@ describe('pie.rs', { skip }, () => {
   const contractFunctions = allFunctions();
   const constructors = contractFunctions.filter(({ fn }) => fn.kind === 'constructor');
   const others = contractFunctions.filter(({ fn }) => fn.kind !== 'constructor');
-  // A constructor may take the result of an earlier one, so queues and grammars come first.
+  // A constructor may take the result of an earlier one, so queues and grammars come first. `>>> 0` puts -1 last.
   const rank = (name: string): number => ['queue', 'compiled'].indexOf(name) >>> 0;
   constructors.sort((a, b) => rank(a.fn.resource ?? '') - rank(b.fn.resource ?? ''));
   const heldFields = constructors.map(({ entry, fn }) => {

@@ -164,7 +164,7 @@ describe('a folder whose main is a Rust file', { skip }, () => {
     await build();
     assert.deepEqual([before, await cratesCompiled()], [1, 1]);
     const [crate = ''] = (await readdir(store)).filter((name) => name.endsWith('.rlib'));
-    // As a power loss may leave it.
+    // A power loss may leave an empty file.
     await truncate(join(store, crate), 0);
     await build();
     assert.equal(await cratesCompiled(), 2);

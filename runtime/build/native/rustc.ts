@@ -20,7 +20,7 @@ import {
 const CRATE = fileURLToPath(new URL('../../../wit/generated/pie.rs', import.meta.url));
 
 const COMPILE_LIMIT_MS = 60_000;
-/** The compiler maps its own libraries, too. */
+/** Limit on address space, into which the compiler also maps its own libraries. */
 const COMPILE_LIMIT_KIB = 4 * 2 ** 20;
 /** Rust's default for this target is 1 MiB. The linker puts the stack first in memory, so that an overflow runs past address 0 and traps. */
 const STACK_BYTES = 262_144;

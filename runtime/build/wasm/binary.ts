@@ -1,4 +1,4 @@
-/** Thrown for bytes that are not well-formed Wasm or use refused features. The text says what and where. */
+/** Thrown for bytes that are not well-formed Wasm or use refused features. The text names the fault and its offset. */
 export class WasmError extends Error {
   constructor(what: string, offset?: number) {
     super(offset === undefined ? what : `${what} (at byte ${offset})`);

@@ -33,13 +33,14 @@ const I64_EXTEND_I32_U = 0xad;
 /** Parameters of `memory.fill` and `memory.copy`: destination, value or source, and length. */
 const [TO, FROM, LENGTH] = [0, 1, 2] as const;
 
-/** The functions' type in binary form: three parameters of i32, no result. */
+/** Type of the functions of `BulkPieces` in binary form: three parameters of i32, no result. */
 export const PIECES_TYPE = [0x60, 3, I32, I32, I32, 0];
 
 /**
  * Functions that a metered module calls instead of a long `memory.fill` or `memory.copy`. One instruction cannot be preempted, so these functions
  * work in pieces. The module has taken fuel for the whole size before the call. These functions take fuel again for each piece but the last, so
- * that the guest is preempted between pieces. For a range that reaches outside of its memory, they run the whole instruction, which traps.
+ * that the host can preempt the guest between pieces. For a range that reaches outside of its memory, they run the
+ * whole instruction, which traps.
  */
 export class BulkPieces {
   readonly #fuel: readonly number[];

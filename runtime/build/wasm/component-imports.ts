@@ -91,7 +91,8 @@ class Scope {
 
 /**
  * Reads the imports of a component, with the types of their functions. It skips all sections but those of types, aliases, instances,
- * imports and exports. Throws WasmError for bytes that are not a component, and for forms that wit-component never writes.
+ * imports and exports. The caller has checked the header (`wasmKind`). Throws WasmError for malformed sections, and for
+ * forms that wit-component never writes.
  */
 export function readComponentImports(bytes: Uint8Array): ComponentImports {
   const reader = new Reader(bytes, 8);
@@ -136,6 +137,7 @@ function each(reader: Reader, item: () => void): void {
 function readExternName(reader: Reader): string {
   const form = reader.byte();
   const name = reader.name();
+  // Form 2 adds a version.
   if (form === 2) reader.name();
   else if (form > 2) throw new WasmError('import name of a newer form', reader.at);
   return name;
@@ -168,6 +170,7 @@ function readAlias(reader: Reader, scope: Scope): void {
   if (sort === SORT.core) reader.byte();
   const target = reader.byte();
   const index = reader.u32();
+  // Targets: an export of an instance (0), an export of a core instance (1), an outer component (2).
   if (target === 2) {
     const type = sort === SORT.type ? scope.outer(index).type(reader.u32()) : skipIndex(reader);
     scope.define(sort, type);
@@ -187,6 +190,7 @@ function skipIndex(reader: Reader): Type {
 /** Skips the contents of an instance that the component makes itself: its exports do not matter for imports. */
 function readInstance(reader: Reader, scope: Scope): void {
   const form = reader.byte();
+  // Form 0 instantiates a component with arguments; form 1 collects exports.
   if (form === 0) reader.u32();
   each(reader, () => {
     if (form === 0) reader.name();
@@ -202,6 +206,7 @@ function readExport(reader: Reader, scope: Scope): void {
   const sort = reader.byte();
   if (sort === SORT.core) reader.byte();
   const index = reader.u32();
+  // 1: the export declares its type.
   if (reader.byte() === 1) readDescription(reader, scope, name);
   scope.define(sort, (sort === SORT.type ? scope.types[index] : scope.instances[index]) ?? OTHER);
 }
@@ -209,12 +214,12 @@ function readExport(reader: Reader, scope: Scope): void {
 function readType(reader: Reader, scope: Scope): Type {
   const form = reader.byte();
   switch (form) {
-    case 0x3f:
+    case 0x3f: // Resource, perhaps with a destructor
       reader.byte();
       if (reader.byte() === 1) reader.u32();
       return OTHER;
-    case 0x40:
-    case 0x43:
+    case 0x40: // Function
+    case 0x43: // Asynchronous function
       return { kind: 'function', text: readFunction(reader, scope, form === 0x43) };
     case 0x41:
       throw new WasmError('component types are not supported', reader.at);
@@ -232,6 +237,7 @@ function readInstanceType(reader: Reader, scope: Scope): Type {
   const exports = new Map<string, Exported>();
   each(reader, () => {
     const form = reader.byte();
+    // Declarations: a type (1), an alias (2), an export (4).
     if (form === 1) scope.types.push(readType(reader, scope));
     else if (form === 2) readAlias(reader, scope);
     else if (form === 4) {
@@ -248,6 +254,7 @@ function readFunction(reader: Reader, scope: Scope, isAsync: boolean): TypeText 
   const params: string[] = [];
   each(reader, () => params.push(`${reader.name()}: ${readValue(reader, scope)}`));
   const form = reader.byte();
+  // Form 0 has one result, form 1 has none.
   if (form === 0) return functionText(isAsync, params, readValue(reader, scope));
   reader.byte();
   return functionText(isAsync, params, null);
@@ -286,6 +293,7 @@ function readDefined(reader: Reader, scope: Scope, form: number): TypeText {
         const name = reader.name();
         const type = readOptional(reader, scope);
         items.push(type === null ? name : `${name}(${type})`);
+        // An obsolete index of a case that this case refines.
         if (reader.byte() === 1) reader.u32();
       });
       return `variant { ${items.join(', ')} }`;

@@ -81,6 +81,7 @@ export function readInstruction(reader: Reader, into: Instruction): void {
   into.opcode = opcode;
   into.sub = 0;
   if (into.labels.length > 0) into.labels = [];
+  // Arithmetic without immediates; then loads and stores; then accesses to locals, globals and tables.
   if (opcode >= 0x45 && opcode <= 0xc4) return;
   if (opcode >= 0x28 && opcode <= 0x3e) skipMemoryArgument(reader);
   else if (opcode >= 0x20 && opcode <= 0x26) reader.skipLeb();
@@ -89,17 +90,17 @@ export function readInstruction(reader: Reader, into: Instruction): void {
 
 function readOther(reader: Reader, into: Instruction, opcode: number, at: number): void {
   switch (opcode) {
-    case 0x00:
-    case 0x01:
+    case 0x00: // unreachable
+    case 0x01: // nop
     case OP.else:
     case OP.throwRef:
     case OP.end:
     case OP.return:
     case OP.catchAll:
-    case 0x1a:
-    case 0x1b:
-    case 0xd1:
-    case 0xd4:
+    case 0x1a: // drop
+    case 0x1b: // select
+    case 0xd1: // ref.is_null
+    case 0xd4: // ref.as_non_null
       return;
     case OP.block:
     case OP.loop:
@@ -122,8 +123,8 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
     case OP.rethrow:
     case OP.callRef:
     case OP.returnCallRef:
-    case 0x3f:
-    case 0xd2:
+    case 0x3f: // memory.size
+    case 0xd2: // ref.func
       reader.skipLeb();
       return;
     case OP.call:
@@ -136,39 +137,39 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
       reader.skipLeb();
       reader.skipLeb();
       return;
-    case 0x1c:
+    case 0x1c: // select with types
       for (let left = reader.u32(); left > 0; left -= 1) skipValueType(reader);
       return;
     case OP.tryTable:
       readTryTable(reader, into);
       return;
-    case 0x41:
-    case 0x42:
+    case 0x41: // i32.const
+    case 0x42: // i64.const
       reader.skipLeb();
       return;
-    case 0x43:
+    case 0x43: // f32.const
       reader.skip(4);
       return;
-    case 0x44:
+    case 0x44: // f64.const
       reader.skip(8);
       return;
-    case 0xd0:
+    case 0xd0: // ref.null
       skipHeapType(reader);
       return;
     case OP.bulk:
       into.sub = reader.u32();
       readBulk(reader, into, at);
       return;
-    case 0xfd:
+    case 0xfd: // Vectors
       into.sub = reader.u32();
       skipVector(reader, into.sub, at);
       return;
-    case 0xfe:
+    case 0xfe: // Atomics
       into.sub = reader.u32();
       skipAtomic(reader, into.sub, at);
       return;
-    case 0xfb:
-    case 0xd3:
+    case 0xfb: // Garbage collection
+    case 0xd3: // ref.eq
       throw new WasmError('garbage collection instructions are not supported', at);
     default:
       throw new WasmError(`instruction 0x${opcode.toString(16)} is not supported`, at);
@@ -177,6 +178,7 @@ function readOther(reader: Reader, into: Instruction, opcode: number, at: number
 
 function skipMemoryArgument(reader: Reader): void {
   const flags = reader.u32();
+  // Flag 64: the index of a memory follows.
   if (flags & 64) reader.skipLeb();
   reader.skipLeb();
 }
@@ -186,6 +188,7 @@ function readTryTable(reader: Reader, into: Instruction): void {
   for (let left = reader.u32(); left > 0; left -= 1) {
     const kind = reader.byte();
     if (kind > 3) throw new WasmError(`catch clause ${kind} is not supported`, reader.at);
+    // Kinds 0 and 1 name an exception tag; 2 and 3 catch everything.
     if (kind < 2) reader.skipLeb();
     into.labels.push(reader.u32());
   }
@@ -193,12 +196,15 @@ function readTryTable(reader: Reader, into: Instruction): void {
 
 function readBulk(reader: Reader, into: Instruction, at: number): void {
   const { sub } = into;
+  // The first eight convert numbers and have no immediates.
   if (sub <= 7) return;
   if (sub > 17) throw new WasmError(`instruction 0xfc ${sub} is not supported`, at);
   into.index = reader.u32();
+  // Initialisations and copies have a second index.
   if (sub === 8 || sub === 10 || sub === 12 || sub === 14) into.source = reader.u32();
 }
 
+/** Skips the immediates of a vector instruction: a load or store, a constant or shuffle, or an access to one lane. */
 function skipVector(reader: Reader, sub: number, at: number): void {
   if (sub <= 11 || sub === 92 || sub === 93) skipMemoryArgument(reader);
   else if (sub === 12 || sub === 13) reader.skip(16);
@@ -212,6 +218,7 @@ function skipVector(reader: Reader, sub: number, at: number): void {
 }
 
 function skipAtomic(reader: Reader, sub: number, at: number): void {
+  // 3 is the fence; the others access memory.
   if (sub === 3) reader.skip(1);
   else if (sub <= 2 || (sub >= 0x10 && sub <= 0x4e)) skipMemoryArgument(reader);
   else throw new WasmError(`instruction 0xfe ${sub} is not supported`, at);

@@ -44,7 +44,7 @@ function instantiate(bytes: Uint8Array, fuel = 100, maxYields = Number.POSITIVE_
   };
 }
 
-/** A host function that a table can hold. */
+/** A host function that a table can hold: a module imports it as `m.y` and exports it again as `y`. */
 function hostFunction(y: () => void): WebAssembly.ExportValue {
   const bytes = Uint8Array.of(
     ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0],
@@ -53,7 +53,11 @@ function hostFunction(y: () => void): WebAssembly.ExportValue {
   return new WebAssembly.Instance(new WebAssembly.Module(bytes), { m: { y } }).exports.y as WebAssembly.ExportValue;
 }
 
-/** Text of a module without its checks, which must equal the text of the original. */
+/**
+ * Text of a module without its checks, which must equal the text of the original. The patterns stand, in this order,
+ * for counts at loops, charges at entries, questions after imports, charges of bulk instructions, and the choice
+ * between such an instruction and its pieces.
+ */
 function withoutChecks(text: string): string {
   const rare = String.raw`\(@metadata\.code\.branch_hint "\\00"\)\n`;
   return text
@@ -251,14 +255,14 @@ suite('code without end yields and can be killed at the yield', () => {
       '(type $t (func)) (elem declare func $f) (func $f (export "main") (return_call_ref $t (ref.func $f)))',
     'exceptions thrown in a circle':
       '(tag $e) (func $f (throw $e)) (func (export "main") (loop $l (block $h (try_table (catch_all $h) (call $f))) (br $l)))',
-    'a loop that catches everything, kills included':
+    'a loop that catches everything but the kill':
       '(type $t (func)) (func (export "main") (loop $o (block $h (try_table (catch_all $h) (loop $l (br $l)))) (br $o)))',
     'a loop that catches everything, with legacy exceptions':
       '(func (export "main") loop $o try loop $l br $l end catch_all end br $o end)',
     'large fills':
       '(memory 1) (func (export "main") (loop $l (memory.fill (i32.const 0) (i32.const 0) (i32.const 65536)) (br $l)))',
-    'functions that double each other forty times': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
-    'functions that double each other forty times, called through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
+    'forty functions, each of which calls the next one twice': `${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call $f${i + 1}) (call $f${i + 1})`})`).join('\n')} (func (export "main") (call $f0))`,
+    'forty functions, each of which calls the next one twice through a table': `(type $t (func)) (table 40 40 funcref) (elem (i32.const 0) ${Array.from({ length: 40 }, (_, i) => `$f${i}`).join(' ')}) ${Array.from({ length: 40 }, (_, i) => `(func $f${i} ${i === 39 ? 'nop' : `(call_indirect (type $t) (i32.const ${i + 1})) (call_indirect (type $t) (i32.const ${i + 1}))`})`).join('\n')} (func (export "main") (call $f0))`,
   };
   for (const [name, fields] of Object.entries(endlessCode)) {
     test(name, async () => {
@@ -280,7 +284,7 @@ suite('code without end yields and can be killed at the yield', () => {
     assert.equal(state.yields, 3);
   });
 
-  test('a start function, called by the host', async () => {
+  test('an endless start function, which the host calls', async () => {
     const metered = meter(await wat('(module (func $s (loop $l (br $l))) (start $s))'));
     const { exports, state } = instantiate(metered.bytes, 1000, 20);
     assert.throws(() => exports.pie_start!(), WebAssembly.RuntimeError);
@@ -293,7 +297,7 @@ suite('code without end yields and can be killed at the yield', () => {
     assert.throws(() => (instance.exports.main as Run)(), WebAssembly.RuntimeError);
   });
 
-  test('a start function of a module without checks, also called by the host', async () => {
+  test('the start function of a module without checks becomes an export, too', async () => {
     const metered = meter(await wat('(module (import "host" "nothing" (func $n)) (start $n))'));
     assert.equal(metered.checks, 0);
     assert.equal(WebAssembly.Module.exports(new WebAssembly.Module(metered.bytes.slice()))[0]?.name, 'pie_start');
@@ -306,6 +310,7 @@ suite('the work per unit of fuel is bounded', () => {
     const { bytes, checks } = meter(
       await wat(`(module (func (export "main") (param i32) (result i32) ${long} (local.get 0)))`),
     );
+    // 1,000 parts of 4 instructions, with at most 512 instructions between two checks.
     assert.ok(checks >= 7, `${checks} checks`);
     assert.equal(instantiate(bytes, 1).exports.main!(5), 1005);
   });
@@ -315,6 +320,7 @@ suite('the work per unit of fuel is bounded', () => {
     const text = `(module (func (export "main") (param i32) (result i32)
       ${`(block $b (br_if $b (i32.and (local.get 0) (i32.const 1))) ${part})`.repeat(10)} (local.get 0)))`;
     const { bytes, checks } = meter(await wat(text));
+    // The longest path has 10 blocks of 60 parts with 4 instructions each.
     assert.ok(checks >= 4, `${checks} checks`);
     assert.equal(instantiate(bytes, 1).exports.main!(2), 602);
   });

@@ -51,6 +51,7 @@ export interface Metered {
  * for reserved names (`names.ts`).
  */
 export function meter(bytes: Uint8Array): Metered {
+  // Refuses shared, 64-bit and malformed memories and tables; the result is not needed.
   readDefinitions(bytes);
   checkExportNames(new Reader(sectionBody(readSections(bytes), SECTION.export)));
   const sections = exportStart(
@@ -112,6 +113,7 @@ function branchHintSection(hints: readonly BranchHints[]): Uint8Array {
   out.push(leb(ordered.length));
   for (const { index, unlikely } of ordered) {
     out.push([...leb(index), ...leb(unlikely.length)]);
+    // A hint of one byte: 0 for a branch that is rarely taken.
     for (const offset of unlikely) out.push([...leb(offset), 1, 0]);
   }
   return out.bytes();

@@ -93,8 +93,8 @@ interface Scan {
  * - `charge`: before a bulk instruction runs, its size, divided, is taken from the global. A function does a long fill or copy in pieces.
  * - `end`: closes the `if … else …` that chooses between that function and the bulk instruction.
  * - A call sets all locals to zero. The cost counts into the function's longest path; above UNCHECKED_FUNCTION, the entry also charges it.
- * - `ask`: in a function that counts down, a check of the global follows each direct call that may reach an import: the host takes all
- *   fuel away when an import took long.
+ * - `ask`: in a function that counts down, a check of the global follows each direct call of an import, or of a
+ *   function without an entry check that may call an import: the host takes all fuel away when an import took long.
  */
 export class FunctionRewriter {
   /** Number of checks inserted so far. */
@@ -218,6 +218,7 @@ export class FunctionRewriter {
     return [OP.call, ...this.#target.yield];
   }
 
+  /** Refills the counter. The check that does so takes the first unit. */
   #refill(counter: readonly number[]): readonly number[] {
     return [OP.call, ...this.#target.refill, I32_CONST, GRANT - 1, LOCAL_SET, ...counter];
   }

@@ -46,6 +46,7 @@ class SplitEnd extends Duplex {
   }
 }
 
+/** @param random sizes of the pieces; a constant of 0.99 gives pieces of 194 KB */
 export function splitPair(random: () => number): readonly [SplitEnd, SplitEnd] {
   const [a, b] = [new SplitEnd(random), new SplitEnd(random)];
   a.peer = b;

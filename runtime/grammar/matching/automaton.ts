@@ -9,7 +9,7 @@ import { type ByteRange, utf8 } from './utf8.ts';
 /** Maximum states of one grammar: about 100 MB. */
 const MAX_STATES = 400_000;
 const QUOTE = 0x22;
-/** Maximum states of remembered JSON strings: about 15 MB. */
+/** Maximum states of remembered JSON strings: about 15 MB. Beyond it, all are forgotten. */
 const MAX_STRING_STATES = 40_000;
 
 /**
@@ -59,6 +59,7 @@ export class StringState extends State {
   }
 }
 
+/** The end of every JSON string's rule, which all grammars share. */
 const STRING_END = new State(true, true);
 const stringStates = new Map<string, StringState>();
 
@@ -88,7 +89,7 @@ function character(): Rule {
   return characterRule;
 }
 
-/** The automata of languages. */
+/** The automata of languages, each made once. */
 const languages = new WeakMap<Language, Rule>();
 
 function languageAutomaton(language: Language): Rule {
@@ -126,7 +127,7 @@ class Builder {
   readonly #rules = new Map<string, Rule>();
   readonly #count: { states: number };
 
-  /** @param count of the states made so far */
+  /** @param count number of the states made so far; the builder of a language goes on counting */
   constructor(grammar: Definitions, use: Use, count = { states: 0 }) {
     this.#grammar = grammar;
     this.#use = use;

@@ -106,6 +106,7 @@ describe(`masks, seed ${SEED}`, () => {
       const { pattern, texts } = language(random, 1);
       if (texts.size >= MAX_TEXTS) continue;
       const tokens = randomTokens(random);
+      // The last tokens are letters: a grammar must not read an end-of-sequence token as its bytes.
       const eos = [tokens.length - 3, tokens.length - 1];
       const vocabulary = vocabularyFrom(tokens, eos);
       ask({ kind: 'vocabulary', vocabulary });
@@ -128,6 +129,7 @@ describe(`masks, seed ${SEED}`, () => {
         });
         const reply = engine.answer({ kind: 'mask', matcher });
         if (reply.tag === 'err') {
+          // No token spells the next bytes of any text.
           assert.deepEqual([expected, mayEnd], [[], false], `${pattern} after ${prefix}: ${reply.val.val}`);
           break;
         }
@@ -196,7 +198,7 @@ describe(`masks, seed ${SEED}`, () => {
     }
   });
 
-  it('of guesses are those after each guess, and allow every token behind a guess that does not fit', () => {
+  it('of guesses are the masks after each guess, and allow every token behind a guess that does not fit', () => {
     const vocabulary = vocabularyFrom(
       [...'abc'].map((letter) => Buffer.from(letter)),
       [],
@@ -238,7 +240,7 @@ describe(`masks, seed ${SEED}`, () => {
     assert.deepEqual(ask({ kind: 'status', matcher }), { mayEnd: true, mustEnd: true });
   });
 
-  it('are restored after a list of tokens that could only partly be followed', () => {
+  it('count no token of a list that the matcher could follow only in part', () => {
     const rules = Array.from({ length: 5000 }, (_, index) => `r${index}`);
     const val = `root ::= "a" "b" (${rules.join(' | ')})\n${rules.map((rule) => `${rule} ::= [c]+ "${rule}"`).join('\n')}`;
     const vocabulary = vocabularyFrom([Buffer.from('a'), Buffer.from('b')], []);

@@ -19,6 +19,7 @@ function randomBody(random: Random, depth: number): string {
         depth > 0 && random.chance(0.2)
           ? `(${randomBody(random, depth - 1)})`
           : random.pick([
+              // The other rules are picked twice as often as the root.
               ...RULES.slice(1),
               ...RULES,
               ...LETTERS.map((letter) => `"${letter}"`),
@@ -114,6 +115,7 @@ describe('places', () => {
     for (const [index, byte] of text.entries()) {
       assert.deepEqual(places.after(path[index] as Place, byte)?.mayEnd, path[index + 1]?.mayEnd);
     }
+    // A place that leads on has a list of successors, which counts 2048 bytes.
     const reachable = new Set(path);
     for (const place of reachable) for (const next of place.next ?? []) if (next) reachable.add(next);
     const placesWithNext = [...reachable].filter(({ next }) => next).length;

@@ -73,7 +73,7 @@ export class Places {
   readonly #cachingPlaces = new Set<Place>();
 
   /**
-   * @param memory bound on the places that all grammars of the worker share
+   * @param memory bound on the memory of all places of the worker; its grammars share the bound
    * @param strings shared by the grammars of one vocabulary; without it, strings are read like other rules
    * @throws GrammarError `limit-exceeded` when the beginning has too many ways
    */
@@ -91,7 +91,8 @@ export class Places {
     }
     const knownNext = place.next?.[byte];
     if (knownNext !== undefined) return knownNext;
-    // Bytes that take the same edges lead to the same place. `low` to `high` are the neighbours of `byte` that do, so one search serves them all.
+    // Bytes that take the same edges lead to the same place. `low` to `high` are `byte` and its neighbours that take
+    // the same edges, so one search serves them all.
     let low = 0;
     let high = 255;
     const reachedWays: Way[] = [];

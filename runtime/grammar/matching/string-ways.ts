@@ -5,7 +5,7 @@ import type { State } from './state.ts';
 /** Ways within strings that grammars share, without the frames below the string's rule. */
 interface StringWays {
   readonly ways: readonly OpenWay[];
-  /** The returns of the string's rule; the frames of `ways` have the bottom in their place. */
+  /** The returns of the string's rule. The frames of `ways` end in `Frame.BOTTOM` instead. */
   readonly frame: Frame;
 }
 
@@ -35,6 +35,7 @@ function followTailCalls(state: State): State {
   }
 }
 
+/** A frame in two parts: `frame` ends where the string's rule returns, and `below` has the returns of that rule. */
 interface Relative {
   readonly frame: Frame | OpenFrame;
   readonly below: Frame;

@@ -56,7 +56,10 @@ export class TokenMatcher {
     this.#cut(this.#path.length - tokens);
   }
 
-  /** Tokens that may come next: bit `t % 32` of word `t / 32`. Includes the end-of-sequence tokens where the text may end. */
+  /**
+   * Tokens that may come next: bit `t % 32` of word `t / 32`. Includes the end-of-sequence tokens when the text may end
+   * or has ended.
+   */
   mask(): Uint32Array<ArrayBuffer> {
     const { size, eos } = this.#compiled.vocabulary;
     const place = this.#place;

@@ -17,6 +17,7 @@ export class TokenTree {
   readonly #twins: Int32Array;
   /** The places on the path to the current node, by depth. */
   readonly #path: Place[] = [];
+  /** The places within a string on the path to the current node, by depth. */
   readonly #innerPath: Place[] = [];
   /** Bytes of the longest token. */
   readonly longest: number;
@@ -112,7 +113,10 @@ export class TokenTree {
     }
   }
 
-  /** Walks nodes that lie below `start`, whose depth is `top`. */
+  /**
+   * Walks the nodes from `first` up to `end`, and adds the tokens that may come. The nodes of depth `top` follow the
+   * place `start`.
+   */
   #walk(mask: Uint32Array, places: Places, start: Place, first: number, end: number, top: number): void {
     for (let node = first; node < end; ) {
       const depth = this.#depths[node] as number;
@@ -138,7 +142,7 @@ export class TokenTree {
     }
   }
 
-  /** Walks nodes as long as they go on in a string. Returns the nodes that end it. */
+  /** Like `#walk`, as long as the nodes stay in a string. Returns the nodes that end the string. */
   #walkInside(
     mask: Uint32Array,
     strings: Places,
@@ -166,7 +170,7 @@ export class TokenTree {
     return exits;
   }
 
-  /** Adds the tokens of nodes that end a string, and of those below them. @param behind the place after the string */
+  /** Adds the tokens of `exits`, which end a string, and of nodes below. @param behind the place after the string */
   #leave(mask: Uint32Array, places: Places, behind: Place, exits: readonly number[]): void {
     for (const node of exits) {
       this.#mark(mask, node);

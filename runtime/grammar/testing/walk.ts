@@ -69,7 +69,7 @@ export async function walk(matcher: Matcher, tokenizer: Tokenizer, exits: Exits,
       `the mask allows token ${token}, and the matcher refuses it`,
     );
     if (takesEnd) {
-      // Nothing but a further end may follow.
+      // After the end, the mask still has the end-of-sequence tokens, and no others.
       assert.deepEqual(allowed(value(await matcher.mask())).sort(), [...eos].sort());
       assert.deepEqual(value(await matcher.status()), { mayEnd: true, mustEnd: true });
       return Buffer.concat(taken.map((id) => tokenizer.tokenBytes(id)));

@@ -1,4 +1,7 @@
-/** Thrown for a source that we cannot match. `message` says what is wrong, where, and what to do about it. */
+/**
+ * Thrown for a source that cannot be matched, and for a call that a matcher refuses. `message` says what is wrong,
+ * where, and what to do about it.
+ */
 export class GrammarError extends Error {
   override readonly name = 'GrammarError';
   readonly tag: 'invalid-argument' | 'limit-exceeded';

@@ -164,7 +164,7 @@ export class RuleSet {
     return this.#reserved;
   }
 
-  /** Counts rules that the grammar shares with others towards the limit. */
+  /** Counts rules towards the limit that the set does not hold, because grammars share them. */
   reserve(rules: number): void {
     this.#reserved += rules;
     if (this.#rules.size + this.#reserved >= this.#limit) throw this.#refuse();

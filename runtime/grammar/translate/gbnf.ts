@@ -97,6 +97,7 @@ class Parser {
   #item(depth: number): Expression | undefined {
     const token = this.#tokens[this.#at];
     if (!token || this.#is('|') || this.#is(')')) return undefined;
+    // A name before `::=` begins the next rule.
     if (token.kind === 'name' && this.#is('::=', 1)) return undefined;
     this.#at += 1;
     if (token.kind === 'name') return { kind: 'rule', name: token.text };

@@ -8,10 +8,11 @@ interface Decimal {
   readonly scale: number;
 }
 
-/** Maximum number of remainders that an automaton tells apart. */
+/** Maximum product of an automaton's remainders and its numbers of decimal places. */
 const MAX_REMAINDERS = 2000;
 const DIGITS = Array.from({ length: 10 }, (_, digit) => characters([0x30 + digit, 0x30 + digit]));
 const ALPHABET = [...DIGITS, charactersOf('.'), charactersOf('-')];
+/** Index of the point in `ALPHABET`. The digits stand before it, and the minus sign after it. */
 const POINT = 10;
 
 /** True if a number is a multiple of another, as decimal numbers: 0.3 is a multiple of 0.1. */

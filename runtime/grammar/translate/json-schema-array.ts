@@ -6,9 +6,12 @@ import { Inexpressible, negation, type Part, type Pointer } from './json-schema-
 import { valuesOf } from './json-schema-values.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Maximum number of places in an array with 'contains'. Two places differ by their index, or by the items found before them. */
+/**
+ * Maximum number of places in an array with 'contains'; with more, the grammar leaves 'contains' open. Two places
+ * differ by their index, or by the items found before them.
+ */
 const MAX_PLACES = 500;
-/** Maximum number of values that are listed for 'uniqueItems'. */
+/** Maximum number of values that are listed for 'uniqueItems'; with more, the grammar leaves it open. */
 const MAX_LISTED = 200;
 
 /** An array: the items of the prefix, then any number of other items, within 'minItems' and 'maxItems'. */

@@ -109,7 +109,10 @@ const JOIN: { readonly [K in keyof Case]-?: (a: NonNullable<Case[K]>, b: NonNull
   names: (a, b) => distinct([...a, ...b]),
 };
 
-/** The types of values that the grammar makes: without 'type', those of the other keywords; undefined without such keywords. */
+/**
+ * The types of values that the grammar makes. Without 'type', these are the types that the other keywords limit;
+ * undefined without such keywords.
+ */
 export function typesOf(rules: Case): ReadonlySet<Type> | undefined {
   if (rules.types) return rules.types;
   const found = TYPES.filter((type) => KEYS_OF[type]?.some((key) => rules[key] !== undefined));
@@ -153,6 +156,7 @@ export function isContradiction({
 function isImpossible(parts: readonly Part[]): boolean {
   let possibleValues: readonly unknown[] | undefined;
   for (const { schema, negated = false } of parts) {
+    // No value fits the schema `false`, or the negation of `true`.
     if (schema === negated) return true;
     const values = isObject(schema) && !negated ? constants(schema) : undefined;
     if (values)

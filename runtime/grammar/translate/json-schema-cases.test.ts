@@ -16,7 +16,7 @@ it('resolves references to names with a percent sign or a space', () => {
   assert.ok(!accepts(schema, '{"d":{"s":"y"}}'));
 });
 
-it('tells two schemas that hold together from one at a place that is spelled like both', () => {
+it('tells two schemas that hold together from one whose pointer is spelled like both pointers with a space between', () => {
   const spelledLikeBoth = { properties: { b: { properties: { x: { anyOf: [{ type: 'null' }] } } } } };
   const schema = {
     properties: {

@@ -28,7 +28,10 @@ import {
 
 /** Maximum schemas that hold for one value at once, through '$ref', 'allOf' and the like. */
 const MAX_DEPTH = 100;
-/** Keywords whose target depends on the schemas that extend the keyword's own. No schema extends another here, so '$ref' does the same. */
+/**
+ * Keywords whose target depends on other schemas, which extend the schema with the keyword. No schema extends another
+ * here, so '$ref' does the same.
+ */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['$dynamicRef', 'use $ref'],
   ['$recursiveRef', 'use $ref'],
@@ -49,7 +52,11 @@ export class Cases implements CaseMaker {
     this.#leaveOpen = leaveOpen;
   }
 
-  /** Cases for the values that fit all parts. @throws Inexpressible if there are too many cases, or a negation has none that we know */
+  /**
+   * Cases for the values that fit all parts.
+   *
+   * @throws Inexpressible if there are too many cases, or if no grammar expresses any case of a negation
+   */
   of(parts: readonly Part[]): readonly Case[] {
     const [first, ...otherParts] = parts;
     if (!first) return [{}];
@@ -60,6 +67,7 @@ export class Cases implements CaseMaker {
   /** The cases of a part that must hold, or of one that must not. */
   #casesOf({ schema, at, negated = false }: Part): readonly Case[] {
     if (!isSchema(schema)) throw mistake(at, 'a schema must be an object or a boolean');
+    // No value fits `false` or the negation of `true`; every value fits the other two.
     if (typeof schema === 'boolean') return schema === negated ? [] : [{}];
     this.#depth += 1;
     if (this.#depth > MAX_DEPTH) {
@@ -227,6 +235,7 @@ function closedObject(each: Case, otherProperties: Part): Case {
   return { ...each, objects: [...(each.objects ?? []), rule] };
 }
 
+/** Adds a rule for the items after the longest prefix. */
 function closedList(each: Case, otherItems: Part): Case {
   const rules = (each.lists ?? []).filter(({ declares }) => declares);
   if (rules.some(({ items }) => items !== undefined)) return each;

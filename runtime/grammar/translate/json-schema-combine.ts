@@ -18,6 +18,7 @@ export interface CaseMaker {
 export function product(cases: readonly Case[], more: () => readonly Case[]): readonly Case[] {
   if (cases.length === 0) return cases;
   const others = more();
+  // Contradictory pairs drop out, so more pairs than cases are tried. This bounds the time for trying them.
   if (cases.length * others.length > MAX_CASES * 16) throw new Inexpressible('too many cases');
   return limited(cases.flatMap((a) => others.flatMap((b) => conjunction(a, b) ?? [])));
 }

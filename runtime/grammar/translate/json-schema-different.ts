@@ -13,8 +13,8 @@ export interface Bounds {
 }
 
 /**
- * The language of arrays that hold some of the values, each at most once. It has a rule for each set of values that may have come so far; a rule
- * is made when it is read.
+ * The language of arrays that hold some of the values, each at most once. It has a rule for each place of an array (see
+ * `inAnyOrder` and `inOrder`). A rule is made when it is read.
  *
  * @param values at least as many as the fewest items
  */

@@ -56,7 +56,7 @@ function inexpressible(keyword: string): Negation {
   };
 }
 
-/** The values beyond the number of a keyword. */
+/** The case of the numbers beyond the bound of a keyword; none if `rule` returns null. */
 function brokenBound(keyword: string, rule: (value: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(numberOf(schema, keyword, at) ?? 0);
@@ -64,6 +64,7 @@ function brokenBound(keyword: string, rule: (value: number) => Case | null): Neg
   };
 }
 
+/** The same for a keyword that counts characters, items or properties. */
 function brokenCount(keyword: string, rule: (count: number) => Case | null): Negation {
   return (schema, at) => {
     const broken = rule(countOf(schema, keyword, at) ?? 0);

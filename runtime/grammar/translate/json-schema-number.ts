@@ -52,11 +52,12 @@ export function numberExpression(
     const number = expressionOf(automaton, ownRules);
     return isNever(number) ? NEVER : { kind: 'language', language: languageOf(ownRules.grammar(number).rules, false) };
   });
+  // The root rule does not count: see `stringExpression`.
   if (made.kind === 'language') json.rules.reserve(made.language.size - 1);
   return made;
 }
 
-/** Numbers of at most 15 digits, `places` of them after the point. */
+/** Numbers of at most 15 digits: up to `places` of them after the point, and the others before it. */
 function shortNumbers(places: number): Expression {
   if (places >= MAX_DIGITS) throw new Inexpressible('the multiples have too many places');
   const digits = (maxCount: number): Expression => repeat(oneOf(DIGITS), 1, maxCount);

@@ -7,7 +7,7 @@ export type SchemaObject = Readonly<Record<string, unknown>>;
 /** Place of a part in its schema: a JSON pointer, such as '#/properties/name'. */
 export type Pointer = string;
 
-/** A schema that a value must fit or, if negated, must not fit. Parts of one place are equal. */
+/** A schema that a value must fit or, if negated, must not fit. Parts with equal `at` and `negated` are equal. */
 export interface Part {
   readonly schema: unknown;
   readonly at: Pointer;
@@ -50,6 +50,7 @@ export function keyOf({ at, negated }: Part): string {
   return `${negated ? '!' : ''}${at}`;
 }
 
+/** Maximum characters of a pointer in a message. */
 const MAX_PLACE = 120;
 
 /** The error of a mistake in a schema. */

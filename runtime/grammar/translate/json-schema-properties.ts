@@ -20,7 +20,10 @@ import { fits, fitsCase, partsOf } from './json-schema-values.ts';
 import { automatonOf, complement, expressionOf, intersection, isEmpty } from './regular.ts';
 
 const MANY = Number.POSITIVE_INFINITY;
-/** Maximum patterns for names: each set of patterns that a name may match is a case of its own. */
+/**
+ * Maximum patterns for names; with more, the grammar leaves them open. The grammar has an expression for each set of
+ * patterns that a name may match.
+ */
 const MAX_PATTERNS = 5;
 
 interface Property {

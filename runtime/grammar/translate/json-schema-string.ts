@@ -70,7 +70,7 @@ function contentOf(rules: TextRules, ownRules: RuleSet, isAlone: boolean): Expre
   return expressionOf(automatonOfRules(rules), ownRules, escapedClass);
 }
 
-/** The texts of an automaton that have `min` to `max` characters. @throws Inexpressible if there are too many */
+/** JSON strings of an automaton's texts of `min` to `max` characters. @throws Inexpressible if `max` is too large */
 function stringOfLength(automaton: Automaton, min: number, max: number): Expression {
   const counted = countedRules(automaton, min, max, escapedClass);
   if (!counted) return NEVER;

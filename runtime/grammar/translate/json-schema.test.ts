@@ -98,7 +98,7 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
     ['"é😀"', '"abc"', '"\\n\\ud83d\\ude00\\u00e9"'],
     ['"a"', '"abcd"', '"a\n"', '""'],
   ],
-  ['at least so long', { type: 'string', minLength: 2 }, ['"ab\\n"'], ['"a"', '"a\\n']],
+  ['a minimum length', { type: 'string', minLength: 2 }, ['"ab\\n"'], ['"a"', '"a\\n']],
   ['patterns inside of strings', { pattern: '^.{2}"\\\\\\t$' }, ['"ab\\"\\\\\\t"'], ['"ab"\\\\\\t"', '"ab\\"\\t"']],
   ['patterns anywhere', { type: 'string', pattern: 'b+' }, ['"b"', '"abba"', '"\\"b\\n"'], ['"a"', '"b']],
   [
@@ -168,7 +168,7 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
     ['3', '"no"'],
   ],
   [
-    'not null',
+    'neither null nor an integer',
     { not: { type: ['null', 'integer'] } },
     ['1.5', '"a"', '[]', '{}', 'true'],
     ['null', '1', '1.0', '-2.00'],
@@ -181,7 +181,7 @@ const TABLE: [name: string, schema: unknown, taken: string[], refused: string[]]
   ],
   ['no text of a pattern', { type: 'string', not: { pattern: '^x|y$' } }, ['"ax"', '""'], ['"x"', '"ay"']],
   [
-    'no such object',
+    'any object but the given one',
     { type: 'object', properties: { a: true, b: true }, not: { const: { a: [1] } } },
     ['{}', '{"a":[2]}', '{"a":[]}', '{"a":[1],"b":0}', '{"a":[1,1]}'],
     ['{"a":[1]}'],

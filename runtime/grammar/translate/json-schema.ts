@@ -100,7 +100,7 @@ class SchemaTranslator implements Translation {
   readonly cases: Cases;
   readonly open: OpenKeyword[] = [];
   readonly #rules: RuleSet;
-  /** Translated parts, by their places. */
+  /** Translated parts by their keys, and the rules of references by name. */
   readonly #expressions = new Map<string, Expression>();
   #depth = 0;
 
@@ -115,6 +115,7 @@ class SchemaTranslator implements Translation {
   }
 
   translate(parts: readonly Part[], strict = false): Expression {
+    // Every value fits `true` and the negation of `false`, so these parts are left out.
     const distinctParts = distinct(parts).filter(({ schema, negated = false }) => schema !== !negated);
     const [first, ...furtherParts] = distinctParts;
     if (!first) return this.json.value;
@@ -232,7 +233,7 @@ class SchemaTranslator implements Translation {
     }
   }
 
-  /** A simple superset of a type's values, for a case that the grammar cannot express. */
+  /** A simple superset of a case's values of one type, for a case that the grammar cannot express. */
   #supersetOf(type: Type, { integers, low, high }: Case): Expression {
     switch (type) {
       case 'number':

@@ -60,7 +60,7 @@ const [SPACE, NUMBER, OBJECT, ARRAY, VALUE] = (['space', 'number', 'object', 'ar
  */
 export class JsonRules {
   readonly rules: RuleSet;
-  /** The rules of any JSON among them. */
+  /** Those of `rules` that describe arbitrary JSON. */
   readonly shared: ReadonlyMap<string, Expression>;
   readonly space = SPACE;
   readonly value = VALUE;
@@ -133,6 +133,7 @@ function bracketed(open: string, close: string, inner: Expression): Expression {
 function stringCharacter(): Expression {
   const hex = oneOf(HEX);
   const of = (letters: string) => oneOf(charactersOf(letters));
+  // A `\u` escape of a surrogate must be a high one followed by a low one; no other `\u` escape begins with D8 to DF.
   const escapes = choice([
     of('"\\/bfnrt'),
     sequence([text('u'), of('0123456789abcefABCEF'), hex, hex, hex]),

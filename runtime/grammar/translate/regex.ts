@@ -90,6 +90,7 @@ class Parser {
     if (this.#peek() !== undefined) throw this.error('a ) closes nothing', 'write \\) for the character');
   }
 
+  /** @param leading true if the alternatives may begin the pattern, so that a `^` may begin them */
   alternatives(depth: number, leading: boolean): Part[] {
     if (depth > MAX_DEPTH)
       throw tooLarge(`regular expression: groups are nested more than ${MAX_DEPTH} deep; use fewer`);
@@ -126,6 +127,7 @@ class Parser {
     const part = this.#atom(depth, leading);
     const bounds = this.#quantifier();
     if (!bounds) return part;
+    // A `?` makes the quantifier lazy, which leaves the language as it is.
     this.#take('?');
     if (part.fromStart !== 'none' || part.toEnd !== 'none') {
       throw this.error('a repeated group holds an anchor', 'put ^ and $ outside of it');
@@ -183,6 +185,7 @@ class Parser {
   #group(depth: number, leading: boolean): Part {
     if (this.#take('?')) {
       const kind = this.#next();
+      // `(?<name>` begins a group, and `(?<=` or `(?<!` begins a lookbehind.
       if (kind === '<' && !'=!'.includes(this.#peek() ?? '=')) {
         while (this.#peek() !== undefined && !this.#take('>')) this.#at += 1;
       } else if (kind !== ':') {
@@ -237,6 +240,7 @@ class Parser {
     if (set) return oneOf(set);
     if (character === 'x') return text(this.#hex(2));
     if (character === 'u') return text(this.#take('{') ? this.#braced() : this.#hex(4));
+    // A control character: `\cJ` is the line feed, 10.
     if (character === 'c' && /[A-Za-z]/.test(this.#peek() ?? ''))
       return text(String.fromCharCode(codePoint(this.#next()) % 32));
     if (/[a-zA-Z1-9]/.test(character)) {

@@ -29,6 +29,7 @@ describe('counted rules', () => {
         const max = random.chance(0.3) ? MANY : min + random.integer(0, 5);
         const counted = countedRules(automatonOf(regex(pattern)), min, max, oneOf);
         const rules = { get: (name: string) => (name === 'root' ? counted?.first : counted?.get(name)) };
+        // The name of the first rule: state 0 after 0 characters.
         if (counted) assertLeads(rules, '0.0');
         for (let each = 0; each < 20; each += 1) {
           const text = randomText(random);

@@ -95,6 +95,7 @@ describe('automata', () => {
         const units = random.chance(0.5)
           ? BigInt(digits) * BigInt(random.integer(-999, 999)) * 10n ** BigInt(Math.max(0, places - scale))
           : BigInt(random.integer(-99_999, 99_999));
+        // This choice affects only the mix of texts, because `isExpected` is computed exactly.
         const decimals = Math.max(places, units % 10n === 0n && places < scale ? scale : places);
         const text = written(units, decimals);
         // units / 10^decimals = n × digits / 10^scale for an integer n, in integers.

@@ -36,6 +36,7 @@ export function automatonCache(): BoundedCache<Automaton> {
   return new BoundedCache(MAX_KNOWN, ({ moves }) => moves.reduce((size, own) => size + own.length + 1, 0));
 }
 
+/** A nondeterministic automaton: the targets of each state without a character, and by character. */
 interface Nfa {
   readonly empty: number[][];
   readonly moves: { readonly set: Characters; readonly target: number }[][];
@@ -43,6 +44,7 @@ interface Nfa {
 
 /** The automaton of an expression without rules (Thompson's construction, then subsets). @throws Inexpressible if it is too large */
 export function automatonOf(expression: Expression): Automaton {
+  // State 0 is the start, and state 1 the end.
   const nfa: Nfa = { empty: [[], []], moves: [[], []] };
   connect(nfa, expression, 0, 1);
   return minimal(
@@ -326,6 +328,7 @@ function trimmed({ accepts, moves }: Automaton): Automaton {
 function minimal({ accepts, moves }: Automaton): Automaton {
   const live = liveStates({ accepts, moves });
   const liveMoves = moves.map((own) => own.filter(({ target }) => live.has(target)));
+  // The first groups: dead states, accepting states and the others.
   let groups: readonly number[] = accepts.map((accepted, state) => (live.has(state) ? (accepted ? 1 : 2) : 0));
   for (let count = 0; ; ) {
     const groupByKey = new Map<string, number>();

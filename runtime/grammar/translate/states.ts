@@ -29,7 +29,7 @@ function maxInnerStates(expression: Expression): number {
     case 'repeat': {
       const { body, min, max } = expression;
       const isBounded = max !== Number.POSITIVE_INFINITY;
-      // A body is built at most twice: for the one required iteration, and for the loop.
+      // A body is built at most twice: for the loop, and for the required iterations, which share one rule.
       return 4 + 2 * maxInnerStates(body) + (isBounded ? max : min);
     }
     case 'rule':

@@ -83,6 +83,7 @@ describe('the environment of a function', () => {
     const values = scheduler.store.keys.secretValues('default');
     const [field = ''] = await redis.connect().hkeys(values);
     const stored = (await redis.connect().hgetall(values)) as Record<string, string>;
+    // A sealed value begins with the id of its master key, which has 8 characters. No key has the id 00000000.
     for (const name of Object.keys(stored))
       await redis.connect().hset(values, name, `00000000.${stored[field]?.slice(9)}`);
     const { end } = await platform.invoke(version, 'read');

@@ -10,8 +10,8 @@ export interface Openers {
 }
 
 /**
- * The secrets and plain variables that a version was deployed with, by name, in order. They are decrypted for each invocation, and not kept
- * after its end.
+ * The secrets and plain variables that a version was deployed with, sorted by name. They are decrypted for each
+ * invocation, and not kept after its end.
  *
  * @throws SecretError when one cannot be opened, or when they are too long together; StoreError
  */

@@ -19,6 +19,7 @@ const MAX_RESPONSE_BYTES = 32 * 2 ** 20;
 const MAX_ENCODED_BYTES = 2 * MAX_RESPONSE_BYTES;
 const MAX_PIECE_BYTES = 64 * 1024;
 const MAX_HEAD_BYTES = 64 * 1024;
+/** Longest delay that a timer of Node takes. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 /** Response headers hidden from the inferlet: they concern the connection, or no longer match the decoded body. */
 const OWN_HEADERS: readonly string[] = ['connection', 'keep-alive', 'transfer-encoding'];

@@ -24,7 +24,7 @@ const MAX_URL_CHARACTERS = 16_384;
 const MAX_HEADERS = 256;
 const MAX_HEADER_CHARACTERS = 64 * 1024;
 const MAX_REDIRECTS = 10;
-/** RFC 9110, section 5.6.2. */
+/** A `token` of RFC 9110, section 5.6.2, with at most 128 characters. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/;
 /** Refused because they would turn the connection into a tunnel, or show the inferlet headers that proxies added. */
 const REFUSED_METHODS: readonly string[] = ['CONNECT', 'TRACE', 'TRACK'];

@@ -63,6 +63,7 @@ export async function carry(
     if (keptCopy.tag === 'ok') copy = undefined;
     return keptCopy;
   } finally {
+    // Ends the sending after a failure. Its checksum is not needed.
     if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
     if (copy !== undefined) to.device.send(to.queue, { op: 'copy-drop', copy });
   }

@@ -34,6 +34,7 @@ export async function carryOut(
     const checksum = await answerInTime(from.device.ask(from.queue, { op: 'send-end', sending }));
     return checksum.tag === 'ok' ? ok({ ...sent, checksum: checksum.val }) : checksum;
   } finally {
+    // Ends the sending after a failure. Its checksum is not needed.
     if (!isSent) void from.device.ask(from.queue, { op: 'send-end', sending });
   }
 }

@@ -65,7 +65,8 @@ export class DurableCopies {
   }
 
   /**
-   * Writes a copy: its file, then its entry. After an error no copy counts, except when the store did not answer: then it may.
+   * Writes a copy: its file, then its entry. After an error the new copy does not count. Only when the store did not
+   * answer, it may count.
    * @param stopReason returns the reason to stop, if any; called before each piece of the file
    */
   async write(content: Content, stopReason: () => HandlerError | null): Promise<Outcome<undefined>> {

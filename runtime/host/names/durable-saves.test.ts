@@ -23,7 +23,7 @@ describe('saves beside durable names', () => {
     value(await guest.call<Promise<Outcome<readonly FileInfo[]>>>('kv-files', 'files', guest.queue, ''));
   const names = async (guest: TestInferlet) => (await list(guest)).map(({ name }) => name);
 
-  it('find names free that were removed while their host was away, as lists do', async () => {
+  it('may take a name that was removed while its host was away, and lists omit such a name', async () => {
     hosts.fresh();
     for (const name of ['n', 'm']) {
       const first = await hosts.at('east');
@@ -33,6 +33,7 @@ describe('saves beside durable names', () => {
     await hosts.kill('east');
     for (const name of ['n', 'm']) value(await remove(await hosts.at('west'), name));
     await hosts.restart('east');
+    // Without the shared names, this inferlet lists what the host itself has.
     const alone = await hosts.at('east');
     Object.assign(alone.inferlet.services, { names: undefined });
     const maker = await hosts.at('east');
@@ -54,7 +55,7 @@ describe('saves beside durable names', () => {
     const saving = Promise.withResolvers<{ readonly pending: Promise<Outcome<undefined>> }>();
     const maker = await hosts.at('east', {
       records: {
-        // A save that does not wait for the removal finds the copy.
+        // Gives the save 200 ms: a save that does not wait for the removal would find the copy.
         remove: async (...args) => {
           const { pending } = await saving.promise;
           await Promise.race([pending, sleep(200)]);
@@ -102,7 +103,7 @@ describe('saves beside durable names', () => {
     value(await load(await hosts.at('west'), 'n'));
   });
 
-  it('hold no pages at another host that answered too late', async (t) => {
+  it('to the shared directory hold no pages at another host that answered too late', async (t) => {
     hosts.fresh();
     const maker = await hosts.at('east');
     value(await save(maker, pages(maker, 2), 'n'));

@@ -122,7 +122,7 @@ describe('durable names', () => {
     assert.match(await refused(load(await hosts.at('west'), 'n')), /^not-found/);
   });
 
-  it('are made from another host than that of the inferlet, and a host that dies meanwhile takes nothing', async () => {
+  it('are made from the pages of another host, and replace a transfer from a host that dies meanwhile', async () => {
     hosts.fresh();
     await saveAt('east', 'n', someTokens(200));
     value(await makeDurable(await hosts.at('west'), 'n'));
@@ -180,6 +180,7 @@ describe('durable names', () => {
       await writeFile(file, bytes);
     };
     const other = await makeDurableFile('other', someTokens(40, 2));
+    // The header has 4,096 bytes: byte 60 is in it, and byte 5000 in the content.
     const damages: readonly [(file: string) => Promise<void>, RegExp][] = [
       [(file) => change(file, 5000), /changed/],
       [(file) => change(file, 60), /another one/],
@@ -195,6 +196,7 @@ describe('durable names', () => {
       const before = await freePages('west');
       const refusal = new RegExp(`^internal: the durable copy of "n${i}".*${why.source}`);
       assert.match(await refused(load(guest, `n${i}`)), refusal);
+      // `make-durable` checks the length and the header of the file, but does not read the content.
       if (why.source !== 'changed')
         assert.match(await refused(makeDurable(guest, `n${i}`)), /^internal: the durable copy/);
       assert.equal(guest.queue.device!.heldPages, 0);
@@ -203,7 +205,7 @@ describe('durable names', () => {
     }
   });
 
-  it('have bounds for each tenant, and a copy that replaces another takes no more', async () => {
+  it('have bounds for each tenant, and a copy that replaces another takes no more room', async () => {
     hosts.fresh();
     const bounds = { copies: 2, bytes: 2 ** 20 };
     for (const name of ['a', 'b', 'c']) await saveAt('east', name, someTokens(20));
@@ -212,6 +214,7 @@ describe('durable names', () => {
     assert.match(await refused(makeDurable(maker, 'c')), /^limit-exceeded: .*2 of 2/);
     const copyFiles = await hosts.files();
     assert.equal(copyFiles.length, 2);
+    // A file has a header of 4,096 bytes, which does not count.
     const { size } = await stat(copyFiles[0]!);
     const tight = await hosts.at('east', { bounds: { copies: 8, bytes: 3 * (size - 4096) - 1 } });
     assert.match(await refused(makeDurable(tight, 'c')), /^limit-exceeded: .*no room/);
@@ -319,6 +322,7 @@ describe('durable names', () => {
     value(await makeDurable(maker, 'm'));
     const remainingFiles = await hosts.files();
     assert.ok(remainingFiles.includes(usedFile!) && remainingFiles.includes(young) && remainingFiles.includes(strange));
+    // The fourth file is the new copy of `m`.
     assert.equal(remainingFiles.length, 4);
   });
 

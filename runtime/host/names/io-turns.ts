@@ -1,4 +1,7 @@
-/** File operations at once. Each that hangs, as on a network file system whose server is away, keeps one of the process's few threads for files. */
+/**
+ * Maximum file operations at once. An operation that hangs, as on a network file system whose server is away, occupies
+ * one of the process's few threads for files.
+ */
 const MAX_RUNNING = 2;
 /** Longest file operation, its wait for a turn included. */
 const OPERATION_MS = 30_000;
@@ -22,7 +25,7 @@ export class IoTurns {
   /**
    * Makes an operation when its turn comes.
    * @param undo releases the result of an operation that ended too late
-   * @throws Error when the wait and the operation take too long; errors of `work`
+   * @throws Error when the wait and the operation together take too long; errors of `work`
    */
   async during<T>(work: () => Promise<T>, undo: (made: T) => void = () => undefined): Promise<T> {
     const turn = Promise.withResolvers<void>();
@@ -53,7 +56,7 @@ export class IoTurns {
 
   /**
    * Makes an operation that releases something, such as a handle. The operation keeps its turn when the caller's wait is over.
-   * @throws Error when the wait and the operation take too long; errors of `work`
+   * @throws Error when the wait and the operation together take too long; errors of `work`
    */
   async release(work: () => Promise<void>): Promise<void> {
     const turn = Promise.withResolvers<void>();

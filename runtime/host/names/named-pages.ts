@@ -107,7 +107,7 @@ export async function noteSave(
         isUnknown = true;
         return fromStore(error);
       });
-    // With one host there is no other to ask: a store that is away must not fail the save.
+    // A host that shares no names asks no other host: a store that is away must not fail its saves.
     if (!names.isShared(ownHost)) return outcome;
     const noting = claiming.then(async (refused): Promise<Outcome<undefined>> => {
       if (!refused) return outcome;
@@ -263,7 +263,7 @@ export async function listNames<T extends { readonly name: string }>(
       if (entry) entriesByName.set(name, entry);
     }
     for (const entry of ownListed.val) if (!removed.has(entry.name)) entriesByName.set(entry.name, entry);
-    // The removals of names whose host was away end here, and free their room.
+    // Makes the removals that the host missed while it was away, which frees the pages of those names.
     const removalsToFinish = [...removed].slice(0, MAX_FINISHED);
     await Promise.all(removalsToFinish.map(([name, removal]) => finishNamed({ ...usedName, name }, removal)));
     for (const [i, listed] of otherLists.entries()) {
@@ -397,7 +397,7 @@ async function finishNamed(usedName: UsedName, removal: Removal): Promise<void> 
   if (shared) await finishRemoval(usedName, shared, removal);
 }
 
-/** Removals that one list of names finishes. */
+/** Maximum removals that one list of names finishes; a later list finishes the others. */
 const MAX_FINISHED = 32;
 const STOOD_STILL = handlerError(
   'unavailable',

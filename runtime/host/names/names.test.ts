@@ -68,6 +68,7 @@ describe('names of two GPU hosts', () => {
       const { free, cached, owned, total } = model.pages;
       assert.equal(free + cached + owned, total);
       assert.equal(model.inferlets, 0, 'no inferlet is left');
+      // When the host has no exports, it holds nothing of the tenant.
       assert.deepEqual(
         tenants.filter((each) => each.tenant === tenant && model.exports === 0),
         [],
@@ -292,6 +293,7 @@ describe('names of two GPU hosts', () => {
   it('a host of the previous version has names of its own, and gets no calls that it does not know', async () => {
     useNewTenant();
     await saveAt('east', 'n');
+    // Version 13 has no transfers between hosts.
     const versions = { oldest: 13, newest: 13 };
     const old = await GpuHostConnection.connect(hosts.get('west')!.address, { name: 'west', versions });
     const [east] = connections as [GpuHostConnection];

@@ -175,6 +175,7 @@ describe('saves of names that two GPU hosts share', () => {
     const lockedFile = open(writer, 't', 'write');
     value(await lockedFile.ready());
     const names = writer.inferlet.services.names!;
+    // A transfer waits at most 1 ms for a turn, and both turns of the tenant are taken.
     const turns = new TransferTurns(1);
     Object.assign(names, { turns });
     const busy = Promise.withResolvers<Outcome<undefined>>();

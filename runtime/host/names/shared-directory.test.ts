@@ -131,6 +131,7 @@ describe('a shared directory', () => {
     [turns.calls, turns.lastAnswered] = [0, 3];
     await directory.sweep('t', new Set(), Date.now());
     assert.equal(turns.calls, 4, 'the list, two files, and one that hangs');
+    // The first sweep has deleted two files. The second one examines 64 of the others.
     turns.lastAnswered = Number.POSITIVE_INFINITY;
     await directory.sweep('t', new Set(), Date.now());
     assert.equal((await readdir(folder)).length, 70 - 2 - 64);
@@ -139,6 +140,7 @@ describe('a shared directory', () => {
   it('keeps no file when the close reports a failed write', async () => {
     const file = path.join(root, 'written');
     const handle = await openFile(file, 'wx');
+    // Without its descriptor, the handle can neither write nor close.
     closeSync(handle.fd);
     const writer = new CopyWriter(new IoTurns(), { handle, now: 0, path: file, file: 'f' });
     assert.equal((await writer.write(Buffer.from('x'))).tag, 'err');

@@ -11,7 +11,8 @@ import { IoTurns } from './io-turns.ts';
 const HEADER_BYTES = 4096;
 const FORMAT = 'pie durable copy 1';
 /**
- * With `O_SYNC`, a write ends when its bytes and the new file's place in its folder are on the storage: Node's permission model has no `fsync`.
+ * With `O_SYNC`, a write ends when its bytes and the new file's entry in its folder are on the storage. `fsync` is no
+ * alternative: Node's permission model has none.
  * A file counts once an entry in Redis names it, so an unfinished file needs no temporary name.
  */
 const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_SYNC;

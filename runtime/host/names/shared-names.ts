@@ -102,7 +102,7 @@ export class SharedNames {
   /**
    * Makes `ownHost`, which has stored content under a name, the name's owner, and ends the durable copy of the earlier content.
    * @param takenError asks another host whether it has the name; resolves to null when it does not, else to the error of the save
-   * @returns the error when another host owns the name; the caller must then remove what it has stored
+   * @returns the error when the name is taken or other saves keep coming first; the caller must then undo its save
    * @throws StoreError
    */
   async claim(
@@ -142,7 +142,10 @@ export class SharedNames {
     return holders;
   }
 
-  /** The error when `noted` is of an earlier save at the host that has just stored the name; null when the entry of the new save may replace it. */
+  /**
+   * `noted` is the entry of an earlier save at the host that has just stored the name. Returns the error when that
+   * entry stays; null when the entry of the new save may replace it.
+   */
   async #ownRefusal(name: OwnedName, noted: NameOwner, saved: NameOwner): Promise<HandlerError | null> {
     // A host lets a save replace a KV file.
     if (name.kind === 'file') return null;

@@ -38,9 +38,10 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   outcomes.push(transfers.start('e 1'));
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
-  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants before it have two transfers each');
+  assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants a, b and c have two transfers each already');
   await transfers.end('d 2');
   assert.equal(transfers.begun.at(-1), 'e 1');
+  // The ends of the first loop begin the transfers that the second loop ends.
   for (const name of [...transfers.begun]) await transfers.end(name);
   for (const name of [...transfers.begun]) await transfers.end(name);
   assert.deepEqual(

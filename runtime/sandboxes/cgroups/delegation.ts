@@ -17,7 +17,7 @@ const MAX_WEIGHT = 10_000;
 /**
  * Prepares the control group of this process for sandboxes: moves the platform's processes into a group of their own, delegates the
  * controllers, and removes groups of dead runtimes. Changes a group only when all of its processes belong to the platform: each is an
- * ancestor of this process or has the same starter.
+ * ancestor of this process or descends from the parent of this process.
  */
 export async function openDelegation(own: OwnGroup = ownGroup(), pid = process.pid): Promise<Delegation> {
   if ('missing' in own) return own;
@@ -65,7 +65,7 @@ export function handDown(directory: string, controllers: readonly Controller[]):
   return controllers.filter((name) => active().includes(name));
 }
 
-/** True when a process is an ancestor of this one, has the same starter, or has just ended. */
+/** True when `otherPid` is an ancestor of `pid`, descends from the parent of `pid`, or has just ended. */
 function isRelated(otherPid: number, pid: number): boolean {
   const starter = parentOf(pid);
   const ownAncestors = ancestors(pid);

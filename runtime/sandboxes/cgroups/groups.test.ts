@@ -25,6 +25,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
   it('bound memory with what Node needs, forbid swap, and end all processes together', () => {
     const group = new Groups(directory, ['memory']).create(512);
     assert.ok(group);
+    // Node gets 256 MiB on top.
     assert.equal(textOf(group, 'memory.max'), String((512 + 256) * 2 ** 20));
     assert.equal(textOf(group, 'memory.swap.max'), '0');
     assert.equal(textOf(group, 'memory.oom.group'), '1');
@@ -106,6 +107,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
   });
   afterEach(async () => {
     for (const child of started.splice(0)) child.kill('SIGKILL');
+    // The kernel's files have a dot in their names, as the groups of sandboxes do.
     for (const name of readdirSync(directory)) {
       if (!name.includes('.')) await new Group(path.join(directory, name)).remove();
     }

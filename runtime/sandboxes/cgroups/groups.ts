@@ -7,7 +7,7 @@ import type { Controller } from './own-group.ts';
 
 /**
  * Memory of a group beyond that of its guests: Node itself (100 MB idle), buffers of the channel and the kernel, and the memory that guests
- * touch between two checks by the runtime, which ends the newest invocation first.
+ * touch between two checks of the runtime (`MemoryWatch`).
  */
 const NODE_MB = 256;
 const PREFIX = 'pie-sandbox-';
@@ -108,7 +108,7 @@ export class Group {
 
 /** Identifies a process by its id and start time, because the kernel reuses ids. Null when there is no such process. */
 function identity(pid: number): string | null {
-  // The process name, in parentheses, may contain any characters.
+  // The process name, in parentheses, may contain any characters. Of the fields after it, 19 is the start time.
   const fields = tryRead(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ') ?? [];
   const started = fields[19];
   return started === undefined ? null : `${pid}.${started}`;

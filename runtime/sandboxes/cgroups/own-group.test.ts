@@ -30,12 +30,12 @@ describe('the group of a process', () => {
   });
 });
 
-describe('a group is delegated (on a plain directory)', () => {
+describe('a delegated group (on a plain directory)', () => {
   const directory = mkdtempSync(path.join(tmpdir(), 'pie-own-group-'));
   after(() => rmSync(directory, { recursive: true }));
   const put = (name: string, text: string) => writeFileSync(path.join(directory, name), text);
 
-  it('if it has controllers, is not the root, and is writable', () => {
+  it('has controllers, is not the root, and is writable', () => {
     assert.deepEqual(delegatedGroup(directory), {
       missing: `${directory} has neither the memory nor the cpu controller`,
     });

@@ -28,6 +28,7 @@ export function delegatedGroup(directory: string): OwnGroup {
   const available = tryRead(path.join(directory, 'cgroup.controllers')).trim().split(' ');
   const controllers = (['memory', 'cpu'] as const).filter((name) => available.includes(name));
   if (controllers.length === 0) return { missing: `${directory} has neither the memory nor the cpu controller` };
+  // Of all groups, only the root lacks this file.
   if (!existsSync(path.join(directory, 'cgroup.events')))
     return { missing: `${directory} is the machine's root group` };
   // Root may write into any group, but a login's group holds its shell and the other processes of its user.

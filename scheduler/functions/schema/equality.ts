@@ -6,7 +6,7 @@ const CHARACTERS_PER_STEP = 8;
 const COMPARE_STEPS = 2;
 const WRITE_STEPS = 4;
 /** Steps charged in addition for the text of a number. */
-const NUMBER_STEPS = 16;
+const NUMBER_STEPS = 8;
 
 /** True when two JSON values are equal; the order of names does not matter. @throws TooDeepError */
 export function areEqual(one: unknown, other: unknown, budget: StepBudget, depth = 0): boolean {

@@ -23,6 +23,7 @@
 --- @include "../../quotas/scripts/include/bytes-limit.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 --- @include "./include/leave-question.lua"
+--- @include "./include/replaced.lua"
 
 local answered = answeredBefore(KEYS[6])
 if answered then
@@ -60,9 +61,9 @@ if redis.call('HEXISTS', record, 'latency') == 0 then
 end
 local data = redis.call('HGET', job, 'data')
 if data then
-  data = string.gsub(data, '^{"arrival":%d+', '{"arrival":' .. arrival, 1)
+  data = replaced(data, '^{"arrival":%d+', '{"arrival":' .. arrival)
   -- Quotation marks inside the input are escaped, so the first match is the job's own.
-  data = string.gsub(data, '"deadlineMs":%d+', '"deadlineMs":' .. string.format('%.0f', later), 1)
+  data = replaced(data, '"deadlineMs":%d+', '"deadlineMs":' .. string.format('%.0f', later))
   local state = redis.call('HGET', job, 'state') or '""'
   redis.call('HSET', job, 'data', data, 'resumption', '{"state":' .. state .. ',"answer":' .. ARGV[4] .. '}')
   redis.call('HDEL', job, 'state')

@@ -8,20 +8,25 @@
   ARGV[2] now, ms
   ARGV[3] maximum invocations to release
 
-  Returns the number of released invocations.
+  Returns {number of released invocations, 1 when more may wait, else 0}.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "../../admission/scripts/include/admission.lua"
 --- @include "./include/leave-debounce.lua"
+--- @include "./include/replaced.lua"
+
+-- Bytes of jobs after which one call releases no more: large jobs take long to change.
+local MAX_RELEASED_BYTES = 1048576
 
 local prefix, now = ARGV[1], ARGV[2]
 -- `lost`: the set of ids whose records Redis has lost.
-local released, lost = {}, {}
+local released, lost, seen, bytes = {}, {}, 0, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
   local key, job = prefix .. ':invocation:' .. id, prefix .. ':bull:invocations:' .. id
   local status, tenant, debounceKey, debounceField, before = unpack(redis.call('HMGET', key, 'status', 'tenant', 'debounceKey',
     'debounceField', 'arrival'))
   local data = redis.call('HGET', job, 'data')
+  seen, bytes = seen + 1, bytes + #(data or '')
   redis.call('ZREM', KEYS[1], id)
   -- Redis may have lost the record or the job; `repair` ends an invocation without a job.
   if not status then
@@ -35,11 +40,14 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
     local arrival = tonumber(before)
     if redis.call('HEXISTS', key, 'latency') == 0 then
       arrival = redis.call('INCR', KEYS[2])
-      redis.call('HSET', job, 'data', (string.gsub(data, '^{"arrival":%d+', '{"arrival":' .. arrival, 1)))
+      redis.call('HSET', job, 'data', replaced(data, '^{"arrival":%d+', '{"arrival":' .. arrival))
     end
     redis.call('HSET', key, 'arrival', arrival, 'requeuedAt', now)
     redis.call('HDEL', key, 'debounceKey', 'debounceField', 'notBefore')
     released[#released + 1] = { tenant = tenant, id = id, arrival = arrival }
+  end
+  if bytes > MAX_RELEASED_BYTES then
+    break
   end
 end
 -- The entries of lost invocations would count against their tenants' quotas for ever. Only the records named the tenants, so look into the
@@ -61,4 +69,4 @@ if #released > 0 then
     end
   end)
 end
-return #released
+return {#released, (seen == tonumber(ARGV[3]) or bytes > MAX_RELEASED_BYTES) and 1 or 0}

@@ -32,6 +32,20 @@ for field, packed in pairs(fieldsOf(KEYS[1])) do
   latest[field] = cmsgpack.unpack(packed)
 end
 
+-- For each span, the fields by the number of the window that has their last minute: a search for each window would take long.
+local fieldsByNumber = {}
+local function latestIn(window, number)
+  if not fieldsByNumber[window] then
+    fieldsByNumber[window] = {}
+    for field, counts in pairs(latest) do
+      local at = windowNumber(window, counts[COUNTS + 1] * MINUTE_MS)
+      fieldsByNumber[window][at] = fieldsByNumber[window][at] or {}
+      table.insert(fieldsByNumber[window][at], field)
+    end
+  end
+  return fieldsByNumber[window][number] or {}
+end
+
 local windows, read = {}, 0
 for i = 3, #ARGV, 2 do
   local window, number = ARGV[i], tonumber(ARGV[i + 1])
@@ -40,10 +54,8 @@ for i = 3, #ARGV, 2 do
     -- Only the fields with one number have a colon in second place.
     found[field] = string.sub(field, 2, 2) == ':' and tonumber(value) or unpackCounts(value)
   end
-  for field, counts in pairs(latest) do
-    if isIn(counts, window, number) then
-      found[field] = addCounts(found[field] or unpackCounts(nil), counts)
-    end
+  for _, field in ipairs(latestIn(window, number)) do
+    found[field] = addCounts(found[field] or unpackCounts(nil), latest[field])
   end
   local flat = {}
   for field, value in pairs(found) do

@@ -1,6 +1,7 @@
 /**
- * The dashboard's only script. It reads the event stream at the address in `data-live`: `fragment` replaces a changed part, `events` adds to
- * an invocation's output and list of events, `end` ends the updates. The script closes the stream while the page is hidden.
+ * The dashboard's only script. It reads the event stream at the address in `data-live`: `fragment` replaces a changed
+ * part, `events` adds to an invocation's output and list of events, `trouble` tells that the stream failed and that the
+ * browser connects again, `end` ends the updates. The script closes the stream while the page is hidden.
  */
 export const SCRIPT = `'use strict';
 (() => {

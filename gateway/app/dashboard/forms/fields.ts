@@ -20,7 +20,7 @@ export interface Field {
   readonly isInteger: boolean;
 }
 
-/** The texts of a form, by field name. Fields without text are left out of the input. */
+/** The texts of a form, by field name. The input leaves out a field without text, unless it is a required text. */
 export type Texts = Readonly<Record<string, string>>;
 
 /** A text that cannot be read as a value of its field. */
@@ -36,6 +36,7 @@ export class FieldFault extends Error {
 
 /** Schemas with more properties are edited as JSON. */
 const MAX_FIELDS = 40;
+/** A property with more values in its `enum` gets the field of its `type` instead of a choice. */
 const MAX_CHOICES = 200;
 
 /** The fields for an input schema; null when a form cannot describe it, so that the whole input is edited as JSON. */
@@ -78,7 +79,12 @@ function fieldOf(name: string, property: Record<string, unknown>, required: bool
 /** The text of a field. Ignores members that every object inherits. */
 export const textOf = (texts: Texts, name: string): string => (Object.hasOwn(texts, name) ? (texts[name] ?? '') : '');
 
-/** The input of a filled form; `parse` reads the JSON of its fields. A required text field may be empty. @throws FieldFault */
+/**
+ * The input of a filled form. A required text field may be empty.
+ *
+ * @param parse reads the text of every field that is neither a text nor a number
+ * @throws FieldFault
+ */
 export function inputOf(fields: readonly Field[], texts: Texts, parse = parsedJson): Record<string, unknown> {
   const entries = fields.flatMap((field): [string, unknown][] => {
     const text = textOf(texts, field.name);

@@ -3,7 +3,7 @@ import { GatewayError } from '../../errors/gateway-error.ts';
 import { exactJson } from '../../http/exact-json.ts';
 import { type Field, FieldFault, inputOf, parsedJson, type Texts, textOf } from './fields.ts';
 
-/** Prefix of the names of form fields, so that no property takes the name of another field of the form. */
+/** Prefix of the fields that stand for properties, so that none takes the name of another field, such as `token`. */
 export const FIELD_PREFIX = 'field.';
 
 /** A form as the user left it. */
@@ -40,8 +40,8 @@ export function filledOf(form: URLSearchParams): Filled {
 }
 
 /**
- * The value that the user entered, in two forms: `value` to be checked, and `exact`, as `exactJson` gives it, to be stored. Throws `FieldFault`,
- * and `invalid-input` for JSON whose shape is out of bounds.
+ * The value that the user entered, twice: `value` is for checks, `exact` (made by `exactJson`) is for the store. Throws
+ * `FieldFault`, and `invalid-input` for JSON whose shape is out of bounds.
  */
 export function givenValue(
   fields: readonly Field[] | null,
@@ -57,7 +57,7 @@ export function givenValue(
   }
 }
 
-/** The form with the reason of its refusal. Throws errors that no change of the form repairs. */
+/** The form with the reason of its refusal. Throws an error after which it is useless to send the form again. */
 export function refused(filled: Filled, caught: unknown): Refused {
   if (caught instanceof FieldFault) {
     const { field, message } = caught;
@@ -65,7 +65,7 @@ export function refused(filled: Filled, caught: unknown): Refused {
   }
   const error = GatewayError.from(caught);
   if (!REPAIRABLE.has(error.status)) throw error;
-  // A pointer into the value: its first part is a field.
+  // `error.field` is a JSON pointer into the value. Its first step names a form field.
   const [, field = ''] = (error.field ?? '').split('/');
   return { ...filled, fault: { code: error.code, message: error.message, field } };
 }

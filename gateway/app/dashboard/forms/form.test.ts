@@ -136,6 +136,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
 
     it('the playground shows a fault beside its field, with all that was entered', async () => {
       const browser = await signedIn();
+      // Each form, and an id in its answer. The fault of a list that is nested too deeply belongs to no field.
       const faults = [
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': 'two' }, 'field.count-fault'],
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': '0' }, 'field.count-fault'],
@@ -159,7 +160,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await browser.get('/dashboard/playground?function=story&version=%2F')).status, 422);
     });
 
-    /** Submits an invocation and asks a person a question for it, with the number 2. */
+    /** Submits an invocation, in which the inferlet then asks a person a question. The question has the number 2. */
     const asking = async (schema: Readonly<Record<string, unknown>>) => {
       const { id } = await platform.client().submit('story', { prompt: 'x' });
       const attempt = await platform.attempt(id);
@@ -181,7 +182,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       return { id, page, answer, given };
     };
 
-    it('a question is shown with a form for its answer, on its page and where people look for it', async () => {
+    it('the page of an invocation shows its question with an answer form, and lists show the question', async () => {
       const browser = await signedIn();
       const { id, page, answer, given } = await asking({
         type: 'object',
@@ -228,6 +229,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
     it('an answer may be any JSON that the schema of its question accepts, of 64 KiB at most', async () => {
       const browser = await signedIn();
       const text = await asking({ type: 'string' });
+      // Each é takes two bytes, and the JSON text has two quotation marks. 100,000 exceed the bound of the form.
       assert.match(await browser.page(text.page), /<textarea id="field.answer"/);
       const long = await text.answer(browser, { 'field.answer': 'é'.repeat(32_768) });
       assert.equal(long.status, 413);
@@ -253,7 +255,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.deepEqual(JSON.parse((await list.given()).answer.val), [1, 2]);
     });
 
-    it('only a form of the session answers, for a key with the scope and an invocation of the tenant', async () => {
+    it('an answer needs a form of the session, a key with the scope, and an invocation of the tenant', async () => {
       const { page, answer, given } = await asking({ type: 'boolean' });
       const browser = await signedIn();
       const fields = { 'field.answer': 'true' };

@@ -29,6 +29,7 @@ export function columns(series: Series, names: readonly string[], options: Chart
   const exact = options.exact ?? options.format;
   const marks = series.values.map((value, index) => {
     if (value === null || value <= 0) return NONE;
+    // Any value above 0 stays visible.
     const height = Math.max(2, (value / top) * HEIGHT);
     return html`<g><title>${names[index]}: ${exact(value)}</title><rect class="hover-area" x="${(index * step).toFixed(1)}" y="0" width="${step.toFixed(1)}" height="${HEIGHT}"/><rect x="${(index * step + GAP / 2).toFixed(1)}" y="${(HEIGHT - height).toFixed(1)}" width="${(step - GAP).toFixed(1)}" height="${height.toFixed(1)}"/></g>`;
   });
@@ -40,6 +41,7 @@ export function lines(series: readonly Series[], options: ChartOptions): Html {
   const top = Math.max(...series.flatMap(({ values }) => values.map((value) => value ?? 0)), 0);
   const marks = series.map(({ values }, order) => {
     const step = WIDTH / Math.max(1, values.length - 1);
+    // Keep a margin of 3 above and below, so that the edge of the image does not cut the thick lines.
     const yOf = (value: number) => (HEIGHT - 3 - (top === 0 ? 0 : value / top) * (HEIGHT - 6)).toFixed(1);
     let path = '';
     let isPenDown = false;

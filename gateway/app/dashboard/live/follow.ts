@@ -20,7 +20,7 @@ export interface Followed {
   /** Authenticates the key again. Resolves to the current visit, or null when the session is over. */
   readonly renew: () => Promise<Visit | null>;
   readonly render: (visit: Visit) => Promise<Page>;
-  /** Position of the last event that the browser has. */
+  /** Position of the last event that the browser has; null when it named none. */
   readonly after: Position | null;
   /** Aborts when the browser no longer follows the page. */
   readonly signal: AbortSignal;
@@ -65,7 +65,7 @@ async function* liveFrames(followed: Followed): AsyncGenerator<LiveFrame, void, 
   }
 }
 
-/** The events of one invocation, gathered into frames. */
+/** Reads the events of one invocation, and gathers them into frames. */
 class EventFeed {
   readonly #buffer: EventBuffer;
   readonly #reading = new AbortController();
@@ -93,7 +93,7 @@ class EventFeed {
     }
   }
 
-  /** The missing events up to the last one of an invocation that has ended. */
+  /** The unsent events of an ended invocation, up to its `last` one, as far as they come within `LAST_EVENTS_MS`. */
   async *remainingEvents(last: Position, signal: AbortSignal): AsyncGenerator<LiveFrame, void, undefined> {
     const end = performance.now() + LAST_EVENTS_MS;
     while (!hasUpTo(this.#sentPosition, last) && !this.#buffer.isOver && performance.now() < end && !signal.aborted)

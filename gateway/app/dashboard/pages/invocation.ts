@@ -19,6 +19,7 @@ import { stepsOf, waterfall } from './waterfall.ts';
 const PAST_EVENTS = 500;
 /** Longest wait for the past events. */
 const PAST_MS = 3000;
+/** Maximum characters of the result that the page shows. */
 const MAX_RESULT = 20_000;
 
 /** One invocation: its state, what it asks, its usage, and its output as it arrives. `refusedForm` is an answer that was refused. */
@@ -179,7 +180,8 @@ export async function readPast({ control, call }: Visit, { id, lastEventId }: He
         if (event.seq >= last.seq) break;
       }
   } catch (error) {
-    // The store keeps events for a shorter time than states: an old invocation may have a state but no events.
+    // An old invocation may have a state but no events, since the store keeps events for a shorter time. After
+    // `PAST_MS`, the page shows the events that have come until then.
     const isGone = error instanceof GatewayError && error.code === 'unknown-invocation';
     if (!signal.aborted && !isGone) throw error;
   } finally {

@@ -20,6 +20,7 @@ export function overviewPage(visit: Visit): Page {
   const minutes = once(() => control.quotas.minutes(call, tenant, MINUTES));
   const quotas = once(() => control.quotas.status(call, tenant));
   const active = once(async () => {
+    // One more than shown, so that `count` knows whether there are more.
     const ask = (status: InvocationStatus) =>
       control.operations.invocations(call, { tenant, status, limit: SHOWN + 1 });
     const [running, queued, asking] = await Promise.all([ask('running'), ask('queued'), ask('waiting')]);

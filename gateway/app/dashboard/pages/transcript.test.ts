@@ -10,6 +10,7 @@ test('the beginning of a result is shown, without parsing a result that may be l
   const parse = t.mock.method(JSON, 'parse');
   const rowOf = async (data: string) => (await transcript([{ seq: 3, epoch: 1, event: 'result', data }])).rows;
   assert.match(await rowOf(resultData(nested(1_000_000), { cpuMs: 1 })), />\[{160}…<\/span><\/li>$/);
+  // Only the usage in the result event is parsed.
   for (const { arguments: parsed } of parse.mock.calls) assert.ok(String(parsed[0]).length < 100);
   assert.match(await rowOf('{"output":{"a":1}}'), />\{&quot;a&quot;:1\}<\/span>/);
 });

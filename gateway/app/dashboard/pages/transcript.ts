@@ -11,7 +11,7 @@ const MAX_RESULT_ROW = 160;
 /** Maximum characters of text in one frame, and of events in a buffer: as much as a page shows. */
 export const MAX_TEXT = 200_000;
 
-/** Room for the note about omitted characters. */
+/** Characters of `MAX_TEXT` that the note about omitted characters may take. */
 const NOTE_LENGTH = 200;
 
 /** Readable form of some of an invocation's events. */

@@ -42,8 +42,8 @@ test('the steps follow each other, and sums lie within the program', () => {
       ['CPU', 15, 100, 'its own code, in all'],
     ],
   );
-  assert.deepEqual(stepsOf(state({ usage }), []), [], 'its events are kept no more');
-  assert.equal(stepsOf(state(), events)[2]?.note, '0 calls', 'its first call was cancelled');
+  assert.deepEqual(stepsOf(state({ usage }), []), [], 'no steps once the events are deleted');
+  assert.equal(stepsOf(state(), events)[2]?.note, '0 calls', 'the first call was cancelled, so its time is left out');
 });
 
 test('the waits for a person are not part of the queue, and sums are those of all attempts', () => {
@@ -60,7 +60,7 @@ test('the waits for a person are not part of the queue, and sums are those of al
   );
 });
 
-test('the spans that a program recorded lie in its step, with escaped names, and the failed ones are marked', async () => {
+test('the spans of a program lie in its step, with escaped names, and failed spans are marked', async () => {
   const spans = [
     { name: 'search', kind: 'searching', fromMs: 0, toMs: 20 },
     { name: '<b>"answer"</b>', kind: 'decoding', fromMs: 20, toMs: 1000, failed: true },

@@ -66,7 +66,7 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
     questions === 0 ? '' : `with ${number(questions)} ${questions === 1 ? 'question' : 'questions'} to a person`;
   const sumStep = (name: string, ms: number, note: string, fromMs: number): Step[] =>
     ms > 0 ? [{ name, note, fromMs, toMs: Math.min(endMs, fromMs + ms), isSum: true }] : [];
-  // Usage sums all attempts, so with several its bars begin at the submission.
+  // Usage is the sum over all attempts: after several attempts, the bars of the usage begin at the submission.
   const usedFromMs = queuedFromMs > 0 ? 0 : readyMs;
   return [
     ...(queuedFromMs > 0 ? [{ name: 'Earlier attempts', note: questionNote, fromMs: 0, toMs: queuedFromMs }] : []),
@@ -109,6 +109,7 @@ export function waterfall(steps: readonly Step[]): Html {
   const rows = steps.map(({ name, note, fromMs, toMs, part, isSum }) => {
     if (part === 'not shown') return html`<li class="part"><small>${name}</small></li>`;
     const left = (fromMs / totalMs) * 100;
+    // Percent. A short step keeps a bar that can be seen, also at the right end.
     const width = Math.max(0.4, ((toMs - fromMs) / totalMs) * 100);
     const durationText = duration(toMs - fromMs);
     const look = isSum ? 'sum' : part === 'failed' ? 'bad' : 'busy';

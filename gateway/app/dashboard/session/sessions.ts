@@ -24,7 +24,7 @@ export const SECRET_BYTES = 32;
 const ID_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** A sealed session has about 230 characters, a sealed key with a long name about 600; the gateway does not open longer cookies. */
+/** The gateway opens no longer cookie. A sealed session has about 140 characters, a sealed key at most about 480. */
 const MAX_COOKIE_LENGTH = 1024;
 type DeriveKey = Parameters<typeof crypto.subtle.deriveKey>;
 

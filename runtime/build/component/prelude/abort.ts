@@ -26,7 +26,7 @@ Object.defineProperty(HostDOMException, 'name', { value: 'DOMException' });
 /** Only this module makes signals. */
 const KEY = Symbol('AbortSignal');
 
-/** Aborts a signal; only its controller calls this. */
+/** Aborts a signal. The class sets this function, because the controller cannot call a private method. */
 let abort: (signal: Signal, reason: unknown) => void;
 
 /** `AbortSignal` of the DOM standard, without the rest of EventTarget. */

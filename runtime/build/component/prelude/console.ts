@@ -4,7 +4,9 @@ import { isRunning, onStart } from './phase.ts';
 
 /** Maximum lines kept while the module loads; `run` writes them when it starts. */
 const MAX_EARLY_LINES = 100;
+/** Levels of nested objects that a line shows; deeper objects appear as `{…}` or `[…]`. */
 const MAX_DEPTH = 4;
+/** Entries that a line shows of each object. */
 const MAX_ITEMS = 100;
 
 const earlyLines: { level: LogLevel; text: string }[] = [];

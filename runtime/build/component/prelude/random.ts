@@ -24,6 +24,7 @@ function seed(): void {
   b = random();
   c = random();
   counter = 1;
+  // These rounds mix the seed into the whole state.
   for (let i = 0; i < 12; i += 1) next();
 }
 
@@ -49,6 +50,7 @@ function getRandomValues<T extends ArrayBufferView>(array: T): T {
 
 function randomUUID(): string {
   const bytes = getRandomValues(new Uint8Array(16));
+  // The bits of version 4 and of the variant (RFC 9562).
   bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
   bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
   const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -23,6 +23,7 @@ class Utf8Encoder {
       if (written + size > into.length) break;
       if (size === 1) into[written] = code;
       else {
+        // The leading byte: as many ones as the character has bytes, a zero, and the highest bits.
         into[written] = (0xf00 >> size) | (code >> (6 * (size - 1)));
         for (let i = 1; i < size; i += 1) into[written + i] = 0x80 | ((code >> (6 * (size - 1 - i))) & 0x3f);
       }
@@ -38,10 +39,13 @@ class Utf8Decoder {
   readonly encoding = 'utf-8';
   readonly fatal: boolean;
   readonly ignoreBOM: boolean;
+  /** Bits of the current character so far, and the number of bytes that it still needs. */
   #code = 0;
   #needed = 0;
+  /** Bounds of the next byte. They exclude overlong forms, surrogates, and code points above U+10FFFF. */
   #lower = 0x80;
   #upper = 0xbf;
+  /** True when the stream has produced text: a byte order mark counts only at the beginning. */
   #started = false;
 
   constructor(label = 'utf-8', options: { fatal?: boolean; ignoreBOM?: boolean } = {}) {
@@ -62,6 +66,7 @@ class Utf8Decoder {
       else {
         this.#reset();
         this.#broken(units);
+        // The byte may begin the next character.
         i -= 1;
       }
       if (units.length >= CHUNK) text += String.fromCharCode(...units.splice(0));

@@ -2,7 +2,7 @@ import { sleep } from 'pie:inferlet/runtime@0.1.0';
 import { define } from './globals.ts';
 import { requireRunning } from './phase.ts';
 
-/** Longest delay of a timer, as in browsers. */
+/** Longest delay of a timer; a longer one counts as 0, as in browsers. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
 type Callback = (...args: unknown[]) => void;
