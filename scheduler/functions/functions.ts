@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { QuotaExceeded } from '../quotas/exceeded.ts';
+import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import {
@@ -225,7 +226,7 @@ export class Functions {
     });
     for (const [error, text] of replies ?? []) {
       // An error must not look like a missing version.
-      if (error) throw error;
+      if (error) throw StoreError.from(error);
       if (typeof text === 'string') return text;
     }
     return null;

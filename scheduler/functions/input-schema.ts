@@ -18,8 +18,8 @@ export interface SchemaFault {
 const TYPES = ['null', 'boolean', 'object', 'array', 'number', 'string', 'integer'];
 /** Maximum faults in one answer. The check ends when it has found as many. */
 const MAX_FAULTS = 10;
-/** Maximum `\p{…}` in all patterns of a schema together: V8 takes up to a quarter of a millisecond for each. */
-const MAX_PROPERTY_ESCAPES = 64;
+/** Maximum `\p{…}` in the different patterns of a schema together: V8 takes up to a quarter of a millisecond for each. */
+const MAX_PROPERTY_ESCAPES = 128;
 /** Maximum characters of a refused pattern in its error message. */
 const MAX_SHOWN_PATTERN = 100;
 
@@ -40,16 +40,17 @@ const NUMBER_KEYWORDS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMax
  * reference that leads nowhere, a subschema that is not a schema. It does not validate fully against the meta-schema.
  */
 export function checkInputSchema(schema: unknown): SchemaFault[] {
-  const findings: Findings = { faults: [], propertyEscapes: 0 };
+  const findings: Findings = { faults: [], patterns: new Set(), propertyEscapes: 0 };
   check(schema, [], 0, findings);
   const { faults } = findings;
   if (faults.length === 0 && isObject(schema)) checkWhole(schema, faults);
   return faults.slice(0, MAX_FAULTS);
 }
 
-/** Faults of a schema, and the number of `\p{…}` in the patterns that were checked so far. */
+/** Faults of a schema, the patterns that were accepted so far, and the number of `\p{…}` in all that were checked. */
 interface Findings {
   readonly faults: SchemaFault[];
+  readonly patterns: Set<string>;
   propertyEscapes: number;
 }
 
@@ -147,12 +148,15 @@ const isListOfNames = (value: unknown): boolean =>
 /** The reason why a pattern is refused, with its text; null when it is accepted. */
 function faultOfPattern(source: unknown, findings: Findings): string | null {
   if (typeof source !== 'string') return 'must be a regular expression';
-  findings.propertyEscapes += source.match(PROPERTY_ESCAPE)?.length ?? 0;
+  if (findings.patterns.has(source)) return null;
+  // Without escaped backslashes, behind which a `p` is only a letter.
+  findings.propertyEscapes += source.replaceAll('\\\\', '').match(PROPERTY_ESCAPE)?.length ?? 0;
   if (findings.propertyEscapes > MAX_PROPERTY_ESCAPES)
-    return `is refused: all patterns together may have at most ${MAX_PROPERTY_ESCAPES} character properties, such as \\p{Lu}`;
+    return `is refused: different patterns together may have at most ${MAX_PROPERTY_ESCAPES} character properties, such as \\p{Lu}`;
   try {
     // The constructor throws for a pattern that is refused.
     new Pattern(source);
+    findings.patterns.add(source);
     return null;
   } catch (error) {
     if (!(error instanceof PatternError)) throw error;

@@ -103,23 +103,6 @@ describe('event log', () => {
     assert.deepEqual(seen, upTo(last));
   });
 
-  test('followers at one position that go to the log together share a read', async (t) => {
-    const { id } = submission();
-    await reader.invocations.create(submission({ id }));
-    const attempt = await beginAttempt(reader, id, 'r1');
-    assert.ok('epoch' in attempt);
-    assert.equal(await reader.invocations.append(id, attempt.epoch, 1, [message(1), message(2)]), 'ok');
-    const script = t.mock.method(reader.store, 'script');
-    const readAll = () =>
-      Promise.all([0, 0, 0, 1].map((seq) => reader.events.readSome(id, { epoch: attempt.epoch, seq })));
-    for (const sharedReads of [2, 4]) {
-      const found = (await readAll()).map(({ events }) => numbers(events));
-      assert.deepEqual(found.slice(0, 3), [upTo(2), upTo(2), upTo(2)]);
-      assert.equal(found[3]?.at(-1), 2);
-      assert.equal(script.mock.callCount(), sharedReads, 'a later call reads anew');
-    }
-  });
-
   test('one read returns a bounded number of bytes, and following returns all events', async () => {
     const { id } = submission();
     await reader.invocations.create(submission({ id }));

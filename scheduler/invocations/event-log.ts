@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { LiveSource } from '../live/live.ts';
 import type { ChannelListener, Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
@@ -27,12 +27,6 @@ const READ_EVENTS = loadScript(new URL('./scripts/read-events.lua', import.meta.
 const MAX_OUTAGE_MS = 4500;
 const RETRY_MS = 100;
 
-/** A read of the log, with the status and the runtime of the record. */
-interface RecordRead extends LogRead {
-  readonly status: InvocationStatus | null;
-  readonly runtime: string;
-}
-
 /**
  * The events of invocations: a stream to replay, and a live tail. The live tail comes from runtimes that show events, otherwise from a
  * Redis channel. The channel always carries terminal events and the platform's own events.
@@ -43,8 +37,6 @@ export class EventLog {
   readonly #outageMs: number;
   readonly #live: LiveSource;
   readonly #submitter: Submitter;
-  /** Reads that are sent in the next turn of the event loop, by position. */
-  readonly #unsentReads = new Map<string, Promise<RecordRead>>();
 
   /** @param outageMs how long a follower waits for Redis to come back. */
   constructor(store: Store, channels: Channels, live: LiveSource, submitter: Submitter, outageMs = MAX_OUTAGE_MS) {
@@ -131,24 +123,13 @@ export class EventLog {
     return new Items(this.feed(id, { epoch: null, seq: afterSeq }, bounds), signal);
   }
 
-  /**
-   * Reads at least one entry after a position; stops once the entries have `limit` events or `READ_BYTES` bytes. Calls of one turn of the event
-   * loop for the same position share one read, because an event that is too large to hold sends all followers of its invocation to the log.
-   */
-  readSome(id: string, position: Position, limit = READ_COUNT, deadlineMs?: number): Promise<RecordRead> {
-    const key = `${id} ${position.epoch} ${position.seq} ${limit}`;
-    let read = this.#unsentReads.get(key);
-    if (read === undefined) {
-      read = nextTurn().then(() => {
-        this.#unsentReads.delete(key);
-        return this.#readSome(id, position, limit, deadlineMs);
-      });
-      this.#unsentReads.set(key, read);
-    }
-    return read;
-  }
-
-  async #readSome(id: string, { epoch, seq }: Position, limit: number, deadlineMs?: number): Promise<RecordRead> {
+  /** Reads at least one entry after a position; stops once the entries have `limit` events or `READ_BYTES` bytes. */
+  async readSome(
+    id: string,
+    { epoch, seq }: Position,
+    limit = READ_COUNT,
+    deadlineMs?: number,
+  ): Promise<LogRead & { readonly status: InvocationStatus | null; readonly runtime: string }> {
     const args = [seq, epoch ?? '', limit, READ_BYTES];
     const { keys } = this.#store;
     const reply = await this.#store.script(READ_EVENTS, [keys.events(id), keys.invocation(id)], args, deadlineMs);

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { assertShape, MAX_CONTAINERS, MAX_DEPTH, MAX_ESCAPED_NAMES, MAX_NAMES, MAX_VALUES } from './json-shape.ts';
+import {
+  assertShape,
+  MAX_CONTAINERS,
+  MAX_DEPTH,
+  MAX_ESCAPED_NAMES,
+  MAX_NAMES,
+  MAX_REWRITTEN_NAMES,
+  MAX_VALUES,
+} from './json-shape.ts';
 
 const check = (text: string) => assertShape(new TextEncoder().encode(text), 'The body');
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
@@ -10,11 +18,18 @@ describe('assertShape', () => {
   it('bounds depth, names, and the number of lists and objects', () => {
     check(nested(MAX_DEPTH));
     check(`{${Array.from({ length: MAX_NAMES }, (_, n) => `"${n}":{}`).join(',')}}`);
-    const escapedNames = (count: number) => `{${Array.from({ length: count }, (_, n) => `"\\"${n}":"\\""`).join(',')}}`;
-    check(escapedNames(MAX_ESCAPED_NAMES));
+    const names = (count: number, start: string) =>
+      `{${Array.from({ length: count }, (_, n) => `"${start}${n}":"\\""`).join(',')}}`;
+    // As Python's `json` writes names that are not ASCII, and PHP's `json_encode` slashes.
+    for (const start of ['\\u540d', '\\/']) check(names(MAX_ESCAPED_NAMES, start));
+    check(names(MAX_REWRITTEN_NAMES, '\\"'));
     check(`[${'"\\n",'.repeat(MAX_ESCAPED_NAMES + 1)}{"a":1}]`);
     const refused: [text: string, why: RegExp][] = [
-      [escapedNames(MAX_ESCAPED_NAMES + 1), /1000 names with escapes/],
+      [names(MAX_ESCAPED_NAMES + 1, '\\u540d'), /10000 names with escapes/],
+      ...['\\"', '\\\\', '\\n', '\\u0022', '\\ud83d'].map((start): [string, RegExp] => [
+        names(MAX_REWRITTEN_NAMES + 1, start),
+        /1000 names with quotation marks/,
+      ]),
       [nested(MAX_DEPTH + 1), /more than 256 deep/],
       ['{"a":'.repeat(MAX_DEPTH + 1), /more than 256 deep/],
       [`{${Array.from({ length: MAX_NAMES + 1 }, (_, n) => `"${n}":0`).join(',')}}`, /50000 names/],

@@ -4,8 +4,10 @@ import { GatewayError } from '../errors/gateway-error.ts';
 export const MAX_DEPTH = 256;
 /** Maximum member names in all objects. Objects with many names cost far more to parse than their size suggests. */
 export const MAX_NAMES = 50_000;
-/** Maximum member names with escapes: the parser of inputs reads each one slowly, and real clients escape almost none. */
-export const MAX_ESCAPED_NAMES = 1000;
+/** Maximum member names with escapes, which the parser of inputs reads slowly. Some clients escape all but ASCII. */
+export const MAX_ESCAPED_NAMES = 10_000;
+/** Maximum member names with an escape that JSON needs, such as a quotation mark: the parser writes each of them anew. */
+export const MAX_REWRITTEN_NAMES = 1000;
 /** Maximum lists and objects. */
 export const MAX_CONTAINERS = 100_000;
 
@@ -16,6 +18,8 @@ const COMMA = 0x2c;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COLON = 0x3a;
+const SLASH = 0x2f;
+const LETTER_U = 0x75;
 /** `[` and `{`, `]` and `}` differ by one bit. */
 const OPENING = 0x5b;
 const CLOSING = 0x5d;
@@ -32,21 +36,27 @@ export function assertShape(bytes: Uint8Array, what: string): void {
   let values = 1;
   let isInText = false;
   let escapedNames = 0;
+  let rewrittenNames = 0;
   /** True when the last text has an escape. */
   let hasEscape = false;
+  /** True when the last text has an escape that JSON needs. */
+  let hasNeededEscape = false;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] ?? 0;
     if (isInText) {
       if (byte === BACKSLASH) {
         at += 1;
         hasEscape = true;
+        hasNeededEscape ||= isNeeded(bytes, at);
       } else if (byte === QUOTE) isInText = false;
     } else if (byte === QUOTE) {
       isInText = true;
       hasEscape = false;
+      hasNeededEscape = false;
     } else if (byte === COLON) {
       names += 1;
       if (hasEscape) escapedNames += 1;
+      if (hasNeededEscape) rewrittenNames += 1;
     } else if (byte === COMMA) values += 1;
     else if ((byte & ~CURLY_BIT) === OPENING) {
       depth += 1;
@@ -55,9 +65,23 @@ export function assertShape(bytes: Uint8Array, what: string): void {
     } else if ((byte & ~CURLY_BIT) === CLOSING) depth -= 1;
   }
   if (names > MAX_NAMES) throw refused(what, `has more than ${MAX_NAMES} names`);
-  if (escapedNames > MAX_ESCAPED_NAMES) throw refused(what, `has more than ${MAX_ESCAPED_NAMES} names with escapes`);
+  if (escapedNames > MAX_ESCAPED_NAMES)
+    throw refused(what, `has more than ${MAX_ESCAPED_NAMES} names with escapes; write characters as UTF-8`);
+  if (rewrittenNames > MAX_REWRITTEN_NAMES)
+    throw refused(what, `has more than ${MAX_REWRITTEN_NAMES} names with quotation marks, backslashes or controls`);
   if (values > MAX_VALUES) throw refused(what, `has more than ${MAX_VALUES} values`);
   if (containers > MAX_CONTAINERS) throw refused(what, `has more than ${MAX_CONTAINERS} lists and objects`);
+}
+
+/**
+ * False for an escape of a character that JSON may hold as it is: `\/`, and `\uXXXX` beyond ASCII. Halves of surrogate
+ * pairs count as needed, because they may stand alone. @param at index of the byte after the backslash
+ */
+function isNeeded(bytes: Uint8Array, at: number): boolean {
+  if (bytes[at] === SLASH) return false;
+  if (bytes[at] !== LETTER_U) return true;
+  const code = Number.parseInt(String.fromCharCode(...bytes.subarray(at + 1, at + 5)), 16);
+  return !(code >= 0x80 && (code < 0xd800 || code > 0xdfff));
 }
 
 function refused(what: string, why: string): GatewayError {

@@ -143,6 +143,7 @@ class Parser {
     if (this.#take('*')) return { min: 0, max: Number.POSITIVE_INFINITY };
     if (this.#take('+')) return { min: 1, max: Number.POSITIVE_INFINITY };
     if (this.#take('?')) return { min: 0, max: 1 };
+    if (this.#characters[this.#at] !== '{') return undefined;
     let end = this.#at + 1;
     while (/^[\d,]$/.test(this.#characters[end] ?? '')) end += 1;
     const braces = /^\{(\d+)(,?)(\d*)\}$/.exec(this.#characters.slice(this.#at, end + 1).join(''));
