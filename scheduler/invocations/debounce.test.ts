@@ -146,21 +146,6 @@ describe('debounce', () => {
     await reaping.close();
   });
 
-  test('the end of a delay frees the key of an invocation whose record Redis has lost, and no other key', async () => {
-    const tenant = 'losing';
-    await scheduler.tenants.ensure(tenant);
-    const lost = await submit('a', { tenant });
-    await submit('b', { tenant, debounce: { key: 'b', delayMs: 20 * SECOND, maxMs: 25 * SECOND } });
-    const { redis: client, keys } = scheduler.store;
-    await client.del(keys.invocation(lost.id));
-    now += 10 * SECOND;
-    await scheduler.invocations.releaseDebounced();
-    assert.deepEqual(await client.hkeys(keys.debounces(tenant)), ['story b']);
-    now += 10 * SECOND;
-    await scheduler.invocations.releaseDebounced();
-    assert.deepEqual(await counts(tenant), { entries: 0, keys: 0, queued: 1 });
-  });
-
   test('quotas hold: keys are bounded, a waiting invocation counts, and a refused successor replaces nothing', async () => {
     const { invocations, quotas } = scheduler;
     const tenant = 'bounded';

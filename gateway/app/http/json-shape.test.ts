@@ -21,12 +21,12 @@ describe('assertShape', () => {
     const names = (count: number, start: string) =>
       `{${Array.from({ length: count }, (_, n) => `"${start}${n}":"\\""`).join(',')}}`;
     // As Python's `json` writes names that are not ASCII, and PHP's `json_encode` slashes.
-    for (const start of ['\\u540d', '\\/']) check(names(MAX_ESCAPED_NAMES, start));
+    for (const start of ['\\u540d', '\\u00e9', '\\ud7ff', '\\/']) check(names(MAX_ESCAPED_NAMES, start));
     check(names(MAX_REWRITTEN_NAMES, '\\"'));
     check(`[${'"\\n",'.repeat(MAX_ESCAPED_NAMES + 1)}{"a":1}]`);
     const refused: [text: string, why: RegExp][] = [
       [names(MAX_ESCAPED_NAMES + 1, '\\u540d'), /10000 names with escapes/],
-      ...['\\"', '\\\\', '\\n', '\\u0022', '\\ud83d'].map((start): [string, RegExp] => [
+      ...['\\"', '\\\\', '\\n', '\\u0022', '\\ud83d', '\\uDC00'].map((start): [string, RegExp] => [
         names(MAX_REWRITTEN_NAMES + 1, start),
         /1000 names with quotation marks/,
       ]),

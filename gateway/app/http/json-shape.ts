@@ -20,6 +20,11 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 const SLASH = 0x2f;
 const LETTER_U = 0x75;
+const LETTER_D = 0x64;
+const ZERO = 0x30;
+const EIGHT = 0x38;
+/** Makes an upper-case letter lower. */
+const LOWER_CASE = 0x20;
 /** `[` and `{`, `]` and `}` differ by one bit. */
 const OPENING = 0x5b;
 const CLOSING = 0x5d;
@@ -74,14 +79,14 @@ export function assertShape(bytes: Uint8Array, what: string): void {
 }
 
 /**
- * False for an escape of a character that JSON may hold as it is: `\/`, and `\uXXXX` beyond ASCII. Halves of surrogate
- * pairs count as needed, because they may stand alone. @param at index of the byte after the backslash
+ * True for an escape that JSON needs: not for `\/`, nor for a character beyond ASCII. Halves of surrogate pairs count as
+ * needed, because they may stand alone. @param at index of the byte after the backslash
  */
 function isNeeded(bytes: Uint8Array, at: number): boolean {
-  if (bytes[at] === SLASH) return false;
-  if (bytes[at] !== LETTER_U) return true;
-  const code = Number.parseInt(String.fromCharCode(...bytes.subarray(at + 1, at + 5)), 16);
-  return !(code >= 0x80 && (code < 0xd800 || code > 0xdfff));
+  if (bytes[at] !== LETTER_U) return bytes[at] !== SLASH;
+  const [first = 0, second = 0, third = 0] = [bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+  if (first === ZERO && second === ZERO) return third < EIGHT;
+  return (first | LOWER_CASE) === LETTER_D && second >= EIGHT;
 }
 
 function refused(what: string, why: string): GatewayError {

@@ -19,8 +19,7 @@
 local MAX_RELEASED_BYTES = 1048576
 
 local prefix, now = ARGV[1], ARGV[2]
--- `lost`: the set of ids whose records Redis has lost.
-local released, lost, seen, bytes = {}, {}, 0, 0
+local released, seen, bytes = {}, 0, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
   local key, job = prefix .. ':invocation:' .. id, prefix .. ':bull:invocations:' .. id
   local status, tenant, debounceKey, debounceField, before = unpack(redis.call('HMGET', key, 'status', 'tenant', 'debounceKey',
@@ -29,9 +28,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
   seen, bytes = seen + 1, bytes + #(data or '')
   redis.call('ZREM', KEYS[1], id)
   -- Redis may have lost the record or the job; `repair` ends an invocation without a job.
-  if not status then
-    lost[id] = true
-  elseif debounceKey then
+  if debounceKey then
     leaveDebounce({ id = id, prefix = prefix, debounceKey = debounceKey, debounceField = debounceField })
   end
   if status == 'queued' and data then
@@ -48,18 +45,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0
   end
   if bytes > MAX_RELEASED_BYTES then
     break
-  end
-end
--- The entries of lost invocations would count against their tenants' quotas for ever. Only the records named the tenants, so look into the
--- hashes of all tenants.
-if next(lost) then
-  for _, tenant in ipairs(redis.call('SMEMBERS', prefix .. ':tenants')) do
-    local entries = redis.call('HGETALL', prefix .. ':debounces:' .. tenant)
-    for i = 1, #entries, 2 do
-      if lost[string.match(entries[i + 1], '^%S+')] then
-        redis.call('HDEL', prefix .. ':debounces:' .. tenant, entries[i])
-      end
-    end
   end
 end
 if #released > 0 then
