@@ -67,7 +67,7 @@ export const UsageRowSchema = z
     at: timestamp.openapi({ description: 'Start of the span' }),
     tenant: z.string(),
     function: z.string().nullable().openapi({
-      description: 'Null in a sum over functions; `-` in the sum over those beyond the first 2,048 of a span',
+      description: 'Null in a sum over functions; `-` in the sum over those beyond the first 2,047 of a span',
     }),
     requests: count.openapi({ description: 'Invocations that clients made' }),
     invocations: count.openapi({ description: 'The same, and the children that they launched' }),
