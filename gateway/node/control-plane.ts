@@ -190,7 +190,7 @@ export class NodeControlPlane implements ControlPlane {
     const isOperator = includesScope(call.principal.scopes, 'operator');
     const recordRead = isOperator ? async () => void (await this.#access.open(call, id, 'read')) : undefined;
     return translatingFeed(
-      this.#scheduler.events.feed(id, after, { before: recordRead }),
+      this.#scheduler.events.feed(id, after, { tenant: call.principal.tenant, before: recordRead }),
       () => new GatewayError('unknown-invocation', `No events of "${id}" are stored. They are deleted after its end.`),
     );
   }

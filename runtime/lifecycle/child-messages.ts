@@ -17,6 +17,7 @@ const MAX_ENTRY_BYTES = 1 << 20;
 /** The child whose messages are read. */
 export interface MessageSource {
   readonly id: string;
+  readonly tenant: string;
   readonly events: EventLog;
   /** Makes a call to the store that reads up to `bytes`, once the tenant's queue has room. */
   readonly read: <T>(bytes: number, call: () => Promise<T>) => Promise<T>;
@@ -89,8 +90,8 @@ export class ChildMessages {
 
   async #event(): Promise<InvocationEvent | null> {
     if (this.#ended) return this.#nextStored();
-    const { id, events } = this.#source;
-    this.#followedEvents ??= events.follow(id, this.#lastSeq, this.#signal, READ_AHEAD);
+    const { id, tenant, events } = this.#source;
+    this.#followedEvents ??= events.follow(id, this.#lastSeq, this.#signal, { tenant, ...READ_AHEAD });
     const next = await this.#followedEvents.next();
     return next.done ? null : next.value;
   }

@@ -107,7 +107,7 @@ export class ChildRuns {
 
   create({ id, tenant }: InvocationJob): ChildRun {
     const { inbox, events, queues } = this.#options;
-    return new ChildRun({ id, inbox, events, read: (bytes, call) => queues.during(tenant, bytes, call) });
+    return new ChildRun({ id, tenant, inbox, events, read: (bytes, call) => queues.during(tenant, bytes, call) });
   }
 
   /**

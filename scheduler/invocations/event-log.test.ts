@@ -128,6 +128,22 @@ describe('event log', () => {
     assert.deepEqual(numbers(await collect(reader.events.follow(id, 0))), upTo(611));
   });
 
+  test('five hundred followers of one log read it a few times', async () => {
+    const run = await writer(scheduler);
+    await run.write(3);
+    const last = await run.finish();
+    const countScripts = async () => {
+      const stats = await reader.store.call((connection) => connection.info('commandstats'));
+      return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1]);
+    };
+    const scriptsBefore = await countScripts();
+    const followers = Array.from({ length: 500 }, () => collect(reader.events.follow(run.id, 0)));
+    for (const events of await Promise.all(followers)) assert.deepEqual(numbers(events), upTo(last));
+    const scripts = (await countScripts()) - scriptsBefore;
+    // Up to four reads are under way when the other followers ask. Some of these may begin to listen later than others.
+    assert.ok(scripts > 0 && scripts <= 50, `Redis ran ${scripts} scripts`);
+  });
+
   test('a follower continues across SIGKILL and restart of Redis, without gap or duplicate', async () => {
     // `kill` waits only a limited time until Redis has written to its disk, and must not lose the attempt.
     const run = await durably(redis, () => writer(scheduler));

@@ -8,6 +8,7 @@ import { Items, type OpenFeed } from './feed.ts';
 import type { LogRead } from './follow.ts';
 import { type FollowBounds, Follower, type FollowerRead, type FollowOptions } from './follower.ts';
 import { type Entry, parseEntries } from './live.ts';
+import { LogReads } from './log-reads.ts';
 import type { Submitter } from './submitter.ts';
 import {
   type EventName,
@@ -34,17 +35,17 @@ const RETRY_MS = 100;
 export class EventLog {
   readonly #store: Store;
   readonly #channels: Channels;
-  readonly #outageMs: number;
+  readonly #reads: LogReads<FollowerRead>;
   readonly #live: LiveSource;
   readonly #submitter: Submitter;
 
-  /** @param outageMs how long a follower waits for Redis to come back. */
+  /** @param outageMs how long the read of a follower waits for Redis to come back. */
   constructor(store: Store, channels: Channels, live: LiveSource, submitter: Submitter, outageMs = MAX_OUTAGE_MS) {
     this.#submitter = submitter;
     this.#store = store;
     this.#channels = channels;
     this.#live = live;
-    this.#outageMs = outageMs;
+    this.#reads = new LogReads(outageMs);
   }
 
   /** Reads up to `limit` events after number `afterSeq` (0 for the beginning). Empty for an unknown invocation. */
@@ -94,11 +95,17 @@ export class EventLog {
   feed(
     id: string,
     after: Position,
-    { readCount = READ_COUNT, before, ...waiting }: FollowOptions = {},
+    { tenant = '', readCount = READ_COUNT, before, ...waiting }: FollowOptions = {},
   ): OpenFeed<InvocationEvent> {
     const logSources = {
       live: this.#live,
-      read: (position: Position, isOver: () => boolean) => this.#readThroughOutage(id, position, readCount, isOver),
+      read: (position: Position, isOver: () => boolean) =>
+        this.#reads.read(
+          tenant,
+          `${id} ${position.epoch} ${position.seq} ${readCount}`,
+          isOver,
+          (giveUpAtMs, haveLeft) => this.#readThroughOutage(id, position, readCount, giveUpAtMs, haveLeft),
+        ),
     };
     return (ready) => {
       const isBeginning = after.seq === 0 && after.epoch === null;
@@ -155,11 +162,11 @@ export class EventLog {
     id: string,
     after: Position,
     readCount: number,
+    giveUpAtMs: number,
     isOver: () => boolean,
   ): Promise<FollowerRead> {
-    const giveUpAt = performance.now() + this.#outageMs;
     for (;;) {
-      const leftMs = giveUpAt - performance.now();
+      const leftMs = giveUpAtMs - performance.now();
       try {
         const { status, ...read } = await this.readSome(id, after, readCount, Math.max(1, leftMs));
         const isOpen = status !== null && !hasEnded(status);

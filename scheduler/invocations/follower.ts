@@ -17,6 +17,8 @@ const EARLY_READ_MS = { first: 20, max: 250 };
 export interface FollowBounds extends WaitingBounds {
   /** Events after which one read ends; 512 by default. */
   readonly readCount?: number;
+  /** The tenant whose turn each read of the log takes (`LogReads`); readers without a tenant share the turns of one. */
+  readonly tenant?: string;
 }
 
 export interface FollowOptions extends FollowBounds {

@@ -243,6 +243,24 @@ describe('eventStreamResponse', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
+  it('encodes no large frame without room for it, and holds nothing of one that turns out too large', async (t) => {
+    const encode = t.mock.method(TextEncoder.prototype, 'encode');
+    const encodedLength = () => Math.max(...encode.mock.calls.map(({ arguments: [text] }) => text?.length ?? 0));
+    const bodies = new Bodies({ ...DEFAULT_LIMITS, heldBodyBytes: 1_000_000 });
+    const refused = async (text: string) => {
+      const feed = new TestFeed();
+      const answer = respond(feed.open, { room: bodies.roomFor('a') }).text();
+      feed.give({ ...message(1), data: JSON.stringify({ text }) });
+      assert.match(await answer, /^event: error\ndata: \{"code":"gateway-busy"/);
+      assert.equal(bodies.heldBytes, 0);
+    };
+    await refused('x'.repeat(300_000));
+    assert.ok(encodedLength() < 1000, 'only the error frame is encoded');
+    // A tenant alone has 500,000 bytes, of which a large frame takes two for each of its own.
+    await refused('€'.repeat(100_000));
+    assert.ok(encodedLength() > 100_000);
+  });
+
   it('ends and frees its memory when the client takes nothing of a large frame for 30 s', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const bodies = new Bodies(DEFAULT_LIMITS);

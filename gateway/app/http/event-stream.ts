@@ -144,10 +144,13 @@ class EventStream<T> {
     if (this.#isOver) return;
     try {
       const { text, isLast } = this.#nextFrames();
+      // A text has at least as many bytes as characters. Take the room for them first, since encoding some megabytes costs milliseconds.
+      const expectedBytes = text.length > LARGE_BYTES ? text.length : 0;
+      this.#takeRoom(expectedBytes);
       const chunk = this.#encoder.encode(text);
       if (text !== '') this.#isQuiet = false;
       const isLarge = chunk.byteLength > LARGE_BYTES;
-      if (isLarge) this.#takeRoom(chunk);
+      if (isLarge) this.#takeRoom(chunk.byteLength - expectedBytes);
       if (isLast) this.#close(isLarge ? undefined : chunk);
       if (isLarge) this.#sendLarge(chunk);
       else if (!isLast && text !== '') this.#send(chunk);
@@ -176,12 +179,14 @@ class EventStream<T> {
     return items;
   }
 
-  #takeRoom({ byteLength }: Uint8Array): void {
-    if (!this.#options.room.take(HELD_FACTOR * byteLength))
-      throw new GatewayError(
-        'gateway-busy',
-        'The large events that the gateway holds for this tenant have reached their limit.',
-      );
+  #takeRoom(bytes: number): void {
+    if (bytes === 0 || this.#options.room.take(HELD_FACTOR * bytes)) return;
+    // Room that was taken for this chunk; the client has taken all earlier ones.
+    this.#options.room.free();
+    throw new GatewayError(
+      'gateway-busy',
+      'The large events that the gateway holds for this tenant have reached their limit.',
+    );
   }
 
   #send(chunk: Uint8Array): void {
@@ -292,11 +297,18 @@ export function isRevocation(error: unknown): boolean {
   return error instanceof GatewayError && (error.code === 'unauthorized' || error.code === 'tenant-suspended');
 }
 
-/** Formats one event of an invocation as a frame. */
+/** Formats one event of an invocation as a frame. All followers of an invocation share the frame of a large event. */
 export function invocationFrame(event: InvocationEvent): string {
+  const known = largeFrames.get(event);
+  if (known !== undefined) return known;
   const data = event.event === 'error' ? withErrorObject(event.data) : event.data;
-  return `id: ${eventId(event)}\nevent: ${event.event}\n${dataLines(data)}\n\n`;
+  const frame = `id: ${eventId(event)}\nevent: ${event.event}\n${dataLines(data)}\n\n`;
+  if (frame.length > LARGE_BYTES) largeFrames.set(event, frame);
+  return frame;
 }
+
+/** Frames of events above `LARGE_BYTES`, kept while a follower holds the event. */
+const largeFrames = new WeakMap<InvocationEvent, string>();
 
 /** The `data` lines of a frame, one for each line of the text: a function may write its result with line breaks, and the gateway keeps them. */
 export function dataLines(text: string): string {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import { TransferTurns } from './turns.ts';
 
@@ -26,7 +27,7 @@ class Transfers {
 
   async end(name: string): Promise<void> {
     this.#ends.get(name)?.();
-    await new Promise(setImmediate);
+    await nextTurn();
   }
 }
 
@@ -36,6 +37,7 @@ test('a tenant has two transfers at once, all have eight, and those that wait ta
   for (const tenant of ['a', 'b', 'c', 'd'])
     for (const n of [1, 2, 3]) outcomes.push(transfers.start(`${tenant} ${n}`));
   outcomes.push(transfers.start('e 1'));
+  await nextTurn();
   assert.deepEqual(transfers.begun, ['a 1', 'a 2', 'b 1', 'b 2', 'c 1', 'c 2', 'd 1', 'd 2']);
   await transfers.end('d 1');
   assert.equal(transfers.begun.at(-1), 'd 3', 'the tenants a, b and c have two transfers each already');
@@ -86,6 +88,7 @@ test('a transfer that leaves the queue takes no turn from those behind it, nor f
   for (const name of ['a 2', 'a 4']) await transfers.end(name);
   await Promise.all([...running, behind]);
   const next = transfers.start('a 6');
+  await nextTurn();
   assert.equal(transfers.begun.at(-1), 'a 6');
   await transfers.end('a 6');
   assert.deepEqual(await next, DONE);
