@@ -94,6 +94,7 @@ describe('redacting secrets', () => {
     const all = new Redactor();
     assert.equal(all.redact('first second'), 'first second');
     all.add('a@1', new Map([['A', 'first']]));
+    assert.equal(all.redact('first second firs', true), '[A] second [A]');
     all.add('b@1', new Map([['B', 'second']]));
     all.add('c@1', new Map());
     assert.equal(all.redact('first second seco', true), '[A] [B] [B]');

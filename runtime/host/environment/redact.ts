@@ -42,8 +42,10 @@ interface Piece {
  */
 export class Redactor {
   readonly #versions = new Set<string>();
-  /** Pieces by length and hash. */
-  readonly #pieces = new Map<number, Map<number, Piece[]>>();
+  /** Secrets whose pieces are not made yet: an inferlet that writes no text needs none. */
+  #newSecrets: (readonly [name: string, value: string])[] = [];
+  /** Pieces by their length. */
+  readonly #pieces = new Map<number, PieceTable>();
   /** The pieces in order of their texts; null until a text was cut. */
   #sorted: readonly Piece[] | null = null;
 
@@ -51,20 +53,29 @@ export class Redactor {
   add(version: string, secrets: ReadonlyMap<string, string>): void {
     if (this.#versions.has(version)) return;
     this.#versions.add(version);
-    for (const [name, value] of secrets) for (const form of formsOf(value)) this.#addForm(name, form);
-    this.#sorted = null;
+    this.#newSecrets.push(...secrets);
   }
 
   readonly redact: Redact = (text, isCut = false) => {
+    this.#makePieces();
     if (this.#pieces.size === 0) return text;
     const { squeezed, places } = squeeze(text);
     const found = new FoundPieces(squeezed.length);
+    const words = new Int32Array(squeezed.length);
+    for (let at = 0; at < words.length; at++) words[at] = wordAt(squeezed, at);
     // Long pieces first: a place where one begins need not be compared with shorter ones.
     const byLength = [...this.#pieces].sort(([a], [b]) => b - a);
-    for (const [length, pieces] of byLength) findAll(squeezed, length, pieces, found);
+    for (const [length, pieces] of byLength) findAll(squeezed, words, length, pieces, found);
     if (isCut) this.#findBeginning(squeezed, found);
     return found.hasAny ? replaceFound(text, places, found) : text;
   };
+
+  #makePieces(): void {
+    if (this.#newSecrets.length === 0) return;
+    for (const [name, value] of this.#newSecrets) for (const form of formsOf(value)) this.#addForm(name, form);
+    this.#newSecrets = [];
+    this.#sorted = null;
+  }
 
   #addForm(name: string, form: string): void {
     this.#addPiece({ name, text: form.slice(0, PIECE), continues: false, ends: form.length <= PIECE });
@@ -77,18 +88,15 @@ export class Redactor {
 
   #addPiece(piece: Piece): void {
     const { length } = piece.text;
-    const pieces = this.#pieces.get(length) ?? new Map<number, Piece[]>();
+    const pieces = this.#pieces.get(length) ?? new PieceTable();
     this.#pieces.set(length, pieces);
-    const hash = hashOf(piece.text);
-    const sameHash = pieces.get(hash);
-    if (!sameHash) pieces.set(hash, [piece]);
-    else if (!sameHash.some(({ text }) => text === piece.text)) sameHash.push(piece);
+    pieces.add(piece);
   }
 
   /** Finds the longest beginning of a piece with which the text ends. */
   #findBeginning(text: string, found: FoundPieces): void {
     this.#sorted ??= [...this.#pieces.values()]
-      .flatMap((pieces) => [...pieces.values()].flat())
+      .flatMap((pieces) => [...pieces.all()])
       .sort((a, b) => (a.text < b.text ? -1 : 1));
     for (let from = Math.max(0, text.length - PIECE + 1); from + MIN_LENGTH <= text.length; from++) {
       const piece = firstWith(this.#sorted, text.slice(from));
@@ -103,6 +111,46 @@ export class Redactor {
         found.add(piece, from, text.length);
       }
     }
+  }
+}
+
+/** Pieces of one length by their hash, with a filter of bits: most places of a text need no search in the map. */
+class PieceTable {
+  readonly #byHash = new Map<number, Piece[]>();
+  /** Has the bit of each hash. At least as many words as pieces, so that few other hashes have their bit set; a power of two. */
+  #filter = new Int32Array(1);
+
+  add(piece: Piece): void {
+    const hash = hashOf(piece.text);
+    const sameHash = this.#byHash.get(hash);
+    if (sameHash) {
+      if (!sameHash.some(({ text }) => text === piece.text)) sameHash.push(piece);
+      return;
+    }
+    this.#byHash.set(hash, [piece]);
+    if (this.#byHash.size > this.#filter.length) {
+      this.#filter = new Int32Array(2 * this.#filter.length);
+      for (const each of this.#byHash.keys()) this.#setBit(each);
+    } else this.#setBit(hash);
+  }
+
+  *all(): Generator<Piece> {
+    for (const pieces of this.#byHash.values()) yield* pieces;
+  }
+
+  /** False for most hashes that no piece has. */
+  mayHave(hash: number): boolean {
+    const word = this.#filter[(hash >>> 5) & (this.#filter.length - 1)] as number;
+    return ((word >>> (hash & 31)) & 1) === 1;
+  }
+
+  get(hash: number): readonly Piece[] | undefined {
+    return this.#byHash.get(hash);
+  }
+
+  #setBit(hash: number): void {
+    const at = (hash >>> 5) & (this.#filter.length - 1);
+    this.#filter[at] = (this.#filter[at] as number) | (1 << (hash & 31));
   }
 }
 
@@ -132,25 +180,24 @@ function hashOf(text: string): number {
   return hash;
 }
 
-/** Adds every place where one of `pieces`, which all have this length, begins in the text, unless a longer one begins there. */
-function findAll(
-  text: string,
-  length: number,
-  pieces: ReadonlyMap<number, readonly Piece[]>,
-  found: FoundPieces,
-): void {
+/**
+ * Adds every place where one of `pieces`, which all have this length, begins in the text, unless a longer one begins there.
+ * @param words of the text's characters
+ */
+function findAll(text: string, words: Int32Array, length: number, pieces: PieceTable, found: FoundPieces): void {
   if (text.length < length) return;
   // Factor of a range's first character in its hash.
   let firstFactor = 1;
   for (let i = 1; i < length; i++) firstFactor = Math.imul(firstFactor, BASE);
   let hash = hashOf(text.slice(0, length));
   for (let from = 0; ; from++) {
-    const sameHash = found.endAt(from) < from + length ? pieces.get(hash) : undefined;
-    const piece = sameHash?.find((each) => text.startsWith(each.text, from));
-    if (piece) found.add(piece, from, from + length);
+    if (pieces.mayHave(hash) && found.endAt(from) < from + length) {
+      const piece = pieces.get(hash)?.find((each) => text.startsWith(each.text, from));
+      if (piece) found.add(piece, from, from + length);
+    }
     if (from + length >= text.length) return;
-    const hashWithoutFirst = (hash - Math.imul(wordAt(text, from), firstFactor)) | 0;
-    hash = (Math.imul(hashWithoutFirst, BASE) + wordAt(text, from + length)) | 0;
+    const hashWithoutFirst = (hash - Math.imul(words[from] as number, firstFactor)) | 0;
+    hash = (Math.imul(hashWithoutFirst, BASE) + (words[from + length] as number)) | 0;
   }
 }
 
