@@ -114,6 +114,26 @@ describe('attempts that begin with the fetch of their jobs', () => {
     await close();
   });
 
+  test('a fetch takes no more jobs once those that it has taken are large', async () => {
+    const { scheduler, runs, hooks, stream, close } = await start();
+    stream().pause();
+    const input = JSON.stringify('x'.repeat(600_000));
+    const ids: string[] = [];
+    for (let n = 0; n < 4; n++) ids.push((await scheduler.submit(submission({ input }))).id);
+    // The runtime gets the job of its first fetch, and cannot read the reply to the second one.
+    hooks.fetched = () => stream().pause();
+    stream().resume();
+    await eventually(async () => (await scheduler.queue.depth()).active > 1, 'the second fetch has taken jobs');
+    const { active, waiting } = await scheduler.queue.depth();
+    assert.deepEqual([active, waiting], [3, 1]);
+    hooks.fetched = () => undefined;
+    stream().resume();
+    await eventually(() => runs.size === 4, 'all run');
+    for (const { finish } of runs.values()) finish();
+    for (const id of ids) await reaches(scheduler, id, 'succeeded');
+    await close();
+  });
+
   test('a fetch whose answer was lost is repeated and hands over the same attempts', async () => {
     const { scheduler, runs, stream, close } = await start();
     stream().pause();

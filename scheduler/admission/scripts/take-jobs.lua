@@ -1,6 +1,6 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
-  for one job. A call hands over at most one runtime's equal part of the waiting jobs, and none to a runtime that takes no jobs, is not
+  for one job. A call hands over at most one runtime's equal part of the waiting jobs, fewer large ones, and none to a runtime that takes no jobs, is not
   registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
   the first jobs. A call repeated with its token hands over the same jobs, since their attempts may have begun. Until the runtime has said that
   it received the jobs, none of the attempts that the script began can have run; leave-active.lua relies on this.
@@ -69,13 +69,20 @@ local function wakeForLeft()
   return left
 end
 
+-- Once the jobs of a fetch have this many characters, it takes no more: a job may have 4 MiB, whose copies take Redis some 20 ms.
+local FETCH_LENGTH = 1048576
+
 local function take()
-  local ids, left = {}, redis.call('LLEN', wait)
+  local ids, left, length = {}, redis.call('LLEN', wait), 0
   for i = 1, math.min(tonumber(most), math.ceil(left / math.max(1, redis.call('HLEN', runtimes)))) do
     local id = redis.call('RPOPLPUSH', wait, active)
     redis.call('SET', jobs .. id .. ':lock', token, 'PX', lockMs)
     redis.call('HSET', jobs .. id, 'processedOn', now, 'pb', runtimeId)
     ids[i] = id
+    length = length + redis.call('HSTRLEN', jobs .. id, 'data')
+    if length >= FETCH_LENGTH then
+      break
+    end
   end
   if #ids > 0 then
     redis.call('SADD', prefix .. ':runtime:' .. runtimeId .. ':held', unpack(ids))
