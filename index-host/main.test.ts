@@ -31,7 +31,7 @@ async function start(home: string): Promise<ChildProcess> {
   throw new Error('the index host ended before it was ready');
 }
 
-test('kill -9 amid upserts loses no acknowledged entry and leaves no half of a call', async () => {
+test('kill -9 amid upserts loses no acknowledged entry, and stores each upsert as a whole or not at all', async () => {
   using folder = temporaryFolder();
   const { index } = loadConfig({ ...process.env, PIE_HOME: folder.path });
   mkdirSync(path.dirname(index.socket), { recursive: true });
@@ -45,7 +45,7 @@ test('kill -9 amid upserts loses no acknowledged entry and leaves no half of a c
       const calls = 8 + Math.floor(random() * 60);
       let unacknowledged: string[] = [];
       for (let call = 0; ; call++) {
-        // Half of the entries replace earlier ones.
+        // The ids `old-…` are the same in every call: these entries replace those of earlier calls.
         const ids = Array.from({ length: BATCH }, (_, i) => (i % 2 ? `old-${i}` : `${kill}-${call}-${i}`));
         const vectors = ids.map(() => randomVector(DIMENSIONS, random));
         const entries = ids.map((id) => ({ id, text: `text of ${id}`, metadata: [['kill', kill]] as const }));
@@ -66,7 +66,7 @@ test('kill -9 amid upserts loses no acknowledged entry and leaves no half of a c
       host = await start(folder.path);
       const { entries } = await client.stats('notes', OPTIONS);
       const fresh = unacknowledged.filter((id) => !acknowledged.has(id)).length;
-      // The call without an answer is there as a whole or not at all.
+      // The index has all entries of the call without an answer, or none of them.
       assert.ok([acknowledged.size, acknowledged.size + fresh].includes(entries), `${entries} of ${acknowledged.size}`);
       for (const [id, vector] of [...acknowledged].filter(([id]) => !unacknowledged.includes(id)).slice(-200)) {
         const query = { vector, text: null, filter: [], limit: 1 } as const;
@@ -89,7 +89,7 @@ test('the process saves its indexes when it is told to stop, and finds them agai
   const { index } = loadConfig({ ...process.env, PIE_HOME: folder.path });
   mkdirSync(path.dirname(index.socket), { recursive: true });
   const random = randomFrom(5);
-  // Too few for a save before the stop.
+  // A running index host saves a graph only when it has more than `SAVED_LEAST` new vectors: not before the stop.
   const vectors = Array.from({ length: SAVED_LEAST }, () => randomVector(DIMENSIONS, random));
   let host = await start(folder.path);
   let client = new IndexClient(index.socket, 'one');
@@ -107,6 +107,7 @@ test('the process saves its indexes when it is told to stop, and finds them agai
     assert.deepEqual([path.basename(graph ?? ''), others], [graphFile(vectors.length - SIZES.tail), []]);
     host = await start(folder.path);
     client = new IndexClient(index.socket, 'one');
+    // The saved graph has the vectors 0 to 743, and the tail has the newest `SIZES.tail` (256), those from 744 to 999.
     for (const i of [0, 400, 743, 744, 999]) {
       const query = { vector: vectors[i]!, text: null, filter: [], limit: 1 } as const;
       const [best] = await client.query('notes', query, OPTIONS);

@@ -72,8 +72,9 @@ async function main(): Promise<number> {
   const whenStopped = new Promise<void>((resolve) => stopping.signal.addEventListener('abort', () => resolve()));
   listenForSignals(stopping, say);
   let code = 0;
-  // For a start that is stopped: 1 when this machine's name was taken, 130 after Ctrl-C, and 0 after another signal, since a service manager that
-  // sends SIGTERM takes every other code for a failure.
+  // The exit code of a start that is stopped before the platform serves. It is 1 when another machine has taken this
+  // machine's name, and 130 after Ctrl-C. After every other signal it is 0, because a service manager that sends
+  // SIGTERM takes every other code for a failure.
   const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
   const servingMark = new ServingMark(config);
@@ -118,8 +119,10 @@ async function main(): Promise<number> {
     // Without a runtime of its own, a gateway serves before it deploys: another machine builds the functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
-    // The gateway is not ready while the note names a function that is not deployed. When this start is stopped, the note stays, so that the
-    // gateway does not become ready while it drains. The next start replaces the note.
+    // `noteAwaited` writes a file, the note, with the names of the functions that this start deploys first. The gateway
+    // reads the note, and does not call itself ready while a function in it is not deployed. When this start is
+    // stopped, the note stays, so that the gateway does not become ready while it drains. The next start replaces the
+    // note.
     const forgetAwaited = noteAwaited(config, firstNames);
     if (!(await start(machineProcesses(config)))) return earlyExitCode();
     const haveDeployedFirst = await deployBundled(config, firstNames, stopping.signal);
@@ -170,8 +173,9 @@ function listenForSignals(stopping: AbortController, say: (line: string) => void
     if (!stopping.signal.aborted) say('');
     stopping.abort(cause);
   };
-  // The handlers stay after the first signal, because a second one would end this process in the middle of the drain. A service manager that
-  // signals every process causes a second SIGTERM, since `pie up` passes its own on. Only a SIGINT may cut the drain short (`stopAtOnce`).
+  // The handlers stay after the first signal, because a second one would end this process in the middle of the drain. A
+  // second SIGTERM is usual: a service manager may signal every process, and `pie up` forwards its own SIGTERM to this
+  // process. Only a SIGINT may cut the drain short (`stopAtOnce`).
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop);
   // A parent that owns this platform (such as a test) holds the lifeline's other end. The children get lifelines of their own.
   if (process.env[LIFELINE_VARIABLE] === 'stdin') process.stdin.once('end', stop).once('error', stop).resume().unref();

@@ -56,6 +56,7 @@ describe('modular-caching', () => {
       });
       return { ...output, computed: (await countersOf()).tokens };
     };
+    // The model computes the question and the answer, but not the answer's last token: no token follows it.
     const answer = count.continuing(QUESTION) + MAX_TOKENS - 1;
     const { dog, girl, bird } = LIBRARY.modules;
 
@@ -93,8 +94,9 @@ describe('modular-caching', () => {
       for (const [i, row] of cached!.entries()) {
         assert.equal(row.tokens[0], masked![i]!.tokens[0]);
         assert.ok(divergence(masked![i]!, row) < 1e-4);
-        // The model's head rounds its input to 8 bits. A prefill that the device splits at another token, because it batches other calls, may round
-        // a value differently.
+        // The model's head rounds its input to 8 bits. The device batches calls of other tests, too, so it may split
+        // the prefills of the cached and of the masked computation at different tokens. A value may then round
+        // differently.
         assert.ok(Math.abs(row.logProbabilities[0]! - masked![i]!.logProbabilities[0]!) < 1e-2);
       }
       return {
@@ -113,6 +115,7 @@ describe('modular-caching', () => {
       assert.ok(divergence > 0 && divergence < 0.25, `${divergence} nats`);
       assert.ok(agreement >= 0.7, `${agreement}`);
     }
+    // Removes the modules that the calls above have saved. The platform also serves other tests.
     await callFunction('modular-caching', { ...LIBRARY, use: [], question: QUESTION, maxTokens: 1, keep: false });
   });
 

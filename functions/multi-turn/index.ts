@@ -9,7 +9,11 @@ interface Input {
 }
 
 const DEFAULTS = { maxTokens: 24 };
-/** Conversations of up to this many turns have a plan in the component. */
+/**
+ * The build of the component makes plans (optimised graphs of the program) for conversations of 1 to this many turns
+ * with the default settings. A plan depends on the number of questions, and not on their texts. For a longer
+ * conversation, or with other settings, the invocation makes the graph itself.
+ */
 const PLANNED_TURNS = 4;
 
 /** A conversation of several turns; each answer depends on all earlier questions and answers. */
@@ -29,6 +33,7 @@ export const app = program(
   },
 );
 
+/** With `interpret`, the program runs one operation after another, without a graph. A benchmark compares both ways. */
 export const run = defineInferlet(
   ({ interpret = false, ...input }: Partial<Input> & { readonly interpret?: boolean }) =>
     app.run({ ...DEFAULTS, questions: [], ...input }, { interpret }),

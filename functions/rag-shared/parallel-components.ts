@@ -15,6 +15,9 @@ export const parallelComponents: Pass = {
       for (const needed of neededBy(node)) for (const module of componentsOf(needed, graph, byId)) read.add(module);
     }
     const waitsFor = ({ module }: Node) => [...(after.get(module) ?? [])].filter((other) => other !== module);
+    // A node with an empty `after` waits for no component and must not begin to wait: it is an argument, in the first
+    // component, or outside of all components. A node of an `ordered` component keeps its place in the order, for the
+    // sake of side effects.
     const nodes = graph.nodes.map((node) =>
       node.after.length === 0 || node.ordered ? node : { ...node, after: waitsFor(node) },
     );
@@ -22,7 +25,11 @@ export const parallelComponents: Pass = {
   },
 };
 
-/** Components that a node's values come from. A node outside of all components has the components of the nodes that it reads. */
+/**
+ * Names of the components from which a node's values come. `module` is the name of a node's component, or the graph's
+ * name for a node outside of all components. The values of such a node come from the components of the nodes that it
+ * reads.
+ */
 function componentsOf(id: string, graph: Graph, byId: ReadonlyMap<string, Node>): string[] {
   const node = byId.get(id);
   if (!node) return [];

@@ -9,6 +9,7 @@ interface Input {
   readonly maxTokens?: number;
   readonly temperature?: number;
   readonly seed?: number;
+  /** Replies that the model must give, by problem: the parts if the problem is divided, then the answer. */
   readonly script?: Readonly<Record<string, readonly string[]>>;
   readonly model?: string;
 }
@@ -30,6 +31,7 @@ export const run = defineInferlet(async (input: Input): Promise<Solved> => {
 
   async function solve(problem: string, levels: number): Promise<Solved> {
     const replies = [...(input.script?.[problem] ?? [])];
+    // `ctx` is opened below, before `say` is first called. The library's `script` makes the model give a reply.
     const say = async (label: string, options: GenerateOptions): Promise<string> => {
       const reply = replies.shift();
       const picks = reply === undefined ? sampler({ temperature, seed }) : script(` ${reply}\n`);

@@ -65,7 +65,8 @@ describe('the pie command', () => {
   const misuses: readonly [string, readonly string[], RegExp][] = [
     ['a command line without a command', [], /No command was given/],
     ['an unknown command', ['deplyo'], /Unknown command 'deplyo'[\s\S]*Did you mean deploy\?/],
-    ['a value that was meant to be hidden', ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
+    // The message must not repeat the secret.
+    ["a secret's value on the command line", ['secrets', 'set', 'A', 'hush'], /got 2\.\n(?![\s\S]*hush)/],
     ['a missing argument', ['invoke'], /Missing required argument 'function'[\s\S]*pie invoke --help/],
     [
       'an unknown command of a group',
@@ -160,8 +161,8 @@ describe('pie new', () => {
     mkdirSync(aside);
     const { code } = await pie(['new', 'hello'], { TMPDIR: aside }, BIN, (child) => {
       const poll = setInterval(() => {
-        // Packing has begun: `pie new` made a folder, the packing program one in that, and in that a first folder to
-        // pack.
+        // With three entries, packing has begun: the folder that `pie new` makes, in it the folder of the packing
+        // program, and in that one the folder of the first package.
         if (readdirSync(aside, { recursive: true }).length < 3) return;
         clearInterval(poll);
         child.kill('SIGINT');
@@ -340,7 +341,7 @@ describe('bin.js', () => {
       assert.equal((await namesFor(argv)).length, all.length);
   });
 
-  it('says what to do when no packages are installed', async () => {
+  it('exits as without a running platform when no packages are installed, and says what to do', async () => {
     const folder = path.join(directory, 'clone/gateway/cli');
     mkdirSync(folder, { recursive: true });
     writeFileSync(path.join(directory, 'clone/package.json'), '{"type":"module"}');

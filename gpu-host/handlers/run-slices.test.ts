@@ -77,12 +77,13 @@ test('a run hands over its first token at once, later ones when their slice ends
     'no slice ends: the end of the run brings the remaining tokens',
   );
   assert.equal(rest.finished, 'max-tokens');
-  // Only the real functions clear the timers of the connection, which it began before the mock.
+  // The connection began timers before the mock. Only the real `clearTimeout` can clear these, so it must be back
+  // before the close.
   t.mock.timers.reset();
   await inferlet.close();
 });
 
-test('a run that is piped hands over in even slices: one begins where the last one ended', async (t) => {
+test('a run that is piped hands over in even slices: each begins where the one before it ended', async (t) => {
   const steps = new Steps(6);
   await using host = await startTestHost({ wrap: (inner) => steps.limit(inner) });
   const expected = await (await Oracle.of(host.model)).greedy([5], 20);
@@ -90,6 +91,7 @@ test('a run that is piped hands over in even slices: one begins where the last o
   const inferlet = connection.openInferlet({ id: 'run', maxPages: 10, arrival: 1 });
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const run = startRun(inferlet, inferlet.createQueue('tiny'), 5, 20);
+  // From now on, a client reads the text of the run as it comes.
   run.piped();
   const { spaces } = host.host.engines[0]!;
   const produced = (): number => [...[...spaces][0]!.runs.values()].reduce((sum, open) => sum + open.produced, 0);
@@ -127,7 +129,8 @@ test('runs of several inferlets hand over together; a run that fails hands over 
   const starts = [3, 4, 5];
   const inferlets = starts.map((start) => connection.openInferlet({ id: `${start}`, maxPages: 10, arrival: start }));
   const queues = inferlets.map((inferlet) => inferlet.createQueue('tiny'));
-  // Allocate first: a host that is slow over the allocations begins with the runs whose pages it has.
+  // Allocate the pages of all runs before the first run starts. Otherwise the host may compute steps of one run while
+  // it still allocates the pages of the others, and the runs would not have equally many tokens at the failure.
   const pages = inferlets.map((inferlet, i) => pagesFor(inferlet, queues[i] as number, 20));
   await Promise.all(inferlets.map((inferlet, i) => inferlet.synchronize(queues[i] as number)));
   t.mock.timers.enable({ apis: ['setTimeout'] });
@@ -139,7 +142,7 @@ test('runs of several inferlets hand over together; a run that fails hands over 
     const failed = await run.next();
     if (failed.tag === 'ok') tokens.push(...failed.val.tokens);
     assert.equal(tagOf(failed.tag === 'ok' ? await run.next() : failed), 'internal');
-    assert.deepEqual(tokens, await oracle.greedy([starts[i] as number], 8), 'all that was computed');
+    assert.deepEqual(tokens, await oracle.greedy([starts[i] as number], 8), 'all tokens computed before the failure');
   }
   t.mock.timers.reset();
   await Promise.all(inferlets.map((inferlet) => inferlet.close()));

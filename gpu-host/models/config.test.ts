@@ -140,7 +140,10 @@ const EVERY_FAMILY: readonly Variant[] = [
   [{ layer_types: ['full_attention', 'chunked_attention'] }, /"layer_types".*chunked/],
 ];
 const activeWindow = { use_sliding_window: true, sliding_window: 4096 };
-/** Variants of Qwen 2 and 3; the base config has 16 layers. `undefined` is a field that the file lacks. */
+/**
+ * Variants of Qwen 2 and 3. The base config has 16 layers. `max_window_layers` is 28 where a file lacks it. `undefined`
+ * is a field that the file lacks.
+ */
 const QWEN: readonly Variant[] = [
   [{ sliding_window: 4096, use_sliding_window: false, max_window_layers: 0 }, { contextLength: CONTEXT }],
   [{ sliding_window: 4096 }, { contextLength: CONTEXT }],
@@ -225,7 +228,10 @@ const qwen = {
   eos_token_id: 151645,
   max_window_layers: 28,
 };
-/** Fields of config.json as the hub has them, and the number of parameters that the hub reports for the weights. */
+/**
+ * For each model: the number of parameters that the hub reports for the weights, fields of config.json as the hub has
+ * them, and in `text` the fields that the result of `parseConfig` must have.
+ */
 const PUBLISHED: Readonly<
   Record<string, readonly [parameters: number, config: object, text: Partial<ReturnType<typeof parseConfig>>]>
 > = {

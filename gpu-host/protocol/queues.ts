@@ -4,11 +4,11 @@ import { type HandlerError, handlerError } from './errors.ts';
 export interface ClientQueue {
   /** Index of the model in the hello; negative for an unknown one. */
   readonly model: number;
-  /** Error of every call on the queue: an unknown model. */
+  /** Error of every call on the queue if its model is unknown. */
   readonly broken: HandlerError | undefined;
   /** First failure found by the client since the last `synchronize`. */
   failure: HandlerError | undefined;
-  /** Counts the calls on the queue, by their checks before sending. */
+  /** Number of times that `refusal` has checked a call on the queue. Each call is checked before it is sent. */
   checkCount: number;
 }
 
@@ -36,7 +36,10 @@ export class ClientQueues {
     this.#openQueues.delete(queue);
   }
 
-  /** Error of a call on the queue, if any. Run before each call, which it counts. */
+  /**
+   * The error with which a call on the queue is refused, if any. The caller asks before it sends the call, and each
+   * question raises the queue's `checkCount`. A queue that was made past the limit is unknown here, like a closed one.
+   */
   refusal(queue: number): HandlerError | undefined {
     const state = this.#openQueues.get(queue);
     if (state) {

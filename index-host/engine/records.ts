@@ -22,12 +22,18 @@ const FLOAT_BYTES = 4;
 /** Bytes of entries that one transaction deletes, and bytes of texts that one transaction indexes by words: about 10 ms each. */
 const DELETED_BYTES = 256 * 1024;
 const SETTLED_BYTES = 64 * 1024;
-/** The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Otherwise later writes use them. */
+/**
+ * The file is shrunk when more than this part of its pages, and more than `FREE_LEAST` pages, are free. Fewer free
+ * pages stay for later writes.
+ */
 const FREE_PART = 0.25;
 const FREE_LEAST = 1024;
 /** Pages that the file loses in one piece of work. */
 const SHRUNK_PAGES = 64;
-/** A write interrupts open reads when the write-ahead log is longer, bytes. Each read then starts its word search again, which takes about 10 ms. */
+/**
+ * Length of the write-ahead log, in bytes, above which a write interrupts the open reads. Each of these reads then
+ * starts its word search again, which takes about 10 ms.
+ */
 const LOG_BYTES = 16 * 2 ** 20;
 /** Maximum prepared statements for conditions. */
 const MAX_KEPT = 64;
@@ -40,7 +46,7 @@ export interface Row {
   readonly vector: Float32Array;
 }
 
-/** A graph file: the key up to which it has every entry, its length, and the graph's scale. */
+/** A graph file: the key up to which it has every entry, its length in bytes, and the graph's scale. */
 export interface SavedGraph {
   readonly key: number;
   readonly bytes: number;
@@ -61,7 +67,7 @@ export class Records {
   readonly #statements: Statements;
   readonly #conditions = new Map<string, StatementSync>();
   readonly #cursors = new Cursors();
-  /** False for a file of an earlier version, whose free pages only serve later writes. */
+  /** False for a file that an earlier version of Pie made. Its free pages only serve later writes. */
   readonly #canShrink: boolean;
   #entries: number;
   #bytes: number;
@@ -242,12 +248,18 @@ export class Records {
     return Number(this.#statements.countWord.get(word, limit)?.count ?? 0);
   }
 
-  /** Of the entries with a word, newest first, the key of the one after the first `newerCount`; 0 when no more entries have the word. */
+  /**
+   * Key of the entry with a word that has exactly `newerCount` newer entries with the word; 0 when there is no such
+   * entry.
+   */
   keyWithWord(word: string, newerCount: number): number {
     return Number(this.#statements.keyWithWord.get(word, newerCount)?.key ?? 0);
   }
 
-  /** Entries after the key `after` whose texts match, with BM25 scores, in key order: SQLite would rank them in one long piece of work. */
+  /**
+   * Entries with keys above `after` whose texts match the expression, with their BM25 scores. They are in the order of
+   * their keys, because SQLite would rank them by score in one long piece of work.
+   */
   withWords(expression: string, after: number): IteratorObject<Ranked, void, void> {
     // A statement has one cursor, and several queries may read at once.
     const statement = this.#db.prepare(WITH_WORDS);

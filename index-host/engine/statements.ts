@@ -2,8 +2,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import { TOKENIZER } from './words.ts';
 
 /**
- * Keys grow with every write and are never used again, so that a key always means the same vector. The write-ahead log makes a committed call
- * survive the death of the process.
+ * Keys grow with every write and are never used again, so that a key always means the same vector. A committed
+ * transaction is in SQLite's write-ahead log, so it survives the death of the process.
  */
 export const SCHEMA = `
   CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT;
@@ -16,12 +16,15 @@ export const SCHEMA = `
   CREATE VIRTUAL TABLE words USING fts5(
     text, content='entries', content_rowid='key', tokenize='${TOKENIZER}');`;
 
-/** Words follow later: `unworded` has the entries whose words are not indexed yet, `gone` the deleted texts whose words are still indexed. */
+/**
+ * A write leaves the index of words for later: `unworded` has the entries whose words are not indexed yet, and `gone`
+ * has the deleted texts whose words are still indexed.
+ */
 export const UNSETTLED = `
   CREATE TABLE IF NOT EXISTS unworded (key INTEGER PRIMARY KEY) STRICT;
   CREATE TABLE IF NOT EXISTS gone (key INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;`;
 
-/** Entries after a key whose texts match an expression, with their BM25 scores. */
+/** Entries whose texts match an expression and whose keys are above a given key, with their BM25 scores. */
 export const WITH_WORDS =
   'SELECT rowid AS key, bm25(words) AS score FROM words WHERE words MATCH ? AND rowid > ? ORDER BY rowid';
 

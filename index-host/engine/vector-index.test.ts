@@ -11,6 +11,10 @@ import type { Pieces } from './pieces.ts';
 import { WORDED_AT_ONCE } from './sizes.ts';
 import { VectorIndex } from './vector-index.ts';
 
+/**
+ * Sizes that are small enough for the entries of these tests. A query compares the newest 100 entries one by one, and
+ * finds older ones through the graph. A query by words ranks at most 6 entries. `Sizes` explains all four numbers.
+ */
 const SIZES = { tail: 100, maxCompared: 50, width: 400, maxWorded: 6 };
 const ROOM = () => ({ entries: 1e9, bytes: 1e12 });
 
@@ -62,7 +66,7 @@ test('an index that a graph serves finds nine of ten neighbours, also after a re
   index.close();
 });
 
-test('vectors of any length have their neighbours by cosine, though the graph rounds values', () => {
+test('queries by cosine find the neighbours of vectors of any norm, though the graph rounds values', () => {
   for (const scale of [1e-18, 1e-6, 1, 1e6, 1e18]) {
     using folder = temporaryFolder();
     const random = randomFrom(3);
@@ -83,7 +87,7 @@ test('vectors of any length have their neighbours by cosine, though the graph ro
   }
 });
 
-test('vectors of any length have their neighbours by the other metrics, too, also after a restart', async () => {
+test('queries by the other metrics find the neighbours of vectors of any norm, too, also after a restart', async () => {
   const [dimensions, count] = [8, 400];
   for (const metric of ['dot-product', 'euclidean'] as const) {
     for (const [firstScale, scale] of [
@@ -105,7 +109,8 @@ test('vectors of any length have their neighbours by the other metrics, too, als
       const recall = (index: VectorIndex) => {
         let hits = 0;
         for (let query = 0; query < 10; query++) {
-          // The length of a query does not change its ranking by dot product. To rank by distance, it must be as long as the vectors.
+          // The norm of a query's vector does not change a ranking by dot product. For a ranking by distance, the query
+          // must be about as long as the entries' vectors: from far away, all of these are almost equally distant.
           const queryScale = metric === 'euclidean' ? scale : 1;
           const vector = randomVector(dimensions, randomFrom(query)).map((value) => value * queryScale);
           const nearest = vectors
@@ -173,13 +178,14 @@ test('rare words of a query decide; a word that most entries have finds the newe
     finish(index.query({ vector: null, text, filter: [], limit: 9 }))
       .map(({ id }) => id)
       .sort();
+  // The word `fox` is in 4 entries, `7` in one, and `the` in all 20, which are more than `maxWorded`.
   assert.deepEqual(ids('the fox'), ['e0', 'e10', 'e15', 'e5']);
   assert.deepEqual(ids('the fox 7 unknown'), ['e0', 'e10', 'e15', 'e5', 'e7']);
   assert.deepEqual(ids('The'), ['e14', 'e15', 'e16', 'e17', 'e18', 'e19']);
   index.close();
 });
 
-test('texts are stored, ranked and deleted in pieces, between which others write', () => {
+test('texts are stored, ranked and deleted in pieces, between which other calls write', () => {
   using folder = temporaryFolder();
   const sizes = { ...SIZES, maxWorded: 1000 };
   const index = VectorIndex.create(folder.path, { name: 'one', dimensions: 2, metric: 'cosine' }, sizes);
@@ -216,7 +222,7 @@ test('texts are stored, ranked and deleted in pieces, between which others write
   index.close();
 });
 
-test('the log of writes stays short while queries by text overlap, and these find every entry once', () => {
+test('while queries by text overlap, the log of writes stays short, and each query finds every entry once', () => {
   using folder = temporaryFolder();
   const count = 2000;
   const index = VectorIndex.create(
@@ -370,7 +376,7 @@ test('an index whose entries are all deleted loses the file of its graph, and is
   finish(index.upsert([entry('new', [1, 0])], ROOM));
   index.close();
   index = finish(VectorIndex.open(folder.path, SIZES))!;
-  // The index does not regard its graph as lost.
+  // The empty graph has no file. The index must not take it for a lost graph, which it would make again.
   assert.deepEqual([index.needsRebuild, index.tailSize], [false, 1]);
   const found = finish(index.query({ vector: Float32Array.of(1, 0), text: null, filter: [], limit: 9 }));
   assert.deepEqual(
@@ -413,7 +419,8 @@ test('a query compares a long tail in several pieces, and rows that move meanwhi
     ),
   );
   const query = index.query({ vector: new Float32Array(dimensions), text: null, filter: [], limit: 600 });
-  // The first piece compares 256 rows. Three deletions leave a gap; the next entry makes the tail grow and close it.
+  // The first piece compares 256 rows. The deletions leave a gap of three rows in the tail, which has no free row then.
+  // The next entry makes the tail close this gap, so that later rows move.
   assert.equal(query.next().done, false);
   finish(index.delete(['0', '1', '2']));
   finish(index.upsert([entryAt(512)], ROOM));

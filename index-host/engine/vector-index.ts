@@ -34,8 +34,8 @@ import { chosenWords, type WordCount, wordExpressions } from './words.ts';
 const RECORDS = 'records.db';
 
 /**
- * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. The graph has every entry up to the key `#graphUpTo`,
- * and still has the keys of deleted ones. Methods that may take long are generators, which yield often.
+ * One index: entries in SQLite, the newest vectors in the tail, the older ones in the graph. While `#isWhole` holds, the graph has every entry up to
+ * the key `#graphUpTo`. It keeps the keys of deleted entries. Methods that may take long are generators, which yield often.
  */
 export class VectorIndex {
   readonly shape: Shape;
@@ -44,9 +44,9 @@ export class VectorIndex {
   readonly #sizes: Sizes;
   readonly #tail: Tail;
   #graph: Graph;
-  /** Largest key that the graph has been given; keys grow with each write. */
+  /** Entries up to this key belong to the graph, and later ones to the tail; keys grow with each write. */
   #graphUpTo = 0;
-  /** False while the graph lacks entries up to `#graphUpTo`, because its file was lost. Queries then compare those entries one by one. */
+  /** False while the graph lacks entries, because its file was lost or a vector was too long for its scale. Queries then compare each entry. */
   #isWhole = true;
   /** `#graphUpTo` at the last save; 0 when there was none since the graph was made. */
   #savedUpTo = 0;
@@ -145,7 +145,7 @@ export class VectorIndex {
       count += removed.length;
       at += taken;
     }
-    // `absorbExcess` checks that the index is still open. A call that deleted nothing may end without this check.
+    // Not `#pause`, which fails when the index was dropped meanwhile: a call that deleted nothing need not fail. `absorbExcess` makes this check.
     yield;
     if (count > 0) yield* this.absorbExcess();
     return count;
@@ -213,8 +213,8 @@ export class VectorIndex {
   }
 
   /**
-   * Writes the graph to its file, unless the file is current or the graph incomplete; an empty graph loses its file. `run` executes the parts
-   * that keep the thread busy. A save that fails leaves no file that the records do not name.
+   * Writes the graph to its file, unless the file is current or the graph is incomplete. Deletes the file of an empty graph. `run` executes the
+   * parts that keep the thread busy. When a save fails, deletes all files of graphs except the one that the records name.
    */
   async save(run: <T>(work: Pieces<T>) => Promise<T> = runToEnd): Promise<void> {
     try {
@@ -316,7 +316,7 @@ export class VectorIndex {
     if (this.#graph.size === 0) this.#graph = this.#newGraph(scaleFor(norm(oldest.vector)));
     this.#graphUpTo = oldest.key;
     if (this.#graph.fits(oldest.vector)) this.#graph.add(oldest.key, oldest.vector);
-    // The graph was scaled to far shorter vectors, and is due to be made again.
+    // The graph is scaled to far shorter vectors, and must be made again.
     else this.#isWhole = false;
   }
 
@@ -326,7 +326,7 @@ export class VectorIndex {
     const inTail = yield* this.#tailNearest(vector, filter, limit);
     const fromGraph = this.#isWhole ? yield* this.#graphNearest(vector, filter, limit) : null;
     const outsideTail = fromGraph ?? (yield* this.#allNearest(vector, filter, limit));
-    // The tail may have given an entry to the graph between two pieces.
+    // The tail may have given an entry to the graph between two pieces: then both lists have the entry.
     const merged = new Map([...inTail, ...outsideTail].map((ranked) => [ranked.key, ranked]));
     return [...merged.values()].sort(byScore).slice(0, limit);
   }

@@ -1,14 +1,14 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 
-/** Maximum words of a query that count. */
+/** A query searches for at most this many of its words, the first ones. */
 const MAX_WORDS = 16;
 
-/** The tokenizer of FTS5 for texts and queries: words without case, and without most diacritics. */
+/** The tokenizer of FTS5 for texts and queries. It ignores case and most diacritics. */
 export const TOKENIZER = 'unicode61 remove_diacritics 2';
 
 /**
- * Cuts queries into words with an empty index of SQLite, as the indexes cut texts. A splitter in JavaScript would disagree: its tables of
- * characters are newer than SQLite's.
+ * Cuts queries into words. SQLite does it, in an empty full-text table in memory, so that the words of a query are cut
+ * like those of the stored texts. JavaScript would cut some texts otherwise: its tables of characters are newer.
  */
 class Splitter {
   readonly #begin: StatementSync;
@@ -47,15 +47,16 @@ export function wordExpressions(text: string): string[] {
   return splitter.wordsOf(text, MAX_WORDS).map((word) => `"${word.replaceAll('"', '""')}"`);
 }
 
-/** A word, and the number of entries that have it, up to a bound. */
+/** A word, and the number of entries that have it. A caller may stop counting above its `maxEntries`. */
 export interface WordCount {
   readonly word: string;
   readonly entries: number;
 }
 
 /**
- * The rarest words, as long as their entry counts add up to at most `maxEntries`: rare words tell entries apart. The rarest word is always
- * chosen, even when more entries have it. Words without entries are left out.
+ * The rarest words, as long as the counts of their entries add up to at most `maxEntries`: rare words tell entries
+ * apart. The rarest word is always chosen, even when more than `maxEntries` entries have it. Words that no entry has
+ * are left out.
  */
 export function chosenWords(counted: readonly WordCount[], maxEntries: number): string[] {
   const known = counted.filter(({ entries }) => entries > 0).sort((a, b) => a.entries - b.entries);

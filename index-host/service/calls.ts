@@ -3,7 +3,10 @@ import { type IndexRequest, MAX_VALUE } from '../protocol/messages.ts';
 import type { Entry, IndexStats, IndexSum, IndexWriteOutcome, Match } from '../protocol/types.ts';
 import { type Catalog, refuseBroken } from './catalog.ts';
 
-/** Answers one request of a tenant. `floats` are the vectors of the request. */
+/**
+ * Answers one request of a tenant. `floats` are the vectors of the request, one after another. All tenants share one
+ * thread, so the work on an index waits for its tenant's turn (`Catalog.turn`).
+ */
 export async function answer(
   catalog: Catalog,
   tenant: string,
@@ -45,15 +48,17 @@ export async function answer(
     case 'sum':
       return catalog.turn(tenant, () => catalog.sum(tenant), signal);
     case 'drop':
+      // A drop deletes one index, or none when the tenant has no index of that name.
       return writeOutcome(catalog, tenant, Number(await catalog.drop(tenant, request.name, signal)));
   }
 }
 
+/** `count` entries or indexes were written or deleted. `sum` adds the bytes that all indexes of the tenant now have. */
 function writeOutcome(catalog: Catalog, tenant: string, count: number): IndexWriteOutcome {
   return { count, ...catalog.sum(tenant) };
 }
 
-/** Cuts floats into vectors that the index can take. */
+/** Cuts floats into `count` vectors. @throws IndexError for vectors that the index cannot take */
 function vectorsOf(stats: IndexStats, floats: Float32Array, count: number): Float32Array[] {
   refuseBroken(stats);
   const { name, dimensions, metric } = stats;

@@ -15,7 +15,10 @@ export interface Limits {
   readonly indexes: number;
   /** Entries and bytes of all indexes of one tenant together. */
   readonly room: Size;
-  /** Indexes that may be open at once. Idle ones close while the open ones take more than `openBytes` of memory; indexes in use may exceed it. */
+  /**
+   * Indexes that may be open at once. While the open indexes take more than `openBytes` of memory, idle ones are
+   * closed. Indexes in use may exceed `openBytes`.
+   */
   readonly open: number;
   readonly openBytes: number;
 }
@@ -91,7 +94,10 @@ export class Catalog {
     return this.#openIndexes.size;
   }
 
-  /** Reads which indexes a tenant has; later calls retry those that could not be read. Call it before the other methods. */
+  /**
+   * Reads which indexes a tenant has. A later call retries the indexes that could not be read. Call `load` before the
+   * other methods.
+   */
   async load(tenant: string, signal: AbortSignal): Promise<void> {
     const knownStats = this.#stats.get(tenant);
     if (knownStats && ![...knownStats.values()].some(({ isUnread }) => isUnread)) return;
@@ -156,7 +162,10 @@ export class Catalog {
     return stats;
   }
 
-  /** The room that the tenant's other indexes leave to this one. */
+  /**
+   * The room that the tenant's other indexes leave to this one. `maxBytes` is the tenant's own limit for all of its
+   * indexes, if the tenant has one.
+   */
   room(tenant: string, name: string, maxBytes = Number.POSITIVE_INFINITY): Size {
     const otherIndexes = this.list(tenant).filter((stats) => stats.name !== name);
     const { room } = this.#limits;
@@ -244,7 +253,8 @@ export class Catalog {
       this.#openings.delete(directory);
       this.#openings.set(directory, opening);
       const opened = await opening.catch((error: unknown) => {
-        // `#openNow` forgets a failed opening. If it failed before it returned, though, this method has put the opening into the map afterwards.
+        // `#openNow` removes a failed opening from the map. When `#makeRoom` throws, `#openNow` does so before it
+        // returns its promise, and the lines above put this promise into the map only then.
         if (this.#openings.get(directory) === opening) this.#forget(directory);
         throw error;
       });
@@ -282,8 +292,8 @@ export class Catalog {
   }
 
   /**
-   * Closes idle indexes except `keptIndex` while too many are open, or would be open with `extraCount` more. Takes indexes of the tenant with the
-   * most memory first, and of these the least recently used one.
+   * Closes idle indexes except `keptIndex` while too many are open, or would be open with `extraCount` more. The next
+   * one to close is the least recently used index of the tenant whose idle indexes take the most memory.
    */
   #closeIdle(extraCount: number, keptIndex: OpenIndex | null): void {
     const { open, openBytes } = this.#limits;
@@ -384,7 +394,7 @@ export class Catalog {
   }
 }
 
-/** Of the given indexes, the least recently used one of the tenant that has most memory. */
+/** Of the given indexes, the least recently used one of the tenant whose indexes among them take the most memory. */
 function leastNeeded(
   idle: readonly [string, OpenIndex][],
   byUse: readonly string[],
@@ -398,7 +408,11 @@ function leastNeeded(
   return ofLargestTenant.sort(([a], [b]) => byUse.indexOf(a) - byUse.indexOf(b))[0] ?? null;
 }
 
-/** The size of an index that is not open; null when there is none. */
+/**
+ * Reads the size of an index that is not open. Returns null when the folder has no index of that name. When reading
+ * fails, calls `onError` and returns zeros: with `isBroken` when the file is damaged or another version of Pie wrote
+ * it, with `isUnread` after any other failure.
+ */
 function statsIn(folder: string, name: string, onError: (error: unknown) => void): IndexStats | null {
   try {
     const stats = VectorIndex.stats(path.join(folder, name));

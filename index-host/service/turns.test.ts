@@ -4,7 +4,7 @@ import type { Pieces } from '../engine/pieces.ts';
 import { IndexError } from '../protocol/errors.ts';
 import { Turns } from './turns.ts';
 
-/** A clock that only the pieces move, and jobs of pieces of a given length. */
+/** A clock that moves only while a piece of a job runs, and jobs whose pieces take a given time each. */
 function arena() {
   let now = 0;
   const ran: string[] = [];
@@ -20,12 +20,13 @@ function arena() {
   return { turns, ran, job };
 }
 
-test("a tenant's query waits for a few turns of a tenant that fills indexes, however many jobs the latter has", async () => {
+test("a tenant's query waits for at most a few turns of another tenant, however many jobs that one has", async () => {
   const { turns, ran, job } = arena();
   const flood = Array.from({ length: 8 }, (_, i) => turns.run('flood', job(`flood ${i}`, 50, 3)));
   const query = turns.run('small', job('query', 4, 1));
   assert.equal(await query, 'query');
   const before = ran.filter((name) => name !== 'query').length;
+  // A turn ends after 4 ms, so the flood has two pieces of 3 ms in each of its turns: 6 pieces are three turns.
   assert.ok(before <= 6, `${before} pieces of the flood went first`);
   assert.deepEqual(
     await Promise.all(flood),
@@ -35,6 +36,8 @@ test("a tenant's query waits for a few turns of a tenant that fills indexes, how
 
 test('two busy tenants get equal time, whatever the length of their pieces', async () => {
   const { turns, ran, job } = arena();
+  // The turns of `a` take 4 ms, and those of `b` 5 ms. Fair queueing lets the tenants' times differ by at most a turn
+  // of each, 9 ms. The bound of 15 ms leaves room for one more turn.
   const works = [turns.run('a', job('a', 100, 1)), turns.run('b', job('b', 100, 5))];
   await works[0];
   const time = { a: ran.filter((name) => name === 'a').length, b: 5 * ran.filter((name) => name === 'b').length };
@@ -44,6 +47,8 @@ test('two busy tenants get equal time, whatever the length of their pieces', asy
 
 test('a tenant whose jobs come one after another gets no more time than one with a long job', async () => {
   const { turns, ran, job } = arena();
+  // The turns of `a` take 3 ms, and those of `b` 4 ms, so fair queueing allows a difference of 7 ms. The bound is about
+  // twice that.
   const long = turns.run('b', job('b', 400, 1));
   for (let i = 0; i < 40; i++) await turns.run('a', job('a', 1, 3));
   const time = { a: 40 * 3, b: ran.filter((name) => name === 'b').length };
@@ -59,6 +64,7 @@ test('an aborted job ends between two pieces, and a job that throws ends alone',
   await other;
   stopping.abort(new IndexError('cancelled', 'enough'));
   await assert.rejects(long, { code: 'cancelled' });
+  // The two jobs take turns, so that `long` has had about as many pieces as the 3 of `other`.
   assert.ok(ran.filter((name) => name === 'long').length < 20);
   const broken = turns.run(
     'a',

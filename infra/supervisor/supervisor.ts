@@ -33,8 +33,9 @@ interface Slot {
 }
 
 /**
- * Starts processes in order, restarts those that die, kills those that are silent (`watch-policy.ts`), and stops them in the order that
- * `stop` is given. Children of a dead supervisor end through their lifeline (`infra/lifeline.ts`).
+ * Starts processes, its children. Restarts those that die, kills those that are silent (`watch-policy.ts`), and stops
+ * all in the order of the stages that `stop` is given. The children of a dead supervisor end through their lifeline
+ * (`infra/lifeline.ts`).
  */
 export class Supervisor {
   readonly #logsDirectory: string;
@@ -90,7 +91,10 @@ export class Supervisor {
     for (const slot of this.#slots) slot.child.kill();
   }
 
-  /** Spawns a child and passes it to `record`. When `stop` has begun meanwhile, kills the child; `stop` finds it recorded and waits for it. */
+  /**
+   * Spawns a child and passes it to `record`. When `stop` has begun meanwhile, kills the child. `stop` waits for the
+   * record, and then for the end of the child.
+   */
   async #spawn<T>(spec: ChildSpec, log: ChildLog, restarts: number, record: (child: Child) => T): Promise<T> {
     const spawning = Child.spawn(spec, log, restarts).then((child) => {
       const recorded = record(child);
@@ -136,7 +140,8 @@ export class Supervisor {
           slot.child = child;
         });
       } catch (error) {
-        // For example, no file descriptor is left. The next turn of the loop tries again after a pause.
+        // The system may start no process now, for example without a free file descriptor. The next turn of the loop
+        // tries again after a pause.
         why = `it could not be started: ${error instanceof Error ? error.message : String(error)}`;
         continue;
       }

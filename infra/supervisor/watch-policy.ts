@@ -40,7 +40,10 @@ export interface Silence {
   readonly stillMs: number;
 }
 
-/** `computing`: the child's silence has reached `computingMs`. `still`: it has reached `stillMs`. */
+/**
+ * `computing`: the processor time of the child's main thread during the silence has reached the limit `computingMs`.
+ * `still`: the time in which this thread neither computed nor waited for a processor has reached `stillMs`.
+ */
 export type Verdict = 'alive' | 'computing' | 'still';
 
 export function beginWatch(first: Look): Silence {
@@ -48,11 +51,12 @@ export function beginWatch(first: Look): Silence {
 }
 
 /**
- * Adds a look to the silence so far. Of the time since the last look, it takes the part in which the thread computed and the part in which
- * it waited for a processor from the thread's times; in the rest, the thread stood still. A wait for a processor counts against no limit.
+ * Adds a look to the silence so far. The time since the last look has three parts. The thread's times (`ThreadTimes`)
+ * tell two of them: the thread computed, or it waited for a processor. In the rest, the thread stood still. A wait for
+ * a processor counts against no limit.
  *
- * A gap in which the watcher itself was suspended counts as one interval: the child may have been suspended as well, or its beats may be
- * unread. A pause of the whole machine therefore makes no child count as silent.
+ * A gap in which the watcher itself was suspended counts as one interval: the child may have been suspended as well, or
+ * the watcher has not read its beats yet. A pause of the whole machine therefore makes no child count as silent.
  */
 export function look(before: Silence, now: Look, limits: WatchLimits): { silence: Silence; verdict: Verdict } {
   if (now.hasBeaten) return { silence: beginWatch(now), verdict: 'alive' };

@@ -19,6 +19,10 @@ import { UnreadResult } from './unread-results.ts';
 const MAX_RECEIVING = 64;
 
 const NO_FILES = handlerError('unsupported', 'this host exchanges no files');
+/**
+ * Also the answer when the invocation has ended, and when the file is gone again before it is read. A guest that
+ * dropped the call gets this answer, too, but does not read it.
+ */
 const NO_MORE = handlerError('closed', 'the client has closed the session without sending this file');
 
 /** One inferlet's transfers. */
@@ -49,6 +53,8 @@ export class FileTransfers {
     if (fault !== null) return refuse(handlerError('invalid-argument', fault));
     const { unread, outgoing, stopped, invocation } = this.#inferlet;
     const wait = new DroppableWait();
+    // `ask` also refuses a stopped inferlet and a call without room. Both are checked first, because a call that `ask`
+    // refuses would never give its wait back to `#receiving`. `refusal(0)`: the call carries no bytes of its own.
     const refused = invocation ? (stopped ?? outgoing.refusal(0) ?? this.#receiving.take(wait)) : NO_FILES;
     if (refused) return refuse(refused);
     const unreadResult = new UnreadResult(unread, () => wait.drop());
@@ -115,6 +121,7 @@ export class FileTransfers {
     dropSignal: AbortSignal,
   ): Promise<Outcome<FileExchangeFile>> {
     const fetched = this.#fetching.then(async (): Promise<Outcome<FileExchangeFile>> => {
+      // The size is not known yet: read a file only when there is room for at least one more byte.
       const full = this.#inferlet.unread.refusal(1);
       if (full) return err(full);
       const file = dropSignal.aborted ? null : await this.#read(files, name);

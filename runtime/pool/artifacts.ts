@@ -7,10 +7,13 @@ import { UnplannableError } from '../lowering/record.ts';
 import { keptPlan } from './examine.ts';
 
 const WASM_PAGE_BYTES = 65_536;
-/** A module travels to a sandbox in one message of the channel, of at most 32 MiB. */
+/** A module travels to a sandbox in one message of the channel. A message has at most 32 MiB; 1 MiB is for its head. */
 const MAX_MODULE_BYTES = 31 << 20;
 
-/** Core modules by content, kept while a program holds them: every JavaScript function has the same JavaScript engine. */
+/**
+ * Core modules by the hash of their content. A module is kept while a program holds its bytes, so that programs with
+ * equal modules share them: all JavaScript functions have the same JavaScript engine.
+ */
 export class ModuleFiles {
   readonly #known = new Map<string, WeakRef<Uint8Array>>();
   readonly #dropped = new FinalizationRegistry<string>((hash) => {
@@ -18,8 +21,9 @@ export class ModuleFiles {
   });
 
   /**
-   * Reads `file` once. Throws when its content has another hash: the build process is not trusted, and a false hash would give this module
-   * to another tenant's function whose own module has that hash.
+   * Returns the module with this hash: the one that a program holds, or else the content of `file`. Throws when that
+   * content has another hash. The build process states the hash and is not trusted: it could state the hash of another
+   * tenant's module, whose functions would then get this content.
    */
   async read(directory: string, { file, hash }: CoreModule): Promise<Uint8Array> {
     const known = this.#known.get(hash)?.deref();

@@ -21,7 +21,7 @@ const SCRIPTS = {
   remove: loadScript(new URL('./scripts/remove-alias.lua', import.meta.url)),
 };
 
-/** Attempts of a rollback, which is planned again when the alias changed meanwhile. */
+/** Attempts of a rollback. When the alias has changed since the plan was made, the next attempt makes a new plan. */
 const TRIES = 5;
 
 /** A change of an alias. The caller has checked `shares` with `sharesFault`. */
@@ -36,7 +36,9 @@ export interface AliasChange {
   readonly restores?: number | undefined;
 }
 
-/** `tag-of-several`: a tag can name only one version. */
+/**
+ * `tag-of-several`: the alias is a tag (`AliasState.tag`), and a tag cannot divide invocations among several versions.
+ */
 export type AliasOutcome =
   | { readonly ok: true; readonly alias: NamedAlias }
   | { readonly ok: false; readonly reason: 'unknown-function' | 'too-many-aliases' | 'tag-of-several' }
@@ -87,6 +89,7 @@ export class Releases {
     const key = this.#store.keys.aliasHistory(tenant, name, alias);
     const texts = await this.#store.call((redis) => redis.lrange(key, 0, MAX_HISTORY - 1));
     if (texts.length > 0 || alias !== LIVE) return texts.map(parseState);
+    // A function that was deployed before aliases existed has no history: its `live` has had only the present state.
     const found = await this.#functions.get(tenant, name);
     return found === null ? [] : [onlyCurrent(found)];
   }
@@ -149,6 +152,8 @@ export class Releases {
       return { ok: false, reason: 'changed', revision: from.revision };
     const restoredState = to === undefined ? stepBack(history) : lastOf(to, history.slice(1));
     if (to === undefined && restoredState === null) return { ok: false, reason: 'nothing-before' };
+    // When no known state served the version `to` alone, the rollback makes such a state. `to` is never undefined then:
+    // the check above returns for a rollback without `to` that finds no state.
     const shares = restoredState?.shares ?? [{ version: to ?? '', weight: 100 }];
     if (sameShares(shares, from.shares)) return { ok: false, reason: 'serves-it' };
     return { ok: true, plan: { from, to: shares, restores: restoredState?.revision } };

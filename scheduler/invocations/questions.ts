@@ -26,7 +26,8 @@ export interface AskedQuestion extends Pick<Question, 'text' | 'schema'> {
 const ASK_OUTCOMES = ['waiting', 'cancelled', 'stale', 'ended', 'full'] as const;
 /**
  * `waiting`: the attempt has ended, and the invocation waits. `cancelled`: a cancel is in progress, and the caller must end the invocation as
- * cancelled. `stale`, `ended`, `full`: as in `AppendOutcome`.
+ * cancelled. `stale`: the attempt is over, or there is no such invocation. `ended`: the invocation has ended. `full`:
+ * the question's event would exceed the bound on the invocation's log, or on the logs of its family together.
  */
 export type AskOutcome = (typeof ASK_OUTCOMES)[number];
 
@@ -36,7 +37,7 @@ export type AskOutcome = (typeof ASK_OUTCOMES)[number];
  */
 export type AnswerOutcome = 'ok' | 'not-waiting' | 'unknown';
 
-/** Questions of invocations to persons. Asking and answering are one Lua script each, so exactly one answer wins. */
+/** Questions that invocations ask persons. Asking and answering are one Lua script each, so exactly one answer wins. */
 export class Questions {
   readonly #store: Store;
   readonly #retention: Retention;
@@ -85,6 +86,7 @@ export class Questions {
     );
     const outcome = ASK_OUTCOMES.find((one) => one === reply);
     if (outcome) return outcome;
+    // Throws only for the reply of a full quota; for any other reply, the next line throws.
     throwBytesQuota(reply, this.#store.clock());
     throw gap(id, seq, reply) ?? unexpected('ask', reply);
   }

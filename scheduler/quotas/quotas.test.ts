@@ -73,20 +73,20 @@ describe('quotas', () => {
     assert.ok((await scheduler.invocations.create(submission())).created, 'another tenant has its own quota');
   });
 
-  test('of several exhausted quotas, the latest to end sets Retry-After; a limit of 0 refuses all requests', async () => {
+  test('of several exhausted quotas, the last window to end sets Retry-After; a limit of 0 refuses all requests', async () => {
     await set('requests-per-minute', 1);
     await set('requests-per-day', 1);
     await set('tokens-per-month', 5, { function: 'story' });
     await create();
-    // Noon of another day of the month. The request above counts in other windows, so the next one is accepted. Day and
-    // month now end at different times.
+    // The clock goes back to noon of 10 January, so that day and month end at different times. The request above counts
+    // in the minute and the day of 31 January, so the next request is accepted.
     now = Date.UTC(2027, 0, 10, 12);
     const { id } = await create();
     const { epoch, tokensLeft, tokensUntil } = await begin(id);
     assert.deepEqual([tokensLeft, tokensUntil], [5, Date.UTC(2027, 1, 1)]);
     const outcome = await scheduler.invocations.append(id, epoch, 1, MESSAGE, { inputTokens: 4, outputTokens: 1 });
     assert.deepEqual(
-      // Without the page limit, whose time of reading is not known here.
+      // The test cannot know `kvPages`: it has the time at which Redis read the page limit.
       { ...outcome, kvPages: null },
       { outcome: 'ok', exceeded: null, tokensLeft: 0, tokensUntil, kvPages: null },
       'usage equal to the limit does not exceed it',
@@ -160,7 +160,7 @@ describe('quotas', () => {
     await create({ debounce: { key: 'doc-1', delayMs: 1000, maxMs: 1000 } });
     await begin((await create()).id);
     await create();
-    // Limits out of reach only make the status show the numbers.
+    // The status shows only quotas that have a limit. The invocations of this test do not reach these limits.
     await set('waiting-invocations', 1000);
     await set('concurrent-invocations', 1000);
     assert.equal(await used('concurrent-invocations'), 1);
@@ -170,7 +170,7 @@ describe('quotas', () => {
     assert.equal(await used('waiting-invocations'), 3);
   });
 
-  test('latency targets go to as many invocations as the quota has room for, until these end', async () => {
+  test('as many invocations get latency targets as the quota allows, and the end of one makes room again', async () => {
     const { keys, redis: commands } = scheduler.store;
     const latency = { firstTokenMs: 200, perTokenMs: 40 };
     const granted = async (id: string) => {
@@ -181,10 +181,10 @@ describe('quotas', () => {
       return [job.latency ?? null, job.arrival];
     };
     await commands.set(keys.arrivals, 20_000);
-    assert.deepEqual(await granted((await create({ latency })).id), [null, 20_001], 'without a limit none is granted');
+    assert.deepEqual(await granted((await create({ latency })).id), [null, 20_001], 'no targets without a limit');
     await set('latency-invocations', 2);
     const first = await create({ latency });
-    assert.deepEqual(await granted(first.id), [latency, 10_002], 'a place 10,000 arrivals ahead');
+    assert.deepEqual(await granted(first.id), [latency, 10_002], '10,000 places before its arrival');
     assert.deepEqual(await granted((await create()).id), [null, 20_003], 'a function without targets');
     const second = await create({ latency });
     assert.deepEqual(await granted(second.id), [latency, 10_004]);
@@ -199,10 +199,10 @@ describe('quotas', () => {
     assert.deepEqual((await granted((await create({ latency })).id))[0], null, 'more than the tenant may run at once');
     await commands.set(keys.arrivals, 5);
     await set('concurrent-invocations', 5);
-    assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'the first place');
+    assert.deepEqual(await granted((await create({ latency })).id), [latency, 1], 'no place is before the first');
   });
 
-  test('a repair removes an invocation that is gone from those with latency targets', async () => {
+  test('a repair takes a lost invocation out of the set of invocations with latency targets', async () => {
     const { keys, redis: commands } = scheduler.store;
     const grantedKey = `${keys.account('acme')}:latency`;
     await commands.sadd(keys.tenants, 'acme');
@@ -229,7 +229,7 @@ describe('quotas', () => {
       return job.latency ?? null;
     };
     await scheduler.tenants.create('acme', { latency: tenantTargets });
-    assert.equal(await granted(), null, 'without a limit none is granted');
+    assert.equal(await granted(), null, 'no targets without a limit');
     await set('latency-invocations', 4);
     assert.deepEqual(await granted(), tenantTargets);
     assert.deepEqual(await granted({ latency: ownTargets }), ownTargets);
@@ -288,11 +288,11 @@ describe('quotas', () => {
     const overridden = await reportedPages();
     now += 1000;
     const restored = await reportedPages();
-    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'of a running invocation');
+    assert.deepEqual([kvPages.pages, overridden?.pages, restored?.pages], [3, 1, 3], 'while the invocation runs');
     assert.ok(kvPages.readAt <= (overridden?.readAt ?? 0) && (overridden?.readAt ?? 0) <= (restored?.readAt ?? 0));
   });
 
-  test('a tenant may have 1000 settings, also when one of them is a counted limit', async () => {
+  test('a tenant may have 1000 settings; the mark `#counted` beside them in Redis is no setting', async () => {
     assert.equal(await set('requests-per-minute', 5), 'ok');
     const { keys, redis: connection } = scheduler.store;
     const others = Array.from({ length: MAX_SETTINGS - 2 }, (_, i) => [`requests-per-day:f${i}`, 1]);
@@ -339,7 +339,7 @@ describe('quotas', () => {
       'a smaller value is always accepted',
     );
     await scheduler.invocations.finish(id, epoch, 1, RESULT, null);
-    // Forty days are longer than any file of an ended invocation is kept.
+    // No file of an ended invocation is kept for forty days.
     now += 40 * 86_400_000;
     // A stored value takes 8 bytes besides its key and content.
     const valueBytes = 'k'.length + 10 + 8;

@@ -58,6 +58,7 @@ describe('a wall clock that steps by an hour and back', () => {
   /** Begins an invocation. Resolves when it has run a child, has sent its first tokens and waits for its client. */
   async function begin(): Promise<Watched> {
     const input = { mark: `run-${begunCount++}`, tokens: TOKENS, listenAt: LISTEN_AT, child: true };
+    // Not restartable: a second attempt would hide that a step of the clock ended the first one.
     const watched = await watch(platform, input, { restartable: false });
     const isOver = () => ['result', 'error'].includes(watched.events.at(-1)?.event ?? '');
     await until('it waits for its client', () => messageCount(watched) === LISTEN_AT || isOver());
@@ -67,7 +68,8 @@ describe('a wall clock that steps by an hour and back', () => {
 
   async function end(watched: Watched): Promise<void> {
     await say(platform, watched.id, { text: 'go on' });
-    // Rejects after a few minutes, so an invocation that a step holds up for its hour fails the test.
+    // Rejects after a few minutes. The test therefore fails when a step back by an hour makes an invocation wait for
+    // that hour.
     await watched.ended;
     assert.equal(await checkEnded(platform, watched), 'result');
   }
@@ -99,9 +101,10 @@ describe('a wall clock that steps by an hour and back', () => {
       for (const each of open) await end(each);
       const { counts, hours } = await count();
       const roots = invocations.length;
-      // A child is no request. It generates as many tokens as its root.
+      // A root is an invocation that the test has requested. Each root has run one child, which is no request and
+      // generates as many tokens as its root.
       const children = roots;
-      // `checkEnded` makes a request for each root. It invokes the function to read a number, without a token.
+      // For each root, `checkEnded` makes one more request: an invocation that reads a number and generates no token.
       const checks = roots;
       const requests = roots + checks;
       const succeeded = roots + children + checks;

@@ -20,17 +20,18 @@ const SHAPE: Shape = {
 const EARLY = 'gpu-3';
 /** A machine that has the earlier code to the end, and joins at a gateway of the new release. */
 const LATE = 'run-3';
-/** Order of the upgrades, in which new runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
+/** Order of the upgrades. New runtimes meet earlier GPU hosts and gateways, and earlier runtimes meet new ones. */
 const ORDER = ['run-1', 'gpu-1', FRONT, 'gpu-2', 'run-2'];
 /**
- * One tenant uses all hosts. Earlier releases know `placement` only as `spread`. The gateway ends streams of longer invocations when it stops,
- * and clients resume them.
+ * The value `invocation` lets one tenant use all GPU hosts. The setting is called `placement` now; this file uses its
+ * old name, `spread`, which earlier releases and this one know. A gateway that stops ends the streams of invocations
+ * that last longer than `drain_ms`, and the clients resume these streams.
  */
 const CONFIG = 'drain_ms = 2000\n[gpu_host]\nspread = "invocation"\n';
 const PROMPTS = ['Once upon a time', 'The dog', 'Lily and Tom', 'One day'];
 const STORY_CLIENTS = 4;
 const LONG_CLIENTS = 4;
-/** Takes 5 s at least. */
+/** Input of an invocation that takes about 5 s, more than `drain_ms`: 80 tokens, with a pause after each. */
 const LONG = { mark: 'long', tokens: 80, pauseMs: 60 };
 
 interface Outcome {
@@ -45,10 +46,10 @@ interface Outcome {
 const missing = Network.missingReason() || EarlierRelease.missingReason();
 const skip = missing || (!process.env.PIE_TEST_ALL && 'it takes minutes: npm run test:all');
 
-describe('machines of an earlier release that are upgraded one after another', { skip }, () => {
+describe('while the machines of an earlier release are upgraded one after another', { skip }, () => {
   const releases = missing ? [] : EarlierRelease.candidates();
   for (const release of releases)
-    test(`from ${release} fail no invocation of clients that stream`, async (t) => {
+    test(`no invocation of a streaming client fails (release ${release})`, async (t) => {
       using earlier = EarlierRelease.open(release);
       await using machines = await Machines.start({ shape: SHAPE, config: CONFIG, root: earlier.root });
       await Promise.all(
@@ -105,7 +106,9 @@ describe('machines of an earlier release that are upgraded one after another', {
       try {
         for (const name of ORDER) {
           await untilMoreEnd();
-          // Join `LATE` before the last upgrade of an earlier runtime, after which functions that need the new release are deployed.
+          // `LATE` joins while another runtime still has the earlier release. If only new runtimes were left, the
+          // gateway's machine would deploy the bundled functions anew, and the runtime of `LATE` may not be able to run
+          // these.
           if (name === ORDER.at(-1)) {
             await machines.join(LATE);
             await untilReached(machines);
@@ -129,7 +132,7 @@ describe('machines of an earlier release that are upgraded one after another', {
     });
 });
 
-/** Waits until each runtime is linked to each GPU host, as both sides of each link have a version of the protocol in common. */
+/** Waits until each runtime is linked to each GPU host. A link needs a version of the protocol that both sides know. */
 async function untilReached(machines: Machines): Promise<void> {
   await until('each runtime reaches each GPU host', async () => {
     const described = Object.values(await machines.redis.hgetall('pie:runtimes'));
@@ -142,7 +145,7 @@ async function untilReached(machines: Machines): Promise<void> {
   });
 }
 
-/** Lines of logs in which one side refuses the other one's version. */
+/** Lines of the machines' logs that call one side of a link too old for the other side. */
 function refusals(machines: Machines): string[] {
   const logs = machines.running.flatMap((name) => globSync(`${machines.platform(name).home}/logs/*.log`));
   assert.ok(logs.length >= machines.running.length, `${logs.length} logs`);

@@ -11,7 +11,7 @@ const LOOK_EVERY_MS = 50;
 /** Program of sandbox processes, which start with their tenants and end when they are idle (`runtime/fleet`). */
 const SANDBOX = '/guest/main.ts';
 
-/** Resources that an idle platform holds, for comparison before and after attacks. */
+/** Resources that a platform holds, for a comparison before and after attacks. */
 export interface Holdings {
   /** Invocations that wait or run, of all tenants. */
   readonly invocations: number;
@@ -23,7 +23,10 @@ export interface Holdings {
   readonly processes: readonly string[];
 }
 
-/** Resources that the platform holds now. The canary must be silent. */
+/**
+ * Resources that the platform holds now. The canary, which is the tenant that streams beside an attack, must not run:
+ * its invocations would count.
+ */
 export async function holdings(platform: Platform): Promise<Holdings> {
   const load = (await (await platform.fetch('/v1/load')).json()) as PlatformLoad;
   const { pages, inferlets, queues } = await modelStats(platform);
@@ -36,7 +39,10 @@ export async function holdings(platform: Platform): Promise<Holdings> {
   };
 }
 
-/** Waits until the platform holds no more than `before`; returns descriptions of what it still holds at the deadline. */
+/**
+ * Waits until the platform holds no more than `before` and has the same processes, for `SETTLE_MS` at most. Returns
+ * descriptions of the differences that are left then: added resources, added processes, and processes that are gone.
+ */
 export async function leftBehind(platform: Platform, before: Holdings): Promise<string[]> {
   const end = performance.now() + SETTLE_MS;
   for (;;) {

@@ -1,7 +1,7 @@
 /**
  * The writer and reader that the channel's generated codec uses; `runtime/channel` implements both. Numbers are
- * little-endian. A list has the number of its elements before it, and a text the number of its bytes. A case is its
- * index in one byte.
+ * little-endian. A list has the number of its elements before it, and a text the number of its bytes. The case of an
+ * enum, a variant, an option or a result is written as its index, in one byte.
  */
 export interface ValueWriter {
   bool(value: boolean): void;
@@ -21,9 +21,9 @@ export interface ValueWriter {
   numbers(value: NumberList): void;
   /** Number of the elements that follow. */
   count(value: number): void;
-  /** Index of a case; throws for -1, a value that the type does not have. */
+  /** Index of a case. Throws for -1, which the codec passes for a value with a case that its type does not have. */
   case(index: number): void;
-  /** An object of the resource type with the number `resource`. The other side knows the object by a number, too. */
+  /** Writes the number of an object, by which both sides know it. `resource` is the number of its resource type. */
   handle(resource: number, value: unknown): void;
 }
 
@@ -64,7 +64,7 @@ export interface ValueReader {
   s64List(): BigInt64Array;
   f32List(): Float32Array;
   f64List(): Float64Array;
-  /** Elements that follow, each of at least `bytes` bytes. */
+  /** Reads a count and as many elements. Throws when elements of `bytes` bytes cannot fit in the rest. */
   list<T>(bytes: number, element: () => T): T[];
   /** Index of one of `cases` cases. */
   case(cases: number): number;
@@ -72,19 +72,21 @@ export interface ValueReader {
   pick<T>(values: readonly T[]): T;
   /** The object behind a handle. */
   handle(resource: number): unknown;
-  /** As `handle`; also takes the object from the other side. */
+  /** As `handle`; the number then names no object any more. */
   take(resource: number): unknown;
 }
 
 /**
- * How a call to the runtime is answered.
+ * How the runtime answers a call from the sandbox, the process that runs the guest.
  *
- * - `future`: later, under the number that the sandbox gave the future.
- * - `waits`: later, while the guest is suspended.
- * - `makes`: not at all. The result is a new object of a resource, with a number that the sandbox chose.
- * - `nothing`: not at all. The call has no result.
- * - `outbox`: not at all. The sandbox has answered the guest.
- * - `drop`: not at all. The number of the dropped object is no longer valid.
+ * - `future`: it answers later, under the number that the sandbox gave the future.
+ * - `waits`: it answers later, and the guest is suspended until then.
+ * - `makes`: it sends no answer. It makes an object under a number that the sandbox chose, so the sandbox can give the
+ *   guest the object at once.
+ * - `nothing`: it sends no answer, because the call has no result.
+ * - `outbox`: it sends no answer. The call is an event for the invocation's log. The sandbox tells the guest by itself
+ *   whether the log has room for the event (`channel-placement.ts`).
+ * - `drop`: it sends no answer. The call drops an object, and the sandbox may give its number to a new object.
  */
 export type Answering = 'future' | 'waits' | 'makes' | 'nothing' | 'outbox' | 'drop';
 
@@ -94,13 +96,15 @@ export interface ChannelCall {
   /** Core name, such as `[method]child.send`. */
   readonly name: string;
   readonly answering: Answering;
-  /** Number of the resource type of which the call makes or drops an object; -1 for none. */
+  /** Number of the resource type of which the call makes or drops an object; -1 for a call that does neither. */
   readonly resource: number;
   writeArguments(w: ValueWriter, args: readonly unknown[]): void;
   readArguments(r: ValueReader): unknown[];
   /** Writes the value of the runtime's answer: the result, or the value of the future that the call returned. */
   writeResult(w: ValueWriter, value: unknown): void;
   readResult(r: ValueReader): unknown;
-  /** True if the runtime's answer is a `result` with error `types.error`, which can also report a channel's fault. */
+  /**
+   * True if the runtime's answer is a `result` with error `types.error`, which can also report a fault of the channel.
+   */
   readonly fallible: boolean;
 }

@@ -92,7 +92,7 @@ async function readCalls(): Promise<(path: string) => CallReference | undefined>
   return (path) => interfaces.flatMap((entry) => entry.calls.filter(({ name }) => `${entry.name}/${name}` === path))[0];
 }
 
-test('the reference introduces the errors of a call without a WIT `result` with "Later calls report"', async () => {
+test('the reference writes "Later calls report" before the errors of a call that has no WIT `result`', async () => {
   const call = await readCalls();
   for (const path of ['queue/queue.stop', 'penalties/start-run', 'http/exchange.constructor']) {
     assert.equal(call(path)?.errorsTitle, 'Later calls report', path);

@@ -46,7 +46,8 @@ export class InferletError extends Error {
   }
 
   /**
-   * Converts any caught value: an InferletError stays itself, a failed import gives its payload, any other value `internal` with its text.
+   * Converts any caught value. Returns an InferletError as it is. Converts the error of a failed import by its
+   * `payload`, a WIT `error`. Any other value becomes an InferletError with the code `internal` and the value's text.
    */
   static from(thrown: unknown): InferletError {
     if (thrown instanceof InferletError) return thrown;
@@ -71,7 +72,11 @@ export async function unless<T>(code: InferletErrorCode, call: Promise<T>): Prom
   }
 }
 
-/** One line for the invocation's error event: an InferletError's code, or any other error's name, then the message. */
+/**
+ * The text for the invocation's error event. For an InferletError or the error of a failed import: its code and its
+ * message. For any other error: its name, unless that is just `Error`, and its message. For a value that is no error:
+ * its text.
+ */
 export function describe(thrown: unknown): string {
   if (thrown instanceof InferletError) return `${thrown.code}: ${thrown.message}`;
   if (!(thrown instanceof Error)) return String(thrown);

@@ -16,6 +16,7 @@ function source() {
   return { reads, take };
 }
 
+/** Waits for a value, aborts the wait, and returns the code of its error. */
 const aborted = (inbox: Inbox<string>) => {
   const controller = new AbortController();
   const waiting = codeOf(inbox.next({ signal: controller.signal }));
@@ -24,7 +25,7 @@ const aborted = (inbox: Inbox<string>) => {
 };
 
 describe('an inbox', () => {
-  it('keeps a value that arrives after an aborted wait for the next wait', async () => {
+  it('gives the next caller the value of a read whose caller has aborted its wait', async () => {
     const { reads, take } = source();
     const inbox = new Inbox(take);
     assert.equal(await aborted(inbox), 'cancelled');
@@ -56,6 +57,7 @@ describe('an inbox', () => {
       return taken;
     });
     const controller = new AbortController();
+    // Two callers wait for the first read. One leaves, and the other one keeps the read going.
     const [left, waiting] = [inbox.next({ signal: controller.signal }), inbox.next()].map(codeOf);
     controller.abort();
     assert.equal(await left, 'cancelled');
@@ -88,7 +90,7 @@ describe('an inbox', () => {
     assert.deepEqual(await Promise.all(waits), ['a', 'cancelled', 'Error: b', 'c']);
   });
 
-  it('returns a value that no caller wants, and keeps a value that it cannot return', async () => {
+  it('gives a value that no caller wants to `unwanted`, and keeps the value when `unwanted` fails', async () => {
     const { reads, take } = source();
     const given: string[] = [];
     const inbox = new Inbox(take, async (value) => {

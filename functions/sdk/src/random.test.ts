@@ -15,9 +15,9 @@ describe('drawOf', () => {
 });
 
 describe('reseed', () => {
-  it('keeps the seed until positions are renumbered, and then gives a reused position new draws', () => {
+  it('keeps the seed until positions are renumbered, and gives a position another draw after each renumbering', () => {
     const seeds = [0, 1, 7, 0xffff_ffff];
-    /** Any position: the same one in each round. */
+    /** Any position. The draws at it are compared after 0 to 99 renumberings (`rounds`). */
     const reusedPosition = 68;
     for (const seed of seeds) {
       assert.equal(reseed(seed, 0), seed);

@@ -40,7 +40,7 @@ function scriptFor(shell: string, commands: readonly Command[]): string | null {
   return shell === 'fish' ? fish(commands) : null;
 }
 
-/** Long flags of a command, `--json` included. */
+/** Long flags of a command: its own, `--help`, and `--json` unless the command passes its flags to another program. */
 function flags(command: Command): string[] {
   const ownFlags = (command.options ?? []).map((option) => /--[\w-]+/.exec(option.flags)?.[0] ?? '');
   return [...ownFlags, ...(command.passThrough === true ? [] : ['--json']), '--help'].filter((flag) => flag !== '');
@@ -59,14 +59,15 @@ function bash(commands: readonly Command[]): string {
     if (second) secondWords.set(first, [...(secondWords.get(first) ?? []), second]);
   }
   const flagCases = commands.map((command) => `    "${command.name}") words="${flags(command).join(' ')}" ;;`);
-  // The script's `$name` is a first word with a space while the second word is being typed.
+  // While a user types the second word of a command, the script's `$name` is the first word and a space.
   const secondWordCases = [...secondWords].map(([first, words]) => `    "${first} ") words="${words.join(' ')}" ;;`);
   const commandsWith = (argument: string) =>
     commands
       .filter((command) => command.arguments?.some(({ name }) => name === argument))
       .map((command) => `"${command.name}"`)
       .join('|');
-  // `compgen -W` expands its words as the shell does: without `_pie_plain`, a name from the platform could run a command.
+  // `compgen -W` expands its words as the shell does, so a name from the platform could run a command (`$(…)`).
+  // `_pie_plain` leaves out such names.
   return `_pie_plain() { grep -x '[A-Za-z0-9@._-]*'; }
 _pie_functions() { pie list --json 2>/dev/null | grep -o '"name":"[^"]*","version"' | cut -d'"' -f4 | _pie_plain; }
 _pie_tenants() { pie tenants list --json 2>/dev/null | grep -o '"name":"[^"]*","createdAt"' | cut -d'"' -f4 | _pie_plain; }

@@ -33,6 +33,7 @@ export async function* checkCards(): AsyncGenerator<Finding> {
     askNvidiaSmi(SMI_DEADLINE_MS),
     Promise.all(localHosts.map(({ address }) => tryConnect({ path: address }, CONNECT_DEADLINE_MS))),
   ]);
+  // `tryConnect` returns null when a GPU host of this machine accepts the connection: then the platform runs.
   const cardsSeen = { answer, smi: visibleCards(smi, visible), running: problems.includes(null), visible };
   yield* cardFindings({ ...cardsSeen, hosts: localHosts });
 }

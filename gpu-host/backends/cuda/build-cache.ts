@@ -15,7 +15,10 @@ import path from 'node:path';
 import { withLock } from '#gpu-host/models/lock.ts';
 import type { Compiler } from './build-tools.ts';
 
-/** Finds the headers that a source includes with quotes, and their own includes. Does not follow system and package headers. */
+/**
+ * Finds the headers of a source: the existing files that it includes with quotes, by a path from its own folder, and
+ * in turn the headers of these. All other headers (of the system, of packages) are known by name and are not read.
+ */
 export class Includes {
   readonly #parsedFiles = new Map<string, { text: Buffer; includes: readonly string[]; system: readonly string[] }>();
   readonly #ignoredFolder: string | undefined;
@@ -38,7 +41,10 @@ export class Includes {
     return [...seen];
   }
 
-  /** True when the source or one of its headers includes `header` with angle brackets. */
+  /**
+   * True when the source or one of its headers includes `header` by a name that this class does not follow: with angle
+   * brackets, or with quotes although no such file exists.
+   */
   usesSystem(source: string, header: string): boolean {
     return this.of(source).some((file) => this.#read(file).system.includes(header));
   }
@@ -47,6 +53,7 @@ export class Includes {
     return this.#read(file).text;
   }
 
+  /** `includes` are paths of headers that exist; `system` are the names of the others. */
   #read(file: string) {
     const cached = this.#parsedFiles.get(file);
     if (cached !== undefined) return cached;
@@ -86,7 +93,11 @@ export interface ObjectCacheOptions {
   readonly includeFolders: readonly string[];
   /** Folder of the sources; messages name files relative to it. */
   readonly root: string;
-  /** Header that the compiler reads first, compiled once, for all sources that include the header `with`. */
+  /**
+   * `header` is compiled before the sources that include the header `with`, once for each list of arguments that they
+   * are compiled with. The compiler then reads this result first in each of these sources. This saves time when there
+   * are many sources, and needs a compiler that `precompiles`.
+   */
   readonly shared?: { readonly header: string; readonly with: string };
   /** Path prefixes of headers that define CUDA's keywords: the keywords in them do not make a source card code. */
   readonly keywordHeaders: readonly string[];
@@ -130,6 +141,7 @@ export function isTest(source: string): boolean {
 
 function argumentsOf(source: string, includes: Includes, options: ObjectCacheOptions): string[] {
   const { compiler, extra, keywordHeaders } = options;
+  // These arguments save time: they optimise less and leave out the emulation's checks, which only card code needs.
   if (compiler.compileTest && isTest(source) && !CARD_CODE.test(includes.text(source).toString()))
     return [...compiler.compileTest, ...extra];
   const files = includes.of(source).filter((file) => !keywordHeaders.some((start) => file.startsWith(start)));

@@ -40,7 +40,7 @@ export class Entries<S extends Snapshot> {
   /** Undefined when nothing is kept on disk. */
   readonly #disk: EntriesDisk<S> | undefined;
   #shelves = new Map<string, Shelf<S>>();
-  /** Versions with pages in memory and their entries, least recently used first. */
+  /** Every version that has its pages in memory, with its entry. The least recently used version is the first. */
   readonly #inMemory = new Map<Version<S>, Entry<S>>();
   #lastOrder = 0;
   #memoryPages = 0;
@@ -150,8 +150,10 @@ export class Entries<S extends Snapshot> {
    *
    * @param find finds the entry; called again after each wait
    * @param use takes all that it needs of the snapshot before it returns, since the registry may then drop the snapshot
-   * @throws CallFault what `find` and `use` throw. The promise rejects with these faults, with `internal` (damaged), `invalid-argument` (another
-   * model's), `unavailable`, `limit-exceeded` (no room), `cancelled` (the requester ended), and what `requester` throws
+   * @throws CallFault a fault of `find` or `use`. The promise rejects with a fault of `find`, `use` or `requester`, or
+   * with one of these: `internal` (the file is damaged or cannot be read), `invalid-argument` (another model made the
+   * pages), `unavailable` (memory has no room now), `limit-exceeded` (memory never has so much room), `cancelled` (the
+   * requester has ended)
    */
   load<T>(find: () => Entry<S>, requester: Requester<S>, use: Use<S, T>): T | Promise<T> {
     const entry = find();

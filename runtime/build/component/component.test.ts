@@ -272,15 +272,18 @@ suite('the component of a source', () => {
     assert.ok(beats >= 5);
   });
 
+  // `recurse` exhausts the stack, and `hog` the memory.
   for (const name of ['recurse', 'hog']) {
-    test(`fails alone when asked to ${name}`, async () => {
+    test(`fails in the case "${name}", and its memory stays within its limit`, async () => {
       const instance = await load(artifact, { runtime: host() });
       await assert.rejects(instance.run(JSON.stringify({ case: name })));
       assert.ok(instance.memoryBytes() <= 256 * 65536);
     });
   }
 
-  test('has glue that compiles no bytes', () => {
+  // Glue is the JavaScript that jco generates to connect the core modules. jco puts some modules into it as lists of
+  // bytes. The build moves these modules into files, so that the glue compiles no bytes, and makes two more rewrites.
+  test('has the modules of its glue in files, and glue with all rewrites', () => {
     assert.ok(artifact.meta.coreModules.some(({ role }) => role === 'helper'));
     assert.deepEqual(artifact.meta.glue.rewrites, ['debug', 'wake']);
   });

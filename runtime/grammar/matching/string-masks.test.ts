@@ -10,7 +10,10 @@ import { stringPlaces } from './string-masks.ts';
 import { TokenTree } from './token-tree.ts';
 
 const SEED = 20261122;
-/** Schemas with strings of all kinds, and the least number of visited places that lie in shared strings. */
+/**
+ * Schemas with strings of all kinds. `least` is the least number of places of the random texts that must lie in shared
+ * strings: the places within strings that all grammars of a vocabulary share (`stringPlaces`).
+ */
 const SCHEMAS: [schema: unknown, least: number][] = [
   [{ type: 'string' }, 20],
   [{ type: 'array', items: { type: ['string', 'null'] } }, 20],
@@ -62,7 +65,7 @@ describe('masks within strings', () => {
     const strings = stringPlaces();
 
     for (const [schema, least] of SCHEMAS) {
-      it(`equal masks without shared strings, with tokens of up to ${longest} bytes, for ${JSON.stringify(schema)}, seed ${SEED}`, () => {
+      it(`are equal with and without shared strings (tokens of up to ${longest} bytes, ${JSON.stringify(schema)}, seed ${SEED})`, () => {
         const random = new Random(SEED);
         const automaton = buildAutomaton(translate({ tag: 'json-schema', val: JSON.stringify(schema) }));
         const plain = new Places(automaton);
@@ -78,6 +81,7 @@ describe('masks within strings', () => {
             const ids = allowed(expected);
             if (ids.length === 0) break;
             for (const byte of tokens[random.pick(ids)] ?? []) {
+              // `only` is the byte that must come next, if there is just one.
               assert.equal(sharedPlace && sharing.only(sharedPlace), place && plain.only(place));
               place = place && plain.after(place, byte);
               sharedPlace = sharedPlace && sharing.after(sharedPlace, byte);

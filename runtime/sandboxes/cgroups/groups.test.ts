@@ -22,10 +22,10 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
   after(() => rmSync(directory, { recursive: true }));
   const textOf = (group: Group, name: string) => readFileSync(path.join(group.directory, name), 'utf8');
 
-  it('bound memory with what Node needs, forbid swap, and end all processes together', () => {
+  it('limit memory to that of guests and Node, forbid swap, and have the kernel end all processes together', () => {
     const group = new Groups(directory, ['memory']).create(512);
     assert.ok(group);
-    // Node gets 256 MiB on top.
+    // The group gets 256 MiB for Node in addition to the 512 MiB of its guests.
     assert.equal(textOf(group, 'memory.max'), String((512 + 256) * 2 ** 20));
     assert.equal(textOf(group, 'memory.swap.max'), '0');
     assert.equal(textOf(group, 'memory.oom.group'), '1');
@@ -38,11 +38,12 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.ok(group);
     assert.ok(!existsSync(path.join(group.directory, 'memory.max')));
     assert.deepEqual([textOf(group, 'cpu.weight'), group.weight], ['100', 'usual']);
+    // The share `heavy` is 3 % of the usual one, whose weight is 100.
     group.weigh('heavy');
     assert.deepEqual([textOf(group, 'cpu.weight'), group.weight], ['3', 'heavy']);
   });
 
-  it('report CPU use and the end by the memory limit', () => {
+  it('report the CPU time that the group has used, and that the kernel killed its processes for their memory', () => {
     const group = new Groups(directory, ['memory', 'cpu']).create(64);
     assert.ok(group);
     assert.deepEqual([group.usedMs, group.outOfMemory], [null, false]);
@@ -70,7 +71,7 @@ describe('the files of a group (on a plain directory: nothing is enforced)', () 
     assert.deepEqual(handDown(directory, ['memory', 'cpu']), ['memory', 'cpu']);
   });
 
-  it('give the platform the weight of a sandbox on each core, and the memory limit of the whole', async () => {
+  it('give the platform the weight of a sandbox on each core, and the memory limit of the group above it', async () => {
     const delegated = { directory: mkdtempSync(path.join(directory, 'own-')), controllers: ['memory', 'cpu'] as const };
     writeFileSync(path.join(delegated.directory, 'cgroup.subtree_control'), 'cpu memory');
     writeFileSync(path.join(delegated.directory, 'memory.max'), '8589934592\n');
@@ -107,7 +108,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
   });
   afterEach(async () => {
     for (const child of started.splice(0)) child.kill('SIGKILL');
-    // The kernel's files have a dot in their names, as the groups of sandboxes do.
+    // The names of the kernel's files have a dot, and so have those of sandboxes' groups, which begin with `pie-`.
     for (const name of readdirSync(directory)) {
       if (!name.includes('.')) await new Group(path.join(directory, name)).remove();
     }
@@ -178,6 +179,7 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     const groups = new Groups(directory, []);
     const liveGroup = groups.create(64);
     assert.ok(liveGroup);
+    // The name says: the third group of a process 1 that started at time 5. That process is not alive.
     const stale = path.join(directory, 'pie-sandbox-1.5-3');
     mkdirSync(stale);
     const orphan = start('exec sleep 1000');
@@ -192,7 +194,8 @@ describe('in a real cgroup2 (without its controllers: no memory is bounded),', {
     const child = start('echo here; exec sleep 1000');
     await once(child.stdout, 'data');
     writeFileSync(path.join(directory, 'cgroup.procs'), `${child.pid}`);
-    // To process 1, the child is foreign: neither an ancestor of process 1 nor started by the same process.
+    // For process 1, the child is foreign: it is no ancestor of process 1, and it does not descend from the parent of
+    // process 1, which has none.
     assert.equal(moveIn(directory, 1), child.pid);
     assert.ok(pidsOf(directory).includes(child.pid ?? 0));
     assert.equal(moveIn(directory, process.pid), null);

@@ -1,13 +1,15 @@
 --[[
-  Resolves a reference to a function: to one version, or to the versions of an alias.
+  Finds the versions that a reference to a function serves. The reference is a version, which serves itself, or an
+  alias, which serves one or more versions.
 
   KEYS[1] function (hash), see include/alias.lua
-  KEYS[2] function to use when the first lacks the reference; or none
+  KEYS[2] a second function, for a reference that the first one lacks; this key may be absent
 
   ARGV[1] version or alias, '' for `live`
 
-  Returns false, or {index of the key, basis, versions as JSON texts…}, these in the order of the alias's shares. `basis`
-  is the state of the alias as JSON text, or the version itself.
+  Returns false when none of the functions has the reference. Otherwise returns {index in KEYS of the function that has
+  it, basis, record of a version as JSON text…}. There is one record for each version that the reference serves, and
+  those of an alias are in the order of its shares. `basis` is the alias's state as JSON text, or the version itself.
 ]]
 --- @include "./include/serving.lua"
 local i, basis = findServing(KEYS, ARGV[1])

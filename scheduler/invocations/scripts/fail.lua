@@ -1,5 +1,6 @@
 --[[
-  Ends an invocation for the platform (its runtime died, its deadline passed in the queue), in the next epoch.
+  Ends an invocation with an error of the platform, for example when the invocation's runtime has died, or when the
+  invocation's deadline has passed. The invocation gets the next epoch, so that its last runtime can write no more.
 
   KEYS[1] record (hash)
   KEYS[2] events (stream)
@@ -10,9 +11,9 @@
   ARGV[9] failure code
   ARGV[10] failure message
   ARGV[11] data of the error event
-  ARGV[12] runtime that must own the invocation, or '' for any: a running attempt of another runtime is left alone
+  ARGV[12] a runtime, so that a running attempt of any other runtime is left alone; or ''
 
-  Returns 1 ended by this call, -1 ended before, 0 no such record, -2 owned by another runtime.
+  Returns 1 ended by this call, -1 ended before, 0 no such record, -2 left alone.
 ]]
 --- @include "../../store/scripts/even-when-full.lua"
 --- @include "./include/end-arguments.lua"

@@ -8,10 +8,13 @@ export interface Bound {
 }
 
 /**
- * The larger of two lower bounds. The bound "alone": each invocation has the fastest host to itself, and finds there as much of its context as
- * earlier invocations may have left. The bound "shared": one machine does the work of all hosts with the shortest remaining work first, which no
- * other order of the same work beats (Schrage, 1968). An invocation's work in a step is that of its inputs, plus a share of the step's fixed time
- * in proportion to the invocation's pages.
+ * Combines two lower bounds. `meanMs` is the larger of both; `p99Ms` is that of the bound "alone", because "shared"
+ * bounds only a mean.
+ *
+ * The bound "alone": each invocation has the fastest host to itself, and finds there as much of its context as earlier
+ * invocations may have left. The bound "shared": one machine does the work of all hosts, the shortest remaining work
+ * first. No other order of the same work has a lower mean (Schrage, 1968). An invocation's work in a step is that of
+ * its inputs, plus a share of the step's fixed time in proportion to the invocation's pages.
  */
 export function boundOf(trace: Trace): Bound {
   const alone = trace.invocations.map(aloneMsOn(trace));
@@ -37,7 +40,10 @@ function aloneMsOn({ hosts, changes }: Trace): (invocation: TracedInvocation) =>
   };
 }
 
-/** Returns a function, to be called in order of arrival, for the most tokens of its context that an invocation may find on any host. */
+/**
+ * Returns a function that takes the invocations one after another, in order of arrival. For each, it returns the number
+ * of tokens of the invocation's context that earlier invocations may have left on a host.
+ */
 export function earlierContexts(): (invocation: TracedInvocation) => number {
   const tokensByContext = new Map<string, number>();
   return ({ context }) => {
@@ -69,6 +75,7 @@ function sharedFlowMs(trace: Trace): number {
       remainingWork.pop();
       if (endMs > untilMs) remainingWork.push(least - stepMs * speed);
     }
+    // Without work, the clock goes on to the next arrival. After the last arrival, `untilMs` is infinite, and it stays.
     nowMs = Math.max(nowMs, untilMs === Number.POSITIVE_INFINITY ? nowMs : untilMs);
   };
   for (const invocation of trace.invocations) {

@@ -8,11 +8,13 @@ import { inTurn } from '../rounds.ts';
 import { format, formatSpread, mean, spread, spreadOver } from '../statistics.ts';
 import { MODEL, type Systems, TECHNIQUES, type Technique } from './table.ts';
 
-/** Programs one after another, whose times are the latency. */
+/** Programs that run one after another. Their mean time is the latency. */
 const SEQUENTIAL_PROGRAMS = 2;
-/** Programs at once, for the throughput. */
+/** Programs that run at once, for the throughput. */
 const AT_ONCE = 8;
-/** All branches of all programs at once fit. */
+/**
+ * Sequences of node-llama-cpp: at least as many as the programs that run at once have branches, so no request waits.
+ */
 const SEQUENCES = 64;
 /** The techniques of a quick run, which cover every kind of baseline. */
 const QUICK = ['text-completion', 'prefix-caching', 'skeleton-of-thought', 'beam-search', 'watermarking'];

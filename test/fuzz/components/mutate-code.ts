@@ -3,8 +3,6 @@ import { skipLocals } from '#runtime/build/wasm/call-graph.ts';
 import { type Instruction, OP, readInstruction } from '#runtime/build/wasm/instructions.ts';
 import type { Random } from '../random.ts';
 
-/** Changes code so that most of it still validates: the lowering then sees other pointers, lengths, handles and calls. */
-
 const I32_CONST = 0x41;
 /** Ranges of `i32` opcodes with equal signatures. */
 const COMPARISONS = { first: 0x46, last: 0x4f } as const;
@@ -22,7 +20,13 @@ interface Site {
   readonly change: (random: Random) => readonly number[];
 }
 
-/** Changes constants, operators and direct calls of some functions. @throws WasmError for a body that cannot be read */
+/**
+ * Changes a code section: in functions chosen by chance, 1 to `MAX_CHANGES` constants, operators, targets of direct
+ * calls or targets of branches. Most changed code still validates. It then runs, and gives `runtime/lowering` other
+ * pointers, lengths, handles and calls.
+ *
+ * @throws WasmError for a body that cannot be read
+ */
 export function withOtherCode(body: Uint8Array, random: Random): Uint8Array {
   const reader = new Reader(body);
   const count = reader.u32();
@@ -56,6 +60,7 @@ function changed(code: Uint8Array, random: Random): Uint8Array {
 function sitesIn(code: Uint8Array): Site[] {
   const sites: Site[] = [];
   const reader = new Reader(code);
+  // The instructions follow the locals. The number of parameters counts only for the result, which has no use here.
   skipLocals(reader, 0);
   const instruction: Instruction = { opcode: 0, sub: 0, labels: [], index: 0, source: 0 };
   while (!reader.done) {
@@ -67,6 +72,7 @@ function sitesIn(code: Uint8Array): Site[] {
       sites.push({ start: start + 1, end, change: (random) => signedLeb(random.pick(CONSTANTS)) });
     else if (opcode === OP.call)
       sites.push({ start: start + 1, end, change: (random) => leb(Math.max(0, index + random.below(5) - 2)) });
+    // Most branches have at least two blocks around them, so the depths 0 to 2 name targets that exist.
     else if (opcode === OP.br || opcode === OP.brIf)
       sites.push({ start: start + 1, end, change: (random) => leb(random.below(3)) });
     else

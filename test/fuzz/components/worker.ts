@@ -1,7 +1,9 @@
 /**
- * A throw-away process that makes and runs mutants. The parent sends `{seed, index}`, one at a time. The process answers
- * `{index, seed, mutations, stage, code, message}`, or `{index, fault}` for an error without a code. The process ends after a fault: the parent
- * would take a late error of this mutant for the answer to the next mutant.
+ * A throw-away process that makes and runs mutants, which are changed copies of valid components. The parent sends
+ * `{seed, index}`, one at a time; this `seed` is the number from which all random choices follow. The process answers
+ * `{index, seed, mutations, stage, code, message}`; this `seed` is the name of the changed component, and `code` is the
+ * platform's code for the mutant's end. For any error that is thrown, the process answers `{index, fault}` and ends:
+ * the parent would take a late error of this mutant for the answer to the next mutant.
  */
 import { Random } from '../random.ts';
 import { mutant } from './mutate.ts';

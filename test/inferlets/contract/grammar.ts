@@ -86,7 +86,8 @@ export const grammarCases: Cases = {
       const matcher = new Matcher(compiled('Once upon a time(a|b)'));
       const tokens = await settle(matcher.jump(100));
       const text = detokenize(tokens);
-      // Models with one token a byte hold nothing back.
+      // `jump` leaves out tokens at the end that the following text may change. A model with one token for each byte
+      // has no such tokens, so `text` may be the whole beginning.
       return text !== '' && 'Once upon a time'.startsWith(text) && (await settle(matcher.jump(100))).length === 0;
     },
     fails: { 'invalid-argument': () => on(new Matcher(compiled('(')), (matcher) => matcher.jump(100)) },
@@ -145,6 +146,9 @@ export const grammarCases: Cases = {
     ok: async () => {
       const matcher = new Matcher(compiled());
       const { tokens } = await asked((queue) => verify(queue, matcher, [digit(), letter(), letter()]));
+      // One token for the prompt and one for each guess. The first two have masks, so they are digits. The second
+      // guess, a letter, does not fit, so the tokens after it have no mask. The matcher has accepted none of the
+      // guesses.
       const [first = 0, second = 0] = tokens;
       return tokens.length === 4 && (await settle(matcher.accept([first, second])));
     },

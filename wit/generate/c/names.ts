@@ -14,6 +14,8 @@ export function identifier(name: string): string {
 
 /** Joins `pie` and the parts of a name. Leaves out `types`, and a part that the next one repeats: `queue`, `queue-run` → `pie_queue_run`. */
 function joinName(...parts: readonly string[]): string {
+  // The added hyphens compare whole words: `queue` is left out before `queue` and `queue-run`, but `run` stays before
+  // `runtime`.
   const neededParts = parts.filter(
     (part, index) => part !== 'types' && !`${parts[index + 1] ?? ''}-`.startsWith(`${part}-`),
   );
@@ -81,6 +83,7 @@ function shortName(type: WitType): string {
     case 'future':
       return `future_${type.value ? shortName(type.value) : 'nothing'}`;
     case 'result': {
+      // Nearly all calls of the contract fail with `types.error`, so the name does not mention this error.
       const err = type.err && 'name' in type.err && type.err.interface === 'types' ? [] : [type.err];
       return ['result', type.ok, ...err].map((part) => (typeof part === 'string' ? part : side(part))).join('');
     }

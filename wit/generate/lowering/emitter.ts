@@ -14,8 +14,8 @@ import {
 import type { WitType } from '../model.ts';
 
 /**
- * Lists of numbers that are lifted as one typed array, by the kind of their elements: the methods of `LoweredGuest` that lift and write one. `put` is
- * null for lists that the generated code writes element by element.
+ * Lists of numbers that are lifted as one typed array, by the kind of their elements. `lift` and `put` name the methods of `LoweredGuest` that lift
+ * and write such a list. `put` is null for a list that the generated code writes element by element.
  */
 const TYPED_LISTS: Partial<Record<WitType['kind'], { readonly lift: string; readonly put: string | null }>> = {
   u8: { lift: 'listU8', put: 'putU8' },
@@ -407,7 +407,7 @@ export class Emitter {
       }
       const tag = `tag: ${quoted(names[i])}`;
       if (payload) return `  case ${i}: return { ${tag}, val: ${payloadOf(payload)} };`;
-      // `Outcome` has a `val` in each case, which may be undefined.
+      // The type of a result, `Outcome`, requires `val`. A case without a payload has no `val`, hence the `as`.
       return `  case ${i}: return { ${tag} }${type.kind === 'result' ? ` as ${this.text(type)}` : ''};`;
     });
     const label = 'name' in type ? type.name : type.kind;
@@ -434,7 +434,7 @@ function caseNames(type: CaseType): readonly string[] {
   return type.cases.map((entry) => entry.name);
 }
 
-/** Converts a value from the core type that fits all cases (`joinCases`) to that of one case. See `coercions` for `f32of` and `f64of`. */
+/** Converts a value from the core type that fits all cases (`joinCases`) to that of one case. emit-lowering.ts defines `f32of` and `f64of`. */
 function coerce(value: string, have: CoreType, want: CoreType): string {
   if (have === want) return value;
   if (have === 'i32' && want === 'f32') return `f32of(${value})`;

@@ -15,7 +15,7 @@ describe('execute', () => {
   it('starts a node when its inputs exist, beside the others', async () => {
     const g = new Builder('both');
     const [left, right] = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
-    // Each ends only after the other has started.
+    // Each call ends only after the other call has started.
     const one = g.call('one', {}, 'text', () => {
       left.resolve('left');
       return right.promise;
@@ -28,7 +28,7 @@ describe('execute', () => {
     assert.deepEqual(await run(g.graph({ both: { from: both } })), { both: 'right left' });
   });
 
-  it('runs components one after another until their order is taken from them', async () => {
+  it('runs components one after another in a graph that was not optimised', async () => {
     const g = new Builder('order');
     const events: string[] = [];
     const make = (name: string) => () =>
@@ -213,7 +213,8 @@ describe('execute', () => {
     });
     await assert.rejects(running, { code: 'cancelled' });
     await new Promise(setImmediate);
-    // The last reader needs no fork.
+    // The second prefill is the last reader of the context and gets the context itself. It needs no fork, so it started
+    // before the abort.
     assert.deepEqual(engine.ran, ['late/prefilling', 'late/prefilling-3']);
     assert.deepEqual([engine.isTold, engine.live.size], [true, 0]);
   });
@@ -371,7 +372,7 @@ describe('execute', () => {
   });
 
   it('frees the contexts that a round of a loop left to the next one, when the next one cannot begin', async () => {
-    /** An engine without room for a fork from some number on. */
+    /** An engine that makes `forks` forks, and then fails once for lack of room. */
     class Full extends TextEngine {
       #forks: number;
       constructor(forks: number) {
@@ -397,7 +398,7 @@ describe('execute', () => {
     }
   });
 
-  it('does not run a loop again that has taken contexts, even if a pass lets it retry', async () => {
+  it('runs a loop over contexts only once, even if its node allows retries', async () => {
     const engine = new TextEngine();
     const g = new Builder('again');
     let failures = 0;
@@ -410,6 +411,8 @@ describe('execute', () => {
       return { context: next, done: inner.call('done', { text }, 'flag', () => true) };
     });
     const graph = g.graph({ text: { from: g.decode(context).text } });
+    // The first attempt takes over the contexts, so a second one would have none. The builder gives loops no retries,
+    // but a user's pass, a function that changes the graph, can do so.
     const nodes = graph.nodes.map((node) => (node.operation.kind === 'loop' ? { ...node, retries: 2 } : node));
     await assert.rejects(run({ ...graph, nodes }, { engine }), /first failure/);
     assert.equal(engine.live.size, 0);

@@ -104,11 +104,12 @@ describe('readGgufHeader', () => {
     // A sparse file takes no disk space, yet is large enough that one list of the claimed length fits it.
     const many: Entry[] = Array.from({ length: 5 }, (_, i) => [`k${i}`, 'bool', [true]]);
     const bytes = ggufFile({ metadata: many, tensors: [] });
-    // Each list is below the bound of 2 ** 22 elements, both together are above it.
+    // Each of the two lists is below the bound of 2 ** 22 elements. Together they are above it.
     const count = 3 * 2 ** 20;
     // Magic, version and two counts come before the keys.
     const keysAt = 4 + 4 + 2 * 8;
-    // A key has the length of its name, the name, the types of list and elements, and the count.
+    // A key of a list consists of the length of its name in 8 bytes, the name in 2, the type `list` and the type of the
+    // elements in 4 bytes each, and the count of the elements in 8.
     const countAt = 8 + 2 + 2 * 4;
     const keyBytes = countAt + 8;
     bytes.writeBigUInt64LE(BigInt(count), keysAt + countAt);
@@ -135,7 +136,7 @@ describe('readGgufHeader', () => {
     let at = 4 + 4 + 2 * 8;
     await handle.write(start, 0, at, 0);
     for (const key of keys) {
-      // The key, up to its text.
+      // The bytes of the key before its text. The file has zeros in place of the text.
       const entry = ggufFile({ metadata: [[key, 'text', '']], tensors: [] }).subarray(4 + 4 + 2 * 8);
       const keyBytes = 8 + key.length + 4 + 8;
       entry.writeBigUInt64LE(BigInt(textBytes), keyBytes - 8);
@@ -185,7 +186,7 @@ describe('readGgufHeader', () => {
     await refusesTensor({ shape: [4, 16], type: 8, bytes: Buffer.alloc(68) }, /cannot be in the file/);
   });
 
-  it('ends with a typed error wherever a file is cut or changed', async () => {
+  it('refuses a file that ends within its header, and throws only a ModelError when a byte is changed', async () => {
     const whole = ggufFile(PARTS);
     // The tensors have 64 and 12 bytes, the second padded to 32.
     const headerBytes = whole.length - 96;

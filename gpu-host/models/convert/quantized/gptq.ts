@@ -3,10 +3,14 @@ import { type GroupedMatrix, groupingOf } from './grouped.ts';
 import { expectStored, type Stored } from './stored.ts';
 
 /**
- * A matrix in GPTQ's layout: words with the levels of eight inputs (with 8 bits: four) for one output, words with as many outputs' zero points for
- * one group, and in `g_idx` the group of each input. Null when the checkpoint has the matrix as plain floats.
+ * A matrix in GPTQ's layout. Null when the checkpoint has the matrix as plain floats.
  *
- * The first format stores each zero point less one. Its writers subtract from whole words, so that a zero point of 0 borrows from the next one.
+ * A word of 32 bits holds eight numbers of 4 bits, or four numbers of 8 bits. A word of `qweight` holds the levels of
+ * neighbouring inputs for one output. A word of `qzeros` holds the zero points of neighbouring outputs for one group.
+ * `g_idx` has the group of each input.
+ *
+ * The first of GPTQ's two formats stores each zero point minus one. Its writers subtract the ones from a whole word, so
+ * a zero point of 0 borrows from the number above it in the word. `readZeros` therefore adds the ones to whole words.
  *
  * @throws ModelError `missing-tensor`, `wrong-shape` or `malformed-weights`
  * @see https://github.com/ModelCloud/GPTQModel/blob/main/gptqmodel/utils/model.py (`convert_gptq_v1_to_v2_format_module`)

@@ -4,13 +4,17 @@
 -- all its admission work between `openAdmission` and `closeAdmission`.
 --
 -- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash): slots, `pace` (admitted invocations up to which tenants with more than a few slots may start others), `starts` (maximum
---     admitted invocations that have not begun, counted apart for tenants with few slots and for the others), `reserve` (fraction kept for
---     tenants that hold little), `overcommit`, `pages:<model>` (`pages:#memory` is runtime memory in MiB, here and in every list of pages),
---     `first` (the first model by name); a model on several hosts appears as `<model>@<host>`, with `hosts:<model>` (JSON list) and `spread`
---     (the placement; processes of the release before read and write this name); `apart:<runtime>` (what a runtime that takes no more jobs
---     still holds) and `leaving` (the number of such runtimes). Without `leaving`, a process of an earlier release has written the capacity,
---     and the sums under the keys of capacity.lua do not match it
+--   capacity (hash)
+--     slots, `overcommit`, `first` (the first model by name)
+--     `pages:<model>` (`pages:#memory` is runtime memory in MiB, here and in every list of pages)
+--     `reserve` (fraction kept for tenants that hold little)
+--     `pace`: while this many invocations are admitted, tenants with more than a few slots start no others. Heads with latency targets, and heads
+--       for which room is kept, still start
+--     `starts` (maximum admitted invocations that have not begun, counted apart for tenants with few slots and for the others)
+--     `spread`: the setting `placement` where a model is on several hosts. Processes of the release before read and write it under this name.
+--       Such a model appears as `<model>@<host>`, with `hosts:<model>` (JSON list)
+--     `apart:<runtime>` (what a runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a
+--       process of an earlier release has written the capacity, and the sums under the keys of capacity.lua do not match it
 --   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
 --     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (maximum slots
 --     of a tenant that holds few, when the last settling of all tenants began), `hosts` (version of the lists
@@ -113,6 +117,7 @@ function openAdmission(prefix, now)
   a.time = tonumber(state.time or 0)
   a.latest = tonumber(state.latest or 0)
   a.order = tonumber(state.order or 0)
+  -- HMGET returns false for a missing field; `or nil` makes it nil.
   a.settling = state.settling or nil
   a.settledSmallSlots = tonumber(state.ownSlots or 0)
   a.usedSlots = tonumber(state.slots or 0)

@@ -1,5 +1,6 @@
--- A function is a hash: `version:<version>` and `alias:<alias>` to JSON text, and `revision`, the number of the last change of any alias. A
--- separate list holds an alias's states, newest first, the present one included.
+-- A function is a hash. Its field `version:<version>` holds the JSON text of a version, and `alias:<alias>` the JSON text of an alias's present
+-- state. Its field `revision` holds the number of the last change of any alias. A separate list holds the last states of an alias, newest
+-- first, the present one included.
 local function historyOf(fn, alias)
   return fn .. ':history:' .. alias
 end
@@ -30,7 +31,7 @@ local function writeAlias(fn, alias, state, limit)
   return text
 end
 
--- Turns the field `current`, by which releases without aliases named the version in service, into the alias `live`.
+-- Earlier releases of Pie had no aliases: they named the version in service in the field `current`. Turns this field into the alias `live`.
 local function adoptCurrent(fn, limit)
   local current = redis.call('HGET', fn, 'current')
   if not current then
@@ -44,7 +45,7 @@ local function adoptCurrent(fn, limit)
   end
 end
 
--- The names of a function's aliases that serve a version.
+-- The names of those aliases of a function that serve the given version.
 local function aliasesOf(fn, version)
   local found = {}
   local fields = redis.call('HGETALL', fn)
