@@ -48,6 +48,6 @@ export class ClientQueues {
     }
     if (this.#openQueues.size >= MAX_QUEUES)
       return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
-    return handlerError('not-found', `no queue ${queue}: it was closed or never made`);
+    return handlerError('not-found', `no queue ${queue}: it was closed, or could not be made`);
   }
 }

@@ -4,8 +4,8 @@ import type { Versions } from '#scheduler/links/versions.ts';
 /**
  * Versions of the frames that this side speaks. Keep the last version beside a new one: machines are upgraded one after another. Version 11
  * brought hellos that state versions, 12 the frames `alive`, and 13 the operations `encode-stop` and `stop-queue`. Version 14 brought the
- * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`. Version 15 brought
- * `start-run`; no release has it yet, so further additions join it.
+ * operations that carry named pages from one host to another, and the tokens that encoders computed in frames `usage`. No release
+ * has version 15 yet, so further additions join it (`BROUGHT_BY` of operations.ts lists its operations).
  */
 export const PROTOCOL_VERSIONS: Versions = { oldest: 10, newest: 15 };
 

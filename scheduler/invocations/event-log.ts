@@ -166,15 +166,16 @@ export class EventLog {
     isOver: () => boolean,
   ): Promise<FollowerRead> {
     for (;;) {
-      const leftMs = giveUpAtMs - performance.now();
       try {
-        const { status, ...read } = await this.readSome(id, after, readCount, Math.max(1, leftMs));
+        const leftMs = Math.max(RETRY_MS, giveUpAtMs - performance.now());
+        const { status, ...read } = await this.readSome(id, after, readCount, leftMs);
         const isOpen = status !== null && !hasEnded(status);
         const end = read.events.length === 0 && !isOpen ? await this.#end(id, read.lost?.after ?? after.seq) : null;
         return { ...read, end };
       } catch (error) {
         const storeError = StoreError.from(error);
-        if (isOver() || storeError.code !== 'store-unavailable' || leftMs <= RETRY_MS) throw storeError;
+        const isLast = performance.now() + 2 * RETRY_MS > giveUpAtMs;
+        if (isOver() || storeError.code !== 'store-unavailable' || isLast) throw storeError;
         await sleep(RETRY_MS);
       }
     }

@@ -23,7 +23,7 @@
  *
  * A call that waits has two parts: `pie_fused_step(...)` starts it and returns a future; `pie_fused_step_wait(future)` blocks until the result
  * is there and releases the future. Calls that are started before the first wait run at the same time. `..._forget` releases a future without
- * waiting. Structures have exactly the layout of the contract's values, so calls copy nothing.
+ * waiting. Structures have the memory layout in which the platform reads and writes values, so calls copy nothing.
  *
  * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `err` if `failed` is true, else `ok`.
  */
@@ -60,9 +60,9 @@ void pie_release(pie_mark_t mark);
  *     pie_buffer text = {0};
  *     pie_reserve(&text, 1000);
  *
- * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Two uses trap: to grow a buffer
- * that is older than the last mark that was not released, and to append to a buffer whose memory was released. To append to a buffer
- * after a newer mark, reserve enough room before that mark.
+ * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Appending to a buffer whose
+ * memory was released traps. Growing a buffer after a newer mark traps, too, until that mark is released: reserve enough room before the
+ * mark.
  */
 
 typedef struct {
@@ -2559,8 +2559,8 @@ struct pie_open_mark {
 };
 
 /*
- * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. A block is larger
- * than that when the allocation for which it is made needs it.
+ * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. For an allocation
+ * that does not fit in a block of this size, the size is doubled until the allocation fits.
  */
 static struct {
   /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
@@ -2619,12 +2619,12 @@ pie_mark_t pie_mark(void) {
 
 void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
-  /* A mark that is older than the first block has no `top`. */
+  /* The `top` of a mark that was made before the arena had a block is 0. The arena then begins again in its first block. */
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
   pie_arena.last = mark.outer;
 }
 
-/* True for the number of an open mark, and for 0, the time before all marks. */
+/* True when the mark with this number is open. The number 0 stands for the time before all marks, which is always open. */
 static bool pie_is_open(uint32_t number) {
   struct pie_open_mark *mark = pie_arena.last;
   while (mark && mark->number > number) mark = mark->outer;

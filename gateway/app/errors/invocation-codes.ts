@@ -60,7 +60,7 @@ export const INVOCATION_CODES = {
     title: 'The invocation was cancelled',
     hint: 'Invoke the function again if the cancellation was a mistake.',
     explanation:
-      'A client cancelled the invocation, or left before its end a request with `Prefer: cancel-on-disconnect`.',
+      'A client cancelled the invocation, or a client that sent `Prefer: cancel-on-disconnect` left before the invocation ended.',
   },
   superseded: {
     status: 409,

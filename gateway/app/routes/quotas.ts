@@ -59,7 +59,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       operationId: 'setQuota',
       tags: ['Quotas'],
       summary: 'Set a limit',
-      description: `Operators only. A permanent limit ends an override; null restores the platform's default. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
+      description: `Operators only. A limit without \`expiresAt\` also removes an override, which is a limit that expires. Null restores the platform's default. Quotas: ${QUOTA_NAMES.map((name) => `\`${name}\``).join(', ')}.`,
       security: SECURITY,
       request: { query: changeQuery, body: jsonBody(QuotaChangeSchema) },
       responses: {
@@ -113,7 +113,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
       tags: ['Quotas'],
       summary: 'Read usage by hour, day or month',
       description:
-        'Spans without usage are left out. Hours are kept for 40 days, days for 400 days, months for 14 months. `Accept: text/csv` gives a table. Usage counts while an invocation runs.',
+        'Spans without usage are left out. Hours are kept for 40 days, days for 400 days, months for 14 months. `Accept: text/csv` gives a table. An invocation counts from its start, not only once it has ended.',
       security: SECURITY,
       request: { query: UsageQuerySchema },
       responses: {

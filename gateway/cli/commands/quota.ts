@@ -49,7 +49,7 @@ export const quotaList: Command = {
 export const quotaSet: Command = {
   name: 'quota set',
   summary: 'Set a limit of a tenant or a function',
-  description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A permanent limit ends an override.`,
+  description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A permanent limit removes an override, which is a limit that expires.`,
   arguments: [
     { name: 'quota', help: 'name of the quota', required: true },
     { name: 'limit', help: 'a whole number, or "none" for the platform’s default', required: true },

@@ -16,8 +16,8 @@ struct pie_open_mark {
 };
 
 /*
- * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. A block is larger
- * than that when the allocation for which it is made needs it.
+ * The arena fills its blocks one after another. The first block has 64 KiB, and each next one is twice as large, up to 256 MiB. For an allocation
+ * that does not fit in a block of this size, the size is doubled until the allocation fits.
  */
 static struct {
   /* Bounds of the `count` blocks, the block in use, and the address in it at which the next allocation may begin. */
@@ -76,12 +76,12 @@ pie_mark_t pie_mark(void) {
 
 void pie_release(pie_mark_t mark) {
   pie_arena.current = mark.block;
-  /* A mark that is older than the first block has no `top`. */
+  /* The `top` of a mark that was made before the arena had a block is 0. The arena then begins again in its first block. */
   pie_arena.top = mark.top ? mark.top : pie_arena.start[0];
   pie_arena.last = mark.outer;
 }
 
-/* True for the number of an open mark, and for 0, the time before all marks. */
+/* True when the mark with this number is open. The number 0 stands for the time before all marks, which is always open. */
 static bool pie_is_open(uint32_t number) {
   struct pie_open_mark *mark = pie_arena.last;
   while (mark && mark->number > number) mark = mark->outer;

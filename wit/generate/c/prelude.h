@@ -21,7 +21,7 @@
  *
  * A call that waits has two parts: `pie_fused_step(...)` starts it and returns a future; `pie_fused_step_wait(future)` blocks until the result
  * is there and releases the future. Calls that are started before the first wait run at the same time. `..._forget` releases a future without
- * waiting. Structures have exactly the layout of the contract's values, so calls copy nothing.
+ * waiting. Structures have the memory layout in which the platform reads and writes values, so calls copy nothing.
  *
  * A record parameter is passed as a pointer; an optional parameter as a pointer that may be 0. A result has `err` if `failed` is true, else `ok`.
  */
@@ -58,9 +58,9 @@ void pie_release(pie_mark_t mark);
  *     pie_buffer text = {0};
  *     pie_reserve(&text, 1000);
  *
- * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Two uses trap: to grow a buffer
- * that is older than the last mark that was not released, and to append to a buffer whose memory was released. To append to a buffer
- * after a newer mark, reserve enough room before that mark.
+ * A buffer takes its memory from the arena, so pie_release also releases what the buffer took after the mark. Appending to a buffer whose
+ * memory was released traps. Growing a buffer after a newer mark traps, too, until that mark is released: reserve enough room before the
+ * mark.
  */
 
 typedef struct {
