@@ -5,13 +5,20 @@ import { StoreError } from '../store/errors.ts';
 import { LogReads } from './log-reads.ts';
 
 const OUTAGE_MS = 1000;
+/** Reads that a tenant may have under way. */
+const TURNS = 16;
 const stays = () => false;
 const unavailable = () => new StoreError('store-unavailable', 'Redis is away.');
 
 /** Reads that the test ends by name, and a clock that the test moves. */
 function testReads(t: TestContext) {
   const clock = { ms: 0 };
-  t.mock.method(performance, 'now', () => clock.ms);
+  // A mock would keep the stack of each of many calls.
+  const { now } = performance;
+  performance.now = () => clock.ms;
+  t.after(() => {
+    performance.now = now;
+  });
   const reads = new LogReads<string>(OUTAGE_MS);
   const running = new Map<string, { readonly result: PromiseWithResolvers<string>; readonly giveUpAtMs: number }>();
   const begun: string[] = [];
@@ -28,18 +35,23 @@ function testReads(t: TestContext) {
     else result.resolve(`${name}, read ${begun.filter((each) => each === name).length}`);
     await turn();
   };
-  /** Takes the four turns of a tenant. */
-  const fill = (tenant = 'a') => Array.from({ length: 4 }, (_, n) => read(`${tenant}${n}`, stays, tenant));
-  return { clock, read, end, fill, begun, giveUpAtMs: (name: string) => running.get(name)?.giveUpAtMs };
+  /** Takes all turns of a tenant. */
+  const fill = (tenant = 'a') => Array.from({ length: TURNS }, (_, n) => read(`${tenant}${n}`, stays, tenant));
+  const leftMs = (name: string) => (running.get(name)?.giveUpAtMs ?? Number.NaN) - clock.ms;
+  return { clock, read, end, fill, begun, leftMs };
 }
+
+const failsUnavailable = (reads: readonly Promise<string>[]) =>
+  Promise.all(reads.map((each) => assert.rejects(each, { code: 'store-unavailable' })));
 
 describe('reads of logs', () => {
   it('callers that ask for the same read while it waits share it, and a caller that comes later gets another one', async (t: TestContext) => {
     const { read, end, fill, begun } = testReads(t);
     void fill();
     const early = [read('log'), read('log'), read('log')];
-    assert.deepEqual(begun, ['a0', 'a1', 'a2', 'a3'], 'a tenant has four reads at once');
+    assert.equal(begun.length, TURNS);
     await end('a0');
+    // All turns are taken again, so this read waits, too.
     const late = read('log');
     await end('log');
     assert.deepEqual(await Promise.all(early), Array(3).fill('log, read 1'));
@@ -50,53 +62,105 @@ describe('reads of logs', () => {
   it('tenants do not share a read, and one that waits gets a turn before the next read of a tenant with many', async (t: TestContext) => {
     const { read, end, fill, begun } = testReads(t);
     for (const tenant of ['a', 'b', 'c', 'd']) void fill(tenant);
-    for (let n = 4; n < 100; n++) void read(`a${n}`);
+    for (let n = 0; n < 100; n++) void read(`more${n}`, stays, 'a');
     void read('log', stays, 'a');
     void read('log', stays, 'e');
     await end('b0');
-    assert.deepEqual(begun.slice(16), ['log'], 'the read of tenant e: tenant a has its four');
+    assert.deepEqual(begun.slice(4 * TURNS), ['log'], 'the read of tenant e, since tenant a has all its turns');
     await end('a0');
-    assert.equal(begun.at(-1), 'a4');
+    assert.equal(begun.at(-1), 'more0');
   });
 
   it('a read whose callers have all left is not made, and one caller that stays is enough', async (t: TestContext) => {
     const { read, end, fill, begun } = testReads(t);
     void fill();
     let hasLeft = false;
-    const [left, other] = [read('left', () => hasLeft), read('shared', () => hasLeft)];
-    const stayed = read('shared');
+    const left = failsUnavailable([read('left', () => hasLeft)]);
+    const shared = [read('shared', () => hasLeft), read('shared')];
     hasLeft = true;
-    const failure = assert.rejects(left, { code: 'store-unavailable' });
     await end('a0');
-    await failure;
+    await left;
     assert.equal(begun.at(-1), 'shared');
     await end('shared');
-    assert.deepEqual(await Promise.all([other, stayed]), Array(2).fill('shared, read 1'));
+    assert.deepEqual(await Promise.all(shared), Array(2).fill('shared, read 1'));
+  });
+
+  it('all turns are free again after six thousand callers have left at once', async (t: TestContext) => {
+    const { read, end, fill, begun } = testReads(t);
+    const running = fill();
+    let hasLeft = false;
+    const left = Array.from({ length: 6000 }, (_, n) => read(`left${n}`, () => hasLeft));
+    hasLeft = true;
+    const failures = failsUnavailable(left);
+    for (let n = 0; n < TURNS; n++) await end(`a${n}`);
+    await Promise.all([...running, failures]);
+    for (let n = 0; n < TURNS + 1; n++) void read(`later${n}`);
+    assert.equal(begun.length, 2 * TURNS);
   });
 
   it('a read has the whole time for an outage from its turn on, however long it waited for the turn', async (t: TestContext) => {
-    const { clock, read, end, fill, giveUpAtMs } = testReads(t);
+    const { clock, read, end, fill, leftMs } = testReads(t);
     void fill();
     void read('later');
     clock.ms = 50_000;
     await end('a0');
-    assert.equal(giveUpAtMs('later'), 50_000 + OUTAGE_MS);
+    assert.equal(leftMs('later'), OUTAGE_MS);
   });
 
-  it('in an outage, all reads give up after the same wait, whether they had a turn or not', async (t: TestContext) => {
-    const { clock, read, end, fill, giveUpAtMs } = testReads(t);
+  it('in an outage, reads fail after the same wait, with a turn or without', async (t: TestContext) => {
+    const { clock, read, end, fill, leftMs } = testReads(t);
     clock.ms = 100;
-    const running = fill();
-    const failures = [...running, read('asked before the outage was known', stays)].map((each) =>
-      assert.rejects(each, { code: 'store-unavailable' }),
-    );
-    clock.ms = 900;
-    void read('asked in the outage');
+    const early = failsUnavailable([...fill(), read('early')]);
+    clock.ms = 600;
+    const late = failsUnavailable([read('late')]);
     clock.ms = 1100;
-    for (const name of ['a0', 'a1', 'a2', 'a3']) await end(name, unavailable());
-    await Promise.all(failures);
-    assert.equal(giveUpAtMs('asked before the outage was known'), undefined);
-    assert.equal(giveUpAtMs('asked in the outage'), 900 + OUTAGE_MS);
+    await end('a0', unavailable());
+    assert.equal(leftMs('late'), 500, 'until 1,000 ms after it was asked for');
+    for (let n = 1; n < TURNS; n++) await end(`a${n}`, unavailable());
+    await early;
+    // A read that asked after the outage had begun fails later, but not with one that has begun after it.
+    void fill('b');
+    const waiting = read('waiting', stays, 'b');
+    clock.ms = 1600;
+    await end('late', unavailable());
+    await late;
+    await end('b0');
+    await end('waiting');
+    assert.equal(await waiting, 'waiting, read 1');
+  });
+
+  it('in an outage, a caller joins no read that was asked for long before, since that read fails earlier', async (t: TestContext) => {
+    const { clock, read, end, fill } = testReads(t);
+    const early = failsUnavailable([...fill(), read('log')]);
+    clock.ms = 900;
+    const late = read('log');
+    clock.ms = 1000;
+    for (let n = 0; n < TURNS; n++) await end(`a${n}`, unavailable());
+    await early;
+    await end('log');
+    assert.equal(await late, 'log, read 1');
+  });
+
+  it('reads have the whole time again once Redis has answered, and at least half a second before', async (t: TestContext) => {
+    const { clock, read, end, fill, leftMs } = testReads(t);
+    const early = failsUnavailable([...fill()]);
+    clock.ms = 10;
+    const first = assert.rejects(read('first'), { code: 'invalid-argument' });
+    void read('second');
+    clock.ms = 1000;
+    await end('a0', unavailable());
+    assert.equal(leftMs('first'), 500, 'more than the 10 ms until its caller has waited 1,000 ms');
+    await end('first', new StoreError('invalid-argument', 'There is no such invocation.'));
+    await first;
+    assert.equal(leftMs('second'), OUTAGE_MS);
+    for (let n = 1; n < TURNS; n++) await end(`a${n}`, unavailable());
+    await early;
+    await end('second');
+    void fill('b');
+    void read('fourth', stays, 'b');
+    clock.ms = 9000;
+    await end('b0');
+    assert.equal(leftMs('fourth'), OUTAGE_MS);
   });
 
   it('a read that fails for another reason fails alone', async (t: TestContext) => {

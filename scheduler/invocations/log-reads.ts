@@ -3,20 +3,23 @@ import { StoreError } from '../store/errors.ts';
 
 /**
  * Maximum reads under way. Redis makes one after another and takes some 15 ms for an event of 4 MiB: the commands of other tenants wait for at
- * most `tenant` such reads of one tenant.
+ * most `tenant` such reads of one tenant. With fewer, thousands of idle followers of a Redis that answers in 10 ms would wait for each other.
  */
-const LIMITS = { tenant: 4, all: 16 };
+const LIMITS = { tenant: 16, all: 64 };
+/** Callers join a waiting read for this long after its first caller, so that an outage that began before it ends none of them much too early. */
+const JOIN_MS = 500;
+/** A read that begins while Redis is away has at least this long for an answer: Redis may be back, but slow. */
+const LEAST_MS = 500;
 
 /** One read, for all callers that asked for it before it began. */
 interface SharedRead<T> {
+  readonly key: string;
   readonly askedAtMs: number;
   readonly result: PromiseWithResolvers<T>;
   /** One function for each caller, true once the caller has left. */
   readonly callers: (() => boolean)[];
-  /** Set when Redis has been away since before the first caller asked. */
-  giveUpAtMs?: number;
   /** Takes the read out of the queue. */
-  cancel?: () => void;
+  leaveQueue?: () => void;
 }
 
 /**
@@ -26,17 +29,21 @@ interface SharedRead<T> {
 export class LogReads<T> {
   readonly #outageMs: number;
   readonly #turns = new TenantTurns(LIMITS);
-  /** Reads that wait for a turn, by tenant and name. */
-  readonly #waiting = new Map<string, SharedRead<T>>();
+  /** Reads that wait for a turn. */
+  readonly #waiting = new Set<SharedRead<T>>();
+  /** The last waiting read of each tenant and name. */
+  readonly #joinable = new Map<string, SharedRead<T>>();
+  /** True once an outage has made a read fail, until Redis answers a read. */
+  #isAway = false;
 
-  /** @param outageMs how long a read that has begun waits for Redis to come back */
+  /** @param outageMs how long a read waits for Redis to come back */
   constructor(outageMs: number) {
     this.#outageMs = outageMs;
   }
 
   /**
-   * Makes a read when the tenant's turn comes. A read that fails as `store-unavailable` has waited through an outage. The waiting reads that
-   * were asked for before it began have waited as long, and fail with it.
+   * Makes a read when the tenant's turn comes. The wait for the turn does not count towards `outageMs`, unless Redis is away: then a read fails
+   * as `store-unavailable` once its caller has waited that long, with a turn or without.
    *
    * @param name equal for reads with equal results
    * @param isOver true once the caller has left
@@ -50,20 +57,18 @@ export class LogReads<T> {
     read: (giveUpAtMs: number, isOver: () => boolean) => Promise<T>,
   ): Promise<T> {
     const key = `${tenant} ${name}`;
-    const waiting = this.#waiting.get(key);
-    if (waiting) {
-      waiting.callers.push(isOver);
-      return waiting.result.promise;
+    const nowMs = performance.now();
+    const joined = this.#joinable.get(key);
+    if (joined && nowMs < joined.askedAtMs + JOIN_MS) {
+      joined.callers.push(isOver);
+      return joined.result.promise;
     }
-    const asked: SharedRead<T> = {
-      askedAtMs: performance.now(),
-      result: Promise.withResolvers<T>(),
-      callers: [isOver],
-    };
-    this.#waiting.set(key, asked);
+    const asked: SharedRead<T> = { key, askedAtMs: nowMs, result: Promise.withResolvers<T>(), callers: [isOver] };
+    this.#waiting.add(asked);
+    this.#joinable.set(key, asked);
     // Begins the read at once if a turn is free.
-    asked.cancel = this.#turns.request(tenant, () => {
-      this.#waiting.delete(key);
+    asked.leaveQueue = this.#turns.request(tenant, () => {
+      this.#forget(asked);
       void this.#make(tenant, asked, read);
     });
     return asked.result.promise;
@@ -71,31 +76,43 @@ export class LogReads<T> {
 
   async #make(
     tenant: string,
-    { result, callers, giveUpAtMs }: SharedRead<T>,
+    { askedAtMs, result, callers }: SharedRead<T>,
     read: (giveUpAtMs: number, isOver: () => boolean) => Promise<T>,
   ): Promise<void> {
-    const begunAtMs = performance.now();
+    const nowMs = performance.now();
+    const giveUpAtMs = this.#isAway ? Math.max(askedAtMs + this.#outageMs, nowMs + LEAST_MS) : nowMs + this.#outageMs;
     const isOver = () => callers.every((hasLeft) => hasLeft());
     try {
-      if (isOver()) throw new StoreError('store-unavailable', 'The callers of this read have left.', { unsent: true });
-      result.resolve(await read(giveUpAtMs ?? begunAtMs + this.#outageMs, isOver));
+      if (isOver()) {
+        // The end of the turn begins the next read. Thousands of callers may have left, and must not begin each other's reads in one call stack.
+        await null;
+        throw new StoreError('store-unavailable', 'The callers of this read have left.', { unsent: true });
+      }
+      result.resolve(await read(giveUpAtMs, isOver));
+      this.#isAway = false;
     } catch (error) {
       result.reject(error);
-      if (!isOver() && StoreError.from(error).code === 'store-unavailable') this.#shareOutage(begunAtMs, error);
+      if (StoreError.from(error).code !== 'store-unavailable') this.#isAway = false;
+      else if (!isOver()) this.#failWaiting(giveUpAtMs - this.#outageMs, error);
     } finally {
       this.#turns.leave(tenant);
     }
   }
 
-  /** Ends the waiting reads whose callers have waited since before an outage that made a read fail, and bounds the wait of the others. */
-  #shareOutage(sinceMs: number, error: unknown): void {
-    for (const [key, waiting] of this.#waiting) {
-      if (waiting.askedAtMs > sinceMs) waiting.giveUpAtMs = waiting.askedAtMs + this.#outageMs;
-      else {
-        this.#waiting.delete(key);
-        waiting.cancel?.();
-        waiting.result.reject(error);
-      }
+  /** Ends the waiting reads that were asked for before the outage, which made a read fail, or too long ago. */
+  #failWaiting(awaySinceMs: number, error: unknown): void {
+    this.#isAway = true;
+    const lastMs = Math.max(awaySinceMs, performance.now() - this.#outageMs);
+    for (const waiting of this.#waiting) {
+      if (waiting.askedAtMs > lastMs) continue;
+      this.#forget(waiting);
+      waiting.leaveQueue?.();
+      waiting.result.reject(error);
     }
+  }
+
+  #forget(read: SharedRead<T>): void {
+    this.#waiting.delete(read);
+    if (this.#joinable.get(read.key) === read) this.#joinable.delete(read.key);
   }
 }

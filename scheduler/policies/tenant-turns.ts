@@ -22,7 +22,7 @@ export class TenantTurns {
 
   /**
    * Calls `begin` when the tenant gets a turn: during this call if one is free, else during a later `leave`. The caller
-   * calls `leave` when the work has ended.
+   * calls `leave` when the work has ended, after `begin` has returned: `leave` begins other work.
    *
    * @returns a function that takes the work out of the queue; it does nothing once the work has begun
    */

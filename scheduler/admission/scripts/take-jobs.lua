@@ -79,7 +79,7 @@ local function take()
     redis.call('SET', jobs .. id .. ':lock', token, 'PX', lockMs)
     redis.call('HSET', jobs .. id, 'processedOn', now, 'pb', runtimeId)
     ids[i] = id
-    length = length + redis.call('HSTRLEN', jobs .. id, 'data')
+    length = length + redis.call('HSTRLEN', jobs .. id, 'data') + redis.call('HSTRLEN', jobs .. id, 'resumption')
     if length >= FETCH_LENGTH then
       break
     end
