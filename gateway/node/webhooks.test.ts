@@ -239,7 +239,12 @@ describe('webhooks', () => {
 
   it("webhooks are not delayed by another tenant's dead endpoints, and outlive their gateway", async (t) => {
     const asked = new Set<string>();
-    const dead = createServer(({ headers }) => void asked.add(String(headers['webhook-id'])));
+    let open = 0;
+    const dead = createServer(({ headers }, response) => {
+      asked.add(String(headers['webhook-id']));
+      open++;
+      response.on('close', () => open--);
+    });
     dead.listen(0, '127.0.0.1');
     t.after(() => {
       dead.closeAllConnections();
@@ -253,9 +258,13 @@ describe('webhooks', () => {
       const { id } = await otherClient.submit('echo', {}, { webhook: `http://127.0.0.1:${port}/` });
       await otherClient.cancel(id);
     }
+    // A gateway makes at most 8 deliveries of a tenant at once.
+    const allAreOpen = () => eventually(() => open === 8, 'the other tenant has as many deliveries as it may have');
+    await allAreOpen();
+    receiver.beforeAnswer = allAreOpen;
     assert.equal((await untilSettled(await runToEnd(receiver.url('/beside')))).status, 'delivered');
-    await eventually(() => asked.size > 0, 'deliveries to the dead endpoint have begun');
-    // A gateway makes at most 8 deliveries of a tenant at once. Here, each takes its whole time limit of 10 s. The
+    receiver.beforeAnswer = async () => undefined;
+    // Here, each delivery takes its whole time limit of 10 s. The
     // factor of 2 allows for a machine so slow that the first deliveries reach that limit.
     assert.ok(asked.size <= 2 * 8, `${asked.size} of 30 deliveries to a dead endpoint at once`);
     await webhooks.stop();

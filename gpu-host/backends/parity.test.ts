@@ -32,14 +32,13 @@ interface ErrorBounds {
 const EXACT: ErrorBounds = { median: TOLERANCE, outliers: 0, worst: TOLERANCE };
 /**
  * With quantised weights, both backends also round the inputs of products to levels. Rarely they round one input to different levels, and all
- * results that depend on it change. It is unknown how kernels for other processors than x64 round, so only the worst error is bounded there.
+ * results that depend on it change; but not in each of the scenarios of `SCENARIO_SEEDS`. It is unknown how kernels for other processors than
+ * x64 round, so only the worst error is bounded there.
  */
 const ROUNDED: ErrorBounds =
-  process.arch === 'x64'
-    ? { median: TOLERANCE, outliers: 4, worst: 0.2 }
-    : { median: 1, outliers: Number.POSITIVE_INFINITY, worst: 1 };
-/** Seeds of the random scenarios of a kind of mask; the second serves when the first contains an input that is rounded to different levels. */
-const SCENARIO_SEEDS = [31, 32];
+  process.arch === 'x64' ? EXACT : { median: 1, outliers: Number.POSITIVE_INFINITY, worst: 1 };
+/** Seeds of the random scenarios of a kind of mask. A later one serves when a handler had an error in all earlier ones. */
+const SCENARIO_SEEDS = [31, 32, 33];
 /** Seed of the numbers that the handlers need besides a scenario. */
 const HANDLER_SEED = 32;
 /**
@@ -97,15 +96,18 @@ describe('the ONNX backend', () => {
         try {
           const errorsByKind = new Map<string, number[]>();
           for (const [kind, scenarioOf] of Object.entries(MASK_KINDS)) {
+            /** The least error of each handler: a fault shows in all scenarios. */
+            let errors = HANDLERS.map(() => Number.POSITIVE_INFINITY);
             for (const seed of bits === 32 ? SCENARIO_SEEDS.slice(0, 1) : SCENARIO_SEEDS) {
               const scenario = scenarioOf(model.config, new Random(seed));
               const actual = await handlerValues(onnx, scenario, HANDLER_SEED);
               const expected = await handlerValues(oracle, scenario, HANDLER_SEED);
-              const errors = HANDLERS.map((handler) => handlerError(handler, actual[handler], expected[handler]));
-              errorsByKind.set(kind, errors);
-              // Only the last scenario counts. A fault, unlike an input rounded to different levels, shows in both.
-              if (median(errors) <= TOLERANCE) break;
+              errors = HANDLERS.map((handler, i) =>
+                Math.min(errors[i] ?? Number.NaN, handlerError(handler, actual[handler], expected[handler])),
+              );
+              if (Math.max(...errors) <= TOLERANCE) break;
             }
+            errorsByKind.set(kind, errors);
           }
           const all = [...errorsByKind.values()].flat();
           const outliers = all.filter((error) => !(error <= TOLERANCE));

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import type { Step } from './steps.js';
 
 const LANES = new URL('lanes.js', import.meta.url);
 
@@ -29,6 +31,14 @@ async function lanes(first: string, second: string): Promise<{ stdout: string; p
     timeout: 240_000,
   });
   return { stdout, passed: stdout.endsWith('passed true\n') };
+}
+
+/** Runs one step. Returns what `runLanes` printed and returned, and the errors that it printed. */
+function oneStep(step: Step): Promise<{ stdout: string; stderr: string }> {
+  const program = `
+    import { runLanes } from ${JSON.stringify(LANES)};
+    console.log('passed', await runLanes('.', process.execPath, ${JSON.stringify(step)}));`;
+  return promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { timeout: 240_000 });
 }
 
 /** A program that listens on a socket until another one connects, and then does `more`. */
@@ -64,4 +74,33 @@ test('a step that fails ends its lane and fails all, and the other lane goes on'
     assert.match(stdout, /first met second[\s\S]*second met first/);
     assert.ok(stdout.includes(`after the ${after}`) && !stdout.includes(`after the ${not}`), stdout);
   }
+});
+
+test('a step gets its files as the last arguments', async () => {
+  const args = ['-e', 'console.log(process.argv.slice(1).join())'];
+  const { stdout } = await oneStep({ title: 'Files', minutes: 1, args, files: ['one.test.ts', '*.test.ts'] });
+  assert.match(stdout, /== Files\none\.test\.ts,\*\.test\.ts\n[\s\S]*passed true\n$/);
+});
+
+test('a step that does not end in time is killed, and does not pass', async () => {
+  const args = ['-e', 'setInterval(() => undefined, 1000)'];
+  const { stdout, stderr } = await oneStep({ title: 'Hangs', minutes: 0.02, args });
+  assert.match(stderr, /Hangs: did not end within 0\.02 minutes, and was killed/);
+  assert.match(stdout, /passed false\n$/);
+});
+
+test('npm test exits with 1 when a test fails, and with 0 when all pass', async () => {
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const exitCodeOf = async (name: string, body: string): Promise<number> => {
+    const file = path.join(folder, `${name}.test.mjs`);
+    writeFileSync(file, `import { test } from 'node:test'; test('one', () => { ${body} });`);
+    const command = fileURLToPath(new URL('test.js', import.meta.url));
+    const running = promisify(execFile)(process.execPath, [command, file], { env, timeout: 240_000 });
+    return running.then(
+      () => 0,
+      ({ code }: { code: number }) => code,
+    );
+  };
+  assert.equal(await exitCodeOf('passes', ''), 0);
+  assert.equal(await exitCodeOf('fails', "throw new Error('as the test wants')"), 1);
 });

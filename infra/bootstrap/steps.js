@@ -267,5 +267,5 @@ export const STEPS = [
  * @returns {readonly Step[]}
  */
 export const chosenTests = (patterns) => [
-  { title: 'Tests', minutes: 30, args: ['--test', ...REPORTERS], files: patterns },
+  { title: 'Tests', minutes: LONGER * 30, args: ['--test', ...REPORTERS], files: patterns },
 ];

@@ -18,7 +18,7 @@ const ALL_STEPS = STEPS.flatMap(stepsFrom);
 const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: isForeign });
 
 test('every test file is run by exactly one step', () => {
-  const runBy = new Map<string, string[]>(filesMatching('**/*.test.{ts,js,mjs}').map((file) => [file, []]));
+  const runBy = new Map<string, string[]>(filesMatching('**/*.test.{ts,mts,cts,js,mjs,cjs}').map((file) => [file, []]));
   for (const { title, files = [] } of ALL_STEPS)
     for (const file of new Set(files.flatMap(filesMatching))) runBy.set(file, [...(runBy.get(file) ?? []), title]);
   const wrong = [...runBy].filter(([, titles]) => titles.length !== 1);
@@ -67,7 +67,10 @@ test('each step with tests and each of its files has a limit, ten times as long 
 
 test('every step with tests, and a run of chosen tests, reports skipped tests', () => {
   const runs = [...ALL_STEPS.filter(({ files }) => files), ...chosenTests(['one.test.ts'])];
-  for (const { title, args } of runs) assert.ok(args.includes('--test-reporter=./infra/bootstrap/report.ts'), title);
+  for (const { title, args } of runs) {
+    assert.ok(args.includes('--test-reporter=./infra/bootstrap/report.ts'), title);
+    assert.ok(args.includes('--test') && !args.some((arg) => /^--test-(skip|name)-pattern/.test(arg)), title);
+  }
 });
 
 test('test files that need a shared platform are only in the four steps that have one', () => {

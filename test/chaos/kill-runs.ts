@@ -14,6 +14,8 @@ const INVOCATIONS = 6;
 export const PHASES = ['submitted', 'started', 'prefill', 'decoding', 'listening', 'child', 'ending'] as const;
 export type Phase = (typeof PHASES)[number];
 
+export const phaseOf = (seed: number): Phase => PHASES[seed % PHASES.length] ?? 'decoding';
+
 export interface KillRun {
   readonly seed: number;
   readonly phase: Phase;
@@ -36,7 +38,7 @@ export async function startPlatform(options: Pick<StartOptions, 'home' | 'keepHo
 /** Starts some invocations, kills the runtime in a phase of the first, and checks how all of them end. */
 export async function killRun(platform: Platform, seed: number): Promise<KillRun> {
   const random = new Random(seed);
-  const phase = PHASES[seed % PHASES.length] ?? 'decoding';
+  const phase = phaseOf(seed);
   const delayMs = random.integer(0, 12);
   const tokens = random.integer(24, 64);
   const killAfterTokens = random.integer(1, tokens - 2);

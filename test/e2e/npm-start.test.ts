@@ -220,8 +220,10 @@ describe('npm start without configuration', { concurrency: false }, () => {
     const group = npm?.pid ?? 0;
     const processes = platformProcesses(group);
     assert.ok(processes.length >= 6, `${processes.length} processes`);
+    const ended = once(npm ?? assert.fail(), 'exit');
     process.kill(-group, 'SIGINT');
-    await until('no process runs', () => !processes.some(isAlive));
+    await ended;
+    assert.ok(!processes.some(isAlive), 'the command ends after all its processes');
     await until('it says that it has stopped in order', () => /^Draining .*^Stopped\.$/ms.test(output));
     assert.doesNotMatch(output, /Error:/);
   });
