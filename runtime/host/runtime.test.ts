@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
+import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
@@ -66,8 +67,15 @@ describe('runtime', () => {
       guest.call<Outcome<number | undefined>>('runtime', 'efficient-tokens', name);
     assert.equal(value(efficientTokens(TEST_MODEL)), undefined);
     // Once a size has had a second step, the host no longer counts the first step of that size.
-    for (const size of [1, 8, 64, 1, 8, 64]) await step(ownConnection, size);
-    const { models, encoders } = await ownConnection.stats();
+    for (const size of [1, 8, 64]) await step(ownConnection, size);
+    let stats: GpuHostStats;
+    let rounds = 0;
+    // On a busy machine, the first measured times may not show which size is efficient.
+    do {
+      for (const size of [1, 8, 64]) await step(ownConnection, size);
+      stats = await ownConnection.stats();
+    } while (stats.models[0]?.efficientTokens === undefined && ++rounds < 100);
+    const { models, encoders } = stats;
     assert.ok((models[0]?.efficientTokens ?? 0) >= 1);
     assert.equal(value(efficientTokens(TEST_MODEL)), models[0]?.efficientTokens);
     assert.equal(value(efficientTokens('small')), encoders[0]?.maxBatchTokens);
