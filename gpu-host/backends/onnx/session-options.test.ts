@@ -43,6 +43,8 @@ test('threads of a session do not spin between steps: the option reaches ONNX Ru
 }, async () => {
   // The first session starts the threads of libuv, which must not count as the second session's.
   await sleepsInSteps(sessionOptions(2));
-  const sleeps = await sleepsInSteps(sessionOptions(2));
+  // On a busy machine, a thread may get its next work before it sleeps. Threads that spin sleep rarely in every try.
+  let sleeps = 0;
+  for (let attempt = 0; attempt < 10 && sleeps < STEPS / 2; attempt++) sleeps = await sleepsInSteps(sessionOptions(2));
   assert.ok(sleeps >= STEPS / 2, `${sleeps} sleeps in ${STEPS} steps`);
 });
