@@ -6,7 +6,10 @@ import { StoreError } from '../store/errors.ts';
  * most `tenant` such reads of one tenant. With fewer, thousands of idle followers of a Redis that answers in 10 ms would wait for each other.
  */
 const LIMITS = { tenant: 16, all: 64 };
-/** Callers join a waiting read for this long after its first caller, so that an outage that began before it ends none of them much too early. */
+/**
+ * Time after its first caller in which others may join a waiting read. In an outage, the read fails once its first caller has waited long enough:
+ * the others fail earlier than alone by at most this time.
+ */
 const JOIN_MS = 500;
 /** A read that begins while Redis is away has at least this long for an answer: Redis may be back, but slow. */
 const LEAST_MS = 500;
@@ -99,7 +102,7 @@ export class LogReads<T> {
     }
   }
 
-  /** Ends the waiting reads that were asked for before the outage, which made a read fail, or too long ago. */
+  /** Called when an outage has made a read fail. Fails the waiting reads that were asked for before the outage, or `outageMs` ago. */
   #failWaiting(awaySinceMs: number, error: unknown): void {
     this.#isAway = true;
     const lastMs = Math.max(awaySinceMs, performance.now() - this.#outageMs);

@@ -33,7 +33,7 @@ export class TenantTurns {
       begin();
       return () => undefined;
     }
-    // An own function: two pieces of work may have the same `begin`.
+    // Makes a function of its own for each request, because two requests may have the same `begin`.
     const work = () => begin();
     if (queue) queue.add(work);
     else this.#waiting.set(tenant, new Set([work]));

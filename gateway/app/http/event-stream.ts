@@ -181,7 +181,7 @@ class EventStream<T> {
 
   #takeRoom(bytes: number): void {
     if (bytes === 0 || this.#options.room.take(HELD_FACTOR * bytes)) return;
-    // Room that was taken for this chunk; the client has taken all earlier ones.
+    // Frees the room that this chunk has so far: the client has taken all earlier chunks.
     this.#options.room.free();
     throw new GatewayError(
       'gateway-busy',

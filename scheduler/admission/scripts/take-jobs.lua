@@ -1,7 +1,7 @@
 --[[
   Hands admitted jobs to a runtime: from BullMQ's list `wait` to its list `active`, with lock and holder, as BullMQ's own moveToActive does
-  for one job. A call hands over at most one runtime's equal part of the waiting jobs, fewer large ones, and none to a runtime that takes no jobs, is not
-  registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
+  for one job. A call hands over at most one runtime's equal part of the waiting jobs, and fewer when they are large. It hands none to a runtime
+  that takes no jobs, is not registered, or is late to renew its lease: the fetch of a frozen runtime may still wait in Redis. The script also begins the attempts of
   the first jobs. A call repeated with its token hands over the same jobs, since their attempts may have begun. Until the runtime has said that
   it received the jobs, none of the attempts that the script began can have run; leave-active.lua relies on this.
 
