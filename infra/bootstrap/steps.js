@@ -81,7 +81,7 @@ const OWN_PROCESS = {
 const LIGHT = [
   'functions/sdk/src/!(combined-options|core|healing|jump).test.ts',
   'functions/sdk/src/workflow/!(device).test.ts',
-  'gateway/@(app|client|node|worker)/**/*.test.ts',
+  'gateway/@(app|browser|client|node|worker)/**/*.test.ts',
   `gateway/cli/!(${OWN_PROCESS.cli}).test.ts`,
   'gateway/cli/backup/@(archive|snapshot).test.ts',
   'gateway/cli/@(demo|doctor|mcp)/*.test.ts',
@@ -188,6 +188,12 @@ export const STEPS = [
     minutes: 5,
     // Each checker computes the types of the packages anew, and no core is idle.
     args: ['node_modules/typescript/bin/tsc', '--noEmit', '--checkers', '1'],
+    next: {
+      // A program of its own: the names of browsers, such as `document`, must not exist in the other code.
+      title: "Types of the dashboard's script",
+      minutes: 5,
+      args: ['node_modules/typescript/bin/tsc', '-p', 'gateway/browser/dashboard'],
+    },
     beside: [
       { title: 'Lint', minutes: 5, args: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
       pulled('stories15m', pulled('minimind2-small')),

@@ -12,7 +12,7 @@ import { feedOf } from '../http/pulled-feed.ts';
 import { positionOf } from '../invocations/event-id.ts';
 import type { App } from '../routes/define.ts';
 import { InputChecker } from '../validation/input.ts';
-import { assetRoutes } from './assets/routes.ts';
+import { assetRoutes } from './assets.ts';
 import type { Refused } from './forms/filled.ts';
 import { type Html, html, textOf } from './html/html.ts';
 import { layout } from './html/layout.ts';

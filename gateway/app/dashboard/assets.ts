@@ -1,12 +1,13 @@
 import type { Hono } from 'hono';
 import { etag } from 'hono/etag';
-import type { AppEnv } from '../../context.ts';
-import { SCRIPT } from './script.ts';
-import { ICON, STYLE } from './style.ts';
+import type { AppEnv } from '../context.ts';
+import { DASHBOARD_SCRIPT, DASHBOARD_STYLE } from '../generated/browser.ts';
+
+const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><circle cx="12" cy="12" r="10" fill="none" stroke="#b5651d" stroke-width="2.4"/><path d="M12 12V3.2A8.8 8.8 0 0 1 20.8 12z" fill="#b5651d"/></svg>`;
 
 const ASSETS = [
-  ['style.css', 'text/css; charset=utf-8', STYLE],
-  ['live.js', 'text/javascript; charset=utf-8', SCRIPT],
+  ['style.css', 'text/css; charset=utf-8', DASHBOARD_STYLE],
+  ['live.js', 'text/javascript; charset=utf-8', DASHBOARD_SCRIPT],
   ['icon.svg', 'image/svg+xml', ICON],
 ] as const;
 
