@@ -43,7 +43,7 @@ export interface AliasState {
   readonly message?: string;
   /** Set by a rollback: the revision whose state it restored. That revision is never a rollback itself. */
   readonly restores?: number;
-  /** The alias is a tag: it names one version for good, and keeps no instances ready. */
+  /** The alias is a tag: it names one version, which a deploy cannot change, and keeps no instances ready. */
   readonly tag?: true;
 }
 
