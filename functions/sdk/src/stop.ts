@@ -34,23 +34,26 @@ export class StopScanner {
     return this.#held;
   }
 
-  /** Takes the next piece. Of several stop strings, the earliest counts; of several at the same place, the longest. */
+  /**
+   * Takes the next piece. Of several stop strings, the one that ends first counts; of several that end there, the longest. The result therefore
+   * does not depend on how the text is divided into pieces.
+   */
   push(piece: string): Scanned {
     if (this.idle) return { text: piece, stop: undefined };
     const text = this.#held + piece;
-    let at = -1;
+    let end = Number.POSITIVE_INFINITY;
     let found: string | undefined;
     for (const stop of this.#stops) {
       const index = text.indexOf(stop);
       if (index < 0) continue;
-      if (at < 0 || index < at || (index === at && stop.length > (found?.length ?? 0))) {
-        at = index;
-        found = stop;
-      }
+      const stopEnd = index + stop.length;
+      if (stopEnd > end || (stopEnd === end && stop.length < (found?.length ?? 0))) continue;
+      end = stopEnd;
+      found = stop;
     }
     if (found !== undefined) {
       this.#held = '';
-      return { text: text.slice(0, at), stop: found };
+      return { text: text.slice(0, end - found.length), stop: found };
     }
     const keep = this.#undecided(text);
     this.#held = text.slice(text.length - keep);
