@@ -17,6 +17,7 @@ import type { BuildFailure } from '../failure-schema.ts';
 import { failureFrom } from '../outcome.ts';
 import { load } from '../testing/load.ts';
 import { compileC } from './clang.ts';
+import { runCompiler } from './compiler.ts';
 import { prebuiltModule } from './prebuilt.ts';
 import { wrapModule } from './wrap.ts';
 
@@ -222,5 +223,22 @@ describe('a machine without clang', () => {
     // A text ends also at the token that begins the next text, as in text-completion.
     assert.match(first?.lines.join('\n') ?? '', /"stopTokens":"Uint32Array\[2,1\]"/);
     assert.ok((await readFile(join(EXAMPLE, 'main.wasm'))).length < 20_000);
+  });
+});
+
+describe('a compiler', () => {
+  const run = (script: string) =>
+    runCompiler('/bin/sh', ['-c', script], { cwd: root, limitMs: 1000, limitKib: 2 ** 20 });
+
+  it('that crashes is no compiler that takes too long', async () => {
+    await assert.rejects(run('kill -SEGV $$'), { code: 'build-failed', message: /crashed \(SIGSEGV\)/ });
+    await assert.rejects(run('while :; do :; done'), {
+      code: 'build-timeout',
+      message: /took more than 1 s of CPU time/,
+    });
+  });
+
+  it('that does not exist has no result', async () => {
+    assert.equal(await runCompiler('/no/such/compiler', [], { cwd: root, limitMs: 1000, limitKib: 2 ** 20 }), null);
   });
 });

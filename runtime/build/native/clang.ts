@@ -24,14 +24,28 @@ const STACK_BYTES = 65_536;
 
 const TARGET = '--target=wasm32-wasi';
 const COMPILE_FLAGS = [
-  ...[TARGET, '-c', '-std=c11', '-O2', '-mbulk-memory', '-DPIE_MAIN', `-I${INCLUDE}`],
-  ...['-Werror=implicit-function-declaration', '-Werror=return-type', '-Werror=int-conversion'],
-  ...['-fno-color-diagnostics', '-fno-caret-diagnostics'],
+  TARGET,
+  '-c',
+  '-std=c11',
+  '-O2',
+  '-mbulk-memory',
+  '-DPIE_MAIN',
+  `-I${INCLUDE}`,
+  '-Werror=implicit-function-declaration',
+  '-Werror=return-type',
+  '-Werror=int-conversion',
+  '-fno-color-diagnostics',
+  '-fno-caret-diagnostics',
 ];
 /** No optimisation level: with one, clang runs any `wasm-opt` on the path. */
 const LINK_FLAGS = [
-  ...[TARGET, '-nostdlib', '-Wl,--no-entry', '-Wl,--strip-all', '-Wl,--stack-first'],
-  ...[`-Wl,-z,stack-size=${STACK_BYTES}`, '-fno-color-diagnostics'],
+  TARGET,
+  '-nostdlib',
+  '-Wl,--no-entry',
+  '-Wl,--strip-all',
+  '-Wl,--stack-first',
+  `-Wl,-z,stack-size=${STACK_BYTES}`,
+  '-fno-color-diagnostics',
 ];
 
 const INSTALL =

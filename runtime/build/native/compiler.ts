@@ -84,20 +84,25 @@ export async function runCompiler(
     if (errors.length < MAX_OUTPUT_CHARACTERS) errors += text;
   });
   try {
-    const code = await new Promise<number | null>((settle, reject) => {
+    const [code, signal] = await new Promise<[code: number | null, signal: NodeJS.Signals | null]>((settle, reject) => {
       child.once('error', reject);
-      child.once('close', settle);
+      child.once('close', (...end) => settle(end));
     });
     const NOT_FOUND = 127;
     if (code === NOT_FOUND) return null;
-    if (code === null) {
+    if (code !== null) return { code, output, errors };
+    if (signal === 'SIGXCPU' || signal === 'SIGKILL') {
       throw new BuildError(
         'build-timeout',
-        `The compiler took more than ${limitMs / 1000} s of CPU time, ${(limitMs * WALL_CLOCK_FACTOR) / 1000} s in all, or more memory than it may, and was stopped.`,
+        `The compiler took more than ${limitMs / 1000} s of CPU time, or ${(limitMs * WALL_CLOCK_FACTOR) / 1000} s in all, and was stopped.`,
         'Make the source smaller.',
       );
     }
-    return { code, output, errors };
+    throw new BuildError(
+      'build-failed',
+      `The compiler crashed (${signal}). It may have needed more than its ${limitKib / 1024} MiB of address space.`,
+      'Make the source smaller; if the compiler crashes outside of Pie too, report the source to its makers.',
+    );
   } finally {
     clearTimeout(timer);
     running.delete(child);

@@ -29,14 +29,17 @@ const MAX_DIAGNOSTICS = 20;
 
 const TARGET = 'wasm32-unknown-unknown';
 const FLAGS = [
-  ...['--edition=2021', '--target', TARGET, '--error-format=json', '-Cpanic=abort', '-Copt-level=2'],
-  ...['-Ccodegen-units=1', '-Cstrip=symbols'],
+  '--edition=2021',
+  `--target=${TARGET}`,
+  '--error-format=json',
+  '-Cpanic=abort',
+  '-Copt-level=2',
+  '-Ccodegen-units=1',
+  '-Cstrip=symbols',
 ];
+const CRATE_FLAGS = [...FLAGS, '--crate-type=rlib', '--crate-name=pie'];
 /** The compiled crate contains no path of this clone: other clones use it. */
-const CRATE_FLAGS = [
-  ...[...FLAGS, '--crate-type=rlib', '--crate-name=pie'],
-  ...['--remap-path-prefix', `${dirname(CRATE)}=pie`],
-];
+const WITHOUT_PATHS = `--remap-path-prefix=${dirname(CRATE)}=pie`;
 
 const INSTALL = `Install Rust with its library for ${TARGET}: \`apt-get install rustc libstd-rust-dev-wasm32 lld\` on Debian and Ubuntu, \`rustup target add ${TARGET}\` where rustup installed Rust.`;
 
@@ -89,8 +92,13 @@ export async function compileRust(source: Source, scratch: string, store?: strin
     const library = await compiledCrate(rustc, directory, store);
     const args = [
       ...FLAGS,
-      ...['--crate-type=cdylib', '--crate-name=inferlet', '--extern', `pie=${library}`],
-      ...['--emit=link,dep-info', '--out-dir', directory, `-Clink-arg=-zstack-size=${STACK_BYTES}`, input],
+      '--crate-type=cdylib',
+      '--crate-name=inferlet',
+      `--extern=pie=${library}`,
+      '--emit=link,dep-info',
+      `--out-dir=${directory}`,
+      `-Clink-arg=-zstack-size=${STACK_BYTES}`,
+      input,
     ];
     const { code, errors } = await run(rustc, args, source.directory);
     if (code !== 0) throw await failure(errors, source.directory);
@@ -108,16 +116,16 @@ async function compiledCrate(rustc: string, directory: string, store: string | u
   const keptLibrary = store === undefined ? null : join(store, `libpie-${await crateKey(rustc, directory)}.rlib`);
   if (keptLibrary !== null && (await readKeptFile(keptLibrary)) !== null) return keptLibrary;
   const library = join(directory, 'libpie.rlib');
-  const { code, errors } = await run(rustc, [...CRATE_FLAGS, CRATE, '-o', library], directory);
+  const { code, errors } = await run(rustc, [...CRATE_FLAGS, WITHOUT_PATHS, CRATE, '-o', library], directory);
   if (code !== 0) throw await failure(errors, directory);
   if (keptLibrary !== null) await keepFile(keptLibrary, await readFile(library)).catch(() => undefined);
   return library;
 }
 
-/** Hash of all that determines the compiled crate. rustc refuses a crate that another version compiled. */
+/** Hash of everything that determines the compiled crate. rustc refuses a crate that another version compiled. */
 async function crateKey(rustc: string, cwd: string): Promise<string> {
   const [{ output }, crate] = await Promise.all([run(rustc, ['--version', '--verbose'], cwd), readFile(CRATE)]);
-  return sha256(JSON.stringify([output, FLAGS, sha256(crate)]));
+  return sha256(JSON.stringify([output, CRATE_FLAGS, sha256(crate)]));
 }
 
 /** A message of rustc, of which only these members are read. */
