@@ -28,9 +28,18 @@ export async function makeFile(
   });
 }
 
-/** Removes the partial files of killed processes. The caller holds the lock, so no running process writes them. */
+/** Length of the part of a partial file's name that differs between writes. */
+const UUID_LENGTH = 36;
+
+/**
+ * Removes the partial files of killed processes. The caller holds the lock of `file`, so no running process writes them. The length of the name
+ * leaves out those of another file whose name begins with this one's.
+ */
 async function removePartials(file: string): Promise<void> {
   const [directory, name] = [dirname(file), basename(file)];
-  for (const entry of await readdir(directory))
-    if (entry.startsWith(`${name}.`) && entry.endsWith(PARTIAL)) await rm(join(directory, entry), { force: true });
+  const length = name.length + 1 + UUID_LENGTH + PARTIAL.length;
+  for (const entry of await readdir(directory)) {
+    if (entry.length !== length || !entry.startsWith(`${name}.`) || !entry.endsWith(PARTIAL)) continue;
+    await rm(join(directory, entry), { force: true });
+  }
 }

@@ -140,7 +140,12 @@ function mounts({ main, read, write = [] }: ConfinedProgram, cache: readonly str
     target === '/' ? 0 : target.split('/').length;
   return [
     ...bound.sort((a, b) => depth(a) - depth(b)).flat(),
-    ...['--remount-ro', '/dev', '--remount-ro', '/', '--chdir', '/'],
+    '--remount-ro',
+    '/dev',
+    '--remount-ro',
+    '/',
+    '--chdir',
+    '/',
   ];
 }
 

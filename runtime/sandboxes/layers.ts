@@ -65,8 +65,19 @@ export const OWN_SESSION = '--new-session';
  * and makes an empty root, which `command.ts` fills with the program's files and makes read-only.
  */
 const UNSHARED: readonly string[] = [
-  ...['--unshare-all', '--unshare-user', '--uid', '65534', '--gid', '65534', '--hostname', 'sandbox'],
-  ...['--cap-drop', 'ALL', OWN_SESSION, '--die-with-parent', '--clearenv'],
+  '--unshare-all',
+  '--unshare-user',
+  '--uid',
+  '65534',
+  '--gid',
+  '65534',
+  '--hostname',
+  'sandbox',
+  '--cap-drop',
+  'ALL',
+  OWN_SESSION,
+  '--die-with-parent',
+  '--clearenv',
 ];
 
 /** bubblewrap's options by strength; the probe takes the first that works. bubblewrap before 0.8 cannot forbid nested user namespaces. */

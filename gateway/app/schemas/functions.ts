@@ -33,7 +33,7 @@ export const AliasSchema = z
     changedAt: timestamp,
     changedBy: z.string().openapi({ description: 'Id of the key that changed it last' }),
     message: z.string().optional(),
-    tag: z.literal(true).optional().openapi({ description: 'True for a tag: it names one version, and a deploy cannot move it' }),
+    tag: z.literal(true).optional().openapi({ description: 'True for a tag: no deploy moves it' }),
     restores: z.int().optional().openapi({ description: 'Set after a rollback: the revision that it restored' }),
   })
   .openapi('Alias');

@@ -19,7 +19,7 @@ const MAX_SOURCE_BYTES = 256 << 10;
  */
 export function translate(source: GrammarSource): Grammar {
   const made = grammarOf(source);
-  // A plain grammar has nothing to prune and no left recursion. The check is much cheaper than the two steps below.
+  // A plain grammar needs neither of the two steps below, and the check is much cheaper.
   if (isPlain(made)) return made;
   const grammar = prune(made);
   refuseLeftRecursion(grammar);
