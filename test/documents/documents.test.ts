@@ -68,3 +68,29 @@ test('the manifests in docs/inferlets.md are valid', () => {
   assert.ok(manifests.length > 0);
   for (const outcome of manifests) assert.ok(outcome.ok, JSON.stringify(outcome));
 });
+
+test('the tour of the CUDA forward pass names existing files and identifiers', () => {
+  const cuda = 'gpu-host/backends/cuda';
+  // Some tables name files of kernels without their folder.
+  const folders = ['.', 'gpu-host', cuda, `${cuda}/native`, `${cuda}/native/kernels`];
+  const identifiers = new Set<string>();
+  for (const file of globSync('gpu-host/**/*.{ts,cu,cc,h}', { cwd: ROOT }))
+    for (const [word] of read(file).matchAll(/\w+/g)) identifiers.add(word);
+  const unknown: string[] = [];
+  let names = 0;
+  for (const [, code = ''] of read(`${cuda}/TOUR.md`).matchAll(/`([^`\n]+)`/g)) {
+    for (const part of code.split(' ')) {
+      if (/^[\w./-]+\.(?:ts|cu|cc|h|md|py|sh)$/.test(part)) {
+        names++;
+        if (!folders.some((folder) => existsSync(path.join(ROOT, folder, part)))) unknown.push(part);
+        continue;
+      }
+      for (const [word] of part.matchAll(/[A-Za-z_]\w+/g)) {
+        names++;
+        if (!identifiers.has(word)) unknown.push(word);
+      }
+    }
+  }
+  assert.deepEqual(unknown, []);
+  assert.ok(names > 300, `${names} names`);
+});
