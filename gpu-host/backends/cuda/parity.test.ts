@@ -56,8 +56,8 @@ const NARROW = [
 /** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
 /**
- * Largest error of the kernels in bf16, as a multiple of the cost of bf16: the error of a second reference that rounds everything that the
- * kernels round. Both errors come from equally many rounded numbers, added up in different orders, so one is not twice the other.
+ * Largest error of the kernels in bf16, as a multiple of the cost of bf16: the error of a second reference that rounds the inputs and outputs
+ * of products. Both errors come from about as many rounded numbers, added up in different orders, so one is not twice the other.
  */
 const TIMES_BF16_COST = 1.5;
 /** Bounds of the root mean square error: `together` over all scenarios, to the rounding reference; `alone` of one output, to the exact reference. */
