@@ -24,8 +24,8 @@ export async function runCommandLine(argv: readonly string[], surroundings: Surr
   try {
     const parsed = parse(await commandsFor(argv), version(), argv);
     if (parsed === null) return EXIT.ok;
-    const { command, args, options } = parsed;
-    terminal = surroundings.terminal(options.json === true);
+    const { command, args, options, json } = parsed;
+    terminal = surroundings.terminal(json);
     surroundings.onCommand?.();
     return (await command.run({ args, options, terminal, signal, connect })) ?? EXIT.ok;
   } catch (thrown) {

@@ -1,16 +1,16 @@
 import type { Tenant } from '../app/resources/tenants.ts';
-import type { Option } from './command.ts';
 import { Failure } from './failure.ts';
 import { duration } from './format.ts';
 
 /** Latency targets; false for none, because commander replaces a null from the parser of an option by an empty text. */
 export type Targets = NonNullable<Tenant['latency']> | false;
 
-export const latency = (help: string): Option => ({
-  flags: '--latency <targets>',
-  help: `${help}: milliseconds to the first token and for each later one (such as 300,40), or none`,
-  parse: parseTargets,
-});
+export const latency = (help: string) =>
+  ({
+    flags: '--latency <targets>',
+    help: `${help}: milliseconds to the first token and for each later one (such as 300,40), or none`,
+    parse: parseTargets,
+  }) as const;
 
 /** `300 ms, then 40 ms a token`. */
 export function targetsText(targets: Tenant['latency']): string {

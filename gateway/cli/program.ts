@@ -1,11 +1,13 @@
 import { Command as Commander, CommanderError, Option as CommanderOption, InvalidArgumentError } from 'commander';
-import type { Command, Option } from './command.ts';
+import type { Call, Command, Option } from './command.ts';
 import { Failure } from './failure.ts';
 
 export interface Parsed {
   readonly command: Command;
-  readonly args: readonly string[];
-  readonly options: Readonly<Record<string, unknown>>;
+  readonly args: Call['args'];
+  readonly options: Call['options'];
+  /** True for the option `--json`, which every command has unless it passes its flags to another program. */
+  readonly json: boolean;
 }
 
 /** Groups of two-word commands: `models pull` is in `models`. */
@@ -51,7 +53,14 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       const name = `${argument.name}${argument.rest === true ? '...' : ''}`;
       subcommand.argument(argument.required ? `<${name}>` : `[${name}]`, argument.help);
     }
-    for (const option of command.options ?? []) subcommand.addOption(optionOf(option));
+    for (const option of command.options ?? []) {
+      const commanderOption = optionOf(option);
+      const name = commanderOption.attributeName();
+      subcommand.addOption(commanderOption);
+      // The help would show these values if they were defaults of the options.
+      if (option.repeat === true) subcommand.setOptionValue(name, []);
+      else if (commanderOption.isBoolean()) subcommand.setOptionValue(name, false);
+    }
     if (command.passThrough === true) subcommand.allowUnknownOption().helpOption(false);
     else subcommand.option('--json', 'print JSON for programs instead of text for people');
     subcommand.addHelpText(
@@ -59,7 +68,8 @@ export function parse(commands: readonly Command[], version: string, argv: reado
       `\nExamples:\n${command.examples.map(({ line, does }) => `  ${line}\n      ${does}`).join('\n')}`,
     );
     subcommand.action(() => {
-      parsed = { command, args: subcommand.args, options: subcommand.opts() };
+      const { json, ...options } = subcommand.opts();
+      parsed = { command, args: subcommand.args, options, json: json === true };
     });
   }
 
@@ -105,21 +115,18 @@ export function parse(commands: readonly Command[], version: string, argv: reado
 function optionOf(option: Option): CommanderOption {
   const commanderOption = new CommanderOption(option.flags, option.help);
   if (option.choices) commanderOption.choices([...option.choices]);
-  const { parse } = option;
-  if (option.repeat === true) {
-    commanderOption.argParser((value: string, earlierValues: string[] | undefined) => [
-      ...(earlierValues ?? []),
-      value,
-    ]);
-  } else if (commanderOption.required || commanderOption.optional) {
-    const choiceParser = commanderOption.parseArg;
-    commanderOption.argParser((value: string, earlierValue: unknown) => {
-      if (earlierValue !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
-      if (choiceParser) return choiceParser(value, earlierValue);
-      return parse ? parsedValue(parse, value) : value;
-    });
-  }
-  return commanderOption;
+  if (!commanderOption.required) return commanderOption;
+  const choiceParser = commanderOption.parseArg;
+  const parsed = (text: string): unknown => {
+    if (choiceParser) return choiceParser(text, undefined);
+    return option.parse ? parsedValue(option.parse, text) : text;
+  };
+  return option.repeat === true
+    ? commanderOption.argParser((text, earlierValues: readonly unknown[]) => [...earlierValues, parsed(text)])
+    : commanderOption.argParser((text, earlierValue: unknown) => {
+        if (earlierValue !== undefined) throw new InvalidArgumentError('It was given before: give it once.');
+        return parsed(text);
+      });
 }
 
 function parsedValue(parse: NonNullable<Option['parse']>, value: string): unknown {

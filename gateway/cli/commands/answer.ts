@@ -1,8 +1,8 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { readInput } from './input.ts';
 
-export const answer: Command = {
+export const answer = defineCommand({
   name: 'answer',
   summary: 'Answer the question of a waiting invocation',
   description:
@@ -16,7 +16,7 @@ export const answer: Command = {
     { line: 'pie answer inv_4f1c', does: 'prints the question' },
     { line: `pie answer inv_4f1c '{"approve":true}'`, does: 'answers, and the invocation goes on' },
   ],
-  async run({ args: [id = '', answerText], options, terminal, signal, connect }) {
+  async run({ args: [id, answerText], options, terminal, signal, connect }) {
     const inputHint = { what: 'answer', before: `pie answer ${id}`, example: '{"approve":true}' };
     const value = answerText === undefined ? undefined : readInput(answerText, inputHint);
     const { client } = await connect();
@@ -33,14 +33,13 @@ export const answer: Command = {
       terminal.note(`The invocation waits until ${question.until}. Next: pie answer ${id} JSON`);
       return EXIT.ok;
     }
-    const questionOption = typeof options.question === 'number' ? { question: options.question } : {};
-    const state = await client.answer(id, value, { signal, ...questionOption });
+    const state = await client.answer(id, value, { signal, question: options.question });
     terminal.value(state);
     terminal.print(`${state.id}  ${state.status}`);
     terminal.note(`Next: pie attach ${state.id}`);
     return EXIT.ok;
   },
-};
+});
 
 function numberOf(value: string): number {
   const number = Number(value);

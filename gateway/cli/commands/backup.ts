@@ -1,5 +1,5 @@
 import { ConfigError } from '#infra/config-error.ts';
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import type { Terminal } from '../terminal.ts';
 import { version } from '../version.ts';
@@ -35,7 +35,7 @@ async function withProgress<T>(
   }
 }
 
-export const backup: Command = {
+export const backup = defineCommand({
   name: 'backup',
   summary: 'Write the platform of this home to a file',
   description:
@@ -45,7 +45,7 @@ export const backup: Command = {
     'With several machines, run it on the first one; the backup does not contain contexts and indexes of other machines.',
   arguments: [{ name: 'file', help: 'a new file', required: true }],
   examples: [{ line: 'pie backup /backups/pie-2026-11-24', does: 'writes the file; the platform goes on' }],
-  async run({ args: [file = ''], terminal, signal }) {
+  async run({ args: [file], terminal, signal }) {
     const { backUp } = await import('../backup/backup.ts');
     const summary = await withProgress(terminal, 'Reading the platform', (onProgress) =>
       backUp({ file, release: version(), onProgress, signal }),
@@ -56,9 +56,9 @@ export const backup: Command = {
     terminal.note('Keep master.key too, in another place: it opens the secrets in the file.');
     return 0;
   },
-};
+});
 
-export const restore: Command = {
+export const restore = defineCommand({
   name: 'restore',
   summary: 'Restore a backup into this home and its Redis',
   description:
@@ -71,10 +71,10 @@ export const restore: Command = {
     { line: 'PIE_HOME=~/new-home pie restore /backups/pie-2026-11-24', does: 'restores into a new home' },
     { line: 'pie restore /backups/pie-2026-11-24 --force', does: 'replaces the existing platform' },
   ],
-  async run({ args: [file = ''], options, terminal, signal }) {
+  async run({ args: [file], options, terminal, signal }) {
     const { restore: restoreBackup } = await import('../backup/restore.ts');
     const contents = await withProgress(terminal, `Checking ${file}`, (onProgress) =>
-      restoreBackup({ file, force: options.force === true, onProgress, signal }),
+      restoreBackup({ file, force: options.force, onProgress, signal }),
     );
     const { records, files, createdAt, machine } = contents;
     terminal.value({ records, files, createdAt, machine });
@@ -82,4 +82,4 @@ export const restore: Command = {
     terminal.note('Start the platform with `pie up`.');
     return 0;
   },
-};
+});

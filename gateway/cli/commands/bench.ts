@@ -1,9 +1,9 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { INSTALLED } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
-export const bench: Command = {
+export const bench = defineCommand({
   name: 'bench',
   summary: 'Measure the platform',
   arguments: [{ name: 'arguments', help: 'name of the benchmark, and its flags', required: false, rest: true }],
@@ -37,4 +37,4 @@ export const bench: Command = {
     }
     return (await runProgram('test/bench/main.ts', args, 'inherit')).code;
   },
-};
+});

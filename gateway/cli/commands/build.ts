@@ -1,12 +1,12 @@
 import { copyFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { buildComponent } from '../builder.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { Failure } from '../failure.ts';
 import { bytes, duration, quoted } from '../format.ts';
 import { findFunction } from '../function-source.ts';
 
-export const build: Command = {
+export const build = defineCommand({
   name: 'build',
   summary: 'Build a component without deploying it',
   arguments: [
@@ -18,10 +18,9 @@ export const build: Command = {
   ],
   options: [{ flags: '-o, --out <file>', help: "file to write (default: the function's name with .wasm)" }],
   examples: [{ line: 'pie build hello.ts -o hello.wasm', does: 'builds a component from one file' }],
-  async run({ args, options, terminal }) {
-    const [target = '.'] = args;
+  async run({ args: [target = '.'], options, terminal }) {
     const source = findFunction(target, undefined);
-    const out = path.resolve(text(options, 'out') ?? `${source.manifest.name}.wasm`);
+    const out = path.resolve(options.out ?? `${source.manifest.name}.wasm`);
     if (path.resolve(source.entry) === out) {
       throw source.kind === 'component'
         ? new Failure(`${target} is a component already.`, { advice: `Deploy it: \`pie deploy ${target}\`.` })
@@ -52,4 +51,4 @@ export const build: Command = {
     terminal.note(`Next: pie deploy ${quoted(shownPath)} --name ${source.manifest.name}`);
     return 0;
   },
-};
+});

@@ -1,12 +1,12 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
-import type { Command } from '../command.ts';
+import { type Command, defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 /** Completion scripts for shells, made from the commands. */
 export function completion(loadCommands: () => Promise<readonly Command[]>): Command {
-  return {
+  return defineCommand({
     name: 'completion',
     summary: 'Print a completion script for a shell',
     arguments: [{ name: 'shell', help: SHELLS.join(', '), required: true }],
@@ -20,16 +20,15 @@ export function completion(loadCommands: () => Promise<readonly Command[]>): Com
         does: 'enables completion in fish permanently',
       },
     ],
-    async run({ args, terminal }) {
-      const [shell] = args;
-      const script = scriptFor(shell ?? '', await loadCommands());
+    async run({ args: [shell], terminal }) {
+      const script = scriptFor(shell, await loadCommands());
       if (script === null)
         throw new Failure(`Pie has no completion for "${shell}".`, { advice: `Name one of ${SHELLS.join(', ')}.` });
       terminal.print(script);
       terminal.value({ shell, script });
       return EXIT.ok;
     },
-  };
+  });
 }
 
 /** The script for a shell, or null for an unknown one. */

@@ -1,8 +1,7 @@
 import path from 'node:path';
 import { PieError } from '../../client/errors.ts';
 import { Http, pause } from '../../client/http.ts';
-import type { Call, Command } from '../command.ts';
-import { text } from '../command.ts';
+import { type Call, defineCommand } from '../command.ts';
 import { runLoop } from '../demo/loop.ts';
 import { PROGRAM, runProgram } from '../demo/program.ts';
 import { remarksOf, reportOf, rowsOf } from '../demo/report.ts';
@@ -23,7 +22,7 @@ const MAX_ROUND_TRIP_MS = 10_000;
 const START_MS = 180_000;
 const POLL_MS = 500;
 
-export const demo: Command = {
+export const demo = defineCommand({
   name: 'demo',
   summary: 'Show a program and the equivalent client loop side by side',
   description:
@@ -48,8 +47,7 @@ export const demo: Command = {
   ],
   async run(call) {
     const { options, terminal, signal } = call;
-    const roundTripMs = typeof options.roundTrip === 'number' ? options.roundTrip : 0;
-    const rounds = typeof options.rounds === 'number' ? options.rounds : ROUNDS;
+    const { roundTrip: roundTripMs = 0, rounds = ROUNDS } = options;
     const { client, credentials } = await call.connect();
     const progress = terminal.progress(`Deploying ${PROGRAM}`);
     try {
@@ -65,7 +63,7 @@ export const demo: Command = {
       progress.clear();
     }
 
-    const task = { ...TASK, model: text(options, 'model') ?? (await defaultModel(call)) };
+    const task = { ...TASK, model: options.model ?? (await defaultModel(call)) };
     const http = new Http(credentials);
     const screen = new Screen(terminal, ['function: 1 invocation', 'client loop: /v1/completions']);
     const side = (at: 0 | 1): Side => ({ task, roundTripMs, signal, show: (piece) => screen.add(at, piece) });
@@ -93,7 +91,7 @@ export const demo: Command = {
     for (const line of ['', ...remarksOf(report)]) terminal.print(line);
     return report.equalTexts && report.equalTokens ? EXIT.ok : EXIT.failed;
   },
-};
+});
 
 /**
  * Waits for the functions that a starting platform deploys. The demo's function is one of them: the demo need not build

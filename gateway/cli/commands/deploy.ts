@@ -5,7 +5,7 @@ import type { PlatformLoad } from '../../app/resources/operations.ts';
 import type { DeployTarget } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
-import { type Call, type Command, text } from '../command.ts';
+import { type Call, defineCommand } from '../command.ts';
 import { planLines, reportLines } from '../deploy-report.ts';
 import { type Deployment, deployFunction, planFunction } from '../deployment.ts';
 import { acceptedExample } from '../example-input.ts';
@@ -18,10 +18,34 @@ import { wholeNumber } from '../whole-number.ts';
 /** Concurrent builds: each takes a core and up to half a GiB. */
 const DEFAULT_JOBS = Math.min(4, os.availableParallelism());
 
-const UPGRADING = ['wait', 'skip'] as const;
 const UPGRADE_POLL_MS = 2000;
 
-export const deploy: Command = {
+const OPTIONS = [
+  { flags: '-n, --name <name>', help: 'name of the function (default: the manifest’s name, else the file’s)' },
+  { flags: '-m, --message <text>', help: 'description of the change, stored with the version' },
+  {
+    flags: '-a, --alias <alias>',
+    help: `alias to point at the version (default: live); "${NO_ALIAS}" changes no alias`,
+  },
+  { flags: '-t, --tag <tag>', help: 'tag of the version, such as v1.2' },
+  latency('latency targets in place of the manifest’s'),
+  { flags: '--dry-run', help: 'check, and show what would change; store nothing' },
+  { flags: '--if-new', help: 'change no alias if this content was deployed before' },
+  {
+    flags: '--upgrading <what>',
+    help: `while runtimes of another release take invocations, which may lack calls of this one: wait, or skip the deploy (exit code ${EXIT.upgrading})`,
+    choices: ['wait', 'skip'],
+  },
+  {
+    flags: '-j, --jobs <count>',
+    help: `number of functions to deploy at once (default: ${DEFAULT_JOBS})`,
+    parse: wholeNumber(1, 64),
+  },
+] as const;
+
+type DeployCall = Call<typeof OPTIONS>;
+
+export const deploy = defineCommand({
   name: 'deploy',
   summary: 'Deploy functions',
   description:
@@ -35,28 +59,7 @@ export const deploy: Command = {
       rest: true,
     },
   ],
-  options: [
-    { flags: '-n, --name <name>', help: 'name of the function (default: the manifest’s name, else the file’s)' },
-    { flags: '-m, --message <text>', help: 'description of the change, stored with the version' },
-    {
-      flags: '-a, --alias <alias>',
-      help: `alias to point at the version (default: live); "${NO_ALIAS}" changes no alias`,
-    },
-    { flags: '-t, --tag <tag>', help: 'tag of the version, such as v1.2' },
-    latency('latency targets in place of the manifest’s'),
-    { flags: '--dry-run', help: 'check, and show what would change; store nothing' },
-    { flags: '--if-new', help: 'change no alias if this content was deployed before' },
-    {
-      flags: '--upgrading <what>',
-      help: `while runtimes of another release take invocations, which may lack calls of this one: wait, or skip the deploy (exit code ${EXIT.upgrading})`,
-      choices: UPGRADING,
-    },
-    {
-      flags: '-j, --jobs <count>',
-      help: `number of functions to deploy at once (default: ${DEFAULT_JOBS})`,
-      parse: wholeNumber(1, 64),
-    },
-  ],
+  options: OPTIONS,
   examples: [
     { line: 'pie deploy functions/text-completion', does: 'deploys a folder with its manifest' },
     { line: 'pie deploy hello.ts', does: 'deploys one file as the function "hello"' },
@@ -69,11 +72,9 @@ export const deploy: Command = {
   ],
   async run(call) {
     const { args, options } = call;
-    const name = text(options, 'name');
-    const sourceOf = (target: string) =>
-      withLatency(findFunction(target, name), options.latency as Targets | undefined);
-    if (options.upgrading !== undefined && !(await isUpgraded(call, options.upgrading === 'wait')))
-      return EXIT.upgrading;
+    const { name, latency: targets, upgrading } = options;
+    const sourceOf = (target: string) => withLatency(findFunction(target, name), targets);
+    if (upgrading !== undefined && !(await isUpgraded(call, upgrading === 'wait'))) return EXIT.upgrading;
     if (args.length <= 1) return deployOne(call, sourceOf(args[0] ?? '.'));
     if (name !== undefined)
       throw new Failure('--name names one function, and several were given.', {
@@ -81,7 +82,7 @@ export const deploy: Command = {
       });
     return deployAll(call, args.map(sourceOf));
   },
-};
+});
 
 /**
  * True once all runtimes that take invocations are of this release. The wait outlasts gateways and stores that restart: an upgrade restarts them.
@@ -123,11 +124,11 @@ function withLatency(source: FunctionSource, targets: Targets | undefined): Func
   return { ...source, manifest: { ...source.manifest, latency: targets } };
 }
 
-async function deployOne(call: Call, source: FunctionSource): Promise<number> {
+async function deployOne(call: DeployCall, source: FunctionSource): Promise<number> {
   const { terminal, connect, signal, options } = call;
   const { name } = source.manifest;
   const { client, credentials } = await connect();
-  if (options.dryRun === true) return planOne(call, client, source);
+  if (options.dryRun) return planOne(call, client, source);
   const progress = terminal.progress(`Building ${name}`);
   try {
     const deployment = await deployFunction(client, source, {
@@ -155,7 +156,7 @@ async function deployOne(call: Call, source: FunctionSource): Promise<number> {
 }
 
 async function planOne(
-  { terminal, signal, options }: Call,
+  { terminal, signal, options }: DeployCall,
   client: PieClient,
   source: FunctionSource,
 ): Promise<number> {
@@ -179,19 +180,18 @@ async function planOne(
   }
 }
 
-function targetOf(options: Call['options']): DeployTarget {
-  const alias = text(options, 'alias');
+function targetOf({ alias, tag, message, ifNew }: DeployCall['options']): DeployTarget {
   return {
     ...(alias === undefined ? {} : { alias: alias === NO_ALIAS ? null : alias }),
-    tag: text(options, 'tag'),
-    message: text(options, 'message'),
-    onlyNew: options.ifNew === true,
+    tag,
+    message,
+    onlyNew: ifNew,
   };
 }
 
 /** Deploys several functions, a few at a time. Returns the exit code of the first failure. */
 async function deployAll(
-  { options, terminal, connect, signal }: Call,
+  { options, terminal, connect, signal }: DeployCall,
   sources: readonly FunctionSource[],
 ): Promise<number> {
   const { client, credentials } = await connect();
@@ -208,7 +208,7 @@ async function deployAll(
     for (const source of sourceQueue) {
       const { name } = source.manifest;
       try {
-        if (options.dryRun === true) {
+        if (options.dryRun) {
           const plan = await planFunction(client, source, { ...targetOf(options), signal });
           terminal.print(`${name}@${plan.version}`);
           for (const line of planLines(plan)) terminal.print(line);
@@ -229,7 +229,7 @@ async function deployAll(
     }
   };
   try {
-    await Promise.all(Array.from({ length: typeof options.jobs === 'number' ? options.jobs : DEFAULT_JOBS }, work));
+    await Promise.all(Array.from({ length: options.jobs ?? DEFAULT_JOBS }, work));
   } catch (error) {
     progress.clear();
     throw error;
@@ -237,7 +237,7 @@ async function deployAll(
   const elapsed = duration(performance.now() - startedAt);
   const succeededText = counted(sources.length - failures.length, 'function');
   progress.done(
-    options.dryRun === true
+    options.dryRun
       ? `Checked ${succeededText} in ${elapsed}; nothing was stored`
       : `Deployed ${succeededText}, ${createdCount} of them new or changed, in ${elapsed}`,
   );

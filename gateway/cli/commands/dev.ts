@@ -1,4 +1,4 @@
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { deployOnce, invokeOnce, removeReplaced, showLogs } from '../dev/cycle.ts';
 import { devPlatform } from '../dev/platform.ts';
 import { SourceWatch } from '../dev/watch.ts';
@@ -6,7 +6,7 @@ import { EXIT } from '../failure.ts';
 import { findFunction } from '../function-source.ts';
 import { readInput } from './input.ts';
 
-export const dev: Command = {
+export const dev = defineCommand({
   name: 'dev',
   summary: 'Deploy a function at every save, and show its log',
   description:
@@ -23,10 +23,9 @@ export const dev: Command = {
     { line: `pie dev hello --invoke '{"prompt":"Once upon a time"}'`, does: 'also invokes the function at every save' },
   ],
   async run(call) {
-    const { args, options, terminal, signal } = call;
-    const target = args[0] ?? '.';
-    const invoke = text(options, 'invoke');
-    const input = invoke === undefined ? undefined : readInput(invoke);
+    const { options, terminal, signal } = call;
+    const [target = '.'] = call.args;
+    const input = options.invoke === undefined ? undefined : readInput(options.invoke);
     // Fail on a wrong `source` before a platform starts.
     findFunction(target, undefined);
     try {
@@ -80,7 +79,7 @@ export const dev: Command = {
       return EXIT.ok;
     }
   },
-};
+});
 
 /** Follows the log of the function that the last deploy named. After a failure, the next deploy makes it follow again. */
 export class Following {

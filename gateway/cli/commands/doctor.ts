@@ -1,10 +1,10 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { counted } from '../format.ts';
 
 const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL' } as const;
 
-export const doctor: Command = {
+export const doctor = defineCommand({
   name: 'doctor',
   summary: 'Check everything that the platform needs, and print remedies',
   description:
@@ -29,4 +29,4 @@ export const doctor: Command = {
       );
     return failedCount === 0 ? EXIT.ok : EXIT.unhealthy;
   },
-};
+});

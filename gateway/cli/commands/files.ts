@@ -1,20 +1,20 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { MAX_FILE_BYTES } from '#scheduler/invocations/file-rules.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { bytes } from '../format.ts';
 
 const id = { name: 'invocation', help: 'id of the invocation', required: true } as const;
 
-export const filesList: Command = {
+export const filesList = defineCommand({
   name: 'files list',
   summary: 'List the files of an invocation',
   arguments: [id],
   examples: [{ line: 'pie files list inv_4f1c', does: 'shows names, sizes and types' }],
-  async run({ args, terminal, signal, connect }) {
+  async run({ args: [invocation], terminal, signal, connect }) {
     const { client } = await connect();
-    const files = await client.files(args[0] ?? '', { signal });
+    const files = await client.files(invocation, { signal });
     terminal.value(files);
     terminal.table(
       ['NAME', 'SIZE', 'TYPE'],
@@ -23,9 +23,9 @@ export const filesList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const filesGet: Command = {
+export const filesGet = defineCommand({
   name: 'files get',
   summary: 'Download a file of an invocation',
   description: 'Writes a file of an invocation into the current folder under its own name, or to the path of --output.',
@@ -35,9 +35,8 @@ export const filesGet: Command = {
     { line: 'pie files get inv_4f1c report.pdf', does: 'writes ./report.pdf' },
     { line: 'pie files get inv_4f1c data.json -o - | jq', does: 'pipes the file to another program' },
   ],
-  async run({ args, options, terminal, signal, connect }) {
-    const [invocation = '', name = ''] = args;
-    const output = text(options, 'output') ?? name;
+  async run({ args: [invocation, name], options, terminal, signal, connect }) {
+    const { output = name } = options;
     if (output === '-' && terminal.json)
       throw new Failure('Standard output cannot hold both the file and JSON.', {
         advice: 'Leave out --json, or name a file with --output.',
@@ -57,9 +56,9 @@ export const filesGet: Command = {
     terminal.print(`${output}  ${bytes(content.byteLength)}`);
     return EXIT.ok;
   },
-};
+});
 
-export const filesPut: Command = {
+export const filesPut = defineCommand({
   name: 'files put',
   summary: 'Upload a file to a running invocation',
   arguments: [id, { name: 'source', help: 'the file', required: true }],
@@ -68,21 +67,16 @@ export const filesPut: Command = {
     { flags: '--type <media type>', help: 'media type (default: application/octet-stream)' },
   ],
   examples: [{ line: 'pie files put inv_4f1c photo.png --type image/png', does: 'the function receives photo.png' }],
-  async run({ args, options, terminal, signal, connect }) {
-    const [invocation = '', source = ''] = args;
-    const name = text(options, 'name') ?? path.basename(source);
+  async run({ args: [invocation, source], options, terminal, signal, connect }) {
+    const { name = path.basename(source), type: mediaType } = options;
     const content = readSource(source);
     const { client } = await connect();
-    const mediaType = text(options, 'type');
-    const file = await client.putFile(invocation, name, content, {
-      signal,
-      ...(mediaType === undefined ? {} : { mediaType }),
-    });
+    const file = await client.putFile(invocation, name, content, { signal, mediaType });
     terminal.value(file);
     terminal.print(`${file.name}  ${bytes(file.bytes)}  ${file.mediaType}`);
     return EXIT.ok;
   },
-};
+});
 
 function readSource(source: string): Uint8Array<ArrayBuffer> {
   try {

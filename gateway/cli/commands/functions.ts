@@ -1,12 +1,12 @@
 import type { FunctionVersion } from '../../app/control.ts';
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, bytes } from '../format.ts';
 
 const name = { name: 'function', help: 'name of the function', required: true } as const;
 
-export const list: Command = {
+export const list = defineCommand({
   name: 'list',
   summary: 'List the functions',
   examples: [{ line: 'pie list', does: 'shows version, size and age of each function' }],
@@ -27,17 +27,16 @@ export const list: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const versions: Command = {
+export const versions = defineCommand({
   name: 'versions',
   summary: 'List the versions of a function, newest first',
   arguments: [name],
   description:
     'Lists the versions of a function, newest first, each with the names that serve it, its description and its author.',
   examples: [{ line: 'pie versions text-completion', does: 'lists the versions; invoke one with name@version' }],
-  async run({ args, terminal, signal, connect }) {
-    const [name = ''] = args;
+  async run({ args: [name], terminal, signal, connect }) {
     if (name.includes('@'))
       throw new Failure(
         `"${name}" names one version or alias, but \`pie versions\` lists all versions of a function.`,
@@ -62,7 +61,7 @@ export const versions: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
 /** The shares of `live`: one version, or several with weights. */
 function liveText({ version, live }: FunctionVersion): string {

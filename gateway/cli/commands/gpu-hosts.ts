@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { showHosts } from '../gpu-hosts.ts';
 import { runningText } from './machines.ts';
@@ -9,7 +9,7 @@ import { runningText } from './machines.ts';
 const name = { name: 'host', help: 'name of the GPU host, such as gpu-host-2', required: true } as const;
 const POLL_MS = 1000;
 
-export const gpuHostsList: Command = {
+export const gpuHostsList = defineCommand({
   name: 'gpu-hosts list',
   summary: 'List the GPU hosts and their models and devices (operators)',
   description: 'The same as `pie ps --hosts`.',
@@ -20,9 +20,9 @@ export const gpuHostsList: Command = {
     showHosts(terminal, await client.operations.load({ signal }));
     return EXIT.ok;
   },
-};
+});
 
-export const gpuHostsDrain: Command = {
+export const gpuHostsDrain = defineCommand({
   name: 'gpu-hosts drain',
   summary: 'Start nothing new on a GPU host, and let its invocations end (operators)',
   description:
@@ -35,11 +35,11 @@ export const gpuHostsDrain: Command = {
   examples: [
     { line: 'pie gpu-hosts drain gpu-host-2 --wait', does: 'drains the host, for example to replace its card' },
   ],
-  async run({ args: [host = ''], options, terminal, signal, connect }) {
+  async run({ args: [host], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const change = { drained: true, ...(options.force === true && { force: true }) };
+    const change = { drained: true, ...(options.force && { force: true }) };
     let state = await client.operations.changeGpuHost(host, change, { signal });
-    if (options.wait === true && state.running > 0) {
+    if (options.wait && state.running > 0) {
       terminal.note(`${runningText(state)}; waiting for that …`);
       state = await waitUntilEmpty(client, state, signal);
     }
@@ -47,22 +47,22 @@ export const gpuHostsDrain: Command = {
     terminal.print(`Drained ${host}. ${runningText(state)}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const gpuHostsUndrain: Command = {
+export const gpuHostsUndrain = defineCommand({
   name: 'gpu-hosts undrain',
   summary: 'Let a drained GPU host take new invocations again (operators)',
   description: 'New invocations may run there again, with the contexts that earlier invocations saved there.',
   arguments: [name],
   examples: [{ line: 'pie gpu-hosts undrain gpu-host-2', does: 'uses the host again' }],
-  async run({ args: [host = ''], terminal, signal, connect }) {
+  async run({ args: [host], terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.operations.changeGpuHost(host, { drained: false }, { signal });
     terminal.value(state);
     terminal.print(`${host} takes new invocations${state.connected ? '' : ' once it is connected'}.`);
     return EXIT.ok;
   },
-};
+});
 
 /**
  * Waits for a report that nothing runs on the host. While no runtime reports the host at all, invocations may still run there, so the wait continues.

@@ -2,13 +2,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { drawGraph } from '../builder.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { exampleInput } from '../example-input.ts';
 import { Failure } from '../failure.ts';
 import { findFunction } from '../function-source.ts';
 import { readInput } from './input.ts';
 
-export const graph: Command = {
+export const graph = defineCommand({
   name: 'graph',
   summary: 'Draw the graph of a workflow before and after its passes',
   description:
@@ -32,17 +32,15 @@ export const graph: Command = {
     { line: 'pie graph functions/document-qa', does: 'draws the graph for the example of its pie.json' },
     { line: 'pie graph app.ts --input @input.json -o app.svg', does: 'draws the graph for an input' },
   ],
-  async run({ args, options, terminal }) {
-    const [target = '.'] = args;
+  async run({ args: [target = '.'], options, terminal }) {
     const source = findFunction(target, undefined);
     if (source.kind === 'component') {
       throw new Failure(`${target} is a component.`, {
         advice: 'Name its source file or folder: `pie graph` reads the source.',
       });
     }
-    const inputOption = text(options, 'input');
-    const input = inputOption === undefined ? exampleInput(source.manifest) : readInput(inputOption);
-    const outFile = path.resolve(text(options, 'out') ?? `${source.manifest.name}.svg`);
+    const input = options.input === undefined ? exampleInput(source.manifest) : readInput(options.input);
+    const outFile = path.resolve(options.out ?? `${source.manifest.name}.svg`);
     const scratch = mkdtempSync(path.join(os.tmpdir(), 'pie-graph-'));
     try {
       const file = path.join(scratch, 'input.json');
@@ -56,4 +54,4 @@ export const graph: Command = {
       rmSync(scratch, { recursive: true, force: true });
     }
   },
-};
+});

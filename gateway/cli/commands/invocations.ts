@@ -2,7 +2,7 @@ import type { InvocationState } from '../../app/control.ts';
 import { EVENT_ID } from '../../app/invocations/event-id.ts';
 import type { PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
-import { type Call, type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { confirm } from '../confirm.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { counted, duration, number } from '../format.ts';
@@ -14,7 +14,7 @@ const id = { name: 'invocation', help: 'id of the invocation', required: true } 
 const MAX_CONCURRENT_CANCELS = 16;
 const ALL = Number.POSITIVE_INFINITY;
 
-export const attach: Command = {
+export const attach = defineCommand({
   name: 'attach',
   summary: 'Replay the events of an invocation and follow it',
   description:
@@ -25,31 +25,30 @@ export const attach: Command = {
     { flags: '--logs', help: 'also show the log lines of the function' },
   ],
   examples: [{ line: 'pie attach inv_4f1c', does: 'replays it from the beginning' }],
-  async run({ args, options, terminal, signal, connect }) {
+  async run({ args: [id], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const after = typeof options.after === 'string' ? options.after : '0';
-    const stream = client.events(args[0] ?? '', { signal, lastEventId: after });
-    return follow(stream, { terminal, logs: options.logs === true, lines: false });
+    const stream = client.events(id, { signal, lastEventId: options.after ?? '0' });
+    return follow(stream, { terminal, logs: options.logs, lines: false });
   },
-};
+});
 
-export const status: Command = {
+export const status = defineCommand({
   name: 'status',
   summary: 'Show the state of an invocation',
   arguments: [id],
   examples: [
     { line: 'pie status inv_4f1c', does: 'shows whether it is queued or running, or how it ended and what it used' },
   ],
-  async run({ args, terminal, signal, connect }) {
+  async run({ args: [id], terminal, signal, connect }) {
     const { client } = await connect();
-    const state = await client.invocation(args[0] ?? '', { signal });
+    const state = await client.invocation(id, { signal });
     terminal.value(state);
     terminal.table(HEADING, [cells(state)], '');
     for (const line of details(state)) terminal.print(line);
     if (state.output !== undefined) terminal.print(JSON.stringify(state.output, null, 2));
     return EXIT.ok;
   },
-};
+});
 
 function details({
   status,
@@ -96,7 +95,7 @@ function details({
   return lines;
 }
 
-export const cancel: Command = {
+export const cancel = defineCommand({
   name: 'cancel',
   summary: 'Cancel invocations',
   description:
@@ -113,13 +112,13 @@ export const cancel: Command = {
   ],
   async run(call) {
     const { args, options, terminal, signal } = call;
-    const isSelection = options.all === true || options.function !== undefined;
+    const isSelection = options.all || options.function !== undefined;
     if (isSelection === args.length > 0)
       throw new Failure(isSelection ? 'Ids cannot be combined with --function or --all.' : 'No invocation was named.', {
         advice: '`pie ps` lists waiting and running invocations.',
       });
     const { client } = await call.connect();
-    const ids = isSelection ? await confirmedIds(client, call) : [...new Set(args)];
+    const ids = isSelection ? await confirmedIds(client, options.function, options.yes, signal) : [...new Set(args)];
     if (ids.length === 0) {
       terminal.note('Nothing waits or runs.');
       return EXIT.ok;
@@ -143,14 +142,18 @@ export const cancel: Command = {
     if (failure !== undefined) throw failure;
     return EXIT.ok;
   },
-};
+});
 
-async function confirmedIds(client: PieClient, { options, signal }: Call): Promise<string[]> {
-  const name = text(options, 'function');
-  const openInvocations = await listInvocations(client, { options: { function: name, limit: ALL }, signal });
+async function confirmedIds(
+  client: PieClient,
+  name: string | undefined,
+  isConfirmed: boolean,
+  signal: AbortSignal,
+): Promise<string[]> {
+  const openInvocations = await listInvocations(client, { function: name, limit: ALL }, signal);
   if (openInvocations.length > 0) {
     const whose = name === undefined ? '' : ` of ${name}`;
-    await confirm(`Cancel ${counted(openInvocations.length, 'invocation')}${whose}?`, options.yes === true, signal);
+    await confirm(`Cancel ${counted(openInvocations.length, 'invocation')}${whose}?`, isConfirmed, signal);
   }
   return openInvocations.map((each) => each.id);
 }

@@ -4,58 +4,62 @@ import { MAX_CHOSEN_KEY_LENGTH, VISIBLE_ASCII } from '../../app/http/visible-asc
 import type { InvokeOptions, PieClient } from '../../client/client.ts';
 import { PieError } from '../../client/errors.ts';
 import { pause } from '../../client/http.ts';
-import { type Call, type Command, text, texts } from '../command.ts';
+import { type Call, defineCommand, type OptionValues } from '../command.ts';
 import { EXIT, Failure, toFailure } from '../failure.ts';
 import { wholeNumber } from '../whole-number.ts';
 import { follow } from './follow.ts';
 import { readInput } from './input.ts';
 
-export const invoke: Command = {
+const OPTIONS = [
+  { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
+  { flags: '-m, --message <text>', help: 'send this message to the function (may be repeated)', repeat: true },
+  { flags: '--interactive', help: 'send each line of standard input as a message' },
+  { flags: '--logs', help: 'also show the log lines of the function' },
+  { flags: '--async', help: 'only start the invocation, and print its id' },
+  { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: parseTime },
+  { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends', parse: parseUrl },
+  {
+    flags: '--session-affinity <key>',
+    help: 'prefer the GPU host of earlier invocations with this key',
+    parse: parseKey,
+  },
+  {
+    flags: '--concurrency-key <key>',
+    help: 'refuse the invocation while --concurrency-limit others with this key are open',
+    parse: parseKey,
+  },
+  {
+    flags: '--concurrency-limit <count>',
+    help: 'limit of --concurrency-key (default: 1)',
+    parse: wholeNumber(1, 1000),
+  },
+  {
+    flags: '--debounce-key <key>',
+    help: 'start after --debounce-delay; a later one with this key takes its place',
+    parse: parseKey,
+  },
+  { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: parseTime },
+  {
+    flags: '--debounce-max <time>',
+    help: 'start at the latest this long after the first one (default: 10 delays)',
+    parse: parseTime,
+  },
+  {
+    flags: '--idempotency-key <key>',
+    help: 'a repeated request with this key gets the first invocation once that has ended, and is refused before',
+  },
+] as const;
+
+type Options = OptionValues<typeof OPTIONS>;
+
+export const invoke = defineCommand({
   name: 'invoke',
   summary: 'Invoke a function and stream its output',
   description:
     'Invokes a function and prints its messages as they arrive, or its result when it sends none. Ctrl-C cancels the invocation. ' +
     'With neither --interactive nor --async, the command closes the session after the messages of --message.',
   arguments: [{ name: 'function', help: 'name of the function, or name@version', required: true }],
-  options: [
-    { flags: '-i, --input <json>', help: 'input: JSON, @file, or - for standard input (default: {})' },
-    { flags: '-m, --message <text>', help: 'send this message to the function (may be repeated)', repeat: true },
-    { flags: '--interactive', help: 'send each line of standard input as a message' },
-    { flags: '--logs', help: 'also show the log lines of the function' },
-    { flags: '--async', help: 'only start the invocation, and print its id' },
-    { flags: '--cancel-after <time>', help: 'end the invocation after this time: 90, 30s, 5m, 1h', parse: parseTime },
-    { flags: '--webhook <url>', help: 'notify this https URL when the invocation ends', parse: parseUrl },
-    {
-      flags: '--session-affinity <key>',
-      help: 'prefer the GPU host of earlier invocations with this key',
-      parse: parseKey,
-    },
-    {
-      flags: '--concurrency-key <key>',
-      help: 'refuse the invocation while --concurrency-limit others with this key are open',
-      parse: parseKey,
-    },
-    {
-      flags: '--concurrency-limit <count>',
-      help: 'limit of --concurrency-key (default: 1)',
-      parse: wholeNumber(1, 1000),
-    },
-    {
-      flags: '--debounce-key <key>',
-      help: 'start after --debounce-delay; a later one with this key takes its place',
-      parse: parseKey,
-    },
-    { flags: '--debounce-delay <time>', help: 'delay of --debounce-key: 30s, 5m, 1h', parse: parseTime },
-    {
-      flags: '--debounce-max <time>',
-      help: 'start at the latest this long after the first one (default: 10 delays)',
-      parse: parseTime,
-    },
-    {
-      flags: '--idempotency-key <key>',
-      help: 'a repeated request with this key gets the first invocation once that has ended, and is refused before',
-    },
-  ],
+  options: OPTIONS,
   examples: [
     {
       line: `pie invoke text-completion --input '{"prompt":"Once upon a time","maxTokens":80}'`,
@@ -65,23 +69,23 @@ export const invoke: Command = {
     { line: `pie invoke text-completion --input @input.json --json`, does: 'prints one event a line as JSON' },
   ],
   async run(call) {
-    const { args, options, terminal, signal } = call;
-    const [name = ''] = args;
-    const interactive = options.interactive === true;
+    const { options, terminal, signal } = call;
+    const [name] = call.args;
+    const { interactive, message: messages } = options;
     if (interactive && options.input === '-') {
       throw new Failure('Standard input cannot be both the input and the messages.', {
         advice: 'Give the input as JSON or @file.',
       });
     }
-    const input = readInput(text(options, 'input'));
+    const input = readInput(options.input);
     const requestOptions = invokeOptions(options);
     const { client, credentials } = await call.connect();
-    if (options.async === true) {
+    if (options.async) {
       const state = await client.submit(name, input, { ...requestOptions, signal });
       // Print the id before sending messages: when a message is refused, the invocation runs on, and the user needs the id.
       terminal.print(state.id);
       terminal.value({ ...state, url: `${credentials.url}/v1/invocations/${state.id}` });
-      for (const message of texts(options, 'message')) await client.send(state.id, message);
+      for (const message of messages) await client.send(state.id, message);
       terminal.note(`Next: pie attach ${state.id}`);
       return EXIT.ok;
     }
@@ -89,13 +93,12 @@ export const invoke: Command = {
     const stream = await client.invoke(name, input, requestOptions);
     return await withCancel(client, stream.id, call, async () => {
       const talk = new Talk(client, stream.id, (text) => terminal.note(text));
-      const messages = texts(options, 'message');
       for (const message of messages) void talk.say(message);
       const stopReading = interactive ? talk.readLines(process.stdin) : talk.close();
       try {
         return await follow(stream, {
           terminal,
-          logs: options.logs === true,
+          logs: options.logs,
           lines: interactive || messages.length > 0,
         });
       } finally {
@@ -104,36 +107,34 @@ export const invoke: Command = {
       }
     });
   },
-};
+});
 
-function debounceOption(options: Call['options']): Pick<InvokeOptions, 'debounce'> {
-  const { debounceDelay: delayMs, debounceMax: maxMs } = options;
-  const key = text(options, 'debounceKey');
-  if (key === undefined && delayMs === undefined && maxMs === undefined) return {};
-  if (key === undefined || typeof delayMs !== 'number')
+function debounceOf({
+  debounceKey: key,
+  debounceDelay: delayMs,
+  debounceMax: maxMs,
+}: Options): InvokeOptions['debounce'] {
+  if (key === undefined && delayMs === undefined && maxMs === undefined) return undefined;
+  if (key === undefined || delayMs === undefined)
     throw new Failure('A debounced invocation needs both --debounce-key and --debounce-delay.', {
       advice: 'For example: --debounce-key document-4711 --debounce-delay 30s.',
     });
-  return { debounce: { key, delayMs, ...(typeof maxMs === 'number' ? { maxMs } : {}) } };
+  return { key, delayMs, maxMs };
 }
 
-function invokeOptions(options: Call['options']): InvokeOptions {
-  const webhook = text(options, 'webhook');
-  const affinity = text(options, 'sessionAffinity');
-  const idempotencyKey = text(options, 'idempotencyKey');
-  const key = text(options, 'concurrencyKey');
-  const limitOption = typeof options.concurrencyLimit === 'number' ? { limit: options.concurrencyLimit } : {};
-  if (key === undefined && limitOption.limit !== undefined)
+function invokeOptions(options: Options): InvokeOptions {
+  const { concurrencyKey: key, concurrencyLimit: limit } = options;
+  if (key === undefined && limit !== undefined)
     throw new Failure('--concurrency-limit is the limit of a --concurrency-key, which is missing.', {
       advice: 'Add --concurrency-key, or leave --concurrency-limit out.',
     });
   return {
-    ...(key === undefined ? {} : { concurrency: { key, ...limitOption } }),
-    ...debounceOption(options),
-    ...(typeof options.cancelAfter === 'number' ? { cancelAfterMs: options.cancelAfter } : {}),
-    ...(webhook === undefined ? {} : { webhook }),
-    ...(affinity === undefined ? {} : { affinity }),
-    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    concurrency: key === undefined ? undefined : { key, limit },
+    debounce: debounceOf(options),
+    cancelAfterMs: options.cancelAfter,
+    webhook: options.webhook,
+    affinity: options.sessionAffinity,
+    idempotencyKey: options.idempotencyKey,
   };
 }
 

@@ -1,10 +1,9 @@
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { Failure } from '../failure.ts';
-import type { JoinRequest } from '../join.ts';
 import { home } from '../paths.ts';
 import { runProgram } from '../programs.ts';
 
-export const join: Command = {
+export const join = defineCommand({
   name: 'join',
   summary: 'Add this machine to a platform, and start it',
   description:
@@ -32,32 +31,20 @@ export const join: Command = {
       does: 'joins as a machine with GPU hosts only',
     },
   ],
-  async run({ args: [url = ''], options, terminal, signal }) {
-    const token = text(options, 'token');
+  async run({ args: [url], options, terminal, signal }) {
+    const { token, name, role, address } = options;
     if (token === undefined)
       throw new Failure('The token is missing.', {
         advice: 'Create one with `pie machines token` on a machine of the platform.',
       });
-    const optional = (name: 'name' | 'role' | 'address') => {
-      const value = text(options, name);
-      return value === undefined ? {} : { [name]: value };
-    };
-    const request: JoinRequest = {
-      url,
-      token,
-      home: home(),
-      ...optional('name'),
-      ...optional('role'),
-      ...optional('address'),
-    };
     // The packages of this module take longer to load than a short command runs.
     const { joinPlatform } = await import('../join.ts');
-    const joined = await joinPlatform(request, signal);
+    const joined = await joinPlatform({ url, token, home: home(), name, role, address }, signal);
     terminal.value(joined);
     terminal.print(
       `Joined as ${joined.machine} (${joined.roles.join(', ')}); other machines reach it at ${joined.address}.`,
     );
-    if (options.start === false) return 0;
+    if (!options.start) return 0;
     return (await runProgram('infra/up.ts', terminal.json ? ['--json'] : [], 'inherit')).code;
   },
-};
+});

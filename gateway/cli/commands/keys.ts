@@ -1,18 +1,18 @@
 import { SCOPES, type Scope } from '#scheduler/tenants/scopes.ts';
 import type { CreatedKey } from '../../app/resources/tenants.ts';
-import { type Command, type Option, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';
 import { parseSpan } from '../span.ts';
 import type { Terminal } from '../terminal.ts';
 
-const tenant: Option = { flags: '--tenant <name>', help: 'another tenant than your key’s (operators)' };
+const tenant = { flags: '--tenant <name>', help: 'another tenant than your key’s (operators)' } as const;
 const id = { name: 'key', help: 'id of the key, such as key_3f9ac41e07b2', required: true } as const;
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-export const keysList: Command = {
+export const keysList = defineCommand({
   name: 'keys list',
   summary: 'List the API keys',
   options: [tenant],
@@ -22,7 +22,7 @@ export const keysList: Command = {
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
-    const keys = await client.tenants.keys(text(options, 'tenant'), { signal });
+    const keys = await client.tenants.keys(options.tenant, { signal });
     terminal.value(keys);
     terminal.table(
       ['ID', 'NAME', 'SCOPES', 'CREATED', 'LAST USED', 'EXPIRES'],
@@ -38,9 +38,9 @@ export const keysList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const keysCreate: Command = {
+export const keysCreate = defineCommand({
   name: 'keys create',
   summary: 'Create an API key and show it once',
   arguments: [{ name: 'name', help: 'name of the key', required: true }],
@@ -65,21 +65,17 @@ export const keysCreate: Command = {
     },
     { line: 'pie keys create first --tenant acme --scopes admin', does: 'creates the first key of another tenant' },
   ],
-  async run({ args: [name = ''], options, terminal, signal, connect }) {
+  async run({ args: [name], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
-    const span = options.expires as number | undefined;
-    const keyRequest = {
-      name,
-      scopes: (options.scopes as Scope[] | undefined) ?? ['invoke' as const],
-      ...(span !== undefined && { expiresAt: new Date(Date.now() + span).toISOString() }),
-    };
-    const key = await client.tenants.createKey(keyRequest, text(options, 'tenant'), { signal });
+    const { scopes = ['invoke'], expires: span, tenant } = options;
+    const expiresAt = span === undefined ? undefined : new Date(Date.now() + span).toISOString();
+    const key = await client.tenants.createKey({ name, scopes, expiresAt }, tenant, { signal });
     showKey(terminal, key, credentials.url);
     return EXIT.ok;
   },
-};
+});
 
-export const keysRotate: Command = {
+export const keysRotate = defineCommand({
   name: 'keys rotate',
   summary: 'Replace an API key; the old key keeps working for a while',
   description:
@@ -96,17 +92,17 @@ export const keysRotate: Command = {
   examples: [
     { line: 'pie keys rotate key_3f9ac41e07b2 --grace 1d', does: 'leaves a day to replace the key everywhere' },
   ],
-  async run({ args: [key = ''], options, terminal, signal, connect }) {
+  async run({ args: [key], options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
-    const graceMs = (options.grace as number | undefined) ?? HOUR_MS;
-    const newKey = await client.tenants.rotateKey(key, graceMs, text(options, 'tenant'), { signal });
+    const { grace: graceMs = HOUR_MS, tenant } = options;
+    const newKey = await client.tenants.rotateKey(key, graceMs, tenant, { signal });
     showKey(terminal, newKey, credentials.url);
     terminal.note(graceMs === 0 ? `${key} is refused from now on.` : `${key} works for another ${duration(graceMs)}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const keysRemove: Command = {
+export const keysRemove = defineCommand({
   name: 'keys remove',
   summary: 'Remove an API key; gateways refuse it within 2 s',
   description:
@@ -116,14 +112,14 @@ export const keysRemove: Command = {
   examples: [
     { line: 'pie keys remove key_3f9ac41e07b2', does: 'removes it, unless it is the last admin key of the tenant' },
   ],
-  async run({ args: [key = ''], options, terminal, signal, connect }) {
+  async run({ args: [key], options, terminal, signal, connect }) {
     const { client } = await connect();
-    await client.tenants.removeKey(key, text(options, 'tenant'), { signal });
+    await client.tenants.removeKey(key, options.tenant, { signal });
     terminal.value({ removed: key });
     terminal.print(`Removed ${key}.`);
     return EXIT.ok;
   },
-};
+});
 
 /** Prints the key alone as the result, for scripts; remarks go to standard error. */
 function showKey(terminal: Terminal, key: CreatedKey, url: string): void {

@@ -1,9 +1,9 @@
 import { LEVELS, type LogEntry, STATUSES } from '../../app/control.ts';
 import { durationMs, timeMs } from '../../app/http/durations.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 
-export const logs: Command = {
+export const logs = defineCommand({
   name: 'logs',
   summary: 'Show the log lines of functions',
   description:
@@ -31,25 +31,11 @@ export const logs: Command = {
     },
     { line: 'pie logs --follow --level warn', does: 'follows the warnings and errors of all functions' },
   ],
-  async run({ args, options, terminal, signal, connect }) {
+  async run({ args: [name = null], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const [name = null] = args;
-    const level = LEVELS.find((candidate) => candidate === options.level);
-    const status = STATUSES.find((candidate) => candidate === options.status);
-    const texts = Object.fromEntries(
-      (['invocation', 'search', 'since', 'until'] as const).flatMap((key) => {
-        const value = text(options, key);
-        return value === undefined ? [] : [[key, value]];
-      }),
-    );
-    const query = {
-      signal,
-      ...texts,
-      ...(level === undefined ? {} : { level }),
-      ...(status === undefined ? {} : { status }),
-      ...(typeof options.limit === 'number' ? { limit: options.limit } : {}),
-    };
-    if (options.follow === true && texts.until !== undefined)
+    const { follow, ...filters } = options;
+    const query = { ...filters, signal };
+    if (follow && query.until !== undefined)
       throw new Failure('--follow and --until cannot be combined: live lines have no end.', {
         advice: 'Leave one of them out.',
       });
@@ -58,7 +44,7 @@ export const logs: Command = {
       const where = name === null ? `${entry.function}  ${entry.invocation}` : entry.invocation;
       terminal.print(`${entry.time}  ${entry.level.padEnd(5)}  ${where}  ${entry.message}`);
     };
-    if (options.follow !== true) {
+    if (!follow) {
       const entries = await client.logs(name, query);
       for (const entry of entries) show(entry);
       if (entries.length === 0) terminal.note('There is no such line.');
@@ -72,7 +58,7 @@ export const logs: Command = {
     }
     return EXIT.ok;
   },
-};
+});
 
 function lineCount(value: string): number {
   const count = Number(value);

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { MachineState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
@@ -18,7 +18,7 @@ function parseRoles(text: string): Role[] {
   return roles;
 }
 
-export const machinesList: Command = {
+export const machinesList = defineCommand({
   name: 'machines list',
   summary: 'List the machines of the platform (operators)',
   description:
@@ -47,14 +47,14 @@ export const machinesList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
 function stateOf({ alive, drained, startedAt }: MachineState): string {
   if (alive) return drained ? 'drained' : 'there';
   return startedAt === null ? 'stopped' : 'gone';
 }
 
-export const machinesDrain: Command = {
+export const machinesDrain = defineCommand({
   name: 'machines drain',
   summary: 'Start nothing new on a machine, and let its invocations end (operators)',
   description:
@@ -65,11 +65,11 @@ export const machinesDrain: Command = {
     { flags: '--force', help: 'drain even the last machine: new invocations then wait' },
   ],
   examples: [{ line: 'pie machines drain east-1 --wait', does: 'drains the machine, for example before a restart' }],
-  async run({ args: [name = ''], options, terminal, signal, connect }) {
+  async run({ args: [name], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const change = { drained: true, ...(options.force === true && { force: true }) };
+    const change = { drained: true, ...(options.force && { force: true }) };
     let state = await client.operations.changeMachine(name, change, { signal });
-    if (options.wait === true && state.running > 0) {
+    if (options.wait && state.running > 0) {
       terminal.note(`${runningText(state)}; waiting for that …`);
       state = await waitUntilEmpty(client, state, signal);
     }
@@ -77,22 +77,22 @@ export const machinesDrain: Command = {
     terminal.print(`Drained ${name}. ${runningText(state)}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const machinesUndrain: Command = {
+export const machinesUndrain = defineCommand({
   name: 'machines undrain',
   summary: 'Let a drained machine take new invocations again (operators)',
   description: 'Ends the drains of its GPU hosts as well.',
   arguments: [machine],
   examples: [{ line: 'pie machines undrain east-1', does: 'uses the machine again' }],
-  async run({ args: [name = ''], terminal, signal, connect }) {
+  async run({ args: [name], terminal, signal, connect }) {
     const { client } = await connect();
     const state = await client.operations.changeMachine(name, { drained: false }, { signal });
     terminal.value(state);
     terminal.print(`${name} takes new invocations${state.alive ? '' : ' once it runs'}.`);
     return EXIT.ok;
   },
-};
+});
 
 /** The invocations that a drained machine or GPU host still runs. */
 export const runningText = ({ running }: Pick<MachineState, 'running'>): string =>
@@ -114,23 +114,23 @@ async function waitUntilEmpty(client: PieClient, state: MachineState, signal: Ab
   }
 }
 
-export const machinesRemove: Command = {
+export const machinesRemove = defineCommand({
   name: 'machines remove',
   summary: 'Remove a machine for good (operators)',
   description:
     'Its supervisor stops all its processes, other machines end their links to it at once, and a later start with its certificate is refused. The Redis user of a machine that has joined with a token is removed, too. To let it come back, give it a new home and a new token; without tokens, delete machine.pem in its home.',
   arguments: [machine],
   examples: [{ line: 'pie machines remove east-1', does: 'removes the machine east-1' }],
-  async run({ args: [name = ''], terminal, signal, connect }) {
+  async run({ args: [name], terminal, signal, connect }) {
     const { client } = await connect();
     await client.operations.removeMachine(name, { signal });
     terminal.value({ removed: name });
     terminal.print(`Removed ${name}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const machinesToken: Command = {
+export const machinesToken = defineCommand({
   name: 'machines token',
   summary: 'Make a token with which one machine may join (operators)',
   description:
@@ -149,9 +149,8 @@ export const machinesToken: Command = {
   ],
   async run({ options, terminal, signal, connect }) {
     const { client, credentials } = await connect();
-    const span = options.expires as number | undefined;
-    const roles = options.role as readonly Role[] | undefined;
-    const request = { ...(span !== undefined && { ttlSeconds: span / 1000 }), ...(roles && { roles }) };
+    const { expires: span, role: roles } = options;
+    const request = { ttlSeconds: span === undefined ? undefined : span / 1000, roles };
     const joinToken = await client.operations.createJoinToken(request, { signal });
     terminal.value({ ...joinToken, url: credentials.url });
     const role = roles ? ` --role ${roles.join(',')}` : '';
@@ -159,4 +158,4 @@ export const machinesToken: Command = {
     terminal.note(`For one machine, until ${joinToken.expiresAt}. It must reach this gateway at ${credentials.url}.`);
     return EXIT.ok;
   },
-};
+});

@@ -1,4 +1,4 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { counted } from '../format.ts';
 import { version } from '../version.ts';
@@ -10,7 +10,7 @@ const MAX_REQUESTS = 64;
 /** Time for the client to read the last answers after the connection has ended. */
 const LAST_ANSWERS_MS = 1000;
 
-export const mcp: Command = {
+export const mcp = defineCommand({
   name: 'mcp',
   summary: 'Offer functions as tools of an MCP server',
   description:
@@ -45,7 +45,7 @@ export const mcp: Command = {
     const { client, credentials } = await connect();
     const tools = new FunctionTools(client, {
       only: args,
-      deadlineMs: typeof options.cancelAfter === 'number' ? options.cancelAfter : DEFAULT_DEADLINE_MS,
+      deadlineMs: options.cancelAfter ?? DEFAULT_DEADLINE_MS,
       version: version(),
       progress: (params) => connection.notify('notifications/progress', params),
     });
@@ -71,4 +71,4 @@ export const mcp: Command = {
       setTimeout(() => process.exit(), LAST_ANSWERS_MS).unref();
     }
   },
-};
+});

@@ -1,9 +1,10 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { runProgram } from '../programs.ts';
+import type { Terminal } from '../terminal.ts';
 
 const PROGRAM = 'gpu-host/models/main.ts';
 
-export const modelsPull: Command = {
+export const modelsPull = defineCommand({
   name: 'models pull',
   summary: 'Download models into the shared cache',
   description:
@@ -23,17 +24,17 @@ export const modelsPull: Command = {
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
     { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, converted once' },
   ],
-  run: async ({ args, options }) => {
-    const force = options.force === true ? ['--force'] : [];
-    return (await runProgram(PROGRAM, ['pull', ...args, ...force, ...json(options)], 'inherit')).code;
+  run: async ({ args, options, terminal }) => {
+    const force = options.force ? ['--force'] : [];
+    return (await runProgram(PROGRAM, ['pull', ...args, ...force, ...json(terminal)], 'inherit')).code;
   },
-};
+});
 
-export const modelsList: Command = {
+export const modelsList = defineCommand({
   name: 'models list',
   summary: 'List the models on this machine',
   examples: [{ line: 'pie models list', does: 'shows names, sizes and folders' }],
-  run: async ({ options }) => (await runProgram(PROGRAM, ['list', ...json(options)], 'inherit')).code,
-};
+  run: async ({ terminal }) => (await runProgram(PROGRAM, ['list', ...json(terminal)], 'inherit')).code,
+});
 
-const json = (options: Readonly<Record<string, unknown>>): string[] => (options.json === true ? ['--json'] : []);
+const json = (terminal: Terminal): string[] => (terminal.json ? ['--json'] : []);

@@ -1,12 +1,12 @@
 import path from 'node:path';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { quoted } from '../format.ts';
 import { createProject, TEMPLATES } from '../project/create.ts';
 
 const [DEFAULT = ''] = Object.keys(TEMPLATES);
 
-export const create: Command = {
+export const create = defineCommand({
   name: 'new',
   summary: 'Make a project: a typed function with its test',
   description:
@@ -26,9 +26,8 @@ export const create: Command = {
     { line: 'pie new hello', does: 'continues a text; then: cd hello && npm install && npm test' },
     { line: 'pie new helper --template agent', does: 'creates an agent that calls tools over HTTP' },
   ],
-  async run({ args, options, terminal, signal }) {
-    const [name = ''] = args;
-    const template = text(options, 'template') ?? DEFAULT;
+  async run({ args: [name], options, terminal, signal }) {
+    const { template = DEFAULT } = options;
     const folder = path.resolve(name);
     const progress = terminal.progress(`Making ${name}`);
     try {
@@ -43,4 +42,4 @@ export const create: Command = {
       throw error;
     }
   },
-};
+});

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type InvocationState, type InvocationStatus, STATUSES } from '../../app/control.ts';
 import { type InvocationPage, MAX_PAGE } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
-import { type Call, type Command, text } from '../command.ts';
+import { defineCommand, type OptionValues } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration, number } from '../format.ts';
 import { showHosts } from '../gpu-hosts.ts';
@@ -16,28 +16,30 @@ const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
 const REFRESH_MS = 1000;
 
-export const ps: Command = {
+const OPTIONS = [
+  { flags: '-a, --all', help: 'also list ended invocations' },
+  { flags: '--function <name>', help: 'only this function' },
+  {
+    flags: '--status <states>',
+    help: `only these states, separated by commas: ${STATUSES.join(', ')}`,
+    parse: parseStatuses,
+  },
+  { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
+  {
+    flags: '-l, --limit <number>',
+    help: `most invocations to list (default: ${DEFAULT_LIMIT})`,
+    parse: wholeNumber(1, MAX_LIMIT),
+  },
+  { flags: '--hosts', help: 'list the GPU hosts instead (operators)' },
+  { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, print a line for each change' },
+] as const;
+
+export const ps = defineCommand({
   name: 'ps',
   summary: 'List queued, running and waiting invocations, or all',
   description:
     'Shows waiting and running invocations, newest first; those in the state `waiting` wait for the answer of a person (`pie answer`). TOKENS counts embedded and sampled tokens, GPU and CPU the time used so far. AGE is the time since the submission, WAITED the time until the (last) start.',
-  options: [
-    { flags: '-a, --all', help: 'also list ended invocations' },
-    { flags: '--function <name>', help: 'only this function' },
-    {
-      flags: '--status <states>',
-      help: `only these states, separated by commas: ${STATUSES.join(', ')}`,
-      parse: parseStatuses,
-    },
-    { flags: '--tenant <tenant>', help: 'another tenant (operators)' },
-    {
-      flags: '-l, --limit <number>',
-      help: `most invocations to list (default: ${DEFAULT_LIMIT})`,
-      parse: wholeNumber(1, MAX_LIMIT),
-    },
-    { flags: '--hosts', help: 'list the GPU hosts instead (operators)' },
-    { flags: '-w, --watch', help: 'keep the list up to date; in a pipe, print a line for each change' },
-  ],
+  options: OPTIONS,
   examples: [
     { line: 'pie ps', does: 'lists invocations that wait or run now' },
     { line: 'pie ps --all --function text-completion --limit 20', does: 'lists the last 20 invocations of a function' },
@@ -47,21 +49,21 @@ export const ps: Command = {
   ],
   async run(call) {
     const { options, terminal, signal } = call;
-    if (options.hosts === true && options.watch === true)
+    if (options.hosts && options.watch)
       throw new Failure('--hosts and --watch cannot be combined.', { advice: 'Use `watch pie ps --hosts`.' });
     const { client } = await call.connect();
-    if (options.hosts === true) {
+    if (options.hosts) {
       showHosts(terminal, await client.operations.load({ signal }));
       return EXIT.ok;
     }
-    if (options.watch !== true) {
-      show(terminal, await listInvocations(client, call));
+    if (!options.watch) {
+      show(terminal, await listInvocations(client, options, signal));
       return EXIT.ok;
     }
     const shownStatuses = new Map<string, string>();
     while (!signal.aborted) {
       // Ctrl-C is the normal end of watching.
-      const rows = await listInvocations(client, call).catch((error) =>
+      const rows = await listInvocations(client, options, signal).catch((error) =>
         signal.aborted ? null : Promise.reject(error),
       );
       if (rows === null) break;
@@ -82,27 +84,25 @@ export const ps: Command = {
     }
     return EXIT.ok;
   },
-};
+});
+
+/** Invocations to list: by default, waiting and running ones. */
+type Selection = Partial<Pick<OptionValues<typeof OPTIONS>, 'all' | 'function' | 'status' | 'tenant' | 'limit'>>;
 
 /** Fetches as many pages as the limit needs. */
 export async function listInvocations(
   client: PieClient,
-  { options, signal }: Pick<Call, 'options' | 'signal'>,
+  { function: name, status, all, tenant, limit = DEFAULT_LIMIT }: Selection,
+  signal: AbortSignal,
 ): Promise<ListedInvocation[]> {
-  const maxRows = typeof options.limit === 'number' ? options.limit : DEFAULT_LIMIT;
-  const status = Array.isArray(options.status)
-    ? (options.status as InvocationStatus[])
-    : options.all === true
-      ? undefined
-      : OPEN_STATUSES;
   const rows: ListedInvocation[] = [];
-  for (let cursor: string | undefined; rows.length < maxRows; ) {
+  for (let cursor: string | undefined; rows.length < limit; ) {
     const page = await client.operations.invocations({
       signal,
-      status,
-      function: text(options, 'function'),
-      tenant: text(options, 'tenant'),
-      limit: Math.min(maxRows - rows.length, MAX_PAGE),
+      status: status ?? (all ? undefined : OPEN_STATUSES),
+      function: name,
+      tenant,
+      limit: Math.min(limit - rows.length, MAX_PAGE),
       cursor,
     });
     rows.push(...page.invocations);

@@ -1,8 +1,8 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { counted } from '../format.ts';
 
-export const quarantineLift: Command = {
+export const quarantineLift = defineCommand({
   name: 'quarantine lift',
   summary: 'Let a quarantined function run again',
   description:
@@ -10,8 +10,7 @@ export const quarantineLift: Command = {
     'The command lifts the quarantine of all versions of the function; `pie list` shows quarantined functions. A new version is not quarantined.',
   arguments: [{ name: 'function', help: 'name of the function', required: true }],
   examples: [{ line: 'pie quarantine lift story', does: 'lets story run again' }],
-  async run({ args, terminal, signal, connect }) {
-    const [fn = ''] = args;
+  async run({ args: [fn], terminal, signal, connect }) {
     const { client } = await connect();
     const lifted = await client.liftQuarantine(fn, { signal });
     terminal.value({ function: fn, lifted });
@@ -22,4 +21,4 @@ export const quarantineLift: Command = {
     );
     return EXIT.ok;
   },
-};
+});

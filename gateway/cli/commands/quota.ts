@@ -1,7 +1,7 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
 import type { QuotaStatus } from '../../app/resources/quotas.ts';
-import { type Call, type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { bytes, duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
@@ -10,7 +10,7 @@ const tenant = { flags: '--tenant <tenant>', help: 'another tenant (operators)' 
 /** Width of the bar that shows the used part of a limit. */
 const BAR_CELLS = 20;
 
-export const quotaList: Command = {
+export const quotaList = defineCommand({
   name: 'quota list',
   byDefault: true,
   summary: 'Show limits and how much of each is used',
@@ -25,7 +25,7 @@ export const quotaList: Command = {
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
-    const query = { signal, tenant: text(options, 'tenant'), function: text(options, 'function') };
+    const query = { signal, tenant: options.tenant, function: options.function };
     const quotas = await client.quotas.list(query);
     terminal.value(quotas);
     const hasBars = terminal.interactive;
@@ -44,9 +44,9 @@ export const quotaList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const quotaSet: Command = {
+export const quotaSet = defineCommand({
   name: 'quota set',
   summary: 'Set a limit of a tenant or a function',
   description: `For operators. The quotas are ${QUOTA_NAMES.join(', ')}. A permanent limit removes an override, which is a limit that expires.`,
@@ -68,28 +68,27 @@ export const quotaSet: Command = {
     },
     { line: 'pie quota set kv-pages none --tenant acme', does: 'restores the platform’s default' },
   ],
-  async run({ args, options, terminal, signal, connect }) {
+  async run({ args: [name, limitText], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const [name = '', limitText = ''] = args;
-    const forMs = typeof options.for === 'number' ? options.for : undefined;
+    const { tenant, function: fn, for: forMs, reason } = options;
     const status = await client.quotas.set(
       {
         // The gateway refuses an unknown quota and lists the known names.
         quota: name as QuotaStatus['quota'],
         limit: limitOf(limitText),
-        ...(forMs === undefined ? {} : { expiresAt: new Date(Date.now() + forMs).toISOString() }),
-        ...optionalMember('function', text(options, 'function')),
-        ...optionalMember('reason', text(options, 'reason')),
+        expiresAt: forMs === undefined ? undefined : new Date(Date.now() + forMs).toISOString(),
+        function: fn,
+        reason,
       },
-      { signal, tenant: text(options, 'tenant') },
+      { signal, tenant },
     );
     terminal.value(status);
     terminal.print(
-      `${name} of ${holderOf(options)}: ${status === null ? unlimited(name) : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
+      `${name} of ${holderOf(tenant, fn)}: ${status === null ? unlimited(name) : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
     );
     return EXIT.ok;
   },
-};
+});
 
 /** An amount in the unit of its quota. */
 const amount = (quota: QuotaStatus['quota'], value: number): string =>
@@ -105,10 +104,8 @@ function unlimited(quota: string): string {
 }
 
 /** `tenant acme`, `function story of tenant acme`. */
-function holderOf(options: Call['options']): string {
-  const tenantName = text(options, 'tenant');
-  const tenantText = tenantName === undefined ? 'your tenant' : `tenant ${tenantName}`;
-  const fn = text(options, 'function');
+function holderOf(tenant: string | undefined, fn: string | undefined): string {
+  const tenantText = tenant === undefined ? 'your tenant' : `tenant ${tenant}`;
   return fn === undefined ? tenantText : `function ${fn} of ${tenantText}`;
 }
 
@@ -119,10 +116,6 @@ function limitOf(text: string): number | null {
   throw new Failure(`"${text}" is not a valid limit.`, {
     advice: 'Give a whole number such as 1000 or 5_000_000, or "none".',
   });
-}
-
-function optionalMember<Name extends string>(name: Name, value: string | undefined): Partial<Record<Name, string>> {
-  return value === undefined ? {} : ({ [name]: value } as Record<Name, string>);
 }
 
 function setBy({ source, override }: QuotaStatus): string {

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LIVE } from '#scheduler/functions/aliases.ts';
 import type { Draining, Share } from '../../app/resources/releases.ts';
 import type { PieClient } from '../../client/client.ts';
-import { type Call, type Command, text } from '../command.ts';
+import { type Call, defineCommand } from '../command.ts';
 import { confirm } from '../confirm.ts';
 import { differenceLines, sharesText } from '../deploy-report.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -15,7 +15,7 @@ const name = { name: 'function', help: 'name of the function', required: true } 
 const alias = { name: 'alias', help: 'name of the alias, such as live or canary', required: true } as const;
 const message = { flags: '-m, --message <text>', help: 'reason, stored in the history' } as const;
 
-export const aliasList: Command = {
+export const aliasList = defineCommand({
   name: 'alias list',
   summary: 'Show the versions that the aliases of a function serve',
   description: 'Shows the version of each alias and tag of a function, or the history of one alias.',
@@ -24,9 +24,8 @@ export const aliasList: Command = {
     { line: 'pie alias list story', does: 'lists live and the other aliases and tags' },
     { line: 'pie alias list story live', does: 'lists earlier versions of story, newest first' },
   ],
-  async run({ args, terminal, signal, connect }) {
+  async run({ args: [fn, aliasName], terminal, signal, connect }) {
     const { client } = await connect();
-    const [fn = '', aliasName] = args;
     const states =
       aliasName === undefined
         ? await client.aliases(fn, { signal })
@@ -47,9 +46,9 @@ export const aliasList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const aliasSet: Command = {
+export const aliasSet = defineCommand({
   name: 'alias set',
   summary: 'Point an alias at a version, or split it between several',
   description:
@@ -71,41 +70,34 @@ export const aliasSet: Command = {
     { line: 'pie alias set story live 3f2a=90 9c1b=10', does: 'sends nine of ten invocations to 3f2a…' },
     { line: 'pie alias set story canary 9c1b', does: 'makes story@canary run 9c1b…' },
   ],
-  async run({ args, options, terminal, signal, connect }) {
-    const [fn = '', aliasName = '', ...shareTexts] = args;
+  async run({ args: [fn, aliasName, ...shareTexts], options, terminal, signal, connect }) {
+    const { message, ifRevision } = options;
     const shares = parseShares(shareTexts);
     const { client } = await connect();
-    const ifRevision = typeof options.ifRevision === 'number' ? options.ifRevision : undefined;
-    const changedAlias = await client.setAlias(
-      fn,
-      aliasName,
-      { shares, message: text(options, 'message'), ifRevision },
-      { signal },
-    );
+    const changedAlias = await client.setAlias(fn, aliasName, { shares, message, ifRevision }, { signal });
     terminal.value(changedAlias);
     terminal.print(
       `${fn}@${changedAlias.alias} serves ${sharesText(changedAlias.shares)} (revision ${changedAlias.revision}).`,
     );
     return EXIT.ok;
   },
-};
+});
 
-export const aliasRemove: Command = {
+export const aliasRemove = defineCommand({
   name: 'alias remove',
   summary: 'Remove an alias or a tag; its versions stay',
   arguments: [name, alias],
   examples: [{ line: 'pie alias remove story canary', does: 'removes story@canary' }],
-  async run({ args, terminal, signal, connect }) {
+  async run({ args: [fn, aliasName], terminal, signal, connect }) {
     const { client } = await connect();
-    const [fn = '', aliasName = ''] = args;
     await client.removeAlias(fn, aliasName, { signal });
     terminal.value({ removed: `${fn}@${aliasName}` });
     terminal.print(`Removed ${fn}@${aliasName}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const rollback: Command = {
+export const rollback = defineCommand({
   name: 'rollback',
   summary: 'Return a function to an earlier version',
   description:
@@ -123,19 +115,18 @@ export const rollback: Command = {
     { line: 'pie rollback story', does: 'asks, then returns to the previous version' },
     { line: 'pie rollback story --to 9c1b --message "timeouts" --yes', does: 'returns to a version without asking' },
   ],
-  async run({ args, options, terminal, signal, connect }) {
+  async run({ args: [fn], options, terminal, signal, connect }) {
     const { client } = await connect();
-    const [fn = ''] = args;
-    const request = { alias: text(options, 'alias'), to: text(options, 'to'), message: text(options, 'message') };
+    const request = { alias: options.alias, to: options.to, message: options.message };
     const plan = await client.rollback(fn, { ...request, dryRun: true }, { signal });
     terminal.print(`${fn}@${plan.alias.alias}: ${sharesText(plan.from)} → ${sharesText(plan.to)}`);
     for (const line of differenceLines(plan.changes)) terminal.print(line);
     if (plan.changes.length === 0) terminal.print('  the same content, by other weights');
-    if (options.dryRun === true) {
+    if (options.dryRun) {
       terminal.value(plan);
       return EXIT.ok;
     }
-    await confirm('Roll back?', options.yes === true, signal);
+    await confirm('Roll back?', options.yes, signal);
     // With the revision of the plan, the gateway rolls back exactly as shown, or refuses.
     const { revision } = plan.alias;
     const result = await client.rollback(fn, { ...request, ifRevision: revision }, { signal });
@@ -143,9 +134,9 @@ export const rollback: Command = {
     terminal.print(`Rolled back: ${fn}@${result.alias.alias} serves ${sharesText(result.alias.shares)}.`);
     return EXIT.ok;
   },
-};
+});
 
-export const remove: Command = {
+export const remove = defineCommand({
   name: 'remove',
   summary: 'Remove a function, or one version of it',
   description:
@@ -162,9 +153,9 @@ export const remove: Command = {
     { line: 'pie remove hello@9c1b2f03aa51', does: 'removes one version' },
   ],
   async run(call) {
-    const { args, options, terminal, signal, connect } = call;
+    const { options, terminal, signal, connect } = call;
+    const [reference] = call.args;
     const { client } = await connect();
-    const [reference = ''] = args;
     const at = reference.indexOf('@');
     const fn = at < 0 ? reference : reference.slice(0, at);
     const onlyVersion = at < 0 ? undefined : reference.slice(at + 1);
@@ -172,19 +163,19 @@ export const remove: Command = {
       throw new Failure(`"${reference}" does not contain a function name.`, {
         advice: 'Write its name, or name@version.',
       });
-    const now = options.now === true;
+    const { now } = options;
     const initialDraining =
       onlyVersion === undefined
         ? await client.removeFunction(fn, { signal, now })
         : await client.removeVersion(fn, onlyVersion, { signal, now });
-    const draining = options.wait === false ? initialDraining : await waitForDrain(call, client, fn, initialDraining);
+    const draining = options.wait ? await waitForDrain(call, client, fn, initialDraining) : initialDraining;
     terminal.value({ removed: reference, draining });
     terminal.print(
       draining.length === 0 ? `Removed ${reference}.` : `Removed ${reference}; draining: ${unfinishedText(draining)}.`,
     );
     return EXIT.ok;
   },
-};
+});
 
 /** Waits until the removed versions have drained. Returns the versions that still drain when Ctrl-C ends the wait. */
 async function waitForDrain(

@@ -1,11 +1,11 @@
 import { exactJson } from '../../app/http/exact-json.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { follow } from './follow.ts';
 import { readInput } from './input.ts';
 import { withCancel } from './invoke.ts';
 
-export const replay: Command = {
+export const replay = defineCommand({
   name: 'replay',
   summary: 'Run the function version of an invocation again',
   description:
@@ -21,15 +21,14 @@ export const replay: Command = {
     { line: `pie replay inv_4f1c --input '{"prompt":"Once"}'`, does: 'runs the same version with another input' },
   ],
   async run(call) {
-    const { args, options, terminal, signal } = call;
-    const [id = ''] = args;
-    const inputOption = text(options, 'input');
-    const otherInput = inputOption === undefined ? undefined : readInput(inputOption);
+    const { options, terminal, signal } = call;
+    const [id] = call.args;
+    const otherInput = options.input === undefined ? undefined : readInput(options.input);
     const { client } = await call.connect();
     const { function: name, version } = await client.invocation(id, { signal });
-    const input = inputOption === undefined ? exactJson(await client.inputText(id, { signal })) : otherInput;
+    const input = options.input === undefined ? exactJson(await client.inputText(id, { signal })) : otherInput;
     const reference = `${name}@${version}`;
-    if (options.async === true) {
+    if (options.async) {
       const state = await client.submit(reference, input, { signal });
       terminal.print(state.id);
       terminal.value(state);
@@ -43,7 +42,7 @@ export const replay: Command = {
       // No messages follow. If this fails, for example because the invocation has ended, the stream still reports the
       // outcome.
       await client.closeSession(stream.id, { signal }).catch(() => undefined);
-      return follow(stream, { terminal, logs: options.logs === true, lines: false });
+      return follow(stream, { terminal, logs: options.logs, lines: false });
     });
   },
-};
+});

@@ -1,14 +1,14 @@
 import { LEAST_INTERVAL_MS } from '#scheduler/schedules/rules.ts';
 import { durationMs } from '../../app/http/durations.ts';
 import type { Schedule } from '../../app/resources/schedules.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { ago, duration } from '../format.ts';
 import { readInput } from './input.ts';
 
 const name = { name: 'name', help: 'name of the schedule', required: true } as const;
 
-export const scheduleList: Command = {
+export const scheduleList = defineCommand({
   name: 'schedule list',
   summary: 'List the schedules of the tenant',
   byDefault: true,
@@ -32,9 +32,9 @@ export const scheduleList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const scheduleCreate: Command = {
+export const scheduleCreate = defineCommand({
   name: 'schedule create',
   summary: 'Invoke a function at set times',
   description:
@@ -57,10 +57,8 @@ export const scheduleCreate: Command = {
     },
     { line: 'pie schedule create check probe --every 15m', does: 'runs it now and every 15 minutes' },
   ],
-  async run({ args: [schedule = '', fn = ''], options, terminal, signal, connect }) {
-    const cron = text(options, 'cron');
-    const timezone = text(options, 'timezone');
-    const everyMs = typeof options.every === 'number' ? options.every : undefined;
+  async run({ args: [schedule, fn], options, terminal, signal, connect }) {
+    const { cron, timezone, every: everyMs } = options;
     if ((cron === undefined) === (everyMs === undefined))
       throw new Failure('A schedule needs exactly one of --cron and --every.', {
         advice: 'For example: --cron "0 3 * * *", or --every 15m.',
@@ -70,10 +68,9 @@ export const scheduleCreate: Command = {
         why: 'An interval counts from the first invocation, in every time zone alike.',
         advice: 'Leave out --timezone, or give a pattern instead of the interval: --cron "0 3 * * *".',
       });
-    const input = readInput(text(options, 'input'));
+    const input = readInput(options.input);
     const { client } = await connect();
-    const times = { ...(cron !== undefined && { cron }), ...(timezone !== undefined && { timezone }) };
-    const settings = { function: fn, input, ...times, ...(everyMs !== undefined && { everyMs }) };
+    const settings = { function: fn, input, cron, timezone, everyMs };
     const storedSchedule = await client.schedules.put(schedule, settings, { signal });
     terminal.value(storedSchedule);
     const next =
@@ -81,21 +78,21 @@ export const scheduleCreate: Command = {
     terminal.print(`${storedSchedule.name}: ${storedSchedule.function} ${timesOf(storedSchedule)}; ${next}`);
     return EXIT.ok;
   },
-};
+});
 
-export const scheduleRemove: Command = {
+export const scheduleRemove = defineCommand({
   name: 'schedule remove',
   summary: 'Remove a schedule',
   arguments: [name],
   examples: [{ line: 'pie schedule remove nightly', does: 'removes it; running invocations continue' }],
-  async run({ args: [schedule = ''], terminal, signal, connect }) {
+  async run({ args: [schedule], terminal, signal, connect }) {
     const { client } = await connect();
     await client.schedules.remove(schedule, { signal });
     terminal.value({ removed: schedule });
     terminal.print(`Removed ${schedule}.`);
     return EXIT.ok;
   },
-};
+});
 
 function timesOf({ cron, timezone, everyMs }: Schedule): string {
   return everyMs === undefined ? `at ${cron} ${timezone}` : `every ${duration(everyMs)}`;

@@ -1,11 +1,11 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { ago, counted } from '../format.ts';
 import { readHidden } from '../hidden-input.ts';
 
 const name = { name: 'name', help: 'name of the secret, such as OPENAI_KEY', required: true } as const;
 
-export const secretsList: Command = {
+export const secretsList = defineCommand({
   name: 'secrets list',
   summary: 'List the secrets, without their values',
   description:
@@ -29,9 +29,9 @@ export const secretsList: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
-export const secretsSet: Command = {
+export const secretsSet = defineCommand({
   name: 'secrets set',
   summary: 'Store a secret; the value comes from a prompt or a pipe',
   description:
@@ -42,7 +42,7 @@ export const secretsSet: Command = {
     { line: 'pie secrets set OPENAI_KEY', does: 'prompts for the value' },
     { line: 'pie secrets set TLS_KEY < key.pem', does: 'reads the value from a file' },
   ],
-  async run({ args: [name = ''], terminal, signal, connect }) {
+  async run({ args: [name], terminal, signal, connect }) {
     const { client } = await connect();
     const value = await readHidden(`Value of ${name}`, signal);
     const secret = await client.secrets.set(name, value, { signal });
@@ -62,20 +62,20 @@ export const secretsSet: Command = {
     }
     return EXIT.ok;
   },
-};
+});
 
-export const secretsRemove: Command = {
+export const secretsRemove = defineCommand({
   name: 'secrets remove',
   summary: 'Remove a secret that no served function uses',
   arguments: [name],
   examples: [
     { line: 'pie secrets remove OPENAI_KEY', does: 'removes it; older versions keep the value that they have' },
   ],
-  async run({ args: [name = ''], terminal, signal, connect }) {
+  async run({ args: [name], terminal, signal, connect }) {
     const { client } = await connect();
     await client.secrets.remove(name, { signal });
     terminal.value({ removed: name });
     terminal.print(`Removed ${name}.`);
     return EXIT.ok;
   },
-};
+});

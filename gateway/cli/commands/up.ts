@@ -1,11 +1,11 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 import { runProgram } from '../programs.ts';
 
 /** The supervisor's exit code for a wrong command line. */
 const WRONG_USAGE = 2;
 
-export const up: Command = {
+export const up = defineCommand({
   name: 'up',
   summary: 'Start the platform on this machine',
   description:
@@ -20,4 +20,4 @@ export const up: Command = {
     const { code } = await runProgram('infra/up.ts', args, 'inherit');
     return code === WRONG_USAGE ? EXIT.usage : code;
   },
-};
+});

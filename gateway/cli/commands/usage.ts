@@ -1,9 +1,9 @@
 import { SPANS, type UsageRow } from '../../app/resources/quotas.ts';
-import { type Command, text } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
 import { duration, number } from '../format.ts';
 
-export const usage: Command = {
+export const usage = defineCommand({
   name: 'usage',
   summary: 'Show usage: invocations, tokens, GPU and CPU time',
   description:
@@ -24,18 +24,11 @@ export const usage: Command = {
     },
   ],
   async run({ options, terminal, signal, connect }) {
-    if (options.csv === true && terminal.json)
-      throw new Failure('--csv and --json cannot be combined.', { advice: 'Use one of them.' });
+    const { csv, ...filters } = options;
+    if (csv && terminal.json) throw new Failure('--csv and --json cannot be combined.', { advice: 'Use one of them.' });
     const { client } = await connect();
-    const query = {
-      signal,
-      tenant: text(options, 'tenant'),
-      from: text(options, 'from'),
-      to: text(options, 'to'),
-      by: SPANS.find((span) => span === options.by),
-      perFunction: options.perFunction === true,
-    };
-    if (options.csv === true) {
+    const query = { ...filters, signal };
+    if (csv) {
       await terminal.write(await client.quotas.usageCsv(query));
       return EXIT.ok;
     }
@@ -48,7 +41,7 @@ export const usage: Command = {
     );
     return EXIT.ok;
   },
-};
+});
 
 const HEADING = ['FROM', 'FUNCTION', 'INVOCATIONS', 'FAILED', 'TOKENS IN', 'CACHED', 'OUT', 'GPU', 'CPU', 'PAGE-S'];
 

@@ -1,7 +1,7 @@
-import type { Command } from '../command.ts';
+import { defineCommand } from '../command.ts';
 import { EXIT } from '../failure.ts';
 
-export const webhooksSecret: Command = {
+export const webhooksSecret = defineCommand({
   name: 'webhooks secret',
   summary: 'Show the secret that signs this tenant’s webhooks',
   description:
@@ -13,9 +13,9 @@ export const webhooksSecret: Command = {
   ],
   async run({ options, terminal, signal, connect }) {
     const { client } = await connect();
-    const secret = await client.operations.webhookSecret({ signal, rotate: options.rotate === true });
+    const secret = await client.operations.webhookSecret({ signal, rotate: options.rotate });
     terminal.print(secret);
     terminal.value({ secret });
     return EXIT.ok;
   },
-};
+});
