@@ -48,12 +48,20 @@ const BY_FIRST_WORD: readonly (readonly [word: string, load: Load])[] = [
 ];
 
 const tenantCommands = (of: typeof import('./tenants.ts')): readonly Command[] => [
-  ...[of.tenantsList, of.tenantsCreate, of.tenantsShow],
-  ...[of.tenantsSet, of.tenantsSuspend, of.tenantsResume],
+  of.tenantsList,
+  of.tenantsCreate,
+  of.tenantsShow,
+  of.tenantsSet,
+  of.tenantsSuspend,
+  of.tenantsResume,
 ];
 
 const machineCommands = (of: typeof import('./machines.ts')): readonly Command[] => [
-  ...[of.machinesList, of.machinesToken, of.machinesDrain, of.machinesUndrain, of.machinesRemove],
+  of.machinesList,
+  of.machinesToken,
+  of.machinesDrain,
+  of.machinesUndrain,
+  of.machinesRemove,
 ];
 
 /** All commands, in the order of the help. */
