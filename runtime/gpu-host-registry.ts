@@ -3,6 +3,7 @@ import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
 import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
+import type { EncoderKind } from '#wit/generated/host.ts';
 
 const LOOK_EVERY_MS = 60_000;
 
@@ -19,7 +20,7 @@ interface OwnConfig {
 interface Named {
   readonly name: string;
   readonly source: string;
-  readonly kind?: 'embedding' | 'reranker';
+  readonly kind?: EncoderKind;
 }
 
 /** The GPU hosts that a runtime uses: those of its own configuration, and those that other machines have registered. */

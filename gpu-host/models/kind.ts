@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { ENCODER_TYPES, type EncoderKind } from './encoder/config.ts';
+import { ENCODER_KIND_CASES } from '#wit/generated/host.ts';
+import { ENCODER_TYPES } from './encoder/config.ts';
 
 /** Uses of a model: text generation, vectors of texts, or scores of pairs. */
-export const MODEL_KINDS = ['causal', 'embedding', 'reranker'] as const satisfies readonly ('causal' | EncoderKind)[];
+export const MODEL_KINDS = ['causal', ...ENCODER_KIND_CASES] as const;
 export type ModelKind = (typeof MODEL_KINDS)[number];
 
 const schema = z.looseObject({

@@ -3,11 +3,8 @@
  * lists of its arguments before it returns, so they may be views of a guest's memory.
  */
 import type {
-  FinishReason,
   LogitChanges,
   Residency,
-  Rights,
-  Tier,
   RunRequest as WitRunRequest,
   StepRequest as WitStepRequest,
   StepResult as WitStepResult,
@@ -49,15 +46,6 @@ export interface StepResult extends WitStepResult {
   /** Inputs taken from the prefix cache instead of computed. */
   readonly cachedTokens: number;
 }
-
-/** In the order of their wire codes, from 1: the code 0 stands for a run that goes on. */
-export const FINISH_REASONS = ['stop-token', 'max-tokens', 'stopped'] as const satisfies readonly FinishReason[];
-
-/** In the order of their wire codes, from 0. */
-export const FILE_RIGHTS = ['private', 'readable', 'writable'] as const satisfies readonly Rights[];
-
-/** From the fastest to the slowest; also the order of their wire codes, from 0. */
-export const TIERS = ['device', 'memory', 'disk'] as const satisfies readonly Tier[];
 
 /** A residency as it travels in JSON, which has no 64-bit integers: the contract's `bytes` is one. */
 export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };

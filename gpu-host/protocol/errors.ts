@@ -5,23 +5,6 @@ export type { HandlerError };
 /** Case of a handler error, for programs to match. */
 export type HandlerErrorTag = HandlerError['tag'];
 
-/** The cases of the WIT variant `pie:inferlet/types.error`, in the order of their wire codes (`protocol/README.md`): append only. */
-export const HANDLER_ERROR_TAGS = [
-  'invalid-argument',
-  'not-owned',
-  'unsupported',
-  'not-found',
-  'limit-exceeded',
-  'context-overflow',
-  'dependency-failed',
-  'cancelled',
-  'deadline-exceeded',
-  'terminated',
-  'unavailable',
-  'closed',
-  'internal',
-] as const satisfies readonly HandlerErrorTag[];
-
 /** A WIT `result` in JavaScript. Promises of outcomes always resolve and never reject. */
 export type Outcome<T> = WitOutcome<T, HandlerError>;
 

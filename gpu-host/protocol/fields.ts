@@ -1,17 +1,19 @@
 import {
-  FILE_RIGHTS,
+  HANDLER_ERROR_CASES,
+  type HandlerError,
   type LogitChanges,
   type Mask,
+  OUTPUT_CASES,
+  type Output,
+  RIGHTS_CASES,
   type RunRequest,
   type Sampler,
-  type StepOutput,
-  type StepRequest,
-  type TenantLimit,
-  TIERS,
-} from './calls.ts';
-import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+  TIER_CASES,
+} from '#wit/generated/host.ts';
+import type { StepRequest, TenantLimit } from './calls.ts';
+import { ProtocolFault } from './errors.ts';
 import type { KeptList } from './page-lists.ts';
-import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, PIECE_BYTES, STEP_OUTPUT } from './wire.ts';
+import { MAX_ADDRESSES, MAX_LIST, MAX_PIXEL_BYTES, NO_PAGE_LIMIT, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
 /** The form of one field of a call on the wire. Reading checks the form only; handlers check the values. */
@@ -115,12 +117,12 @@ function optional<T>(field: Field<T>): Field<T | undefined> {
 
 export const optionalText = optional(text);
 
-/** Fields one after another. */
-export function record<F extends Fields>(fields: F): Field<ValuesOf<F>> {
-  const entries = Object.entries(fields);
+/** The fields of a record one after another, in wire order. It has a field for each member, also for one that may be undefined. */
+function record<T extends object>(fields: { readonly [Name in keyof T]-?: Field<T[Name]> }): Field<T> {
+  const entries: Entries = Object.entries(fields);
   return {
     put: (writer, value, keptList) => putAll(writer, entries, value, keptList),
-    read: (reader, keptList) => readAll(reader, entries, {}, keptList) as ValuesOf<F>,
+    read: (reader, keptList) => readAll(reader, entries, {}, keptList) as T,
     exceeds: (value) => exceededIn(entries, value),
     addresses: (value) => sumIn('addresses', entries, value),
     items: (value) => sumIn('items', entries, value),
@@ -158,27 +160,41 @@ export function sumIn(what: 'addresses' | 'items', entries: Entries, values: obj
   return sum;
 }
 
-const maskRows: Field<Mask> = record({ runs: list, rowLengths: list });
-export const mask = optional(maskRows);
-const sampler: Field<Sampler> = record({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
+/** One of the cases of an enum or variant, sent as its index in the contract's list. */
+function choice<Case extends string>(cases: readonly Case[], what: string): Field<Case> {
+  return {
+    put: (writer, value) => writer.put(cases.indexOf(value)),
+    read: (reader) => {
+      const code = reader.u32();
+      const chosen = cases[code];
+      if (chosen === undefined) throw new ProtocolFault('malformed', `unknown ${what} ${code}`);
+      return chosen;
+    },
+  };
+}
 
-const output: Field<StepOutput> = {
+export const rights = choice(RIGHTS_CASES, 'rights of a file');
+export const tier = choice(TIER_CASES, 'tier of an export');
+
+export const mask = optional(record<Mask>({ runs: list, rowLengths: list }));
+const sampler = record<Sampler>({ temperature: f32, topK: u32, topP: f32, minP: f32, seed: u32 });
+
+const outputTag = choice(OUTPUT_CASES, 'output of a step');
+const output: Field<Output> = {
   put: (writer, value, keptList) => {
-    writer.put(STEP_OUTPUT[value.tag]);
+    outputTag.put(writer, value.tag, keptList);
     if (value.tag === 'sample') sampler.put(writer, value.val, keptList);
     else if (value.tag === 'distributions') writer.put(value.val);
   },
   read: (reader, keptList) => {
-    const tag = reader.u32();
+    const tag = outputTag.read(reader, keptList);
     switch (tag) {
-      case STEP_OUTPUT.none:
-        return { tag: 'none' };
-      case STEP_OUTPUT.sample:
-        return { tag: 'sample', val: sampler.read(reader, keptList) };
-      case STEP_OUTPUT.distributions:
-        return { tag: 'distributions', val: reader.u32() };
-      default:
-        throw new ProtocolFault('malformed', `unknown output ${tag} of a step`);
+      case 'none':
+        return { tag };
+      case 'sample':
+        return { tag, val: sampler.read(reader, keptList) };
+      case 'distributions':
+        return { tag, val: reader.u32() };
     }
   },
 };
@@ -194,7 +210,7 @@ const allowed: Field<Uint32Array | undefined> = {
   items: (words) => words?.length ?? 0,
 };
 
-export const stepRequest: Field<StepRequest> = record({
+export const stepRequest = record<StepRequest>({
   tokens: list,
   positions: list,
   inPages: contextPages,
@@ -205,7 +221,7 @@ export const stepRequest: Field<StepRequest> = record({
   allowed,
   adapter: optionalText,
 });
-export const runRequest: Field<RunRequest> = record({
+export const runRequest = record<RunRequest>({
   token: u32,
   position: u32,
   pages: addresses,
@@ -213,30 +229,13 @@ export const runRequest: Field<RunRequest> = record({
   sampler,
   stopTokens: list,
 });
-export const logitChanges: Field<LogitChanges> = record({
+export const logitChanges = record<LogitChanges>({
   frequency: f32,
   presence: f32,
   biasTokens: list,
   biasValues: floats,
   chosen: list,
 });
-
-/** One of a list of cases, sent as its index. */
-function choice<Case extends string>(cases: readonly Case[], what: string): Field<Case> {
-  return {
-    put: (writer, value) => writer.put(cases.indexOf(value)),
-    read: (reader) => {
-      const code = reader.u32();
-      const chosen = cases[code];
-      if (chosen === undefined) throw new ProtocolFault('malformed', `unknown ${what} ${code}`);
-      return chosen;
-    },
-  };
-}
-
-// Typed by their lists: a call with a case that the list lacks does not compile.
-export const rights = choice(FILE_RIGHTS, 'rights of a file');
-export const tier = choice(TIERS, 'tier of an export');
 
 /** A limit that does not fit into a word is written as no limit: no host has that many pages. */
 export const tenantLimit: Field<TenantLimit> = {
@@ -250,14 +249,4 @@ export const tenantLimit: Field<TenantLimit> = {
   },
 };
 
-export const handlerErrorField: Field<HandlerError> = {
-  put: (writer, { tag, val }) => {
-    writer.put(HANDLER_ERROR_TAGS.indexOf(tag));
-    writer.putText(val);
-  },
-  read: (reader) => {
-    const tag = HANDLER_ERROR_TAGS[reader.u32()];
-    if (tag === undefined) throw new ProtocolFault('malformed', 'unknown error code');
-    return { tag, val: reader.text() };
-  },
-};
+export const handlerErrorField = record<HandlerError>({ tag: choice(HANDLER_ERROR_CASES, 'error code'), val: text });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { FILE_RIGHTS, TIERS } from './calls.ts';
-import { HANDLER_ERROR_TAGS, ProtocolFault, type ProtocolFaultCode } from './errors.ts';
+import { HANDLER_ERROR_CASES, RIGHTS_CASES, TIER_CASES } from '#wit/generated/host.ts';
+import { ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import * as fields from './fields.ts';
 import { FrameReader } from './frames.ts';
 import {
@@ -59,10 +59,10 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.piece, fc.uint8Array({ maxLength: 40, size: 'max' })],
   [fields.flag, fc.boolean()],
   [fields.mask, mask],
-  [fields.rights, fc.constantFrom(...FILE_RIGHTS)],
-  [fields.tier, fc.constantFrom(...TIERS)],
+  [fields.rights, fc.constantFrom(...RIGHTS_CASES)],
+  [fields.tier, fc.constantFrom(...TIER_CASES)],
   [fields.tenantLimit, record({ pages: fc.option(fc.nat({ max: 0xffff_fffe })), readAt: fc.maxSafeNat() })],
-  [fields.handlerErrorField, record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: text })],
+  [fields.handlerErrorField, record({ tag: fc.constantFrom(...HANDLER_ERROR_CASES), val: text })],
   [fields.stepRequest, record(request)],
   [
     fields.logitChanges,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { HANDLER_ERROR_TAGS } from './errors.ts';
+import { HANDLER_ERROR_CASES } from '#wit/generated/host.ts';
 import { FrameReader } from './frames.ts';
 import {
   type DecodedResult,
@@ -68,7 +68,7 @@ test('every result is decoded as it was encoded', () => {
         result: { kind: 'text' as const, text: json },
         encode: (w: FrameWriter, id: number) => encodeText(w, id, json),
       })),
-      record({ tag: fc.constantFrom(...HANDLER_ERROR_TAGS), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
+      record({ tag: fc.constantFrom(...HANDLER_ERROR_CASES), val: fc.string({ unit: 'grapheme' }) }).map((error) => ({
         result: { kind: 'error' as const, error },
         encode: (w: FrameWriter, id: number) => encodeError(w, id, error),
       })),

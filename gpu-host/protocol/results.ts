@@ -1,12 +1,6 @@
-import {
-  type Distribution,
-  FINISH_REASONS,
-  type FinishReason,
-  type Imported,
-  type RunChunk,
-  type StepResult,
-} from './calls.ts';
-import { HANDLER_ERROR_TAGS, type HandlerError, ProtocolFault } from './errors.ts';
+import { FINISH_REASON_CASES, HANDLER_ERROR_CASES } from '#wit/generated/host.ts';
+import type { Distribution, FinishReason, Imported, RunChunk, StepResult } from './calls.ts';
+import { type HandlerError, ProtocolFault } from './errors.ts';
 import { ENCODED_VERSION, FRAME, MAX_JSON_BYTES, PIECE_BYTES } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
@@ -75,14 +69,15 @@ export function encodeRunTokens(
   finishReason: FinishReason | undefined,
 ): boolean {
   begin(writer, id, RESULT.run);
-  writer.put(finishReason === undefined ? 0 : FINISH_REASONS.indexOf(finishReason) + 1);
+  // 0 stands for a run that goes on.
+  writer.put(finishReason === undefined ? 0 : FINISH_REASON_CASES.indexOf(finishReason) + 1);
   writer.putList(tokens);
   return writer.end();
 }
 
 export function encodeError(writer: FrameWriter, id: number, error: HandlerError): boolean {
   begin(writer, id, RESULT.error);
-  writer.put(HANDLER_ERROR_TAGS.indexOf(error.tag));
+  writer.put(HANDLER_ERROR_CASES.indexOf(error.tag));
   writer.putText(error.val);
   return writer.end();
 }
@@ -260,12 +255,12 @@ function decodeResult(reader: WordReader): DecodedResult {
     }
     case RESULT.run: {
       const finish = reader.u32();
-      if (finish > FINISH_REASONS.length) throw new ProtocolFault('malformed', `unknown finish reason ${finish}`);
-      const finished = finish === 0 ? undefined : FINISH_REASONS[finish - 1];
+      if (finish > FINISH_REASON_CASES.length) throw new ProtocolFault('malformed', `unknown finish reason ${finish}`);
+      const finished = finish === 0 ? undefined : FINISH_REASON_CASES[finish - 1];
       return { kind: 'run', value: { tokens: reader.list(), finished } };
     }
     case RESULT.error: {
-      const tag = HANDLER_ERROR_TAGS[reader.u32()];
+      const tag = HANDLER_ERROR_CASES[reader.u32()];
       if (!tag) throw new ProtocolFault('malformed', 'unknown error code');
       return { kind: 'error', error: { tag, val: reader.text() } };
     }

@@ -98,7 +98,4 @@ export const FRAME = {
 } as const;
 export type FrameKind = (typeof FRAME)[keyof typeof FRAME];
 
-/** Output tags of a step on the wire. */
-export const STEP_OUTPUT = { none: 0, sample: 1, distributions: 2 } as const;
-
 if (endianness() !== 'LE') throw new Error('the GPU host protocol needs a little-endian machine');

@@ -1,7 +1,8 @@
-import { FILE_RIGHTS, type PagesMaker, TIERS } from '#gpu-host/protocol/calls.ts';
+import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { type ExportControl, encodeCall, type Operation } from '#gpu-host/protocol/operations.ts';
 import { PageLists } from '#gpu-host/protocol/page-lists.ts';
 import type { FrameWriter } from '#gpu-host/protocol/words.ts';
+import { RIGHTS_CASES, TIER_CASES } from '#wit/generated/host.ts';
 import { hostileWord, limit, list, logitChanges, mask, sampler, stepOutput, text, word } from './hostile.ts';
 import { hostileCopies } from './hostile-copies.ts';
 import { hostileImage, hostileTexts } from './hostile-inputs.ts';
@@ -352,7 +353,7 @@ export class HostileSession {
         grow(this.#space.pages, 3);
         return;
       case 6: {
-        const rights = random.pick(FILE_RIGHTS);
+        const rights = random.pick(RIGHTS_CASES);
         this.#put(writer, inferlet, queue, id, { op: 'file-save', name, pages, persistent, rights, functionName });
         return;
       }
@@ -404,7 +405,7 @@ export class HostileSession {
       case 4:
         return { op: 'prefetch-export', name };
       default:
-        return { op: 'demote-export', name, tier: random.pick(TIERS) };
+        return { op: 'demote-export', name, tier: random.pick(TIER_CASES) };
     }
   }
 

@@ -30,12 +30,15 @@ const TYPED_ARRAYS: Readonly<Record<string, string>> = {
 /** TypeScript names of the declared types. */
 export type TypeNames = ReadonlyMap<NamedType, string>;
 
-/** The text of `host.ts`: what the host implements, one TypeScript interface for each WIT interface. */
+/**
+ * The text of `host.ts`: what the host implements, one TypeScript interface for each WIT interface. Of each enum and variant it has the list
+ * of the cases as well.
+ */
 export function emitHost(world: WitWorld): string {
   const lines = [HEADER, PRELUDE.trim(), ''];
   const names = hostNames(world);
   for (const entry of world.imports) {
-    for (const type of entry.types) lines.push(...declaration(type, names), '');
+    for (const type of entry.types) lines.push(...declaration(type, names), ...caseList(type, names), '');
     for (const resource of entry.resources) {
       lines.push(...documentation(resource.docs));
       lines.push(`export interface ${resource.js} extends Partial<Disposable> {`);
@@ -127,6 +130,16 @@ export function declaration(type: NamedType, names: TypeNames): string[] {
     case 'enum':
       return [...head, `export type ${name} = ${type.cases.map((entry) => `'${entry.name}'`).join(' | ')};`];
   }
+}
+
+/**
+ * The list of the cases of an enum or variant, such as `TIER_CASES`, in the order of the `.wit` file. The GPU protocol sends a case as its
+ * index in this list. The order cannot change, because a type of the contract never changes (`test/compat`).
+ */
+function caseList(type: NamedType, names: TypeNames): string[] {
+  if (type.kind === 'record') return [];
+  const name = (names.get(type) ?? type.js).replace(/(?<=[a-z])(?=[A-Z])/g, '_').toUpperCase();
+  return [`export const ${name}_CASES = [${type.cases.map((entry) => `'${entry.name}'`).join(', ')}] as const;`];
 }
 
 /**

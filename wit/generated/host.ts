@@ -7,8 +7,10 @@ export interface HandlerError {
   readonly tag: 'invalid-argument' | 'not-owned' | 'unsupported' | 'not-found' | 'limit-exceeded' | 'context-overflow' | 'dependency-failed' | 'cancelled' | 'deadline-exceeded' | 'terminated' | 'unavailable' | 'closed' | 'internal';
   readonly val: string;
 }
+export const HANDLER_ERROR_CASES = ['invalid-argument', 'not-owned', 'unsupported', 'not-found', 'limit-exceeded', 'context-overflow', 'dependency-failed', 'cancelled', 'deadline-exceeded', 'terminated', 'unavailable', 'closed', 'internal'] as const;
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+export const LOG_LEVEL_CASES = ['debug', 'info', 'warn', 'error'] as const;
 
 /** A model that the function was granted. */
 export interface ModelInfo {
@@ -40,6 +42,7 @@ export interface ModelMetadata {
 export type Message =
   | { readonly tag: 'text'; readonly val: string }
   | { readonly tag: 'bytes'; readonly val: Uint8Array };
+export const MESSAGE_CASES = ['text', 'bytes'] as const;
 
 export interface Queue extends Partial<Disposable> {
   /** Sets the priority, 0 by default. Calls with a higher priority go first within a batch. The host limits the priority to the tenant's range. */
@@ -83,9 +86,11 @@ export interface Imported {
 
 /** A place of pages, from the fastest on: the device, the memory of its host, the host's disk. */
 export type Tier = 'device' | 'memory' | 'disk';
+export const TIER_CASES = ['device', 'memory', 'disk'] as const;
 
 /** The reason for a lease's end: its time was over, or memory was needed for other work. */
 export type LeaseEnd = 'expired' | 'pressure';
+export const LEASE_END_CASES = ['expired', 'pressure'] as const;
 
 /** The places of an export's pages. */
 export interface Residency {
@@ -139,6 +144,7 @@ export type Output =
   | { readonly tag: 'none' }
   | { readonly tag: 'sample'; readonly val: Sampler }
   | { readonly tag: 'distributions'; readonly val: number };
+export const OUTPUT_CASES = ['none', 'sample', 'distributions'] as const;
 
 export interface StepRequest {
   readonly tokens: Uint32Array;
@@ -174,6 +180,7 @@ export interface RunRequest {
 }
 
 export type FinishReason = 'stop-token' | 'max-tokens' | 'stopped';
+export const FINISH_REASON_CASES = ['stop-token', 'max-tokens', 'stopped'] as const;
 
 export interface RunChunk {
   /** The tokens since the last `next`, in order; at least one unless the run has finished. */
@@ -260,6 +267,7 @@ export type Source =
   | { readonly tag: 'regex'; readonly val: string }
   | { readonly tag: 'ebnf'; readonly val: string }
   | { readonly tag: 'json' };
+export const SOURCE_CASES = ['json-schema', 'regex', 'ebnf', 'json'] as const;
 
 export interface MatchStatus {
   /** True when an end-of-sequence token is allowed now. */
@@ -318,9 +326,11 @@ export interface LogitChanges {
 }
 
 export type Access = 'read' | 'write';
+export const ACCESS_CASES = ['read', 'write'] as const;
 
 /** Rights of the tenant's other inferlets on a file. */
 export type Rights = 'private' | 'readable' | 'writable';
+export const RIGHTS_CASES = ['private', 'readable', 'writable'] as const;
 
 export interface KvFilesFileInfo {
   readonly name: string;
@@ -400,6 +410,7 @@ export interface EncoderInfo {
 
 /** `embed` takes models of the kind `embedding`, `rerank` those of the kind `reranker`. */
 export type EncoderKind = 'embedding' | 'reranker';
+export const ENCODER_KIND_CASES = ['embedding', 'reranker'] as const;
 
 export interface Vectors {
   /** Values of each vector. */
@@ -426,11 +437,13 @@ export interface Scores {
 
 /** Nearness of two vectors: the cosine of their angle, their dot product, or the negative square of their distance. */
 export type Metric = 'cosine' | 'dot-product' | 'euclidean';
+export const METRIC_CASES = ['cosine', 'dot-product', 'euclidean'] as const;
 
 export type Value =
   | { readonly tag: 'text'; readonly val: string }
   | { readonly tag: 'number'; readonly val: number }
   | { readonly tag: 'boolean'; readonly val: boolean };
+export const VALUE_CASES = ['text', 'number', 'boolean'] as const;
 
 export interface Field {
   readonly name: string;
@@ -453,6 +466,7 @@ export interface IndexEntry {
  * text or number, and hold only for fields of that kind; texts are in the order of their bytes.
  */
 export type Comparison = 'equal' | 'not-equal' | 'less' | 'at-most' | 'greater' | 'at-least';
+export const COMPARISON_CASES = ['equal', 'not-equal', 'less', 'at-most', 'greater', 'at-least'] as const;
 
 export interface Condition {
   readonly field: string;
@@ -551,6 +565,7 @@ export interface Failure {
 export type Ending =
   | { readonly tag: 'success'; readonly val: string }
   | { readonly tag: 'failure'; readonly val: Failure };
+export const ENDING_CASES = ['success', 'failure'] as const;
 
 export interface Child extends Partial<Disposable> {
   /**
@@ -599,6 +614,7 @@ export interface Question {
 export type Answer =
   | { readonly tag: 'answered'; readonly val: string }
   | { readonly tag: 'expired' };
+export const ANSWER_CASES = ['answered', 'expired'] as const;
 
 export interface Resumption {
   /** The state that the last question was asked with. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { z } from 'zod';
-import { FILE_RIGHTS } from '../../protocol/calls.ts';
+import { RIGHTS_CASES } from '#wit/generated/host.ts';
 import type { StoredPage } from './snapshot.ts';
 
 /*
@@ -28,7 +28,7 @@ const headerSchema = z.object({
   tenant: z.string(),
   name: z.string(),
   /** Null for an export. */
-  file: z.object({ owner: z.string(), rights: z.enum(FILE_RIGHTS) }).nullable(),
+  file: z.object({ owner: z.string(), rights: z.enum(RIGHTS_CASES) }).nullable(),
   fingerprint: z.object({ name: z.string(), hash: z.string() }),
   pageSize: count,
   pageBytes: count,

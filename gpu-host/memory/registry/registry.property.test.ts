@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
 import fc from 'fast-check';
-import { FILE_RIGHTS } from '../../protocol/calls.ts';
+import { RIGHTS_CASES } from '#wit/generated/host.ts';
 import { directoryNameOf, type EntryKind, fileNameOf } from './names.ts';
 import type { Caller } from './rights.ts';
 import { assertExpected, type KnownName, Model, mayRead } from './testing/model.ts';
@@ -50,7 +50,7 @@ const name = fc.oneof(
 );
 const pages = fc.nat(6);
 const seed = fc.nat(0xffff);
-const rights = fc.constantFrom(...FILE_RIGHTS);
+const rights = fc.constantFrom(...RIGHTS_CASES);
 // Few, since each waits for the disk.
 const persistent = fc.nat(7).map((dice) => dice === 0);
 
