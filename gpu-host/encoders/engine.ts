@@ -6,8 +6,8 @@ import { nextTurn, Pause } from '../handlers/pause.ts';
 import type { HostBytes } from '../memory/host-bytes.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
 import type { Device, EncoderStats } from '../protocol/host.ts';
-import type { Operation } from '../protocol/operations.ts';
-import { encodeError, encodeFloats } from '../protocol/results.ts';
+import { answerOf, type Operation } from '../protocol/operations.ts';
+import { encodeError } from '../protocol/results.ts';
 import { MAX_ENCODED_TEXTS, MAX_RESULT_FLOATS } from '../protocol/wire.ts';
 import type { FrameWriter } from '../protocol/words.ts';
 import { LatencyProfile } from './latency-profile.ts';
@@ -128,7 +128,7 @@ export class EncoderEngine {
     }
     const results = new Float32Array(resultBytes / Float32Array.BYTES_PER_ELEMENT);
     if (results.length === 0) {
-      this.#answer(port, id, () => encodeFloats(port.writer, id, results));
+      this.#answer(port, id, () => answerOf('encode').write(port.writer, id, results));
       return;
     }
     inferlet.heap.add(CALL_HEAP_BYTES);
@@ -278,7 +278,7 @@ export class EncoderEngine {
     call.remainingTexts--;
     if (call.remainingTexts > 0 || !this.#finish(call)) return;
     const { port, id, results } = call;
-    this.#answer(port, id, () => encodeFloats(port.writer, id, results));
+    this.#answer(port, id, () => answerOf('encode').write(port.writer, id, results));
   }
 
   /** The texts were checked, so a failure is the device's, and that of the whole batch. */

@@ -1,5 +1,4 @@
 import type { Operation } from '../protocol/operations.ts';
-import { encodeText } from '../protocol/results.ts';
 import type { Adapters } from './adapters.ts';
 import { InstantCall } from './call.ts';
 import type { HostQueue } from './space.ts';
@@ -21,11 +20,11 @@ export class AdapterCall extends InstantCall {
   }
 
   override execute(): undefined | Promise<void> {
-    if (this.#operation.op === 'load-adapter') {
-      return this.#adapters.load(this.#operation.name, this.hostQueue.space).then(() => this.replyDone());
+    const operation = this.#operation;
+    if (operation.op === 'load-adapter') {
+      return this.#adapters.load(operation.name, this.hostQueue.space).then(() => this.replyDone(operation.op));
     }
-    const text = JSON.stringify(this.#adapters.list());
-    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, text));
+    this.reply(operation.op, this.#adapters.list());
     return undefined;
   }
 

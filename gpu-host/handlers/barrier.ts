@@ -21,7 +21,7 @@ export class BarrierCall extends HostCall {
     const { hostQueue } = this;
     const { space, failure } = hostQueue;
     if (!failure) {
-      this.replyDone();
+      this.replyDone('synchronize');
       return;
     }
     hostQueue.failure = undefined;

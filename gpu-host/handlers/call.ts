@@ -6,8 +6,16 @@ import { CallFault } from '../memory/fault.ts';
 import type { ImageCache } from '../memory/image-cache.ts';
 import { ModelError } from '../models/errors.ts';
 import { type HandlerError, handlerError } from '../protocol/errors.ts';
-import { addressCount, itemCount, type QueuedOperation } from '../protocol/operations.ts';
-import { encodeDone, encodeError } from '../protocol/results.ts';
+import {
+  addressCount,
+  answerOf,
+  type DoneOperation,
+  itemCount,
+  type OperationName,
+  type QueuedOperation,
+  type ReplyOf,
+} from '../protocol/operations.ts';
+import { encodeError } from '../protocol/results.ts';
 import type { AdapterHold } from './adapter-hold.ts';
 import type { Adapters } from './adapters.ts';
 import type { RunSlices } from './run-slices.ts';
@@ -134,11 +142,11 @@ export abstract class HostCall extends BatchCall {
     port.touched();
   }
 
-  /** Writes the result with `encode`; a result that does not fit a frame becomes an error. */
-  protected reply(encode: () => boolean): void {
+  /** Answers a call of the operation `op`; a result that does not fit a frame becomes an error. */
+  protected reply<Name extends OperationName>(op: Name, value: ReplyOf<Name>): void {
     const { space } = this.hostQueue;
     if (space.closed || this.id === 0) return;
-    if (!encode())
+    if (!answerOf(op).write(space.port.writer, this.id, value))
       encodeError(
         space.port.writer,
         this.id,
@@ -147,8 +155,8 @@ export abstract class HostCall extends BatchCall {
     space.port.touched();
   }
 
-  protected replyDone(): void {
-    this.reply(() => encodeDone(this.hostQueue.space.port.writer, this.id));
+  protected replyDone(op: DoneOperation): void {
+    this.reply(op, undefined);
   }
 }
 

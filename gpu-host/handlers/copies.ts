@@ -6,9 +6,7 @@ import type { Maker } from '../memory/registry/entry.ts';
 import { onceBetween, type Requester, type Restoration } from '../memory/registry/snapshot.ts';
 import { checkOpen, fillPages, type PageSource } from '../memory/registry/stored.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { NameVersion, SentPages } from '../protocol/calls.ts';
 import type { Operation } from '../protocol/operations.ts';
-import { encodeBytes, encodeText } from '../protocol/results.ts';
 import { PIECE_BYTES } from '../protocol/wire.ts';
 import { pageKey } from './call.ts';
 import { Arrival, arrivalsOf, Sending, sendingsOf } from './carried.ts';
@@ -30,10 +28,6 @@ abstract class CarryCall extends NamedPagesCall {
     if (maker) return maker;
     throw fault('unsupported', 'this GPU host has no directory for persistent pages, so it exchanges none with others');
   }
-
-  protected replyJson(value: unknown): void {
-    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(value)));
-  }
 }
 
 /** The calls by which a runtime reads the tenant's pages for another host. */
@@ -50,7 +44,7 @@ export class SendCall extends CarryCall {
     const operation = this.#operation;
     switch (operation.op) {
       case 'name-version':
-        this.replyJson({ version: this.#version(operation) } satisfies NameVersion);
+        this.reply(operation.op, { version: this.#version(operation) });
         return undefined;
       case 'send-begin': {
         const { fingerprint, pageSize, pageBytes } = this.maker;
@@ -59,7 +53,7 @@ export class SendCall extends CarryCall {
         );
         const pages = operation.pages.length;
         const layout = { fingerprint: fingerprint.hash, pageSize, pageBytes };
-        this.replyJson({ sending: number, pages, bytes: item.bytes, ...layout } satisfies SentPages);
+        this.reply(operation.op, { sending: number, pages, bytes: item.bytes, ...layout });
         return undefined;
       }
       case 'send-piece':
@@ -67,7 +61,7 @@ export class SendCall extends CarryCall {
       case 'send-end': {
         const checksum = sendingsOf(space, this.names.copies).get(operation.sending).checksum();
         sendingsOf(space, this.names.copies).drop(operation.sending);
-        this.replyJson(checksum);
+        this.reply(operation.op, checksum);
         return undefined;
       }
     }
@@ -75,7 +69,7 @@ export class SendCall extends CarryCall {
 
   async #send(sending: Sending): Promise<void> {
     const piece = await sending.next(this.requester);
-    this.reply(() => encodeBytes(this.hostQueue.space.port.writer, this.id, piece));
+    this.reply('send-piece', piece);
   }
 
   #version({ file, name, functionName }: Operation<'name-version'>): string {
@@ -111,21 +105,24 @@ export class CopyCall extends CarryCall {
     const operation = this.#operation;
     switch (operation.op) {
       case 'copy-begin':
-        this.replyJson(this.#begin(operation));
+        this.reply(operation.op, this.#begin(operation));
         return undefined;
       case 'copy-piece':
         arrivals.get(operation.copy).take(operation.bytes);
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'copy-end':
         try {
           arrivals.get(operation.copy).keep(operation.checksum);
         } finally {
           arrivals.drop(operation.copy);
         }
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'copy-drop':
         arrivals.drop(operation.copy);
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'copy-map':
         return this.#map(operation);
     }
@@ -152,12 +149,13 @@ export class CopyCall extends CarryCall {
     ).number;
   }
 
-  #map({ first, version }: Operation<'copy-map'>): Promise<void> {
+  #map(operation: Operation<'copy-map'>): Promise<void> {
+    const { version } = operation;
     const copy = this.names.copies.find(this.hostQueue.space.owner.tenant, version);
     if (!copy) throw fault('not-found', 'this GPU host keeps no copy of this version');
     const { requester } = this;
     const restoration = requester.restore(requester.tenant, copy.records.pages);
-    return this.#fill(first, copy, version, requester, restoration);
+    return this.#fill(operation, copy, requester, restoration);
   }
 
   /** @throws CallFault `invalid-argument` when the other host sent no pages of this model; drops the copy then */
@@ -168,9 +166,8 @@ export class CopyCall extends CarryCall {
   }
 
   async #fill(
-    first: number,
+    operation: Operation<'copy-map'>,
     { records }: Copy,
-    version: string,
     requester: Requester<PageSnapshot>,
     restoration: Restoration<PageSnapshot>,
   ): Promise<void> {
@@ -183,7 +180,7 @@ export class CopyCall extends CarryCall {
         pageBytes: layout.pageBytes,
         pageAt: (index) => {
           const page = records.pageAt(index);
-          extent = this.#checked(withPage(extent, page, layout), version);
+          extent = this.#checked(withPage(extent, page, layout), operation.version);
           return page;
         },
         readPages: (from, into) => records.readPages(from, into),
@@ -193,7 +190,7 @@ export class CopyCall extends CarryCall {
         checkOpen(requester);
         const snapshot = restoration.finish(extent.tokens, extent.nextPosition);
         try {
-          this.map(first, snapshot);
+          this.map(operation, snapshot);
         } finally {
           restoration.end();
           snapshots.release(snapshot);

@@ -89,7 +89,7 @@ export class EmbedImageCall extends HostCall implements OpenImage {
       // Copy each slice, so that one kept embed does not keep the whole array alive.
       spaceEmbeds.setImage(embeds[i] as number, values.slice(i * size, (i + 1) * size), positions[i] as number);
     }
-    this.replyDone();
+    this.replyDone('embed-image');
   }
 
   override visitKeys(visit: KeyVisitor): void {

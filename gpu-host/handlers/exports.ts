@@ -2,12 +2,14 @@ import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Requester } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { Operation } from '../protocol/operations.ts';
-import { encodeImported, encodeText } from '../protocol/results.ts';
+import type { DoneOperation, Operation } from '../protocol/operations.ts';
 import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';
 import { InstantCall, pageKey } from './call.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
+
+/** The operations that map pages from the address `first` on. */
+export type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
 
 export type ExportOperation = Operation<'export-pages' | 'import-pages' | 'unexport' | 'list-exports'>;
 
@@ -43,23 +45,19 @@ export abstract class NamedPagesCall extends InstantCall {
   }
 
   /** Answers once the save is on disk; at once when nothing is saved. The device and other queues go on meanwhile. */
-  protected doneAfter(saved: Promise<void> | undefined): undefined | Promise<void> {
-    if (saved) return saved.then(() => this.replyDone());
-    this.replyDone();
+  protected doneAfter(op: DoneOperation, saved: Promise<void> | undefined): undefined | Promise<void> {
+    if (saved) return saved.then(() => this.replyDone(op));
+    this.replyDone(op);
     return undefined;
   }
 
-  /** Maps the pages of a snapshot from address `first` on. @throws CallFault */
-  protected map(first: number, snapshot: PageSnapshot): void {
+  /** Maps the pages of a snapshot, and answers the call that maps them. @throws CallFault */
+  protected map({ op, first }: ImportOperation, snapshot: PageSnapshot): void {
     const { tokens, nextPosition } = snapshot;
     const pages = snapshot.pages.length;
     checkMappable(pages);
     this.hostQueue.space.pages.importSnapshot(first, snapshot);
-    this.reply(() => encodeImported(this.hostQueue.space.port.writer, this.id, { pages, tokens, nextPosition }));
-  }
-
-  protected replyList(list: readonly unknown[]): void {
-    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(list)));
+    this.reply(op, { pages, tokens, nextPosition });
   }
 
   /** The runtime makes some of these calls to learn where a name is: their errors are not the inferlet's. */
@@ -104,18 +102,19 @@ export class ExportCall extends NamedPagesCall {
       case 'export-pages': {
         const { name, persistent } = operation;
         const snapshot = pages.snapshot(operation.pages);
-        return this.doneAfter(registry.exportPages(owner.tenant, name, snapshot, persistent, this.requester));
+        const saved = registry.exportPages(owner.tenant, name, snapshot, persistent, this.requester);
+        return this.doneAfter(operation.op, saved);
       }
       case 'import-pages': {
-        const { first, name } = operation;
-        const map = (snapshot: PageSnapshot) => this.map(first, snapshot);
-        return registry.importPages(owner.tenant, name, this.requester, map) ?? undefined;
+        const map = (snapshot: PageSnapshot) => this.map(operation, snapshot);
+        return registry.importPages(owner.tenant, operation.name, this.requester, map) ?? undefined;
       }
       case 'unexport':
         registry.unexport(owner.tenant, operation.name);
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'list-exports':
-        this.replyList(registry.listExports(owner.tenant));
+        this.reply(operation.op, registry.listExports(owner.tenant));
         return undefined;
     }
   }

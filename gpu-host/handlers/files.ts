@@ -42,25 +42,29 @@ export class FileCall extends NamedPagesCall {
       case 'file-save': {
         const { name, persistent, rights } = operation;
         const snapshot = pages.snapshot(operation.pages);
-        return this.doneAfter(registry.saveFile(this.#caller, name, snapshot, { persistent, rights }, this.requester));
+        const saved = registry.saveFile(this.#caller, name, snapshot, { persistent, rights }, this.requester);
+        return this.doneAfter(operation.op, saved);
       }
       case 'file-unlock':
         this.#release(operation.name);
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'file-remove':
         registry.removeFile(this.#caller, operation.name);
-        return this.doneAfter(undefined);
+        this.replyDone(operation.op);
+        return undefined;
       case 'file-list':
-        this.replyList(registry.listFiles(this.#caller, operation.prefix));
+        this.reply(operation.op, registry.listFiles(this.#caller, operation.prefix));
         return undefined;
     }
   }
 
   /** Maps an opened file's pages; with `write`, the registry has taken the lock. */
-  #open({ first, name, write }: Operation<'file-open'>, snapshot: PageSnapshot): void {
+  #open(operation: Operation<'file-open'>, snapshot: PageSnapshot): void {
+    const { name, write } = operation;
     if (write) this.#retain(name);
     try {
-      this.map(first, snapshot);
+      this.map(operation, snapshot);
     } catch (cause) {
       if (write) this.#release(name);
       throw cause;

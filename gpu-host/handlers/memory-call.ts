@@ -82,7 +82,7 @@ export class MemoryCall extends InstantCall {
         pages.mask(operation.page, operation.slots);
         break;
     }
-    this.replyDone();
+    this.replyDone(this.operation.op);
     return undefined;
   }
 
@@ -90,7 +90,7 @@ export class MemoryCall extends InstantCall {
   #copyTokens(copying: TokenCopying): undefined | Promise<void> {
     const untilMs = performance.now() + GAP_MS;
     while (copying.next()) if (performance.now() > untilMs) return this.#goOn(copying);
-    this.replyDone();
+    this.replyDone(this.operation.op);
     return undefined;
   }
 
@@ -98,7 +98,7 @@ export class MemoryCall extends InstantCall {
     const { space } = this.hostQueue;
     // The pages of a closed space may belong to another inferlet by now.
     await this.#gaps.work(() => (space.closed ? undefined : copying.next()), space.owner.tenant, space.port.meter);
-    this.replyDone();
+    this.replyDone(this.operation.op);
   }
 
   #embedText(tokens: Uint32Array, positions: Uint32Array, addresses: Uint32Array): void {

@@ -3,7 +3,6 @@ import { checkStates } from '../backends/check.ts';
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Operation } from '../protocol/operations.ts';
-import { encodeDistribution, encodeFloats } from '../protocol/results.ts';
 import { embedKey, HostCall, type ModelContext } from './call.ts';
 import { checkTokens, checkTopK } from './checks.ts';
 import type { HostQueue } from './space.ts';
@@ -64,7 +63,7 @@ export class DistributionCall extends ProjectCall {
     };
     if (Number.isNaN(value.logProbabilities[0]))
       throw fault('internal', 'the model computed no numbers for this state');
-    this.reply(() => encodeDistribution(this.hostQueue.space.port.writer, this.id, value));
+    this.reply('next-distribution', value);
   }
 }
 
@@ -92,10 +91,8 @@ export class ScoreCall extends ProjectCall {
 
   /** Replies with row `row` of the device's scores. */
   accept(scores: StateScores, row: number): void {
-    const values = this.#tokens
-      ? (scores.logProbabilities[row] as Float32Array)
-      : Float32Array.of(scores.entropies[row] as number);
-    this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, values));
+    if (this.#tokens) this.reply('log-probabilities', scores.logProbabilities[row] as Float32Array);
+    else this.reply('entropy', scores.entropies[row] as number);
   }
 }
 

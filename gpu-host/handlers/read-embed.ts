@@ -1,6 +1,5 @@
 import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
-import { encodeFloats } from '../protocol/results.ts';
 import { embedKey, InstantCall, type ModelContext } from './call.ts';
 import type { HostQueue } from './space.ts';
 
@@ -19,7 +18,7 @@ export class ReadEmbedCall extends InstantCall {
     const embed = this.hostQueue.space.embeds.get(this.#embed);
     const values = embed.kind === 'token' ? this.#model.embedding(embed.token) : embed.values;
     if (!values) throw fault('unsupported', 'this host cannot look up the embedding of a token; read a state instead');
-    this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, values));
+    this.reply('read-embed', values);
   }
 
   override visitKeys(visit: KeyVisitor): void {

@@ -1,9 +1,8 @@
 import { fault } from '../memory/fault.ts';
 import type { ControlledExport } from '../memory/registry/registry.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { Tier, WireResidency } from '../protocol/calls.ts';
+import type { Residency, Tier } from '../protocol/calls.ts';
 import type { ExportControl } from '../protocol/operations.ts';
-import { encodeText } from '../protocol/results.ts';
 import { NamedPagesCall } from './exports.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
@@ -131,13 +130,12 @@ export class ResidencyCall extends NamedPagesCall {
   /** Answers with the place of the pages now. @throws CallFault `not-found` when the name was removed meanwhile */
   #answer(): undefined {
     const found = this.#find();
-    const residency = residencyOf(found, this.names.memory.pageBytes);
-    this.reply(() => encodeText(this.hostQueue.space.port.writer, this.id, JSON.stringify(residency)));
+    this.reply(this.#operation.op, residencyOf(found, this.names.memory.pageBytes));
     return undefined;
   }
 }
 
-function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>, pageBytes: number): WireResidency {
+function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>, pageBytes: number): Residency {
   const counts = { devicePages: 0, memoryPages: 0, diskPages: snapshot ? 0 : pages };
   for (const { page } of snapshot?.pages ?? []) {
     // An empty page without a frame is nowhere: it has nothing to bring back.
@@ -150,7 +148,7 @@ function residencyOf({ pages, snapshot, lease }: ControlledExport<PageSnapshot>,
   return {
     tier,
     ...counts,
-    bytes: pages * pageBytes,
+    bytes: BigInt(pages * pageBytes),
     leaseMs: Math.ceil(leftMs),
     ...(ended && { leaseEnded: ended }),
   };

@@ -4,7 +4,6 @@ import { fault } from '../memory/fault.ts';
 import type { ModelConfig } from '../models/config.ts';
 import type { FinishReason, RunRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import { encodeRunTokens } from '../protocol/results.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
 import { checkTokens } from './checks.ts';
@@ -193,12 +192,12 @@ export class RunCall extends DeviceCall implements OpenRun, RunUnderWay, SlicedR
     this.handOver('stopped');
   }
 
-  handOver(finishReason?: FinishReason): void {
+  handOver(finished?: FinishReason): void {
     const tokens = this.#pendingTokens;
     this.#pendingTokens = [];
     this.#slices.delete(this);
-    if (tokens.length === 0 && !finishReason) return;
-    this.reply(() => encodeRunTokens(this.hostQueue.space.port.writer, this.id, tokens, finishReason));
+    if (tokens.length === 0 && !finished) return;
+    this.reply('run', { tokens, finished });
   }
 
   /** First hands over the tokens from before the failure: they are valid. */

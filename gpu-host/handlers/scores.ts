@@ -1,6 +1,5 @@
 import type { SequenceInput, SequenceOutput } from '../backends/backend.ts';
 import { fault } from '../memory/fault.ts';
-import { encodeFloats } from '../protocol/results.ts';
 import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
 import type { Progress } from './call.ts';
 import { ForwardCall } from './forward.ts';
@@ -46,7 +45,7 @@ export class ForwardScoresCall extends ForwardCall {
     for (let i = 0; i < attention.length; i++)
       this.#receivedAttention[i] = (this.#receivedAttention[i] as number) + (attention[i] as number);
     const progress = super.accept(output);
-    if (progress === 'done') this.reply(() => encodeFloats(this.hostQueue.space.port.writer, this.id, this.#bySlot()));
+    if (progress === 'done') this.reply('forward-scores', this.#bySlot());
     return progress;
   }
 

@@ -5,7 +5,6 @@ import type { PagesAhead } from '../batcher/pages-ahead.ts';
 import { fault } from '../memory/fault.ts';
 import type { Distribution, StepRequest } from '../protocol/calls.ts';
 import type { HandlerError } from '../protocol/errors.ts';
-import { encodeStepResult } from '../protocol/results.ts';
 import { MAX_FRAME_WORDS } from '../protocol/wire.ts';
 import type { AdapterHold } from './adapter-hold.ts';
 import { DeviceCall, type ModelContext, type Progress, pageKey } from './call.ts';
@@ -84,13 +83,11 @@ export class StepCall extends DeviceCall {
     plan.commit();
     if (plan.remainingInputs > 0) return 'more';
     this.hostQueue.trail.noteStep(this.request, this.token);
-    this.reply(() =>
-      encodeStepResult(this.hostQueue.space.port.writer, this.id, {
-        tokens: this.#sampledTokens,
-        distributions: this.#distributions,
-        cachedTokens: plan.cachedInputs,
-      }),
-    );
+    this.reply('step', {
+      tokens: this.#sampledTokens,
+      distributions: this.#distributions,
+      cachedTokens: plan.cachedInputs,
+    });
     return 'done';
   }
 

@@ -1,42 +1,88 @@
-import type { Distribution, Residency, StepResult, WireResidency } from './calls.ts';
+import type { Distribution, FinishReason, Residency, RunChunk, StepResult } from './calls.ts';
 import { type Outcome, ok } from './errors.ts';
-import type { DecodedResult } from './results.ts';
+import {
+  type DecodedResult,
+  encodeBytes,
+  encodeDistribution,
+  encodeDone,
+  encodeFloats,
+  encodeImported,
+  encodeRunTokens,
+  encodeStepResult,
+  encodeText,
+  type ImportedCounts,
+} from './results.ts';
+import type { FrameWriter } from './words.ts';
 
-/** Converts a result to the value of a call; undefined for a result of another kind. */
-export type Answer<T> = (result: DecodedResult) => Outcome<T> | undefined;
-
-export function distributionOf(result: DecodedResult): Outcome<Distribution> | undefined {
-  return result.kind === 'distribution' ? ok(result.value) : undefined;
+/** The form of an operation's result on the wire: the host's handler writes a `Reply`, and the client reads a `Value`. */
+export interface Answer<Value, Reply = Value> {
+  /** Returns false when the result does not fit a frame. */
+  readonly write: (writer: FrameWriter, id: number, reply: Reply) => boolean;
+  /** Converts a result to the value of a call; undefined for a result of another kind. */
+  readonly read: (result: DecodedResult) => Outcome<Value> | undefined;
 }
 
-export function stepOf(result: DecodedResult): Outcome<StepResult> | undefined {
-  return result.kind === 'step' ? ok(result.value) : undefined;
+export const done: Answer<undefined> = {
+  write: encodeDone,
+  read: (result) => (result.kind === 'done' ? ok(undefined) : undefined),
+};
+
+export const distribution: Answer<Distribution> = {
+  write: encodeDistribution,
+  read: (result) => (result.kind === 'distribution' ? ok(result.value) : undefined),
+};
+
+export const stepResult: Answer<StepResult> = {
+  write: encodeStepResult,
+  read: (result) => (result.kind === 'step' ? ok(result.value) : undefined),
+};
+
+/** A run has many results; `finished` is set in the last one. */
+export const runChunk: Answer<
+  RunChunk,
+  { readonly tokens: Uint32Array | readonly number[]; readonly finished: FinishReason | undefined }
+> = {
+  write: (writer, id, { tokens, finished }) => encodeRunTokens(writer, id, tokens, finished),
+  read: (result) => (result.kind === 'run' ? ok(result.value) : undefined),
+};
+
+export const floats: Answer<Float32Array> = {
+  write: encodeFloats,
+  read: (result) => (result.kind === 'floats' ? ok(result.values) : undefined),
+};
+
+export const float: Answer<number> = {
+  write: (writer, id, value) => encodeFloats(writer, id, Float32Array.of(value)),
+  read: (result) => {
+    const value = result.kind === 'floats' ? result.values[0] : undefined;
+    return value === undefined ? undefined : ok(value);
+  },
+};
+
+export const imported: Answer<ImportedCounts> = {
+  write: encodeImported,
+  read: (result) => (result.kind === 'imported' ? ok(result) : undefined),
+};
+
+export const bytes: Answer<Uint8Array> = {
+  write: encodeBytes,
+  read: (result) => (result.kind === 'bytes' ? ok(result.bytes) : undefined),
+};
+
+/** A value without 64-bit integers, which JSON does not have. */
+export function json<T>(): Answer<T> {
+  return {
+    write: (writer, id, value) => encodeText(writer, id, JSON.stringify(value)),
+    read: (result) => (result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined),
+  };
 }
 
-export function doneOf(result: DecodedResult): Outcome<undefined> | undefined {
-  return result.kind === 'done' ? ok(undefined) : undefined;
-}
-
-export function floatsOf(result: DecodedResult): Outcome<Float32Array> | undefined {
-  return result.kind === 'floats' ? ok(result.values) : undefined;
-}
-
-export function floatOf(result: DecodedResult): Outcome<number> | undefined {
-  const value = result.kind === 'floats' ? result.values[0] : undefined;
-  return value === undefined ? undefined : ok(value);
-}
-
-export function bytesOf(result: DecodedResult): Outcome<Uint8Array> | undefined {
-  return result.kind === 'bytes' ? ok(result.bytes) : undefined;
-}
-
-export function jsonOf<T>(result: DecodedResult): Outcome<T> | undefined {
-  return result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined;
-}
-
-/** JSON has no numbers of 64 bits. */
-export function residencyOf(result: DecodedResult): Outcome<Residency> | undefined {
-  if (result.kind !== 'text') return undefined;
-  const residency = JSON.parse(result.text) as WireResidency;
-  return ok({ ...residency, bytes: BigInt(residency.bytes) });
-}
+/** JSON, with the `bytes` of the contract as a number. */
+export const residency: Answer<Residency> = {
+  write: (writer, id, value) => encodeText(writer, id, JSON.stringify({ ...value, bytes: Number(value.bytes) })),
+  read: (result) => {
+    if (result.kind !== 'text') return undefined;
+    const value = JSON.parse(result.text) as Omit<Residency, 'bytes'> & { readonly bytes: number };
+    return ok({ ...value, bytes: BigInt(value.bytes) });
+  },
+};

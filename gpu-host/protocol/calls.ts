@@ -4,7 +4,6 @@
  */
 import type {
   LogitChanges,
-  Residency,
   RunRequest as WitRunRequest,
   StepRequest as WitStepRequest,
   StepResult as WitStepResult,
@@ -46,9 +45,6 @@ export interface StepResult extends WitStepResult {
   /** Inputs taken from the prefix cache instead of computed. */
   readonly cachedTokens: number;
 }
-
-/** A residency as it travels in JSON, which has no 64-bit integers: the contract's `bytes` is one. */
-export type WireResidency = Omit<Residency, 'bytes'> & { readonly bytes: number };
 
 /** The version of the content that the name of an export or file has now. */
 export interface NameVersion {

@@ -1,19 +1,21 @@
 import { ADDRESSES, addresses, NO_ADDRESSES, takePageAddresses } from './addresses.ts';
-import { type Answer, doneOf, floatsOf } from './answers.ts';
+import type { Answer } from './answers.ts';
 import type { Imported, RunRequest, TenantLimit } from './calls.ts';
 import { err, type HandlerError, handlerError, type Outcome, ok } from './errors.ts';
 import type { EncoderSummary, ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import type { InferletOptions } from './inferlet-options.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
-import { type AnswerOf, type AskedOperation, OPERATIONS, type Operation, type SentOperation } from './operations.ts';
+import { type AnswerOf, type AskedOperation, answerOf, type Operation, type SentOperation } from './operations.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
-import type { DeviceUsage } from './results.ts';
+import type { DecodedResult, DeviceUsage } from './results.ts';
 import { failedRun, RemoteRun, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
+/** The operations that map pages. */
+type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
 
 /** Addresses of one model that the client has handed out. */
 interface Space {
@@ -112,8 +114,8 @@ export class DeviceClient {
   }
 
   /** Makes a call with one result, which the table of operations converts. */
-  ask<Asked extends AskedOperation>(queue: number, operation: Asked): Promise<Outcome<AnswerOf<Asked>>> {
-    return this.#ask(queue, operation, OPERATIONS[operation.op].answer as Answer<AnswerOf<Asked>>);
+  ask<Asked extends AskedOperation>(queue: number, operation: Asked): Promise<Outcome<AnswerOf<Asked['op']>>> {
+    return this.#ask(queue, operation, answerOf<Asked['op']>(operation.op).read);
   }
 
   /** Encodes texts on the encoder of that name: see `encode` in the table of operations. `signal` ends the call. */
@@ -126,7 +128,7 @@ export class DeviceClient {
     if (encoder < 0)
       return Promise.resolve(err(handlerError('not-found', `the GPU host has no encoder named ${name}`)));
     let call = 0;
-    const answer = this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, floatsOf, (id) => {
+    const answer = this.#issuer.ask(0, { op: 'encode', encoder, ...texts }, answerOf('encode').read, (id) => {
       call = id;
     });
     if (call === 0 || !signal) return answer;
@@ -218,7 +220,7 @@ export class DeviceClient {
     pixels: Promise<Outcome<Uint8Array>>,
   ): Promise<Outcome<undefined>> {
     let call = 0;
-    const answer = this.#ask(queue, { op: 'embed-image', positions, embeds }, doneOf, (id) => {
+    const answer = this.#ask(queue, { op: 'embed-image', positions, embeds }, answerOf('embed-image').read, (id) => {
       call = id;
     });
     if (call === 0) return answer;
@@ -251,7 +253,7 @@ export class DeviceClient {
     const state = this.#queues.get(queue);
     const failure = state?.failure;
     if (state) state.failure = undefined;
-    const answer = this.#ask(queue, { op: 'synchronize' }, doneOf);
+    const answer = this.#ask(queue, { op: 'synchronize' }, answerOf('synchronize').read);
     return failure ? answer.then((outcome) => (outcome.tag === 'ok' ? err(failure) : outcome)) : answer;
   }
 
@@ -294,22 +296,29 @@ export class DeviceClient {
    * Sends a call that maps pages. Reserves addresses for the maximum number of pages.
    * @param source names the imported pages, which another import of that name maps again; undefined when each import has pages of its own
    */
-  #import(queue: number, operation: (first: number) => Operation, source?: string): Promise<Outcome<Imported>> {
+  #import(queue: number, operationAt: (first: number) => ImportOperation, source?: string): Promise<Outcome<Imported>> {
     const space = this.#spaceFor(queue);
     if ('tag' in space) return Promise.resolve(err(space));
     const first = takePageAddresses(space, MAX_IMPORT_PAGES);
     if (first === undefined) return Promise.resolve(err(NO_ADDRESSES));
-    const readImport: Answer<Imported> = (result) => {
-      if (result.kind !== 'imported') return undefined;
-      const { pages, tokens, nextPosition } = result;
+    const operation = operationAt(first);
+    const read = (result: DecodedResult): Outcome<Imported> | undefined => {
+      const counts = answerOf(operation.op).read(result);
+      if (counts?.tag !== 'ok') return counts;
+      const { pages, tokens, nextPosition } = counts.val;
       if (source === undefined) space.pages.allocate(first, pages);
       else space.pages.import(source, first, pages);
       return ok({ pages: addresses(first, pages), tokens, nextPosition });
     };
-    return this.#ask(queue, operation(first), readImport);
+    return this.#ask(queue, operation, read);
   }
 
-  #ask<T>(queue: number, operation: Operation, read: Answer<T>, onIssued?: (id: number) => void): Promise<Outcome<T>> {
+  #ask<T>(
+    queue: number,
+    operation: Operation,
+    read: Answer<T, never>['read'],
+    onIssued?: (id: number) => void,
+  ): Promise<Outcome<T>> {
     const refusal = this.#refusal(queue);
     return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, onIssued);
   }

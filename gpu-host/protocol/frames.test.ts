@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { HANDLER_ERROR_CASES, RIGHTS_CASES, TIER_CASES } from '#wit/generated/host.ts';
+import { world } from '#wit/generated/world.ts';
 import { ProtocolFault, type ProtocolFaultCode } from './errors.ts';
 import * as fields from './fields.ts';
 import { FrameReader } from './frames.ts';
@@ -77,6 +78,12 @@ const VALUES = new Map<fields.Field<unknown>, fc.Arbitrary<unknown>>([
   [fields.runRequest, record({ token: u32, position: u32, pages: list, maxTokens: u32, sampler, stopTokens: list })],
 ]);
 
+/** The forms of each kind of number in WIT. */
+const NUMBERS = new Map<string, readonly fields.Field<unknown>[]>([
+  ['u32', [fields.u32, fields.count]],
+  ['s32', [fields.i32]],
+]);
+
 /** Any call of any operation. */
 const anyCall: fc.Arbitrary<DecodedCall> = fc.oneof(
   ...Object.entries(OPERATIONS).map(([op, { entries }]) => {
@@ -122,6 +129,22 @@ function codeOf(action: () => void): ProtocolFaultCode | 'none' {
   }
   return 'none';
 }
+
+test('a field holds the kind of number that its parameter has in WIT, which the compiler does not check', () => {
+  const rows = new Map<string, (typeof OPERATIONS)[OperationName]>(Object.entries(OPERATIONS));
+  let checkedCount = 0;
+  for (const { name, params } of world.imports.flatMap(({ functions }) => functions)) {
+    if (params[0]?.js !== 'queue') continue;
+    for (const [field, form] of rows.get(name)?.entries ?? []) {
+      const kind = params.find(({ js }) => js === field)?.type.kind ?? '';
+      const forms = NUMBERS.get(kind);
+      if (!forms) continue;
+      checkedCount++;
+      assert.ok(forms.includes(form), `${name}: ${field} is ${kind} in WIT`);
+    }
+  }
+  assert.ok(checkedCount > 0);
+});
 
 test('every call is decoded as it was encoded, however the stream is cut', () => {
   fc.assert(

@@ -130,7 +130,12 @@ export class Issuer implements LinkMember {
    *
    * @param onIssued called with the id of a call that was sent
    */
-  ask<T>(queue: number, operation: Operation, read: Answer<T>, onIssued?: (id: number) => void): Promise<Outcome<T>> {
+  ask<T>(
+    queue: number,
+    operation: Operation,
+    read: Answer<T, never>['read'],
+    onIssued?: (id: number) => void,
+  ): Promise<Outcome<T>> {
     const link = this.#linkForCall();
     if (!link) return Promise.resolve(err(this.#lostError()));
     if (!knows(link.version, operation)) return Promise.resolve(err(UNKNOWN));

@@ -1,16 +1,19 @@
+import type { QueueFunctions } from '#wit/generated/queue-calls.ts';
 import {
   type Answer,
-  bytesOf,
-  distributionOf,
-  doneOf,
-  floatOf,
-  floatsOf,
-  jsonOf,
-  residencyOf,
-  stepOf,
+  bytes,
+  distribution,
+  done,
+  float,
+  floats,
+  imported,
+  json,
+  residency,
+  runChunk,
+  stepResult,
 } from './answers.ts';
 import type { AdapterInfo, ExportInfo, FileInfo, NameVersion, SentPages } from './calls.ts';
-import { ProtocolFault } from './errors.ts';
+import { type Outcome, ProtocolFault } from './errors.ts';
 import {
   addresses,
   contextPages,
@@ -45,21 +48,33 @@ import type { PageLists } from './page-lists.ts';
 import { FRAME } from './wire.ts';
 import type { FrameWriter, WordReader } from './words.ts';
 
-/** Marks an operation without a result; a failure surfaces in later calls of the queue. */
-export const SENT = 'sent';
+/**
+ * The way in which a client makes a call: `asked` by `DeviceClient.ask`, which resolves to the result; `sent` by `DeviceClient.send`, without a
+ * result; `own` by a method that does more, such as handing out addresses. The failure of a call without a result surfaces in later calls
+ * of its queue.
+ */
+type Way = 'asked' | 'sent' | 'own';
 
-interface Row<F extends Fields, A> {
+interface Row<W extends Way = Way, F extends Fields = Fields, A = unknown> {
+  readonly way: W;
   readonly code: number;
   readonly fields: F;
   readonly entries: Entries;
-  /** Converts the operation's result; or `SENT`. Undefined for an operation that `DeviceClient` sends from a method of its own. */
+  /** The form of the result, for a client that wants one. */
   readonly answer: A;
 }
 
-function row<F extends Fields>(code: number, fields: F): Row<F, undefined>;
-function row<F extends Fields, A extends Answer<unknown> | typeof SENT>(code: number, fields: F, answer: A): Row<F, A>;
-function row(code: number, fields: Fields, answer?: unknown): Row<Fields, unknown> {
-  return { code, fields, entries: Object.entries(fields), answer };
+function row<W extends Way, F extends Fields, A>(way: W, code: number, fields: F, answer: A): Row<W, F, A> {
+  return { way, code, fields, entries: Object.entries(fields), answer };
+}
+
+const asked = <F extends Fields, A>(code: number, fields: F, answer: A) => row('asked', code, fields, answer);
+const sent = <F extends Fields>(code: number, fields: F) => row('sent', code, fields, done);
+
+function own<F extends Fields>(code: number, fields: F): Row<'own', F, typeof done>;
+function own<F extends Fields, A>(code: number, fields: F, answer: A): Row<'own', F, A>;
+function own(code: number, fields: Fields, answer: unknown = done): Row<'own'> {
+  return row('own', code, fields, answer);
 }
 
 const ALLOCATE = { first: u32, count };
@@ -68,10 +83,10 @@ const FORWARD = { inPages: contextPages, inEmbeds: addresses, outPages: pagesOfC
 
 /**
  * The operations of a `calls` frame: their codes, their fields in wire order, and their answers. Append only; a changed layout needs a new
- * protocol version. Types, encoding and decoding follow from this table, and so does the client's part of every row with an answer.
+ * protocol version. Types, encoding and decoding follow from this table, and so does the client's part of every `asked` and `sent` row.
  */
 export const OPERATIONS = {
-  'open-inferlet': row(1, {
+  'open-inferlet': own(1, {
     /** Maximum pages on each model. */
     maxPages: u32,
     /** Priorities of the queues are clamped to ±`maxPriority`. */
@@ -99,128 +114,124 @@ export const OPERATIONS = {
     /** W3C trace context; empty when the inferlet is not traced. */
     traceparent: text,
   }),
-  'close-inferlet': row(2, {}),
+  'close-inferlet': own(2, {}),
   /** The model's index in the hello. */
-  'create-queue': row(3, { model: u32 }),
-  'close-queue': row(4, {}),
-  'set-priority': row(5, { priority: i32 }, SENT),
-  'set-depth': row(54, { depth: u32 }, SENT),
+  'create-queue': own(3, { model: u32 }),
+  'close-queue': own(4, {}),
+  'set-priority': sent(5, { priority: i32 }),
+  'set-depth': sent(54, { depth: u32 }),
   /** Takes effect at once, not in the order of the queue: its calls that the device has not begun fail. */
-  'stop-queue': row(56, {}, SENT),
-  'allocate-pages': row(6, ALLOCATE),
-  'free-pages': row(7, { pages: addresses }),
-  'allocate-embeds': row(8, ALLOCATE),
-  'free-embeds': row(9, { embeds: addresses }),
-  'share-pages': row(10, { first: u32, pages: addresses }),
-  'copy-slots': row(
-    11,
-    {
-      source: u32,
-      sourceOffset: u32,
-      destination: u32,
-      destinationOffset: u32,
-      count: u32,
-      /** Added to each copied slot's position. */
-      shift: i32,
-    },
-    SENT,
-  ),
-  'copy-embeds': row(12, { sources: addresses, destinations: addresses }, SENT),
-  'embed-text': row(13, { tokens: list, positions: list, embeds: addresses }, SENT),
-  forward: row(14, { ...FORWARD, adapter: optionalText }, SENT),
-  'mask-page': row(15, { page: u32, slots: u32 }, SENT),
-  'next-distribution': row(16, { embed: u32, topK: u32 }, distributionOf),
-  step: row(17, { request: stepRequest }, stepOf),
-  run: row(18, { request: runRequest }),
-  /** Tokens consumed in all. The header's id names the run. */
-  'run-consumed': row(19, { tokens: u32 }),
-  'run-stop': row(20, {}),
-  /** A client reads the run's text as it comes, so its tokens come in even slices. */
-  'run-piped': row(52, {}),
-  synchronize: row(21, {}),
-  'copy-tokens': row(
-    22,
-    {
-      sources: addresses,
-      /** Indices of filled slots of `sources`, in order. */
-      indices: list,
-      destinations: addresses,
-      /** One position per token; empty keeps the old positions. */
-      positions: list,
-    },
-    SENT,
-  ),
-  'export-pages': row(23, { persistent: flag, name: text, pages: addresses }, doneOf),
-  'import-pages': row(24, { first: u32, name: text }),
-  unexport: row(25, { name: text }, doneOf),
-  'list-exports': row(26, {}, jsonOf<readonly ExportInfo[]>),
-  'log-probabilities': row(27, { embed: u32, tokens: list }, floatsOf),
-  entropy: row(28, { embed: u32 }, floatOf),
-  'read-embed': row(29, { embed: u32 }, floatsOf),
-  /** A forward that returns the attention received as well. */
-  'forward-scores': row(30, FORWARD, floatsOf),
-  /** True while the inferlet waits for something other than the device. */
-  'set-waiting': row(31, { waiting: flag }),
-  'file-open': row(32, {
-    /** Address of the first page. */
-    first: u32,
-    name: text,
-    /** True to take the file's lock. */
-    write: flag,
-    /** The function that opens the file. */
-    functionName: text,
+  'stop-queue': sent(56, {}),
+  'allocate-pages': own(6, ALLOCATE),
+  'free-pages': own(7, { pages: addresses }),
+  'allocate-embeds': own(8, ALLOCATE),
+  'free-embeds': own(9, { embeds: addresses }),
+  'share-pages': own(10, { first: u32, pages: addresses }),
+  'copy-slots': sent(11, {
+    source: u32,
+    sourceOffset: u32,
+    destination: u32,
+    destinationOffset: u32,
+    count: u32,
+    /** Added to each copied slot's position. */
+    shift: i32,
   }),
+  'copy-embeds': sent(12, { sources: addresses, destinations: addresses }),
+  'embed-text': sent(13, { tokens: list, positions: list, embeds: addresses }),
+  forward: sent(14, { ...FORWARD, adapter: optionalText }),
+  'mask-page': sent(15, { page: u32, slots: u32 }),
+  'next-distribution': asked(16, { embed: u32, topK: u32 }, distribution),
+  step: asked(17, { request: stepRequest }, stepResult),
+  run: own(18, { request: runRequest }, runChunk),
+  /** Tokens consumed in all. The header's id names the run. */
+  'run-consumed': own(19, { tokens: u32 }),
+  'run-stop': own(20, {}),
+  /** A client reads the run's text as it comes, so its tokens come in even slices. */
+  'run-piped': own(52, {}),
+  synchronize: own(21, {}),
+  'copy-tokens': sent(22, {
+    sources: addresses,
+    /** Indices of filled slots of `sources`, in order. */
+    indices: list,
+    destinations: addresses,
+    /** One position per token; empty keeps the old positions. */
+    positions: list,
+  }),
+  'export-pages': asked(23, { persistent: flag, name: text, pages: addresses }, done),
+  'import-pages': own(24, { first: u32, name: text }, imported),
+  unexport: asked(25, { name: text }, done),
+  'list-exports': asked(26, {}, json<readonly ExportInfo[]>()),
+  'log-probabilities': asked(27, { embed: u32, tokens: list }, floats),
+  entropy: asked(28, { embed: u32 }, float),
+  'read-embed': asked(29, { embed: u32 }, floats),
+  /** A forward that returns the attention received as well. */
+  'forward-scores': asked(30, FORWARD, floats),
+  /** True while the inferlet waits for something other than the device. */
+  'set-waiting': own(31, { waiting: flag }),
+  'file-open': own(
+    32,
+    {
+      /** Address of the first page. */
+      first: u32,
+      name: text,
+      /** True to take the file's lock. */
+      write: flag,
+      /** The function that opens the file. */
+      functionName: text,
+    },
+    imported,
+  ),
   /** `functionName` is the owner of a new file. */
-  'file-save': row(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }, doneOf),
-  'file-unlock': row(34, { name: text }, doneOf),
-  'file-remove': row(35, { name: text, functionName: text }, doneOf),
-  'file-list': row(36, { prefix: text, functionName: text }, jsonOf<readonly FileInfo[]>),
-  'list-adapters': row(37, {}, jsonOf<readonly AdapterInfo[]>),
-  'load-adapter': row(38, { name: text }, doneOf),
+  'file-save': asked(33, { name: text, persistent: flag, rights, functionName: text, pages: addresses }, done),
+  'file-unlock': asked(34, { name: text }, done),
+  'file-remove': asked(35, { name: text, functionName: text }, done),
+  'file-list': asked(36, { prefix: text, functionName: text }, json<readonly FileInfo[]>()),
+  'list-adapters': asked(37, {}, json<readonly AdapterInfo[]>()),
+  'load-adapter': asked(38, { name: text }, done),
   /** The pixels, or an error, follow with the same id; until then the call keeps its place in its queue. */
-  'embed-image': row(40, { positions: list, embeds: addresses }),
-  'image-pixels': row(41, { pixels }),
-  'image-failed': row(42, { why: handlerErrorField }),
+  'embed-image': own(40, { positions: list, embeds: addresses }),
+  'image-pixels': own(41, { pixels }),
+  'image-failed': own(42, { why: handlerErrorField }),
   /** The high and low word of the span that is the parent of the inferlet's later calls; 0 and 0 for none. */
-  'set-span': row(44, { high: u32, low: u32 }),
-  'set-tenant-limit': row(45, { tenantPages: tenantLimit }),
-  'export-residency': row(46, { name: text }, residencyOf),
-  'pin-export': row(47, { name: text, leaseMs: u32 }, residencyOf),
-  'unpin-export': row(48, { name: text }, residencyOf),
+  'set-span': own(44, { high: u32, low: u32 }),
+  'set-tenant-limit': own(45, { tenantPages: tenantLimit }),
+  'export-residency': asked(46, { name: text }, residency),
+  'pin-export': asked(47, { name: text, leaseMs: u32 }, residency),
+  'unpin-export': asked(48, { name: text }, residency),
   /** A `nextUseMs` of 0 means that there is no hint. */
-  'retain-export': row(49, { name: text, nextUseMs: u32 }, residencyOf),
-  'prefetch-export': row(50, { name: text }, residencyOf),
-  'demote-export': row(51, { name: text, tier }, residencyOf),
+  'retain-export': asked(49, { name: text, nextUseMs: u32 }, residency),
+  'prefetch-export': asked(50, { name: text }, residency),
+  'demote-export': asked(51, { name: text, tier }, residency),
   /**
    * Encodes texts, or pairs of texts: `tokens` has the tokens of all texts one after the other, `lengths` the number of each, and `firsts` the
    * number of its tokens in the first segment. `encoder` is the index in the hello. No queue orders the call.
    */
-  encode: row(53, { encoder: u32, tokens: list, lengths: list, firsts: list }),
+  encode: own(53, { encoder: u32, tokens: list, lengths: list, firsts: list }, floats),
   /** Ends the `encode` that the header's id names, if it is not over: its texts are not computed, and it is answered. */
-  'encode-stop': row(55, {}),
+  'encode-stop': own(55, {}),
   /** The version of an export, or of a KV file that the function may read. */
-  'name-version': row(57, { file: flag, name: text, functionName: text }, jsonOf<NameVersion>),
+  'name-version': asked(57, { file: flag, name: text, functionName: text }, json<NameVersion>()),
   /** Freezes pages, whose bytes the later calls read for another host. */
-  'send-begin': row(58, { pages: addresses }, jsonOf<SentPages>),
+  'send-begin': asked(58, { pages: addresses }, json<SentPages>()),
   /** The next `PIECE_BYTES`, or as many as are left. */
-  'send-piece': row(59, { sending: u32 }, bytesOf),
+  'send-piece': asked(59, { sending: u32 }, bytes),
   /** Ends a sending. Answers the SHA-256 of the pieces that were sent, hexadecimal. */
-  'send-end': row(60, { sending: u32 }, jsonOf<string>),
+  'send-end': asked(60, { sending: u32 }, json<string>()),
   /** Makes room for the pieces of `pages` pages that another host sends, to be kept as this version. Answers the number of the copy. */
-  'copy-begin': row(
+  'copy-begin': asked(
     61,
     { version: text, pages: u32, fingerprint: text, pageSize: u32, pageBytes: wide },
-    jsonOf<number>,
+    json<number>(),
   ),
-  'copy-piece': row(62, { copy: u32, bytes: piece }, doneOf),
+  'copy-piece': asked(62, { copy: u32, bytes: piece }, done),
   /** Checks the copy and keeps it while there is room. */
-  'copy-end': row(63, { copy: u32, checksum: text }, doneOf),
-  'copy-drop': row(64, { copy: u32 }, SENT),
+  'copy-end': asked(63, { copy: u32, checksum: text }, done),
+  'copy-drop': sent(64, { copy: u32 }),
   /** Maps the pages of a kept copy; `not-found` when there is none of this version. */
-  'copy-map': row(65, { first: u32, version: text }),
+  'copy-map': own(65, { first: u32, version: text }, imported),
   /** A `run` with changes of its logits. */
-  'start-run': row(66, { request: runRequest, changes: logitChanges }),
-} as const satisfies Record<string, Row<Fields, Answer<unknown> | typeof SENT | undefined>>;
+  'start-run': own(66, { request: runRequest, changes: logitChanges }, runChunk),
+} as const satisfies Record<string, Row>;
 
 export type OperationName = keyof typeof OPERATIONS;
 
@@ -250,20 +261,65 @@ export type Operation<Name extends OperationName = OperationName> = {
   [K in Name]: { readonly op: K } & ValuesOf<(typeof OPERATIONS)[K]['fields']>;
 }[Name];
 
-type Answers = { [K in OperationName]: (typeof OPERATIONS)[K]['answer'] };
-type Answering<A> = { [K in OperationName]: Answers[K] extends A ? K : never }[OperationName];
+type Rows = typeof OPERATIONS;
+type Made<W extends Way> = { [K in OperationName]: Rows[K]['way'] extends W ? K : never }[OperationName];
 
 /** The operations with one result that `DeviceClient.ask` sends. */
-export type AskedOperation = Operation<Answering<Answer<unknown>>>;
+export type AskedOperation = Operation<Made<'asked'>>;
 
 /** The operations without a result that `DeviceClient.send` sends. */
-export type SentOperation = Operation<Answering<typeof SENT>>;
+export type SentOperation = Operation<Made<'sent'>>;
 
-/** The value of an asked operation's result. */
-export type AnswerOf<Asked extends AskedOperation> = Extract<
-  ReturnType<Extract<Answers[Asked['op']], Answer<unknown>>>,
-  { tag: 'ok' }
->['val'];
+/** The value of an operation's result. */
+export type AnswerOf<Name extends OperationName> =
+  Rows[Name]['answer'] extends Answer<infer Value, never> ? Value : never;
+
+/** The value with which the host answers an operation. */
+export type ReplyOf<Name extends OperationName> = Parameters<Rows[Name]['answer']['write']>[2];
+
+/** The form of an operation's result. */
+export function answerOf<Name extends OperationName>(op: Name): Answer<AnswerOf<Name>, ReplyOf<Name>> {
+  const rows: { readonly [K in OperationName]: { readonly answer: Answer<AnswerOf<K>, ReplyOf<K>> } } = OPERATIONS;
+  return rows[op].answer;
+}
+
+/** The operations that the host answers without a value. */
+export type DoneOperation = { [K in OperationName]: ReplyOf<K> extends undefined ? K : never }[OperationName];
+
+/** The functions of the contract without a row of their name and arguments: the runtime makes other calls, or none. */
+type WithoutRow = keyof Pick<
+  QueueFunctions,
+  | ('allocate/page-size' | 'allocate/make-durable' | 'kv-files/make-durable' | 'kv-files/remove' | 'kv-files/files')
+  | ('input-image/image-embeds' | 'adapter/forward-with-adapter' | 'adapter/step')
+>;
+
+/** The fields that a client has for a call: the arguments, without an image, whose pixels follow. An `own` method adds the first new address. */
+type Given<Path extends keyof QueueFunctions, W extends Way> = Omit<Parameters<QueueFunctions[Path]>[0], 'image'> &
+  (W extends 'own' ? { readonly first: number } : unknown);
+
+/** The rows that fit a function with this result. An `own` method may convert the answer to the result. */
+type RowFor<Result> =
+  | { readonly way: 'own' }
+  | (Result extends Promise<Outcome<infer Value>>
+      ? { readonly way: 'asked'; readonly answer: Answer<Value, never> }
+      : Result extends void
+        ? { readonly way: 'sent' }
+        : never);
+
+/** Says why the table does not fit a function of the contract; never when it does. */
+type FaultOf<Path extends keyof QueueFunctions> = Path extends `${string}/${infer Name extends OperationName}`
+  ?
+      | `${Path}: the row has no field ${Exclude<keyof Given<Path, 'sent'>, keyof Operation<Name>>}`
+      | (Given<Path, Rows[Name]['way']> extends Operation<Name> ? never : `${Path}: a field of the row does not fit`)
+      | (Rows[Name] extends RowFor<ReturnType<QueueFunctions[Path]>> ? never : `${Path}: the row has another answer`)
+  : `${Path}: the table has no row`;
+
+type None<Fault extends never> = Fault;
+
+/** Compiles only while the table fits the contract: each function has a row that takes its arguments and answers its result. */
+export type TableFitsContract = None<
+  { [Path in Exclude<keyof QueueFunctions, WithoutRow>]: FaultOf<Path> }[Exclude<keyof QueueFunctions, WithoutRow>]
+>;
 
 /** The operations that concern no queue that exists. */
 type WithoutQueue =

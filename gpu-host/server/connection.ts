@@ -7,9 +7,9 @@ import type { TenantLimit } from '../protocol/calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
-import { type DecodedCall, decodeCalls, type QueueCall } from '../protocol/operations.ts';
+import { answerOf, type DecodedCall, decodeCalls, type QueueCall } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
-import { decodeAlive, encodeAlive, encodeDone } from '../protocol/results.ts';
+import { decodeAlive, encodeAlive } from '../protocol/results.ts';
 import { ALIVE_VERSION, FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
 import { FrameWriter, type WordReader } from '../protocol/words.ts';
 import type { Attempts } from './attempts.ts';
@@ -398,7 +398,7 @@ export class Connection implements ResultSink {
       if (this.#ended) return;
       inferlet.writeUsage();
       if (id === 0) return;
-      encodeDone(this.writer, id);
+      answerOf('close-inferlet').write(this.writer, id, undefined);
       this.touched();
     });
   }

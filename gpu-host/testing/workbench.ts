@@ -32,7 +32,7 @@ export class Workbench {
     return must(this.inferlet.allocateEmbeds(this.queue, count));
   }
 
-  ask<Asked extends AskedOperation>(operation: Asked): Promise<Outcome<AnswerOf<Asked>>> {
+  ask<Asked extends AskedOperation>(operation: Asked): Promise<Outcome<AnswerOf<Asked['op']>>> {
     return this.inferlet.ask(this.queue, operation);
   }
 

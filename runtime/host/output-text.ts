@@ -30,7 +30,7 @@ function queryState<Asked extends AskedOperation>(
   inferlet: Inferlet,
   queue: DeviceQueue,
   operation: Asked,
-): Promise<Outcome<AnswerOf<Asked>>> {
+): Promise<Outcome<AnswerOf<Asked['op']>>> {
   const refused = inferlet.refuseTokens(1);
   if (refused) return Promise.resolve(err(refused));
   if (!queue.device) return Promise.resolve(queue.refusal());

@@ -1,4 +1,4 @@
-import { type AskedOperation, OPERATIONS, SENT, type SentOperation } from '#gpu-host/protocol/operations.ts';
+import { type AskedOperation, OPERATIONS, type SentOperation } from '#gpu-host/protocol/operations.ts';
 import { type QueueCall, queueCalls } from '#wit/generated/queue-calls.ts';
 import type { HostTable } from '../lowering/compile.ts';
 import type { DeviceQueue } from './queue.ts';
@@ -6,23 +6,21 @@ import type { DeviceQueue } from './queue.ts';
 type Asked = Extract<QueueCall, { op: AskedOperation['op'] }>;
 type Sent = Extract<QueueCall, { op: SentOperation['op'] }>;
 
-const askFunctions: HostTable = queueCalls((queue: DeviceQueue, call) =>
-  queue.device ? queue.device.ask(queue.id, call as Asked) : Promise.resolve(queue.refusal()),
-);
-const sendFunctions: HostTable = queueCalls(({ device, id }: DeviceQueue, call) => device?.send(id, call as Sent));
-const answers = new Map(Object.entries(OPERATIONS).map(([name, { answer }]) => [name, answer]));
+const ways = new Map<string, string>(Object.entries(OPERATIONS).map(([name, { way }]) => [name, way]));
 
-/** The functions of the contract whose calls go to the queue's device unchanged, by interface, with or without an answer. */
+const functions: HostTable = queueCalls((queue: DeviceQueue, call) => {
+  const { device, id } = queue;
+  if (ways.get(call.op) === 'sent') return device?.send(id, call as Sent);
+  return device ? device.ask(id, call as Asked) : Promise.resolve(queue.refusal());
+});
+
+/** The functions of the contract whose calls go to the queue's device unchanged, by interface. */
 export const passed: HostTable = Object.fromEntries(
-  Object.keys(askFunctions).map((name) => [
-    name,
-    {
-      ...pick(sendFunctions[name], (answer) => answer === SENT),
-      ...pick(askFunctions[name], (answer) => answer !== SENT && answer !== undefined),
-    },
-  ]),
+  Object.entries(functions).map(([name, members]) => [name, pick(members)]),
 );
 
-function pick(functions: HostTable[string] = {}, fits: (answer: unknown) => boolean): HostTable[string] {
-  return Object.fromEntries(Object.entries(functions).filter(([name]) => fits(answers.get(name))));
+function pick(members: HostTable[string]): HostTable[string] {
+  return Object.fromEntries(
+    Object.entries(members).filter(([name]) => ways.get(name) === 'asked' || ways.get(name) === 'sent'),
+  );
 }

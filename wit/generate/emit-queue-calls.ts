@@ -4,18 +4,21 @@ import { HEADER } from './names.ts';
 
 /**
  * The text of `queue-calls.ts`: each function that takes a queue and no other resource, as one record of its name and
- * its other arguments. The queue is the first parameter of each.
+ * its other arguments, and its result. The queue is the first parameter of each.
  */
 export function emitQueueCalls(world: WitWorld): string {
   const names = hostNames(world);
   const interfaces = world.imports
     .map((entry) => ({ name: entry.name, functions: entry.functions.filter(takesQueue) }))
     .filter(({ functions }) => functions.length > 0);
-  const queueFunctions = interfaces.flatMap(({ functions }) => functions);
   const text = [
-    '/** A call on a queue: the name of its function, and its arguments by name. */',
-    'export type QueueCall =',
-    `${queueFunctions.map((item) => `  | { readonly op: '${item.name}'${members(item, names)} }`).join('\n')};`,
+    '/** The functions, by interface and name. Each takes the record of its call: its name, and its arguments by name. */',
+    'export interface QueueFunctions {',
+    ...interfaces.flatMap(({ name, functions }) => functions.map((item) => `  ${signature(name, item, names)}`)),
+    '}',
+    '',
+    '/** A call on a queue. */',
+    'export type QueueCall = Parameters<QueueFunctions[keyof QueueFunctions]>[0];',
     '',
     '/** Host functions by interface and core name. Each makes the record of its call and gives the record to `pass`. */',
     'export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({',
@@ -27,7 +30,12 @@ export function emitQueueCalls(world: WitWorld): string {
     '});',
     '',
   ].join('\n');
-  const used = [...new Set(names.values())].filter((name) => new RegExp(`\\b${name}\\b`).test(text)).sort();
+  // `Queue` is a type parameter of `queueCalls`.
+  const resources = world.imports
+    .flatMap((entry) => entry.resources.map(({ js }) => js))
+    .filter((js) => js !== 'Queue');
+  const declared = ['Outcome', ...resources, ...names.values()];
+  const used = declared.filter((name) => new RegExp(`\\b${name}\\b`).test(text)).sort();
   return [HEADER, `import type { ${used.join(', ')} } from './host.ts';`, '', text].join('\n');
 }
 
@@ -44,10 +52,12 @@ const takesQueue = ({ params }: WitFunction): boolean => {
 const argumentsOf = ({ params }: WitFunction, names: TypeNames): readonly (readonly [string, string])[] =>
   params.slice(1).map(({ js, type }) => [js, typeText(type, names)] as const);
 
-const members = (item: WitFunction, names: TypeNames): string =>
-  argumentsOf(item, names)
-    .map(([name, type]) => `; readonly ${name}: ${type}`)
-    .join('');
+/** A member of `QueueFunctions`. Its result is that of the host function of `host.ts`. */
+function signature(interfaceName: string, item: WitFunction, names: TypeNames): string {
+  const members = argumentsOf(item, names).map(([name, type]) => `; readonly ${name}: ${type}`);
+  const result = item.result ? typeText(item.result, names) : 'void';
+  return `'${interfaceName}/${item.name}': (call: { readonly op: '${item.name}'${members.join('')} }) => ${result};`;
+}
 
 /** The text of a host function. Its first argument is the context of the calling guest, which it does not need. */
 function maker(item: WitFunction, names: TypeNames): string {

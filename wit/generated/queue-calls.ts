@@ -1,47 +1,51 @@
 // Generated from wit/*.wit by `npm run generate`. Do not edit: a test compares this file with its source.
-import type { Dimensions, LogitChanges, Mask, RunRequest, StepRequest, Tier } from './host.ts';
+import type { AdapterInfo, Dimensions, Distribution, ExportInfo, HandlerError, Imported, KvFilesFileInfo, LogitChanges, Mask, Outcome, Residency, Run, RunRequest, StepRequest, StepResult, Tier } from './host.ts';
 
-/** A call on a queue: the name of its function, and its arguments by name. */
-export type QueueCall =
-  | { readonly op: 'page-size' }
-  | { readonly op: 'allocate-pages'; readonly count: number }
-  | { readonly op: 'free-pages'; readonly pages: Uint32Array }
-  | { readonly op: 'allocate-embeds'; readonly count: number }
-  | { readonly op: 'free-embeds'; readonly embeds: Uint32Array }
-  | { readonly op: 'share-pages'; readonly pages: Uint32Array }
-  | { readonly op: 'copy-slots'; readonly source: number; readonly sourceOffset: number; readonly destination: number; readonly destinationOffset: number; readonly count: number; readonly shift: number }
-  | { readonly op: 'copy-tokens'; readonly sources: Uint32Array; readonly indices: Uint32Array; readonly destinations: Uint32Array; readonly positions: Uint32Array }
-  | { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }
-  | { readonly op: 'export-pages'; readonly pages: Uint32Array; readonly name: string; readonly persistent: boolean }
-  | { readonly op: 'import-pages'; readonly name: string }
-  | { readonly op: 'make-durable'; readonly name: string }
-  | { readonly op: 'unexport'; readonly name: string }
-  | { readonly op: 'list-exports' }
-  | { readonly op: 'export-residency'; readonly name: string }
-  | { readonly op: 'pin-export'; readonly name: string; readonly leaseMs: number }
-  | { readonly op: 'unpin-export'; readonly name: string }
-  | { readonly op: 'retain-export'; readonly name: string; readonly nextUseMs: number }
-  | { readonly op: 'prefetch-export'; readonly name: string }
-  | { readonly op: 'demote-export'; readonly name: string; readonly tier: Tier }
-  | { readonly op: 'forward'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
-  | { readonly op: 'mask-page'; readonly page: number; readonly slots: number }
-  | { readonly op: 'embed-text'; readonly tokens: Uint32Array; readonly positions: Uint32Array; readonly embeds: Uint32Array }
-  | { readonly op: 'next-distribution'; readonly embed: number; readonly topK: number }
-  | { readonly op: 'log-probabilities'; readonly embed: number; readonly tokens: Uint32Array }
-  | { readonly op: 'entropy'; readonly embed: number }
-  | { readonly op: 'read-embed'; readonly embed: number }
-  | { readonly op: 'step'; readonly request: StepRequest }
-  | { readonly op: 'start-run'; readonly request: RunRequest; readonly changes: LogitChanges }
-  | { readonly op: 'forward-scores'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
-  | { readonly op: 'make-durable'; readonly name: string }
-  | { readonly op: 'remove'; readonly name: string }
-  | { readonly op: 'files'; readonly prefix: string }
-  | { readonly op: 'image-embeds'; readonly size: Dimensions }
-  | { readonly op: 'embed-image'; readonly image: Uint8Array; readonly positions: Uint32Array; readonly embeds: Uint32Array }
-  | { readonly op: 'list-adapters' }
-  | { readonly op: 'load-adapter'; readonly name: string }
-  | { readonly op: 'forward-with-adapter'; readonly adapter: string; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }
-  | { readonly op: 'step'; readonly adapter: string; readonly request: StepRequest };
+/** The functions, by interface and name. Each takes the record of its call: its name, and its arguments by name. */
+export interface QueueFunctions {
+  'allocate/page-size': (call: { readonly op: 'page-size' }) => number;
+  'allocate/allocate-pages': (call: { readonly op: 'allocate-pages'; readonly count: number }) => Outcome<Uint32Array, HandlerError>;
+  'allocate/free-pages': (call: { readonly op: 'free-pages'; readonly pages: Uint32Array }) => void;
+  'allocate/allocate-embeds': (call: { readonly op: 'allocate-embeds'; readonly count: number }) => Outcome<Uint32Array, HandlerError>;
+  'allocate/free-embeds': (call: { readonly op: 'free-embeds'; readonly embeds: Uint32Array }) => void;
+  'allocate/share-pages': (call: { readonly op: 'share-pages'; readonly pages: Uint32Array }) => Outcome<Uint32Array, HandlerError>;
+  'allocate/copy-slots': (call: { readonly op: 'copy-slots'; readonly source: number; readonly sourceOffset: number; readonly destination: number; readonly destinationOffset: number; readonly count: number; readonly shift: number }) => void;
+  'allocate/copy-tokens': (call: { readonly op: 'copy-tokens'; readonly sources: Uint32Array; readonly indices: Uint32Array; readonly destinations: Uint32Array; readonly positions: Uint32Array }) => void;
+  'allocate/copy-embeds': (call: { readonly op: 'copy-embeds'; readonly sources: Uint32Array; readonly destinations: Uint32Array }) => void;
+  'allocate/export-pages': (call: { readonly op: 'export-pages'; readonly pages: Uint32Array; readonly name: string; readonly persistent: boolean }) => Promise<Outcome<undefined, HandlerError>>;
+  'allocate/import-pages': (call: { readonly op: 'import-pages'; readonly name: string }) => Promise<Outcome<Imported, HandlerError>>;
+  'allocate/make-durable': (call: { readonly op: 'make-durable'; readonly name: string }) => Promise<Outcome<undefined, HandlerError>>;
+  'allocate/unexport': (call: { readonly op: 'unexport'; readonly name: string }) => Promise<Outcome<undefined, HandlerError>>;
+  'allocate/list-exports': (call: { readonly op: 'list-exports' }) => Promise<Outcome<readonly ExportInfo[], HandlerError>>;
+  'allocate/export-residency': (call: { readonly op: 'export-residency'; readonly name: string }) => Promise<Outcome<Residency, HandlerError>>;
+  'allocate/pin-export': (call: { readonly op: 'pin-export'; readonly name: string; readonly leaseMs: number }) => Promise<Outcome<Residency, HandlerError>>;
+  'allocate/unpin-export': (call: { readonly op: 'unpin-export'; readonly name: string }) => Promise<Outcome<Residency, HandlerError>>;
+  'allocate/retain-export': (call: { readonly op: 'retain-export'; readonly name: string; readonly nextUseMs: number }) => Promise<Outcome<Residency, HandlerError>>;
+  'allocate/prefetch-export': (call: { readonly op: 'prefetch-export'; readonly name: string }) => Promise<Outcome<Residency, HandlerError>>;
+  'allocate/demote-export': (call: { readonly op: 'demote-export'; readonly name: string; readonly tier: Tier }) => Promise<Outcome<Residency, HandlerError>>;
+  'forward/forward': (call: { readonly op: 'forward'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }) => void;
+  'forward/mask-page': (call: { readonly op: 'mask-page'; readonly page: number; readonly slots: number }) => void;
+  'input-text/embed-text': (call: { readonly op: 'embed-text'; readonly tokens: Uint32Array; readonly positions: Uint32Array; readonly embeds: Uint32Array }) => void;
+  'output-text/next-distribution': (call: { readonly op: 'next-distribution'; readonly embed: number; readonly topK: number }) => Promise<Outcome<Distribution, HandlerError>>;
+  'output-text/log-probabilities': (call: { readonly op: 'log-probabilities'; readonly embed: number; readonly tokens: Uint32Array }) => Promise<Outcome<Float32Array, HandlerError>>;
+  'output-text/entropy': (call: { readonly op: 'entropy'; readonly embed: number }) => Promise<Outcome<number, HandlerError>>;
+  'output-text/read-embed': (call: { readonly op: 'read-embed'; readonly embed: number }) => Promise<Outcome<Float32Array, HandlerError>>;
+  'fused/step': (call: { readonly op: 'step'; readonly request: StepRequest }) => Promise<Outcome<StepResult, HandlerError>>;
+  'penalties/start-run': (call: { readonly op: 'start-run'; readonly request: RunRequest; readonly changes: LogitChanges }) => Run;
+  'introspect/forward-scores': (call: { readonly op: 'forward-scores'; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }) => Promise<Outcome<Float32Array, HandlerError>>;
+  'kv-files/make-durable': (call: { readonly op: 'make-durable'; readonly name: string }) => Promise<Outcome<undefined, HandlerError>>;
+  'kv-files/remove': (call: { readonly op: 'remove'; readonly name: string }) => Promise<Outcome<undefined, HandlerError>>;
+  'kv-files/files': (call: { readonly op: 'files'; readonly prefix: string }) => Promise<Outcome<readonly KvFilesFileInfo[], HandlerError>>;
+  'input-image/image-embeds': (call: { readonly op: 'image-embeds'; readonly size: Dimensions }) => Outcome<number, HandlerError>;
+  'input-image/embed-image': (call: { readonly op: 'embed-image'; readonly image: Uint8Array; readonly positions: Uint32Array; readonly embeds: Uint32Array }) => Promise<Outcome<undefined, HandlerError>>;
+  'adapter/list-adapters': (call: { readonly op: 'list-adapters' }) => Promise<Outcome<readonly AdapterInfo[], HandlerError>>;
+  'adapter/load-adapter': (call: { readonly op: 'load-adapter'; readonly name: string }) => Promise<Outcome<undefined, HandlerError>>;
+  'adapter/forward-with-adapter': (call: { readonly op: 'forward-with-adapter'; readonly adapter: string; readonly inPages: Uint32Array; readonly inEmbeds: Uint32Array; readonly outPages: Uint32Array; readonly outEmbeds: Uint32Array; readonly mask: Mask | undefined }) => void;
+  'adapter/step': (call: { readonly op: 'step'; readonly adapter: string; readonly request: StepRequest }) => Promise<Outcome<StepResult, HandlerError>>;
+}
+
+/** A call on a queue. */
+export type QueueCall = Parameters<QueueFunctions[keyof QueueFunctions]>[0];
 
 /** Host functions by interface and core name. Each makes the record of its call and gives the record to `pass`. */
 export const queueCalls = <Queue, Result>(pass: (queue: Queue, call: QueueCall) => Result) => ({
