@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { Marked } from 'marked';
 import { GUIDE_IMAGE } from '#gateway/app/docs/guide-images.ts';
 import { escapeHtml } from '#gateway/app/docs/html.ts';
+import { REFERENCE_FILE, renderReference } from './sdk-reference.ts';
 
 const DOCS = fileURLToPath(new URL('.', import.meta.url));
 /** The module of guides that the gateway serves: a gateway in workerd has no files to read. */
@@ -63,6 +64,8 @@ const anchorOf = (heading: string): string =>
     .replaceAll(' ', '-');
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  // The reference is one of the guides.
+  await writeFile(REFERENCE_FILE, renderReference());
   await writeFile(GUIDES_FILE, await renderGuides());
-  console.log(GUIDES_FILE);
+  console.log(`${REFERENCE_FILE}\n${GUIDES_FILE}`);
 }

@@ -51,7 +51,7 @@ const SHARED = [...tests(1), '--test-isolation=none'];
 export const PLAIN =
   'bad-input|concurrency|contract|hostile|library-io|prefix|quotas|redis-tls|stalled-client|traits|typed-errors|waterfall|worker';
 /** Folders of `test` with tests of whole platforms. */
-const FOLDERS = ['bench', 'browser', 'documents', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
+const FOLDERS = ['bench', 'browser', 'fuzz', 'oracles', 'stored-state', 'telemetry'];
 
 /** The file of `gpu-host/handlers` whose subject is the time that things take. */
 const TIMED = 'run-slices';
@@ -130,10 +130,10 @@ const FUNCTIONS_F_TO_N = {
 };
 /** @type {Step} */
 const FUNCTIONS_O_TO_Z = {
-  title: 'Tests of the functions, O to Z',
+  title: 'Tests of the functions, O to Z, and of recipes',
   minutes: LONGER * 50,
   args: SHARED,
-  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts'],
+  files: ['functions/@([o-r]*|[t-z]*|s[!d]*)/*.test.ts', 'test/documents/recipes.test.ts'],
 };
 /**
  * These tests wait most of their time. At the end of the step `Tests of each room` they left both cores idle; beside the functions they cost little.
@@ -263,7 +263,11 @@ export const STEPS = [
     title: 'Tests of the whole',
     minutes: LONGER * 40,
     args: tests(3),
-    files: [...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`), `test/e2e/!(${PLAIN}).test.ts`],
+    files: [
+      ...FOLDERS.map((folder) => `test/${folder}/**/*.test.ts`),
+      'test/documents/!(recipes).test.ts',
+      `test/e2e/!(${PLAIN}).test.ts`,
+    ],
   },
 ];
 

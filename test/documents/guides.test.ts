@@ -22,8 +22,10 @@ test('the index links to each guide, and each guide links only to headings, page
     'inferlets',
     'kubernetes',
     'operate',
+    'recipes',
     'rust',
     'scale',
+    'sdk-reference',
     'systemd',
     'threat-model',
   ]);
