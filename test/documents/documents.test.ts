@@ -9,6 +9,7 @@ import { fileSchema, loadConfig } from '#infra/config.ts';
 import { parseManifest } from '#scheduler/functions/manifest.ts';
 import { codeBlocks } from '#test/harness/newcomer.ts';
 import { ROOT } from '#test/harness/platform.ts';
+import { examplesIn } from './examples.ts';
 
 const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
 
@@ -63,9 +64,10 @@ test('docs/configure.md names each key of pie.toml', () => {
   assert.deepEqual(missing, ['tensor_parallel_size']);
 });
 
-test('the manifests in docs/inferlets.md are valid', () => {
-  const manifests = codeBlocks(read('docs/inferlets.md'), 'json').map((text) => parseManifest(JSON.parse(text)));
-  assert.ok(manifests.length > 0);
+test('the manifests in the documents are valid', () => {
+  const blocks = examplesIn('json').filter(({ code }) => /^\{\s*"name"/.test(code));
+  const manifests = blocks.map(({ code }) => parseManifest(JSON.parse(code)));
+  assert.ok(manifests.length > 5, `${manifests.length} manifests`);
   for (const outcome of manifests) assert.ok(outcome.ok, JSON.stringify(outcome));
 });
 
