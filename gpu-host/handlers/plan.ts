@@ -26,7 +26,7 @@ export interface ForwardRequest {
   readonly adapter: string | undefined;
 }
 
-/** Maximum attention scores (inputs × keys × heads) of a call that cannot be cut: 64 Mi, which take 256 MiB on the device, 4 bytes each. */
+/** Maximum attention scores (inputs × keys × heads) of a call that cannot be cut: 64 Mi, of which a backend that stores scores needs 256 MiB. */
 export const MAX_UNCUT_SCORES = 64 * 1024 * 1024;
 
 /** Maximum inputs of a call that cannot be cut, over no context. */

@@ -352,7 +352,7 @@ export interface CallHeader {
 export type DecodedCall = CallHeader & Operation;
 
 /** A call to a queue that exists. */
-export type QueueCall = CallHeader & Operation<Exclude<OperationName, WithoutQueue>>;
+export type QueuedCall = CallHeader & Operation<Exclude<OperationName, WithoutQueue>>;
 
 const BY_CODE = new Map(
   Object.entries(OPERATIONS).map(([op, { code, entries }]) => [code, { op: op as OperationName, entries }] as const),

@@ -7,7 +7,7 @@ import type { TenantLimit } from '../protocol/calls.ts';
 import { ProtocolFault, type ProtocolFaultCode } from '../protocol/errors.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import type { GpuHostStats, HostHello, StatsOptions } from '../protocol/host.ts';
-import { answerOf, type DecodedCall, decodeCalls, type QueueCall } from '../protocol/operations.ts';
+import { answerOf, type DecodedCall, decodeCalls, type QueuedCall } from '../protocol/operations.ts';
 import { PageLists } from '../protocol/page-lists.ts';
 import { decodeAlive, encodeAlive } from '../protocol/results.ts';
 import { ALIVE_VERSION, FRAME, type FrameKind, MAX_JSON_BYTES, STATS } from '../protocol/wire.ts';
@@ -324,7 +324,7 @@ export class Connection implements ResultSink {
     else this.#queued(inferlet, call, bytes);
   }
 
-  #queued(inferlet: HostedInferlet, call: QueueCall, bytes: number): void {
+  #queued(inferlet: HostedInferlet, call: QueuedCall, bytes: number): void {
     const openQueue = inferlet.queues.get(call.queue);
     if (!openQueue)
       throw new ProtocolFault('malformed', `queue ${call.queue} of inferlet ${call.inferlet} is not open`);
