@@ -1,19 +1,84 @@
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
-import { it } from 'node:test';
+import { after, before, describe, it } from 'node:test';
+import type { Redis } from 'ioredis';
+import { TestRedis } from '../testing/redis.ts';
 import { loadScript } from './lua-script.ts';
+import { allGlobals, compileLua, type LuaFunction } from './testing/lua-globals.ts';
 
 const ROOT = new URL('../', import.meta.url);
+const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' });
+const scripts = files
+  .filter((file) => file.endsWith('.lua') && !/[\\/]include[\\/]/.test(file))
+  .map((file) => ({ file, lua: loadScript(new URL(file, ROOT)).lua }));
+// Without `local`, the function has an earlier declaration, such as `local gather`.
+const namesIn = (lua: string) => [...lua.matchAll(/^(?:local )?function (\w+)/gm)].map(([, name]) => name ?? '');
 
-it('no script defines two top-level functions of the same name', () => {
-  const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' });
-  const scripts = files.filter((file) => file.endsWith('.lua') && !/[\\/]include[\\/]/.test(file));
-  assert.ok(scripts.length > 50, 'the search finds the scripts');
-  for (const file of scripts) {
-    const { lua } = loadScript(new URL(file, ROOT));
-    // Without `local`, the function has an earlier declaration, such as `local gather`.
-    const functions = [...lua.matchAll(/^(?:local )?function (\w+)/gm)].map(([, name]) => name);
-    const twice = functions.filter((name, i) => functions.indexOf(name) !== i);
-    assert.deepEqual(twice, [], file);
-  }
+/** The globals of Redis and of Lua that scripts use. */
+const GLOBALS = new Set(
+  `ARGV KEYS cjson cmsgpack ipairs math next pairs pcall redis setmetatable string struct table tonumber tostring type unpack`.split(
+    ' ',
+  ),
+);
+
+describe('every script', () => {
+  let redis: TestRedis;
+  let connection: Redis;
+  before(async () => {
+    redis = await TestRedis.start();
+    connection = redis.connect();
+  });
+  after(() => redis.stop());
+
+  it('is found', () => assert.ok(scripts.length > 50));
+
+  it('defines no two top-level functions of the same name', () => {
+    for (const { file, lua } of scripts) {
+      const twice = namesIn(lua).filter((name, i, all) => all.indexOf(name) !== i);
+      assert.deepEqual(twice, [], file);
+    }
+  });
+
+  it('uses no other globals than those of Redis and Lua', async () => {
+    for (const { file, lua } of scripts) {
+      const main = await compileLua(connection, lua);
+      assert.deepEqual(
+        [...allGlobals(main, 'readGlobals')].filter((name) => !GLOBALS.has(name)),
+        [],
+        file,
+      );
+      assert.deepEqual([...allGlobals(main, 'writtenGlobals')], [], file);
+    }
+  });
+
+  it('contains no top-level function that it cannot reach', async () => {
+    for (const { file, lua } of scripts) assert.deepEqual(await unreachable(connection, lua), [], file);
+  });
+
+  it('finds unreachable functions, also those that only call each other', async () => {
+    const lua = `local used
+local function ping() return pong() end
+local function pong() return ping() end
+local function hidden() end
+function used(hidden) return hidden end
+return used(1)`;
+    assert.deepEqual(await unreachable(connection, lua), ['ping', 'pong', 'hidden']);
+  });
 });
+
+/** Makes the top-level functions of a script global, so that the compiled script shows which of them each one uses. */
+async function unreachable(redis: Redis, lua: string): Promise<string[]> {
+  const open = lua.replaceAll(/^local (?=function )/gm, '').replaceAll(/^local [\w, ]+$/gm, '');
+  const lines = open.split('\n');
+  const main = await compileLua(redis, open);
+  const nameOf = ({ line }: LuaFunction) => /^function (\w+)/.exec(lines[line - 1] ?? '')?.[1];
+  const functions = new Map(main.inner.map((inner) => [nameOf(inner), inner]));
+  const reached = new Set(main.readGlobals);
+  for (const inner of main.inner)
+    if (nameOf(inner) === undefined) for (const name of allGlobals(inner, 'readGlobals')) reached.add(name);
+  for (const name of reached) {
+    const inner = functions.get(name);
+    if (inner !== undefined) for (const used of allGlobals(inner, 'readGlobals')) reached.add(used);
+  }
+  return namesIn(lua).filter((name) => !reached.has(name));
+}

@@ -93,7 +93,7 @@ runGathered()
 for _, known in pairs(tallies) do
   local ok, quotas = pcall(function()
     if next(known.added) then
-      count(known.account, known.fn, now, known.added)
+      addUsage(known.account, known.fn, now, known.added)
     end
     return {1, unpack(quotaReply(known.account, known.fn, now))}
   end)

@@ -73,5 +73,5 @@ listOpen(listing, given['function'], id, submittedAt, ARGV[10], ARGV[4], tonumbe
 runGathered()
 -- A child does not count as a request, but as an invocation.
 account, fn = given.account, given['function']
-count(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
+addUsage(account, fn, tonumber(ARGV[9]), {[INVOCATIONS] = 1})
 return {1, tonumber(ARGV[9]), 1, standing, attemptLimits(account, fn, tonumber(ARGV[9]))}

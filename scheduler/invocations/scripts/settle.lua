@@ -22,6 +22,6 @@ if next(added) then
   -- With `usageBefore`, even of zeros, `totalUsage` of metered.ts takes the record's usage from the counted usage, which now exceeds that of the
   -- terminal event.
   redis.call('HSETNX', record, 'usageBefore', string.rep('0 ', METERED - 1) .. '0')
-  count(ARGV[4], fn, tonumber(ARGV[3]), added)
+  addUsage(ARGV[4], fn, tonumber(ARGV[3]), added)
 end
 return 1

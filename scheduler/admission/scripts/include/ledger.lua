@@ -45,7 +45,7 @@ end
 
 -- Admits the head of a tenant's queue: into the ledger, and into the list that runtimes fetch from. There, one that may use the reserve goes
 -- ahead of up to `starts` others.
-local function start(a, tenant)
+local function startHead(a, tenant)
   local id, turn = tenant.head, turnOf(a, tenant)
   local ahead = mayUseReserve(a, tenant)
   a.order = a.order + 1
@@ -75,9 +75,9 @@ function admit(a)
     if not chosen then
       return
     end
-    -- Before `start`, which replaces the head of `chosen`.
+    -- Before `startHead`, which replaces the head of `chosen`.
     countOvertaken(a, chosen, passed)
-    start(a, chosen)
+    startHead(a, chosen)
   end
 end
 

@@ -98,7 +98,7 @@ end
 
 -- Counts a request that is stored.
 local function countRequest(account, fn, now, limits)
-  count(account, fn, now, {[REQUESTS] = 1, [INVOCATIONS] = 1})
+  addUsage(account, fn, now, {[REQUESTS] = 1, [INVOCATIONS] = 1})
   redis.call('HINCRBY', account .. ':open', '*', 1)
   redis.call('HINCRBY', account .. ':open', fn, 1)
   for _, limit in ipairs(limits) do

@@ -29,7 +29,7 @@ end
 
 local function countEnds(now)
   for _, ends in pairs(endsCounted) do
-    isolated(count, ends.account, ends.fn, now, ends.added)
+    isolated(addUsage, ends.account, ends.fn, now, ends.added)
     if ends.open > 0 then
       isolated(closeEnded, ends.account, ends.fn, ends.open)
     end

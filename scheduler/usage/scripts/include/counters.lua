@@ -138,7 +138,7 @@ local function dropLatest(account, minute)
 end
 
 -- Adds to the counts of the tenant and the function.
-local function count(account, fn, now, added)
+local function addUsage(account, fn, now, added)
   local minute = windowNumber('minute', now)
   local packedAll, packedOne = unpack(redis.call('HMGET', latestKey(account), '*', fn))
   local first = not packedAll or cmsgpack.unpack(packedAll)[COUNTS + 1] ~= minute
@@ -166,22 +166,12 @@ local function countInMinute(account, now, field)
   redis.call('PEXPIRE', key, KEPT_MS.minute)
 end
 
--- The use of the quotas of each kind (COUNTED of limits.lua), from counts. `countedUse` of names.ts computes the same.
-local USED = {
-  requests = function(counts)
-    return counts[REQUESTS]
-  end,
-  tokens = function(counts)
-    return math.max(0, counts[INPUT_TOKENS] - counts[CACHED_TOKENS]) + counts[OUTPUT_TOKENS]
-  end,
-  ['gpu-ms'] = function(counts)
-    return counts[GPU_US] / 1000
-  end,
-  ['cpu-ms'] = function(counts)
-    return counts[CPU_US] / 1000
-  end,
-}
-
+-- The use of the quotas of a kind (COUNTED of limits.lua), from counts. `countedUse` of names.ts computes the same.
 local function usedOf(kind, counts)
-  return USED[kind](counts)
+  if kind == 'requests' then
+    return counts[REQUESTS]
+  elseif kind == 'tokens' then
+    return math.max(0, counts[INPUT_TOKENS] - counts[CACHED_TOKENS]) + counts[OUTPUT_TOKENS]
+  end
+  return counts[kind == 'gpu-ms' and GPU_US or CPU_US] / 1000
 end

@@ -64,6 +64,6 @@ end
 local function meter(record, epoch, usage, now)
   local added, account, fn = newUsage(record, epoch, usage)
   if account and next(added) then
-    count(account, fn, now, added)
+    addUsage(account, fn, now, added)
   end
 end
