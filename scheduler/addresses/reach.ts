@@ -2,7 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import { lookup, Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { hostMatches } from '../functions/grants.ts';
-import { OwnAddresses, type ReadInterfaces } from './own.ts';
+import { OwnAddresses, type ReadInterfaces } from './own-addresses.ts';
 import { isPublicAddress } from './public.ts';
 
 /** Resolves the addresses of a host name. The signal aborts when the caller no longer waits. */
