@@ -1,243 +1,3 @@
-/**
- * Every Redis key and channel of the platform. The prefix separates the tests or platforms that share one Redis. A
- * prefix in braces (`{pie}`) keeps all keys in one slot of a Redis Cluster.
- */
-export interface Keys {
-  readonly prefix: string;
-  /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. */
-  readonly bull: string;
-  /** Prefix of the keys of BullMQ's queue of invocations. */
-  readonly jobs: string;
-  /** Prefix of the ledger of admitted invocations: `<admission>:<part>`, see `admission/scripts/include/admission.lua`. */
-  readonly admission: string;
-  /** Hash: KV pages and memory that past runs of a function version held. */
-  learnedPages(tenant: string, name: string, version: string): string;
-  /** Hash: the record of one invocation. */
-  invocation(id: string): string;
-  /** Stream: the events of one invocation, one entry per write, ids `<number of its last event>-<epoch>`. */
-  events(id: string): string;
-  /** Channel: events just appended to an invocation's stream. */
-  live(id: string): string;
-  /** Channel: events of the invocations that one process submitted and follows, each with its invocation. */
-  submitter(process: string): string;
-  /** List: messages of the client that the inferlet has not taken yet. */
-  inbox(id: string): string;
-  /** Channel: a message arrived, or the inbox was closed. */
-  inboxChannel(id: string): string;
-  /** Hash: the files of one invocation, name to `{"mediaType", "size"}`. */
-  files(id: string): string;
-  /** Hash: the contents of an invocation's files, name to bytes. */
-  fileContents(id: string): string;
-  /** Hash: `bytes` of a tenant's stored files, and by invocation id the bytes of its files. */
-  fileUsage(tenant: string): string;
-  /** Sorted set: a tenant's ended invocations with files, by the time at which their files are forgotten (ms since the epoch). */
-  fileExpiries(tenant: string): string;
-  /** Hash: child invocations that have not ended, id to the runtime that runs them. */
-  readonly children: string;
-  /** Counter: the last arrival number given out. */
-  readonly arrivals: string;
-  /** Sorted set, a tenant's queue: its invocations that wait for admission, by arrival number. */
-  waiting(tenant: string): string;
-  /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
-  readonly deadlines: string;
-  /** Sorted set: invocations that wait for a person, by the end of the wait. */
-  readonly questions: string;
-  /** Set: a tenant's invocations that wait for a person. */
-  tenantQuestions(tenant: string): string;
-  /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
-  readonly debounced: string;
-  /** Hash: a tenant's waiting debounced invocations, by function and debounce key. */
-  debounces(tenant: string): string;
-  /** String: id of the invocation made with an idempotency key, a space, and a hash of its function and body. */
-  idempotency(tenant: string, key: string): string;
-  /**
-   * Sorted sets of a tenant's invocations by submission time. `<listing>:open` holds those that have not ended, `<listing>:ended` the last
-   * ones that have ended. `<listing>:of:<function>:open` and `…:ended` hold the same for one function.
-   */
-  listing(tenant: string): string;
-  /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
-  outcome(id: string): string;
-  /** String with a TTL: the job of an ended invocation, with its input; absent for a large job and for a child. */
-  input(id: string): string;
-  /**
-   * Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). An invocation
-   * that could not be put into the queue has the time of the next try instead.
-   */
-  readonly webhooks: string;
-  /** Channel: an ended invocation was added to the set `webhooks`. */
-  readonly webhooksChannel: string;
-  /** String: a tenant's sealed secret for signing webhooks. */
-  webhookSecret(tenant: string): string;
-  /** Stream: log lines of a function, over all its invocations. */
-  logs(tenant: string, name: string): string;
-  /** Channel: a line was added to a function's logs. */
-  logsChannel(tenant: string, name: string): string;
-  /** Hash: owners of a tenant's exports and KV files of a model, `<kind>/<name>` to JSON. */
-  nameOwners(tenant: string, model: string): string;
-  /** Hash: copies of a tenant's exports and KV files in the shared directory, and names that a GPU host must still forget, to JSON. */
-  durableNames(tenant: string): string;
-  /** String: the platform's folder in the shared directory. */
-  readonly sharedFolder: string;
-  /** Hash: drained GPU hosts, which take no new invocations, name to JSON. */
-  readonly drained: string;
-  /** Channel: the set of drained GPU hosts has changed. */
-  readonly drainedChannel: string;
-  /** Set: names of registered machines. */
-  readonly machines: string;
-  /** String with a TTL: a machine's description as JSON, kept for a while after the machine has died. */
-  machine(name: string): string;
-  /** String with a TTL, a machine's lease: the life of the supervisor that holds its name. */
-  machineLease(name: string): string;
-  /** Set: fingerprints of the certificates of machines that an operator has removed. */
-  readonly removedMachines: string;
-  /** String with a TTL: name of the machine that has the certificate with this fingerprint. */
-  machineCertificate(fingerprint: string): string;
-  /** Hash: machines that have joined with a token, name to JSON with the hash of their Redis password and their certificate. */
-  readonly joinedMachines: string;
-  /** String with a TTL: the key of a token with which one machine may join. */
-  joinToken(id: string): string;
-  /**
-   * String: the last restore that began to change the platform, until that restore ends well. While the key exists, no
-   * machine starts and no running machine goes on.
-   */
-  readonly restoreMark: string;
-  /** String with a TTL: the restore that runs. While the key exists, no machine starts, but running machines go on. */
-  readonly restoreLease: string;
-  /** Channel: a machine has come, changed or gone. A message is its name, or `removalNotice` of its name. */
-  readonly machinesChannel: string;
-  /** String: id of the master key that the gateways use. */
-  readonly masterKey: string;
-  /** Hash: registered runtimes, id to JSON. */
-  readonly runtimes: string;
-  /** String with a TTL, the runtime's lease: its load as JSON. The runtime is alive while the key exists. */
-  alive(runtimeId: string): string;
-  /** Hash with a TTL: a runtime's last fetch of jobs, see `admission/scripts/take-jobs.lua`. */
-  fetch(runtimeId: string): string;
-  /** Set: invocations whose jobs a runtime holds. */
-  held(runtimeId: string): string;
-  /** Hash: the times at which reapers looked for dead runtimes, see `runtimes/scripts/due.lua`. */
-  readonly looks: string;
-  /** Hash: cancels requested of a runtime, invocation to reason. */
-  cancels(runtimeId: string): string;
-  /** Channel: cancels for a runtime. */
-  cancelChannel(runtimeId: string): string;
-  /** Set: names of a tenant's functions. */
-  functions(tenant: string): string;
-  /** Hash: a function's versions (`version:<version>` to JSON) and aliases (`alias:<alias>` to JSON). */
-  function(tenant: string, name: string): string;
-  /** List: states of an alias, newest first, the present one included. */
-  aliasHistory(tenant: string, name: string, alias: string): string;
-  /** Hash: removed versions of a function that still drain, version to JSON. */
-  removedVersions(tenant: string, name: string): string;
-  /** Set: invocations of a function version that have not ended. */
-  unfinished(tenant: string, name: string, version: string): string;
-  /** Hash: how a function version has behaved, tenant that ran it to JSON. The key expires unless a tenant's use is quarantined. */
-  conduct(owner: string, name: string, version: string): string;
-  /**
-   * Hash: functions with removed versions, `<tenant>/<name>` to `drain`; and removed versions whose invocations are to be cancelled,
-   * `<tenant>/<name>@<version>` to `now`.
-   */
-  readonly removals: string;
-  /** String with a TTL: mark of the last round of cancels for a member of `removals`. */
-  removalRound(member: string): string;
-  /** Set: deployed functions, `<tenant>/<name>`. */
-  readonly deployed: string;
-  /** Channel: the versions that aliases serve have changed; `<tenant>/<name>`. */
-  readonly releaseChannel: string;
-  /** String: the bytes of a component. */
-  blob(hash: string): string;
-  /** Set: function versions that use a component. */
-  blobUsers(hash: string): string;
-  /**
-   * Set with a TTL: prefixes of the accounts (`account`) of tenants that uploaded a component which no function version uses yet. Its bytes count
-   * in each of these accounts.
-   */
-  blobUploads(hash: string): string;
-  /** String with a TTL: the reply to a build request. */
-  build(id: string): string;
-  /** Channel: the reply to a build request is stored. */
-  buildChannel(id: string): string;
-  /** Hash: turns of builds that were requested and have not ended, see `builds/scripts/take-turn.lua`. */
-  readonly buildTurns: string;
-  /** String with a TTL: a script's reply to a call that may be sent twice. */
-  reply(token: string): string;
-  /** Set: names of all tenants. */
-  readonly tenants: string;
-  /**
-   * Hash: a tenant: `createdAt`, `weight` (1 to 1,000; 100 when absent), `suspended` (`1`, else not), `latency` (JSON of its targets; none
-   * when empty or absent).
-   */
-  tenant(name: string): string;
-  /** Hash: the record of an API key, by the sha256 of the key. */
-  apiKey(sha256: string): string;
-  /** Hash: the API keys of a tenant, id to sha256. */
-  apiKeys(tenant: string): string;
-  /** Stream: administrative acts on one tenant; without `tenant`, those of the whole platform. */
-  audit(tenant?: string): string;
-  /** Stream: acts on tenants, keys, quotas, webhook secrets, machines and GPU hosts, bounded separately. */
-  guardedAudit(tenant?: string): string;
-  /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
-  secrets(tenant: string): string;
-  /** Hash: sealed values of a tenant's secrets, `<name>@<revision>` to text. */
-  secretValues(tenant: string): string;
-  /** Hash: revisions that a running deploy needs, `<name>@<revision>` to the end of the pin (ms since the epoch). */
-  secretPins(tenant: string): string;
-  /**
-   * Prefix of the keys of a tenant's quotas and usage; the scripts append the rest. Hashes: `:quotas` limits by quota, `:quota-notes`
-   * author and reason of each, `:open` unfinished client invocations by function (`*` for all), `:components`, `:records` and `:disk` bytes by
-   * version, `:indexes` the bytes of its vector indexes, `:redis` and `:redis-ends` bytes in Redis (`quotas/scripts/include/account.lua`), and
-   * `:usage:…` counters (`usage/scripts/include/counters.lua`). The tenant `*` holds the defaults of all tenants.
-   */
-  account(tenant: string): string;
-  /**
-   * Hash: time of the last repair of accounts, and the position in the scan of tenants from which the next repair goes
-   * on (`repair-accounts.lua`).
-   */
-  readonly accountRepairs: string;
-  /**
-   * Hash: `bytes` of a tenant's vector indexes, the id of the run of the index host that counted them (`life`), the
-   * number of the sum in that run (`sequence`), and the id of the run before (`before`). Earlier releases stored a time
-   * (`at`) in place of the run.
-   */
-  indexSum(tenant: string): string;
-  /** String: name of the machine that has the vector indexes. */
-  readonly indexOwner: string;
-  /** Hash: a tenant's stored values by key; before each value stands its version (8 bytes, big-endian). */
-  storedValues(tenant: string): string;
-  /** Sorted set: the keys of a tenant's stored values, all with score 0, so that they sort by their bytes. */
-  storedNames(tenant: string): string;
-  /** Sorted set: a tenant's stored keys that expire, by expiry (ms since the epoch). */
-  storedExpiries(tenant: string): string;
-  /** Hash: `bytes` of a tenant's keys and values, and the last `version` given out. */
-  storedUsage(tenant: string): string;
-  /** Sorted set: tenants with stored keys that expire, by the earliest expiry (ms since the epoch). */
-  readonly storedSweeps: string;
-  /** Hash: subscribers of a topic, channel of a process to `<subscriptions>:<generation>`. */
-  topic(tenant: string, name: string): string;
-  /** Channel: broadcasts for the subscriptions of one process. */
-  broadcastChannel(processId: string): string;
-  /** Sorted set: messages of a message queue, by number. */
-  messageQueue(tenant: string, name: string): string;
-  /** Hash: `bytes` of a message queue's messages, and the `last` number given out. */
-  messageQueueState(tenant: string, name: string): string;
-  /** Hash: `bytes` of all message queues of a tenant, and the bytes of each queue by its key. */
-  messageQueuesUsage(tenant: string): string;
-  /** Sorted set: keys of a tenant's message queues, by expiry (ms since the epoch). */
-  messageQueuesExpiries(tenant: string): string;
-  /** Set: a tenant's invocations with a concurrency key that have not ended. */
-  concurrency(tenant: string, key: string): string;
-  /** Hash: a tenant's schedules, name to JSON text. */
-  schedules(tenant: string): string;
-  /** Set: tenants that have or had schedules. */
-  readonly scheduledTenants: string;
-  /** Hash: the last metrics of each process, process to JSON text. */
-  readonly metrics: string;
-  /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */
-  readonly metricsExpiries: string;
-  /** Channel: a message was put into a message queue. */
-  messageQueueChannel(tenant: string, name: string): string;
-}
-
 /** Name of the BullMQ queue of invocations. */
 export const INVOCATION_QUEUE = 'invocations';
 /** Name of the BullMQ queue of build requests. */
@@ -247,113 +7,338 @@ export const SCHEDULE_QUEUE = 'schedules';
 /** Name of the BullMQ queue of webhook deliveries. */
 export const WEBHOOK_QUEUE = 'webhooks';
 
-export function createKeys(prefix = 'pie'): Keys {
+/**
+ * The schema of Redis: every key and channel of the platform. A comment begins with the type and the lifetime of its key: `with a TTL` means
+ * that Redis forgets the key by itself, `with a TTL after …` that it does so from then on. All other keys stay until a script removes them or
+ * their last entry. Scripts that get a prefix build the same names; a test compares them with this table.
+ *
+ * Processes of the release before use the same keys at the same time, so a name or field changes in two releases at least.
+ *
+ * @param prefix separates the tests or platforms that share one Redis. A prefix in braces (`{pie}`) keeps all keys in one slot of a Redis Cluster.
+ */
+export function createKeys(prefix = 'pie') {
   const at = (...parts: string[]) => [prefix, ...parts].join(':');
   return {
     prefix,
+    /** Prefix of BullMQ's own keys: `<bull>:<queue name>:<kind>`. Its documentation has their types. */
     bull: at('bull'),
+    /** Prefix of the keys of BullMQ's queue of invocations. */
     jobs: at('bull', INVOCATION_QUEUE),
+    /** Prefix of the keys of admission. */
     admission: at('admission'),
-    learnedPages: (tenant, name, version) => at('admission', 'learned', tenant, name, version),
-    invocation: (id) => at('invocation', id),
-    events: (id) => at('invocation', id, 'events'),
-    live: (id) => at('invocation', id, 'live'),
-    submitter: (process) => at('submitter', process),
-    inbox: (id) => at('invocation', id, 'inbox'),
-    inboxChannel: (id) => at('invocation', id, 'inbox-channel'),
-    files: (id) => at('invocation', id, 'files'),
-    fileContents: (id) => at('invocation', id, 'file-contents'),
-    fileUsage: (tenant) => at('file-usage', tenant),
-    fileExpiries: (tenant) => at('file-expiries', tenant),
+    /**
+     * Hash: what all runtimes offer.
+     * - `slots`, `overcommit`, `first` (the first model by name), `pages:<model>` (`pages:#memory` is runtime memory in MiB, as in every list of
+     *   pages), `reserve` (fraction kept for tenants that hold little)
+     * - `pace`: while this many invocations are admitted, tenants with more than a few slots start no others, except heads with latency targets
+     *   and heads for which room is kept
+     * - `starts`: maximum admitted invocations that have not begun, counted apart for tenants with few slots and for the others
+     * - `spread`: the setting `placement` where a model is on several hosts. Such a model appears as `<model>@<host>`, with `hosts:<model>`
+     *   (JSON list)
+     * - `apart:<runtime>`: what a runtime that takes no more jobs still holds; `leaving`: the number of such runtimes. Without `leaving`, a
+     *   process of an earlier release has written the capacity, and the sums from `runtimeOffers` on do not match it
+     */
+    admissionCapacity: at('admission', 'capacity'),
+    /**
+     * Hash: `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), `slots` and
+     * `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (maximum slots of a tenant that
+     * holds few, when the last settling of all tenants began), `hosts` (version of the lists of GPU hosts), `countedAt` (time of the last count
+     * of all runtimes); `repairedAt`, `repairedTo` and `repairedTenants` (last repair, see `repair.lua`).
+     */
+    admissionState: at('admission', 'state'),
+    /** Hash: admitted invocations, id to JSON: `tenant`, `at`, `share`, `pages`, `place` (among those on their way to runtimes). */
+    admitted: at('admission', 'ledger'),
+    /** Set: admitted invocations that have not begun. */
+    unbegun: at('admission', 'starting'),
+    /** Set: those of `unbegun` that may use the reserve of slots. */
+    unbegunReserveUsers: at('admission', 'startingFew'),
+    /** Hash: admitted invocations that waited for memory, id to JSON: `at` (time of admission, ms), `pages` (those they waited for). */
+    memoryClaims: at('admission', 'claims'),
+    /**
+     * Hash, with a TTL after the tenant has no invocation: what admission knows of a tenant.
+     * - `running`, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see `placement.lua`)
+     * - for the head of its queue: `head`, `need`, `most` (the page limit that bounds `need`), `overtaken`, `short` (`pages`, `since`; when it
+     *   was requeued for lack of memory), `latency` (1 when it has latency targets)
+     * - `displaced`, `displacedOvertaken`, `displacedKept`: the ordinary head that one with latency targets displaced, the times it had been
+     *   overtaken, and 1 when room was kept for it
+     */
+    admissionTenant: (tenant: string) => at('admission', 'tenant', tenant),
+    /** Set: tenants with invocations that wait or are admitted. */
+    admissionTenants: at('admission', 'tenants'),
+    /** Sorted set: tenants whose own limits let their head start, by virtual start time. */
+    startableTenants: at('admission', 'turns'),
+    /** Sorted set: those of `startableTenants` that hold few slots, or whose head has latency targets. */
+    reserveUsers: at('admission', 'modest'),
+    /** Sorted set: those of `startableTenants` for whose head room is kept. */
+    roomKeptTenants: at('admission', 'kept'),
+    /** Hash: runtimes that take jobs, id to a JSON list (`offerOf` in `capacity.lua`, which explains kinds, pools and places). */
+    runtimeOffers: at('admission', 'offers'),
+    /** Hash: kinds of runtimes, kind to a JSON list: number of runtimes, 0. */
+    runtimeKinds: at('admission', 'kinds'),
+    /** Hash: `<process of a GPU host> <place>` to a JSON list: number of runtimes that share this pool, pages. */
+    pagePools: at('admission', 'pools'),
+    /** Hash: place to a JSON list: number of pools, pages before overcommit. */
+    pagePlaces: at('admission', 'places'),
+    /** Sorted set: the GPU hosts of a model, each by the version of the list of hosts with which it came. */
+    modelHosts: (model: string) => at('admission', 'hosts', model),
+    /** Hash: runtimes whose loads tell the free memory of a place, to the process of the GPU host. */
+    memoryReporters: (place: string) => at('admission', 'reporters', place),
+    /**
+     * Hash with a TTL: what past runs of a function version held: `runs`, and of each model `peaks:<model>` (the last 64) and
+     * `pages:<model>` (their 95th percentile).
+     */
+    learnedPages: (tenant: string, name: string, version: string) => at('admission', 'learned', tenant, name, version),
+    /** Hash, with a TTL after the end: the record of one invocation, see `invocations/record.ts`. */
+    invocation: (id: string) => at('invocation', id),
+    /** Stream, with a TTL after the end: the events of one invocation, one entry per write, ids `<number of its last event>-<epoch>`. */
+    events: (id: string) => at('invocation', id, 'events'),
+    /** Channel: events just appended to an invocation's stream. */
+    live: (id: string) => at('invocation', id, 'live'),
+    /** Channel: events of the invocations that one process submitted and follows, each with its invocation. */
+    submitter: (process: string) => at('submitter', process),
+    /** List, with a TTL after the first message: messages of the client that the inferlet has not taken yet. */
+    inbox: (id: string) => at('invocation', id, 'inbox'),
+    /** Channel: a message arrived, or the inbox was closed. */
+    inboxChannel: (id: string) => at('invocation', id, 'inbox-channel'),
+    /** Hash, with a TTL after the end: the files of one invocation, name to `{"mediaType", "size"}`. */
+    files: (id: string) => at('invocation', id, 'files'),
+    /** Hash, with a TTL after the end: the contents of an invocation's files, name to bytes. */
+    fileContents: (id: string) => at('invocation', id, 'file-contents'),
+    /** Hash: `bytes` of a tenant's stored files, and by invocation id the bytes of its files. */
+    fileUsage: (tenant: string) => at('file-usage', tenant),
+    /** Sorted set: a tenant's ended invocations with files, by the time at which their files are forgotten (ms since the epoch). */
+    fileExpiries: (tenant: string) => at('file-expiries', tenant),
+    /** Hash: child invocations that have not ended, id to the runtime that runs them. */
     children: at('children'),
+    /** String: the last arrival number given out. */
     arrivals: at('arrivals'),
-    waiting: (tenant) => at('waiting', tenant),
+    /** Sorted set: a tenant's queue, its invocations that wait for admission, by arrival number. */
+    waiting: (tenant: string) => at('waiting', tenant),
+    /** Sorted set: invocations that have not ended, by deadline (ms since the epoch). */
     deadlines: at('deadlines'),
-    debounced: at('debounced'),
+    /** Sorted set: invocations that wait for a person, by the end of the wait. */
     questions: at('questions'),
-    tenantQuestions: (tenant) => at('questions', tenant),
-    debounces: (tenant) => at('debounces', tenant),
-    idempotency: (tenant, key) => at('idempotency', tenant, key),
-    listing: (tenant) => at('listing', tenant),
-    outcome: (id) => at('invocation', id, 'outcome'),
-    input: (id) => at('invocation', id, 'input'),
+    /** Set: a tenant's invocations that wait for a person. */
+    tenantQuestions: (tenant: string) => at('questions', tenant),
+    /** Sorted set: invocations that wait for the end of their debounce delay, by its time. */
+    debounced: at('debounced'),
+    /** Hash: a tenant's waiting debounced invocations, by function and debounce key. */
+    debounces: (tenant: string) => at('debounces', tenant),
+    /** String with a TTL: id of the invocation made with an idempotency key, a space, and a hash of its function and body. */
+    idempotency: (tenant: string, key: string) => at('idempotency', tenant, key),
+    /** Prefix of the lists of a tenant's invocations by submission time. */
+    listing: (tenant: string) => at('listing', tenant),
+    /** Sorted set: a tenant's invocations that have not ended. */
+    openList: (tenant: string) => at('listing', tenant, 'open'),
+    /** Sorted set with a TTL: a tenant's last ended invocations. */
+    endedList: (tenant: string) => at('listing', tenant, 'ended'),
+    /** Sorted set: invocations of one function that have not ended. */
+    openListOfFunction: (tenant: string, name: string) => at('listing', tenant, 'of', name, 'open'),
+    /** Sorted set with a TTL: the last ended invocations of one function. */
+    endedListOfFunction: (tenant: string, name: string) => at('listing', tenant, 'of', name, 'ended'),
+    /** String with a TTL: how an invocation ended (event, a space, data), when it is kept longer than the invocation's events. */
+    outcome: (id: string) => at('invocation', id, 'outcome'),
+    /** String with a TTL: the job of an ended invocation, with its input; absent for a large job and for a child. */
+    input: (id: string) => at('invocation', id, 'input'),
+    /**
+     * Sorted set: ended invocations whose webhook is not yet in its queue, by end (ms since the epoch). An invocation
+     * that could not be put into the queue has the time of the next try instead.
+     */
     webhooks: at('webhooks'),
+    /** Channel: an ended invocation was added to the set `webhooks`. */
     webhooksChannel: at('webhooks', 'channel'),
-    webhookSecret: (tenant) => at('webhook-secret', tenant),
-    logs: (tenant, name) => at('logs', tenant, name),
-    logsChannel: (tenant, name) => at('logs', tenant, name, 'live'),
-    nameOwners: (tenant, model) => at('name-owners', tenant, model),
-    durableNames: (tenant) => at('durable-names', tenant),
+    /** String: a tenant's sealed secret for signing webhooks. */
+    webhookSecret: (tenant: string) => at('webhook-secret', tenant),
+    /** Stream with a TTL: log lines of a function, over all its invocations. */
+    logs: (tenant: string, name: string) => at('logs', tenant, name),
+    /** Channel: a line was added to a function's logs. */
+    logsChannel: (tenant: string, name: string) => at('logs', tenant, name, 'live'),
+    /** Hash: owners of a tenant's exports and KV files of a model, `<kind>/<name>` to JSON. */
+    nameOwners: (tenant: string, model: string) => at('name-owners', tenant, model),
+    /** Hash: copies of a tenant's exports and KV files in the shared directory, and names that a GPU host must still forget, to JSON. */
+    durableNames: (tenant: string) => at('durable-names', tenant),
+    /** String: the platform's folder in the shared directory. */
     sharedFolder: at('shared-folder'),
+    /** Hash: drained GPU hosts, which take no new invocations, name to JSON. */
     drained: at('drained'),
+    /** Channel: the set of drained GPU hosts has changed. */
     drainedChannel: at('drained', 'channel'),
+    /** Set: names of registered machines. */
     machines: at('machines'),
-    machine: (name) => at('machine', name),
-    machineLease: (name) => at('machine', name, 'lease'),
+    /** String with a TTL: a machine's description as JSON, kept for a while after the machine has died. */
+    machine: (name: string) => at('machine', name),
+    /** String with a TTL: a machine's lease, the life of the supervisor that holds its name. */
+    machineLease: (name: string) => at('machine', name, 'lease'),
+    /** Set: fingerprints of the certificates of machines that an operator has removed. */
     removedMachines: at('machines', 'removed'),
-    machineCertificate: (fingerprint) => at('machines', 'certificate', fingerprint),
+    /** String with a TTL: name of the machine that has the certificate with this fingerprint. */
+    machineCertificate: (fingerprint: string) => at('machines', 'certificate', fingerprint),
+    /** Hash: machines that have joined with a token, name to JSON with the hash of their Redis password and their certificate. */
     joinedMachines: at('machines', 'joined'),
-    joinToken: (id) => at('machines', 'token', id),
+    /** String with a TTL: the key of a token with which one machine may join. */
+    joinToken: (id: string) => at('machines', 'token', id),
+    /**
+     * String: the last restore that began to change the platform, until that restore ends well. While the key exists, no
+     * machine starts and no running machine goes on.
+     */
     restoreMark: at('machines', 'restoring'),
+    /** String with a TTL: the restore that runs. While the key exists, no machine starts, but running machines go on. */
     restoreLease: at('machines', 'restoring', 'lease'),
+    /** Channel: a machine has come, changed or gone. A message is its name, or `removalNotice` of its name. */
     machinesChannel: at('machines', 'channel'),
+    /** String: id of the master key that the gateways use. */
     masterKey: at('master-key'),
+    /** Hash: registered runtimes, id to JSON. */
     runtimes: at('runtimes'),
-    alive: (runtimeId) => at('runtime', runtimeId, 'alive'),
-    fetch: (runtimeId) => at('runtime', runtimeId, 'fetch'),
-    held: (runtimeId) => at('runtime', runtimeId, 'held'),
+    /** String with a TTL: the runtime's lease, with its load as JSON. The runtime is alive while the key exists. */
+    alive: (runtimeId: string) => at('runtime', runtimeId, 'alive'),
+    /** String with a TTL: the free memory in the load of a runtime, MessagePack, see `readingsIn` in `choose.lua`. */
+    memoryReadings: (runtimeId: string) => at('runtime', runtimeId, 'readings'),
+    /** Hash with a TTL: a runtime's last fetch of jobs: `token`; `jobs:<token>`, ids of its jobs. See `admission/scripts/take-jobs.lua`. */
+    fetch: (runtimeId: string) => at('runtime', runtimeId, 'fetch'),
+    /** Set: invocations whose jobs a runtime holds. */
+    held: (runtimeId: string) => at('runtime', runtimeId, 'held'),
+    /** Hash: looks of reapers for dead runtimes: `at` (the last), `since` (the first after a pause), `living` (runtimes at the last). */
     looks: at('runtimes', 'looks'),
-    cancels: (runtimeId) => at('runtime', runtimeId, 'cancels'),
-    cancelChannel: (runtimeId) => at('runtime', runtimeId, 'cancel-channel'),
-    functions: (tenant) => at('functions', tenant),
-    function: (tenant, name) => at('function', tenant, name),
-    aliasHistory: (tenant, name, alias) => at('function', tenant, name, 'history', alias),
-    removedVersions: (tenant, name) => at('function', tenant, name, 'removed'),
-    unfinished: (tenant, name, version) => at('function', tenant, name, 'unfinished', version),
-    conduct: (owner, name, version) => at('function', owner, name, 'conduct', version),
+    /** Sorted set: registered runtimes, by the time until which their leases last at least (ms by the clock of Redis). */
+    leaseChecks: at('runtimes', 'looks', 'checks'),
+    /** Hash, with a TTL after a cancel: cancels requested of a runtime, invocation to reason. */
+    cancels: (runtimeId: string) => at('runtime', runtimeId, 'cancels'),
+    /** Channel: cancels for a runtime. */
+    cancelChannel: (runtimeId: string) => at('runtime', runtimeId, 'cancel-channel'),
+    /** Set: names of a tenant's functions. */
+    functions: (tenant: string) => at('functions', tenant),
+    /** Hash: a function's versions (`version:<version>` to JSON) and aliases (`alias:<alias>` to JSON). */
+    function: (tenant: string, name: string) => at('function', tenant, name),
+    /** List: states of an alias, newest first, the present one included. */
+    aliasHistory: (tenant: string, name: string, alias: string) => at('function', tenant, name, 'history', alias),
+    /** Hash: removed versions of a function that still drain, version to JSON. */
+    removedVersions: (tenant: string, name: string) => at('function', tenant, name, 'removed'),
+    /** Set: invocations of a function version that have not ended. */
+    unfinished: (tenant: string, name: string, version: string) => at('function', tenant, name, 'unfinished', version),
+    /** Hash, with a TTL after each entry, unless a tenant's use is quarantined: how a function version has behaved, tenant that ran it to JSON. */
+    conduct: (owner: string, name: string, version: string) => at('function', owner, name, 'conduct', version),
+    /**
+     * Hash: functions with removed versions, `<tenant>/<name>` to `drain`; and removed versions whose invocations are to be cancelled,
+     * `<tenant>/<name>@<version>` to `now`.
+     */
     removals: at('removals'),
-    removalRound: (member) => at('removals', 'round', member),
+    /** String with a TTL: mark of the last round of cancels for a member of `removals`. */
+    removalRound: (member: string) => at('removals', 'round', member),
+    /** Set: deployed functions, `<tenant>/<name>`. */
     deployed: at('deployed'),
+    /** Channel: the versions that aliases serve have changed; `<tenant>/<name>`. */
     releaseChannel: at('releases'),
-    blob: (hash) => at('blob', hash),
-    blobUsers: (hash) => at('blob', hash, 'users'),
-    blobUploads: (hash) => at('blob', hash, 'uploads'),
-    build: (id) => at('build', id),
-    buildChannel: (id) => at('build', id, 'channel'),
+    /** String, with a TTL after an upload until a version uses it: the bytes of a component. */
+    blob: (hash: string) => at('blob', hash),
+    /** Set: function versions that use a component. */
+    blobUsers: (hash: string) => at('blob', hash, 'users'),
+    /**
+     * Set with a TTL: prefixes of the accounts (`account`) of tenants that uploaded a component which no function version uses yet. Its bytes count
+     * in each of these accounts.
+     */
+    blobUploads: (hash: string) => at('blob', hash, 'uploads'),
+    /** String with a TTL: the reply to a build request. */
+    build: (id: string) => at('build', id),
+    /** Channel: the reply to a build request is stored. */
+    buildChannel: (id: string) => at('build', id, 'channel'),
+    /** Hash: turns of unended builds by id, `began <tenant>` (its last build), `time` (the largest turn that has begun). */
     buildTurns: at('build-turns'),
-    reply: (token) => at('reply', token),
+    /** String with a TTL: a script's reply to a call that may be sent twice. */
+    reply: (token: string) => at('reply', token),
+    /** Set: names of all tenants. */
     tenants: at('tenants'),
-    tenant: (name) => at('tenant', name),
-    apiKey: (sha256) => at('key', sha256),
-    apiKeys: (tenant) => at('tenant-keys', tenant),
-    audit: (tenant) => (tenant === undefined ? at('audit') : at('audit', tenant)),
-    guardedAudit: (tenant) => (tenant === undefined ? at('guarded-audit') : at('guarded-audit', tenant)),
-    secrets: (tenant) => at('secrets', tenant),
-    secretValues: (tenant) => at('secrets', tenant, 'values'),
-    secretPins: (tenant) => at('secrets', tenant, 'pins'),
-    account: (tenant) => at('account', tenant),
+    /**
+     * Hash: a tenant: `createdAt`, `weight` (1 to 1,000; 100 when absent), `suspended` (`1`, else not), `latency` (JSON of its targets; none
+     * when empty or absent).
+     */
+    tenant: (name: string) => at('tenant', name),
+    /** Hash, with a TTL after it got an expiry: an API key: `tenant`, `name`, `scopes`, `createdAt`, `expiresAt`, `lastUsedAt`. */
+    apiKey: (sha256: string) => at('key', sha256),
+    /** Hash: the API keys of a tenant, id to sha256. */
+    apiKeys: (tenant: string) => at('tenant-keys', tenant),
+    /** Stream: administrative acts on one tenant; without `tenant`, those of the whole platform. */
+    audit: (tenant?: string) => (tenant === undefined ? at('audit') : at('audit', tenant)),
+    /** Stream: acts on tenants, keys, quotas, webhook secrets, machines and GPU hosts, bounded separately. */
+    guardedAudit: (tenant?: string) => (tenant === undefined ? at('guarded-audit') : at('guarded-audit', tenant)),
+    /** Hash: a tenant's secrets, name to `{"revision", "changedAt", "changedBy"}`; field `` (empty) counts the revisions given out. */
+    secrets: (tenant: string) => at('secrets', tenant),
+    /** Hash: sealed values of a tenant's secrets, `<name>@<revision>` to text. */
+    secretValues: (tenant: string) => at('secrets', tenant, 'values'),
+    /** Hash: revisions that a running deploy needs, `<name>@<revision>` to the end of the pin (ms since the epoch). */
+    secretPins: (tenant: string) => at('secrets', tenant, 'pins'),
+    /** Prefix of the keys of a tenant's quotas and usage. The tenant `*` holds the defaults of all tenants. */
+    account: (tenant: string) => at('account', tenant),
+    /** Hash: limits by quota, see `quotas/scripts/include/limits.lua`. */
+    quotaLimits: (tenant: string) => at('account', tenant, 'quotas'),
+    /** Hash: author and reason of each limit, by quota. */
+    quotaNotes: (tenant: string) => at('account', tenant, 'quota-notes'),
+    /** Hash: number of unended invocations of clients, by function (`*` for all). */
+    openCounts: (tenant: string) => at('account', tenant, 'open'),
+    /** Set: unended invocations with granted latency targets. */
+    latencyGrants: (tenant: string) => at('account', tenant, 'latency'),
+    /** Hash: stored bytes of versions and their records, by `<function>@<version>`, and `bytes` of all. */
+    versionBytes: (tenant: string) => at('account', tenant, 'components'),
+    /** Hash: the same of the records alone. */
+    versionRecordBytes: (tenant: string) => at('account', tenant, 'records'),
+    /** Hash: the same of the compiled versions, which are on disk. */
+    versionDiskBytes: (tenant: string) => at('account', tenant, 'disk'),
+    /** Hash: bytes in Redis, by holder, and `bytes` of all, see `quotas/scripts/include/account.lua`. */
+    redisBytes: (tenant: string) => at('account', tenant, 'redis'),
+    /** Sorted set: holders in `redisBytes` that end by themselves, by that time (ms since the epoch). */
+    redisBytesEnds: (tenant: string) => at('account', tenant, 'redis-ends'),
+    /** Hash with a TTL: counts of the last minute of use, by function (`*` for all), see `usage/scripts/include/counters.lua`. */
+    latestUsage: (tenant: string) => at('account', tenant, 'usage', 'latest'),
+    /** Hash with a TTL: counts of a minute, hour, day or month, by function (`*` for all). */
+    usage: (tenant: string, window: string, number: string) => at('account', tenant, 'usage', window, number),
+    /** Hash: the last repair of accounts: `at`, and the position in the scan of tenants: `cursor`, `passed`, `round`. */
     accountRepairs: at('account-repairs'),
-    indexSum: (tenant) => `${at('account', tenant)}:indexes`,
+    /**
+     * Hash: `bytes` of a tenant's vector indexes, the id of the run of the index host that counted them (`life`), the
+     * number of the sum in that run (`sequence`), and the id of the run before (`before`). Earlier releases stored a time
+     * (`at`) in place of the run.
+     */
+    indexSum: (tenant: string) => at('account', tenant, 'indexes'),
+    /** String: name of the machine that has the vector indexes. */
     indexOwner: at('index-owner'),
-    storedValues: (tenant) => at('store', tenant, 'values'),
-    storedNames: (tenant) => at('store', tenant, 'names'),
-    storedExpiries: (tenant) => at('store', tenant, 'expiries'),
-    storedUsage: (tenant) => at('store', tenant, 'usage'),
+    /** Hash: a tenant's stored values by key; before each value stands its version (8 bytes, big-endian). */
+    storedValues: (tenant: string) => at('store', tenant, 'values'),
+    /** Sorted set: the keys of a tenant's stored values, all with score 0, so that they sort by their bytes. */
+    storedNames: (tenant: string) => at('store', tenant, 'names'),
+    /** Sorted set: a tenant's stored keys that expire, by expiry (ms since the epoch). */
+    storedExpiries: (tenant: string) => at('store', tenant, 'expiries'),
+    /** Hash: `bytes` of a tenant's keys and values, and the last `version` given out. */
+    storedUsage: (tenant: string) => at('store', tenant, 'usage'),
+    /** Sorted set: tenants with stored keys that expire, by the earliest expiry (ms since the epoch). */
     storedSweeps: at('store-sweeps'),
-    topic: (tenant, name) => at('topic', tenant, name),
-    broadcastChannel: (processId) => at('broadcasts', processId),
-    messageQueue: (tenant, name) => at('line', tenant, name, 'messages'),
-    messageQueueState: (tenant, name) => at('line', tenant, name, 'state'),
-    messageQueuesUsage: (tenant) => at('lines', tenant, 'usage'),
-    messageQueuesExpiries: (tenant) => at('lines', tenant, 'expiries'),
-    concurrency: (tenant, key) => at('concurrency', tenant, key),
-    schedules: (tenant) => at('schedules', tenant),
+    /** Hash: subscribers of a topic, channel of a process to `<subscriptions>:<generation>`. */
+    topic: (tenant: string, name: string) => at('topic', tenant, name),
+    /** Channel: broadcasts for the subscriptions of one process. */
+    broadcastChannel: (processId: string) => at('broadcasts', processId),
+    /** Sorted set with a TTL: messages of a message queue, by number. */
+    messageQueue: (tenant: string, name: string) => at('line', tenant, name, 'messages'),
+    /** Hash with a TTL: `bytes` of a message queue's messages, and the `last` number given out. */
+    messageQueueState: (tenant: string, name: string) => at('line', tenant, name, 'state'),
+    /** Hash: `bytes` of all message queues of a tenant, and the bytes of each queue by its key. */
+    messageQueuesUsage: (tenant: string) => at('lines', tenant, 'usage'),
+    /** Sorted set: keys of a tenant's message queues, by expiry (ms since the epoch). */
+    messageQueuesExpiries: (tenant: string) => at('lines', tenant, 'expiries'),
+    /** Set: a tenant's invocations with a concurrency key that have not ended. */
+    concurrency: (tenant: string, key: string) => at('concurrency', tenant, key),
+    /** Hash: a tenant's schedules, name to JSON text. */
+    schedules: (tenant: string) => at('schedules', tenant),
+    /** Set: tenants that have or had schedules. */
     scheduledTenants: at('scheduled-tenants'),
+    /** Hash: the last metrics of each process, process to JSON text. */
     metrics: at('metrics'),
+    /** Sorted set: processes with metrics, by the expiry of those metrics (ms since the epoch). */
     metricsExpiries: at('metrics', 'expiries'),
-    messageQueueChannel: (tenant, name) => at('line', tenant, name, 'channel'),
+    /** Channel: a message was put into a message queue. */
+    messageQueueChannel: (tenant: string, name: string) => at('line', tenant, name, 'channel'),
   };
 }
+
+export type Keys = Readonly<ReturnType<typeof createKeys>>;
 
 /** The keys that the scripts of a machine's registration take, in their order. */
 export const machineKeys = (keys: Keys, name: string, fingerprint = ''): string[] => [

@@ -143,7 +143,7 @@ const SCHEDULER_AND_LIBRARY = {
   title: 'Tests of the scheduler, in one process',
   minutes: LONGER * 20,
   args: SHARED,
-  files: ['scheduler/!(runtimes)/**/*.test.ts'],
+  files: ['scheduler/*.test.ts', 'scheduler/!(runtimes)/**/*.test.ts'],
   next: {
     title: 'Tests of runtimes that the scheduler knows',
     minutes: LONGER * 15,

@@ -141,7 +141,7 @@ export class Admission {
 
   async #run(script: typeof ADMIT, ...args: (string | number)[]): Promise<unknown[]> {
     const { keys, clock } = this.#store;
-    const reply = await this.#store.script(script, [`${keys.admission}:state`], [keys.prefix, clock(), ...args]);
+    const reply = await this.#store.script(script, [keys.admissionState], [keys.prefix, clock(), ...args]);
     if (!Array.isArray(reply)) throw unexpected(script.name, reply);
     return reply;
   }

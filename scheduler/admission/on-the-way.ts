@@ -19,10 +19,10 @@ export class OnTheWay {
     return this.#list.map(({ id }) => id);
   }
 
-  /** Counts the invocations that may use the reserve (`few`), and the others. */
-  counts(): { readonly few: number; readonly others: number } {
-    const few = this.#list.filter((one) => one.mayUseReserve).length;
-    return { few, others: this.#list.length - few };
+  /** Counts the invocations that may use the reserve (`reserveUsers`), and the others. */
+  counts(): { readonly reserveUsers: number; readonly others: number } {
+    const reserveUsers = this.#list.filter((one) => one.mayUseReserve).length;
+    return { reserveUsers, others: this.#list.length - reserveUsers };
   }
 
   /** Inserts an invocation by its place. An invocation without latency targets also goes behind all others of its tenant. */

@@ -55,7 +55,8 @@ interface RemainingCapacity {
 }
 
 /**
- * The admission rules in plain code. `scripts/include/admission.lua` makes the same decisions in Redis; a test compares the two.
+ * The admission rules in plain code: the oracle of the tests. No process decides by it; in production `scripts/include/admission.lua` decides.
+ * `policy-script.test.ts` plays random histories to both. When they differ, README.md says which one to correct.
  *
  * Inside a tenant: first come, first served, as in Pie (SOSP '25, section 5.3). A requeued invocation keeps its place.
  *
@@ -207,10 +208,10 @@ export class AdmissionPolicy {
       pages: new Map(Object.entries(pages).map(([model, total]) => [model, total - (this.#usedPages.get(model) ?? 0)])),
     };
     const { starts } = this.#capacity;
-    const { few, others } = this.#onTheWay.counts();
-    if (remaining.slots < 1 || (few >= starts && others >= starts)) return null;
+    const { reserveUsers, others } = this.#onTheWay.counts();
+    if (remaining.slots < 1 || (reserveUsers >= starts && others >= starts)) return null;
     // Without a place on the way, no room is kept for a head, and it is not overtaken.
-    const mustWait = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? few : others) >= starts;
+    const mustWait = (tenant: Tenant): boolean => (this.#mayUseReserve(tenant) ? reserveUsers : others) >= starts;
     const tenantsByTurn = [...this.#tenants.values()].filter(({ turn }) => turn !== null).sort(byTurn);
     const passed: Tenant[] = [];
     const keptTenants = tenantsByTurn.filter((tenant) => tenant.isRoomKept).slice(0, LOOK);

@@ -301,7 +301,7 @@ export class Functions {
     // The hash `:components` has a field `<name>@<version>` for each version that is not deleted yet, also of removed
     // functions.
     const [names, countedFields] = await this.#store.call((redis) =>
-      Promise.all([redis.smembers(keys.functions(tenant)), redis.hkeys(`${keys.account(tenant)}:components`)]),
+      Promise.all([redis.smembers(keys.functions(tenant)), redis.hkeys(keys.versionBytes(tenant))]),
     );
     const versions = countedFields.filter((field) => field.includes('@'));
     const allNames = new Set([...names, ...versions.map((version) => version.slice(0, version.lastIndexOf('@')))]);
@@ -311,7 +311,7 @@ export class Functions {
   /** Bytes of the records of a tenant's versions; `MAX_RECORD_BYTES` bounds them. */
   async recordBytes(tenant: string): Promise<number> {
     const { keys } = this.#store;
-    return Number((await this.#store.call((redis) => redis.hget(`${keys.account(tenant)}:records`, 'bytes'))) ?? 0);
+    return Number((await this.#store.call((redis) => redis.hget(keys.versionRecordBytes(tenant), 'bytes'))) ?? 0);
   }
 
   /** Names of a tenant's own functions, sorted. */

@@ -144,6 +144,7 @@ describe('appends of several attempts in one turn', () => {
       append(fine, small),
       append(poor, small),
     ]);
+    await store.call((connection) => connection.del(store.keys.events(broken.id)));
     const results = outcomes.map((each) => (each.status === 'fulfilled' ? each.value : each.reason));
     assert.equal(results[0], 'stale');
     assert.ok(

@@ -229,6 +229,7 @@ describe('inbox', () => {
     const closed = Promise.withResolvers<void>();
     runtime.inbox.attach(id, { message: () => undefined, closed: closed.resolve });
     await closed.promise;
+    await scheduler.store.redis.del(scheduler.store.keys.inbox(id));
   });
 
   test('closing the scheduler ends a delivery that is still attached', async () => {

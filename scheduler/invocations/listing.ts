@@ -18,13 +18,14 @@ export async function listedIds(
   { function: name, statuses = [], limit, cursor }: ListQuery,
 ): Promise<{ readonly ids: readonly string[]; readonly cursor: string | null }> {
   const { keys } = store;
-  const listing = `${keys.listing(tenant)}${name === undefined ? '' : `:of:${name}`}`;
+  const open = name === undefined ? keys.openList(tenant) : keys.openListOfFunction(tenant, name);
+  const ended = name === undefined ? keys.endedList(tenant) : keys.endedListOfFunction(tenant, name);
   const includesOpen = statuses.length === 0 || statuses.some((status) => !hasEnded(status));
   const includesEnded = statuses.length === 0 || statuses.some(hasEnded);
   const { time, id } = parseCursor(cursor);
   const reply = await store.script(
     LIST,
-    [...(includesOpen ? [`${listing}:open`] : []), ...(includesEnded ? [`${listing}:ended`] : [])],
+    [...(includesOpen ? [open] : []), ...(includesEnded ? [ended] : [])],
     [...[keys.invocation(''), time, id, limit, MAX_LOOKED_AT], statuses.length === 0 ? '' : `,${statuses.join()},`],
   );
   if (!Array.isArray(reply)) throw unexpected('list', reply);

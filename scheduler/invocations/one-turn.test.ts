@@ -269,6 +269,7 @@ test('a damaged counter of one tenant does not affect the end of another tenant'
     assert.equal(await store.redis.exists(`${keys.account('b')}:redis`), 1);
     assert.equal(await store.redis.hget(`${keys.account('b')}:redis`, 'i:b'), null);
     assert.deepEqual(await admission.repair(0), { dropped: 0, returned: 0, sums: 0, lost: [] });
+    await store.redis.del(`${keys.account('a')}:open`);
   } finally {
     await lease.release();
     await scheduler.close();

@@ -203,7 +203,7 @@ export class Quotas {
       SCRIPTS.use,
       [
         ...[keys.waiting(tenant), keys.storedUsage(tenant), keys.fileUsage(tenant), keys.fileExpiries(tenant)],
-        ...[`${keys.admission}:tenant:${tenant}`, keys.debounces(tenant), keys.tenantQuestions(tenant)],
+        ...[keys.admissionTenant(tenant), keys.debounces(tenant), keys.tenantQuestions(tenant)],
       ],
       [keys.account(tenant), now, fn ?? ''],
     );
@@ -233,11 +233,11 @@ export class Quotas {
   }
 
   #settingsKey(tenant: string): string {
-    return `${this.#store.keys.account(tenant)}:quotas`;
+    return this.#store.keys.quotaLimits(tenant);
   }
 
   #notesKey(tenant: string): string {
-    return `${this.#store.keys.account(tenant)}:quota-notes`;
+    return this.#store.keys.quotaNotes(tenant);
   }
 }
 

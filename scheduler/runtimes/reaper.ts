@@ -152,7 +152,7 @@ export class Reaper {
     const { keys } = store;
     const dueKeys = [
       keys.deadlines,
-      `${keys.admission}:tenants`,
+      keys.admissionTenants,
       keys.storedSweeps,
       keys.removals,
       keys.debounced,

@@ -430,5 +430,6 @@ describe('runtimes', () => {
     await eventually(async () => (await scheduler.queue.depth()).waiting === 0, 'an empty queue');
     await eventually(async () => (await store.redis.hlen(store.keys.runtimes)) === 0, 'the broken runtime is removed');
     assert.match(errors.join(), /WRONGTYPE/);
+    await store.redis.del(store.keys.invocation('broken'));
   });
 });

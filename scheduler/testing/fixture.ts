@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { InvocationEvent, InvocationLimits } from '../invocations/types.ts';
@@ -5,6 +6,7 @@ import type { RuntimeLease } from '../runtimes/lease.ts';
 import { openScheduler, type Scheduler, type SchedulerOptions, type Submission } from '../scheduler.ts';
 import type { Store } from '../store/store.ts';
 import type { TestRedis } from './redis.ts';
+import { schemaFaults } from './schema.ts';
 
 /** Limits that no test reaches. */
 export const TEST_LIMITS: InvocationLimits = { cpuMs: 10_000, wallMs: 60_000, memoryMb: 64, pages: 1000, tokens: 1000 };
@@ -14,9 +16,33 @@ const TEST_MODEL = { contextLength: 2048, vocabularySize: 100, pageSize: 16, tra
 /** Longer than any test blocks its event loop. Tests of the end of a lease set their own length. */
 const LEASE_MS = 120_000;
 
-/** A scheduler with its own prefix on a test's Redis, whose leases do not run out. */
+/**
+ * A scheduler with its own prefix on a test's Redis, whose leases do not run out. When it is closed, the keys that it leaves must fit the
+ * table in `keys.ts`. A test that damages a key on purpose removes it again.
+ */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
-  return openScheduler({ connect: redis.connect, prefix: `test-${randomUUID()}`, leaseMs: LEASE_MS, ...options });
+  const prefix = `test-${randomUUID()}`;
+  const scheduler = openScheduler({ connect: redis.connect, prefix, leaseMs: LEASE_MS, ...options });
+  const close = scheduler.close.bind(scheduler);
+  scheduler.close = async () => {
+    await close();
+    await assertSchema(redis, prefix);
+  };
+  return scheduler;
+}
+
+/** Longest wait for the keys of a Redis that a test may have stopped, ms. */
+const SCHEMA_MS = 2000;
+
+async function assertSchema(redis: TestRedis, prefix: string): Promise<void> {
+  if (redis.pid === undefined) return;
+  const connection = redis.connect();
+  try {
+    const timeout = sleep(SCHEMA_MS, [], { ref: false });
+    assert.deepEqual(await Promise.race([schemaFaults(connection, prefix).catch(() => []), timeout]), []);
+  } finally {
+    connection.disconnect();
+  }
 }
 
 /** An invocation to submit; a fresh id unless one is given. */

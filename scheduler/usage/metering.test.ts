@@ -266,7 +266,10 @@ describe('metering', () => {
     const counts = await client.hgetBuffer(keyOf(last), 'first');
     assert.ok(counts);
     const fields = Array.from({ length: functions }, (_, i) => [`f${i}`, counts]).flat();
-    for (let i = 0; i < spans; i++) await client.hset(keyOf(last - i), ...fields);
+    for (let i = 0; i < spans; i++) {
+      await client.hset(keyOf(last - i), ...fields);
+      await client.pexpire(keyOf(last - i), 24 * 3_600_000);
+    }
   }
 
   /** Asserts that the last event of an invocation that the platform ended has the record's usage. */

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
+import { schemaFaults } from '#scheduler/testing/schema.ts';
 import { Platform, ROOT, until } from '#test/harness/platform.ts';
 
 const FUNCTION = path.join(ROOT, 'test/inferlets/secrets');
@@ -117,6 +118,17 @@ test('keys are created and rotated, a tenant is suspended and resumed, and the a
     'tenant.resume',
   ]) {
     assert.ok(acts.has(act), `${act} is missing in ${[...acts].join()}`);
+  }
+});
+
+test('every key of the platform is in the table of keys.ts, with its type and lifetime', async () => {
+  const { redis: settings } = loadConfig(platform.environment);
+  assert.ok(settings.kind === 'private');
+  const redis = openConnection(settings.socket);
+  try {
+    assert.deepEqual(await schemaFaults(redis, 'pie'), []);
+  } finally {
+    redis.disconnect();
   }
 });
 

@@ -101,7 +101,7 @@ for _, text in ipairs(redis.call('HVALS', prefix .. ':admission:ledger')) do
 end
 
 -- Forget places on the way, and claims, of invocations that have begun or left the ledger.
-for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:starting')) do
+for _, id in ipairs(redis.call('SMEMBERS', prefix .. ':admission:' .. UNBEGUN)) do
   if redis.call('HGET', prefix .. ':invocation:' .. id, 'status') ~= 'queued' or redis.call('HEXISTS', prefix .. ':admission:ledger', id) == 0 then
     leaveWay(prefix .. ':admission:', id)
   end

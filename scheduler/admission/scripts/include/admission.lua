@@ -1,37 +1,17 @@
 --- @include "../../../quotas/scripts/include/limits.lua"
 
--- Chooses the next invocation to admit. `admission/policy.ts` states the same rules in TypeScript; a test compares the two. A script does
--- all its admission work between `openAdmission` and `closeAdmission`.
---
--- Keys, all beginning with `<prefix>:admission:`
---   capacity (hash)
---     slots, `overcommit`, `first` (the first model by name)
---     `pages:<model>` (`pages:#memory` is runtime memory in MiB, here and in every list of pages)
---     `reserve` (fraction kept for tenants that hold little)
---     `pace`: while this many invocations are admitted, tenants with more than a few slots start no others. Heads with latency targets, and heads
---       for which room is kept, still start
---     `starts` (maximum admitted invocations that have not begun, counted apart for tenants with few slots and for the others)
---     `spread`: the setting `placement` where a model is on several hosts. Processes of the release before read and write it under this name.
---       Such a model appears as `<model>@<host>`, with `hosts:<model>` (JSON list)
---     `apart:<runtime>` (what a runtime that takes no more jobs still holds) and `leaving` (the number of such runtimes). Without `leaving`, a
---       process of an earlier release has written the capacity, and the sums under the keys of capacity.lua do not match it
---   state (hash): `time` (virtual), `latest` (largest virtual finish time of any tenant), `order` (invocations admitted so far), slots and
---     `pages:<model>` (admitted), `settling` (SSCAN cursor while all tenants are settled in steps), `ownSlots` (maximum slots
---     of a tenant that holds few, when the last settling of all tenants began), `hosts` (version of the lists
---     of GPU hosts), `countedAt` (time of the last count of all runtimes)
---   ledger (hash): admitted invocations, id to {tenant, at, share, pages, place (its place among those on their way to runtimes)}
---   starting (set): admitted invocations that have not begun; startingFew (set): those of them that may use the reserve of slots
---   claims (hash): admitted invocations that waited for memory, id to {at (time of admission, ms), pages (those they waited for)}
---   tenant:<tenant> (hash): running, `finish` (virtual), `held:<model>`, `home:<model>` (its GPU host, see placement.lua); for the head of
---     its queue: head, need, `most` (the page limit that bounds need), overtaken, `short` ({pages, since}, when it was requeued for lack of
---     memory), latency (1 when it has latency targets); `displaced`, `displacedOvertaken` and `displacedKept` (the ordinary head that one with
---     latency targets displaced, the times it had been overtaken, and 1 when room was kept for it)
---   tenants (set): tenants with invocations that wait or are admitted
---   turns (sorted set): tenants whose own limits let their head start, by virtual start time
---   modest (sorted set): tenants in turns that hold few slots, or whose head has latency targets
---   kept (sorted set): tenants in turns for whose head room is kept
--- `<prefix>:runtime:<runtime>:held` (set): invocations whose jobs a runtime holds.
--- `<prefix>:waiting:<tenant>` (sorted set): the tenant's queue, by arrival. Invocations in a queue are BullMQ jobs in none of BullMQ's lists.
+-- Chooses the next invocation to admit. These scripts decide in production. `admission/policy.ts`, the oracle, states the same rules in plain
+-- code; `policy-script.test.ts` plays random histories to both, and README.md says what to do when they differ. A script does all its
+-- admission work between `openAdmission` and `closeAdmission`. `scheduler/keys.ts` describes the keys.
+
+-- Ends of keys, and the beginning of a field of the capacity. Processes of the release before use these keys at the same time, so they
+-- keep their names.
+-- Tenants that may start their head; those of them that may use the reserve of slots, and those for whose head room is kept.
+local STARTABLE, RESERVE_USERS, ROOM_KEPT = 'turns', 'modest', 'kept'
+-- Admitted invocations that have not begun, and those of them that may use the reserve of slots.
+local UNBEGUN, UNBEGUN_RESERVE_USERS = 'starting', 'startingFew'
+-- What a runtime that takes no more jobs still holds.
+local HELD_BY_LEAVING = 'apart:'
 
 -- `changeAdmission` calls `openAdmission`, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and calls `closeAdmission`.
 -- The functions of the second line are for scripts that call `openAdmission` and `closeAdmission` themselves.
@@ -145,7 +125,7 @@ local function recordOf(a, id)
   return a.prefix .. ':invocation:' .. id
 end
 
--- This script's copy of a tenant. `turn` is its score in `turns`: false for none, nil until it is read; `moved` is set while the score is
+-- This script's copy of a tenant. `turn` is its score in STARTABLE: false for none, nil until it is read; `moved` is set while the score is
 -- not written yet. `closeTenant` writes what these mark: `holdingsChanged` (running, finish, and `held` of the models in `changedHeld`),
 -- `changedHome` (models of which `home` has changed), `headChanged`, `comes` and `goes` (add the tenant to the set `tenants`, or remove it).
 local function openTenant(a, name)
@@ -325,21 +305,21 @@ local function mayStart(a, tenant, limits)
 end
 
 local function leaveTurns(a, tenant)
-  if tenant.turn ~= false and redis.call('ZREM', a.base .. 'turns', tenant.name) == 1 then
-    redis.call('ZREM', a.base .. 'modest', tenant.name)
-    redis.call('ZREM', a.base .. 'kept', tenant.name)
+  if tenant.turn ~= false and redis.call('ZREM', a.base .. STARTABLE, tenant.name) == 1 then
+    redis.call('ZREM', a.base .. RESERVE_USERS, tenant.name)
+    redis.call('ZREM', a.base .. ROOM_KEPT, tenant.name)
   end
   tenant.turn, tenant.moved = false, nil
 end
 
 local function takeTurn(a, tenant, turn)
   tenant.turn, tenant.moved = turn, nil
-  redis.call('ZADD', a.base .. 'turns', turn, tenant.name)
+  redis.call('ZADD', a.base .. STARTABLE, turn, tenant.name)
 end
 
 local function turnOf(a, tenant)
   if tenant.turn == nil then
-    tenant.turn = tonumber(redis.call('ZSCORE', a.base .. 'turns', tenant.name)) or false
+    tenant.turn = tonumber(redis.call('ZSCORE', a.base .. STARTABLE, tenant.name)) or false
   end
   return tenant.turn
 end
@@ -347,7 +327,6 @@ end
 -- Updates a tenant's head and turn after a change of its queue, limits or holdings; `anew` recomputes the need of its head in any case.
 function settle(a, name, anew)
   local tenant = openTenant(a, name)
-  local modest = a.base .. 'modest'
   local head, record = headOf(a, name, tenant.head)
   if not head then
     leaveTurns(a, tenant)
@@ -368,14 +347,14 @@ function settle(a, name, anew)
     keepsRoom = head == tenant.displaced and tenant.displacedKept ~= nil
     if record.latency and tenant.head and not tenant.latency and redis.call('ZSCORE', queueOf(a, name), tenant.head) then
       tenant.displaced, tenant.displacedOvertaken = tenant.head, tenant.overtaken
-      tenant.displacedKept = redis.call('ZSCORE', a.base .. 'kept', name) and 1 or nil
+      tenant.displacedKept = redis.call('ZSCORE', a.base .. ROOM_KEPT, name) and 1 or nil
     end
     tenant.head, tenant.overtaken, tenant.headChanged = head, overtaken, true
     tenant.latency = record.latency and 1 or nil
     placeHead(a, tenant, record)
     if turnOf(a, tenant) then
       -- Room was kept only for the earlier head.
-      redis.call('ZREM', a.base .. 'kept', name)
+      redis.call('ZREM', a.base .. ROOM_KEPT, name)
     end
   elseif anew or tenant.most ~= tenantLimits(a, name).pages then
     placeHead(a, tenant, readHead(a, head))
@@ -387,7 +366,7 @@ function settle(a, name, anew)
   end
   if not turnOf(a, tenant) then
     -- No tenant waited, so all start equal from now on, whatever they held before.
-    if redis.call('EXISTS', a.base .. 'turns') == 0 then
+    if redis.call('EXISTS', a.base .. STARTABLE) == 0 then
       a.time = math.max(a.time, a.latest)
     end
     takeTurn(a, tenant, math.max(a.time, tenant.finish))
@@ -395,12 +374,12 @@ function settle(a, name, anew)
     takeTurn(a, tenant, tenant.turn)
   end
   if keepsRoom then
-    redis.call('ZADD', a.base .. 'kept', tenant.turn, name)
+    redis.call('ZADD', a.base .. ROOM_KEPT, tenant.turn, name)
   end
   if mayUseReserve(a, tenant) then
-    redis.call('ZADD', modest, tenant.turn, name)
+    redis.call('ZADD', a.base .. RESERVE_USERS, tenant.turn, name)
   else
-    redis.call('ZREM', modest, name)
+    redis.call('ZREM', a.base .. RESERVE_USERS, name)
   end
 end
 

@@ -4,14 +4,6 @@
 -- A place is a model, `<model>`, or a model on one of several GPU hosts, `<model>@<host>`, since one host serves an inferlet. A pool is the
 -- pages of a place in one process of a GPU host; they count once, however many runtimes share the process. A kind is the text of the settings
 -- that a runtime has in common with others: `<overcommit> <reserve> <1 with a memory limit, else 0> <placement>`.
---
--- Keys besides `capacity` (see admission.lua), all beginning with `<prefix>:admission:`; values of hashes are JSON lists unless noted
---   offers (hash): each runtime that takes jobs to its offer, see offerOf
---   kinds (hash): kind to {number of runtimes, 0}
---   pools (hash): `<process of a GPU host> <place>` to {number of runtimes that share it, pages}
---   places (hash): place to {number of pools, pages before overcommit}
---   hosts:<model> (sorted set): the model's GPU hosts, each by the version of the list of hosts with which it came
---   reporters:<place> (hash): runtimes whose loads tell the free memory of the place, to the process of the GPU host (text)
 
 -- Default maximum of invocations on their way to a runtime: enough to keep it busy, and few enough that later ones do not wait long behind them.
 local STARTS = 8
@@ -153,9 +145,9 @@ local function heldBy(a, runtimeId)
 end
 
 -- Counts as capacity what a runtime that takes no more jobs still holds, so that its invocations take no room on other runtimes. Returns the
--- value of `apart:<runtime>`. The pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose
+-- value of its field HELD_BY_LEAVING. The pages of a GPU host that other runtimes share are in the sums already; `counted` names the models whose
 -- pages are added here.
-local function addApart(a, counts, totals, id, description)
+local function addLeaving(a, counts, totals, id, description)
   local held = heldBy(a, id)
   held.counted = {}
   counts.slots, counts.pace = counts.slots + held.slots, counts.pace + held.slots
@@ -174,9 +166,9 @@ local function addApart(a, counts, totals, id, description)
 end
 
 -- Subtracts an invocation that leaves its runtime from the capacity, if that runtime takes no more jobs.
-local function leaveApart(a, id, pages)
+local function leaveLeaving(a, id, pages)
   local runtimeId = a.leaving ~= 0 and redis.call('HGET', a.queue .. id, 'pb')
-  local text = runtimeId and redis.call('HGET', a.base .. 'capacity', 'apart:' .. runtimeId)
+  local text = runtimeId and redis.call('HGET', a.base .. 'capacity', HELD_BY_LEAVING .. runtimeId)
   if not text then
     return
   end
@@ -191,7 +183,7 @@ local function leaveApart(a, id, pages)
       a.pages[model] = redis.call('HINCRBY', capacity, 'pages:' .. model, -count)
     end
   end
-  redis.call('HSET', capacity, 'apart:' .. runtimeId, cjson.encode(held))
+  redis.call('HSET', capacity, HELD_BY_LEAVING .. runtimeId, cjson.encode(held))
   reckonReserve(a)
 end
 
@@ -261,7 +253,7 @@ function recount(a)
     capacity[#capacity + 1] = value
   end
   for id, description in pairs(leaving) do
-    set('apart:' .. id, cjson.encode(addApart(a, counts, totals, id, description)))
+    set(HELD_BY_LEAVING .. id, cjson.encode(addLeaving(a, counts, totals, id, description)))
     leavingCount = leavingCount + 1
   end
   for field, value in pairs({ slots = counts.slots, pace = counts.pace, starts = counts.starts, reserve = exact(reserve),
@@ -306,7 +298,7 @@ function countRuntime(a, id, text)
   local description = describedIn(text)
   local offer = description and description.accepting == true and offerOf(description) or nil
   local leaves = description and not offer and redis.call('SCARD', heldKey(a, id)) > 0
-  if not a.leaving or leaves or (a.leaving > 0 and redis.call('HEXISTS', a.base .. 'capacity', 'apart:' .. id) == 1) then
+  if not a.leaving or leaves or (a.leaving > 0 and redis.call('HEXISTS', a.base .. 'capacity', HELD_BY_LEAVING .. id) == 1) then
     return recount(a)
   end
   local offerText, earlierText = offer and cjson.encode(offer) or false, redis.call('HGET', a.base .. 'offers', id)

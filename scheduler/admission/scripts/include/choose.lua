@@ -92,9 +92,9 @@ local function findsMemory(a, short)
 end
 
 -- True when a head fits into the room left. Only tenants that hold little, and heads with latency targets or kept room, may use the reserve.
-local function fits(a, tenant, left, kept)
+local function fits(a, tenant, left, isRoomKept)
   local slots = left.slots
-  if not kept and not mayUseReserve(a, tenant) then
+  if not isRoomKept and not mayUseReserve(a, tenant) then
     slots = left.ordinary
   end
   if slots < 1 or (tenant.short and not findsMemory(a, tenant.short)) then
@@ -104,7 +104,7 @@ local function fits(a, tenant, left, kept)
     local room = left.pages[model]
     -- A head of any size fits into a pool that no admitted invocation and no kept head uses.
     if room and room ~= a.pages[model] then
-      if not kept and not tenant.latency and (tenant.held[model] or 0) + needed > smallPages(a, model) then
+      if not isRoomKept and not tenant.latency and (tenant.held[model] or 0) + needed > smallPages(a, model) then
         room = room - reservePages(a, model)
       end
       if needed > room then
@@ -121,26 +121,26 @@ local function chooseNext(a)
   local left = { slots = a.slots - a.usedSlots, ordinary = ordinary - a.usedSlots, pages = readOnce(function(model)
     return a.pages[model] and a.pages[model] - (a.used[model] or 0)
   end) }
-  local few, others = onTheWay(a).few, onTheWay(a).others
-  if left.slots < 1 or (few >= a.starts and others >= a.starts) then
+  local reserveUsers, others = onTheWay(a).reserveUsers, onTheWay(a).others
+  if left.slots < 1 or (reserveUsers >= a.starts and others >= a.starts) then
     return nil
   end
   -- True when `starts` invocations of the head's kind (those that may use the reserve, or the others) are already on their way. Then no room is
   -- kept for the head, and it is not overtaken.
   local function mustWait(tenant)
-    return (mayUseReserve(a, tenant) and few or others) >= a.starts
+    return (mayUseReserve(a, tenant) and reserveUsers or others) >= a.starts
   end
   local seen, passed = {}, {}
-  local function look(names, kept)
+  local function look(names, isRoomKept)
     for _, name in ipairs(names) do
       if not seen[name] then
         seen[name] = true
         local tenant = openTenant(a, name)
         local isCandidate = not mustWait(tenant)
-        if isCandidate and fits(a, tenant, left, kept) then
+        if isCandidate and fits(a, tenant, left, isRoomKept) then
           return tenant
         end
-        if isCandidate and kept then
+        if isCandidate and isRoomKept then
           left.slots = left.slots - 1
           left.ordinary = left.ordinary - 1
           for model, needed in pairs(tenant.need) do
@@ -152,12 +152,12 @@ local function chooseNext(a)
       end
     end
   end
-  local chosen = look(redis.call('ZRANGE', a.base .. 'kept', 0, LOOK - 1), true)
+  local chosen = look(redis.call('ZRANGE', a.base .. ROOM_KEPT, 0, LOOK - 1), true)
   if not chosen and left.ordinary >= 1 then
-    chosen = look(redis.call('ZRANGE', a.base .. 'turns', 0, LOOK - 1), false)
+    chosen = look(redis.call('ZRANGE', a.base .. STARTABLE, 0, LOOK - 1), false)
   end
   if not chosen and left.slots >= 1 and a.reserveSlots > 0 then
-    chosen = look(redis.call('ZRANGE', a.base .. 'modest', 0, LOOK - 1), false)
+    chosen = look(redis.call('ZRANGE', a.base .. RESERVE_USERS, 0, LOOK - 1), false)
   end
   return chosen, passed
 end
@@ -177,7 +177,7 @@ end
 -- own tenant's holdings keep that head from the reserve.
 local function countOvertaken(a, chosen, passed)
   local fewPages = holdsFewPages(a, chosen)
-  local waitingTenantCount = #passed > 0 and redis.call('ZCARD', a.base .. 'turns')
+  local waitingTenantCount = #passed > 0 and redis.call('ZCARD', a.base .. STARTABLE)
   for _, tenant in ipairs(passed) do
     local isSmall = true
     for model, needed in pairs(tenant.need) do
@@ -186,7 +186,7 @@ local function countOvertaken(a, chosen, passed)
     if not (fewPages and isSmall) then
       tenant.overtaken, tenant.headChanged = tenant.overtaken + 1, true
       if tenant.overtaken >= MAX_OVERTAKEN and not holdsItsPart(a, tenant, waitingTenantCount) then
-        redis.call('ZADD', a.base .. 'kept', turnOf(a, tenant), tenant.name)
+        redis.call('ZADD', a.base .. ROOM_KEPT, turnOf(a, tenant), tenant.name)
       end
     end
   end

@@ -95,15 +95,15 @@ local function leaveLedger(a, id)
   a.onTheWay = nil
   redis.call('HDEL', a.base .. 'claims', id)
   addUsed(a, tenant, entry.pages, -1)
-  leaveApart(a, id, entry.pages)
+  leaveLeaving(a, id, entry.pages)
   local charge = tonumber(entry.share) * math.max(0, a.now - entry.at - LEAST_MS) / tenantLimits(a, entry.tenant).weight
   if charge > 0 then
     tenant.finish = tenant.finish + charge
     a.latest = math.max(a.latest, tenant.finish)
-    -- `settle` updates its score in `modest`.
-    tenant.turn = tonumber(redis.call('ZADD', a.base .. 'turns', 'XX', 'INCR', charge, entry.tenant)) or false
+    -- `settle` updates its score in RESERVE_USERS.
+    tenant.turn = tonumber(redis.call('ZADD', a.base .. STARTABLE, 'XX', 'INCR', charge, entry.tenant)) or false
     if tenant.turn then
-      redis.call('ZADD', a.base .. 'kept', 'XX', 'INCR', charge, entry.tenant)
+      redis.call('ZADD', a.base .. ROOM_KEPT, 'XX', 'INCR', charge, entry.tenant)
     end
   end
   return entry.tenant
@@ -174,7 +174,7 @@ function beginAdmitted(prefix, ids, now)
   for _, id in ipairs(ids) do
     begun = leaveWay(base, id) or begun
   end
-  if begun and redis.call('EXISTS', base .. 'turns') == 1 then
+  if begun and redis.call('EXISTS', base .. STARTABLE) == 1 then
     changeAdmission(prefix, now, function() end)
   end
 end

@@ -1,28 +1,28 @@
 -- Invocations that are admitted and have not begun. Runtimes fetch them from BullMQ's list `wait`, and may begin them later.
 -- `admission/on-the-way.ts` has the same logic.
 
--- Counts the invocations on their way: those that may use the reserve (`few`), and the others. `a` caches the counts until an invocation leaves.
+-- Counts the invocations on their way: those that may use the reserve, and the others. `a` caches the counts until an invocation leaves.
 local function onTheWay(a)
   if not a.onTheWay then
-    local few = redis.call('SCARD', a.base .. 'startingFew')
-    a.onTheWay = { few = few, others = redis.call('SCARD', a.base .. 'starting') - few }
+    local reserveUsers = redis.call('SCARD', a.base .. UNBEGUN_RESERVE_USERS)
+    a.onTheWay = { reserveUsers = reserveUsers, others = redis.call('SCARD', a.base .. UNBEGUN) - reserveUsers }
   end
   return a.onTheWay
 end
 
-local function enterWay(a, id, few)
-  local kind = few and 'few' or 'others'
+local function enterWay(a, id, isReserveUser)
+  local kind = isReserveUser and 'reserveUsers' or 'others'
   onTheWay(a)[kind] = onTheWay(a)[kind] + 1
-  redis.call('SADD', a.base .. 'starting', id)
-  if few then
-    redis.call('SADD', a.base .. 'startingFew', id)
+  redis.call('SADD', a.base .. UNBEGUN, id)
+  if isReserveUser then
+    redis.call('SADD', a.base .. UNBEGUN_RESERVE_USERS, id)
   end
 end
 
 -- Returns true when the invocation was on its way.
 function leaveWay(base, id)
-  redis.call('SREM', base .. 'startingFew', id)
-  return redis.call('SREM', base .. 'starting', id) == 1
+  redis.call('SREM', base .. UNBEGUN_RESERVE_USERS, id)
+  return redis.call('SREM', base .. UNBEGUN, id) == 1
 end
 
 -- Inserts an invocation that may use the reserve into BullMQ's list `wait` by its place; one without latency targets also behind all others of
