@@ -109,7 +109,7 @@ type CamelCase<Text extends string> = Text extends `${infer Word}-${infer Rest}`
   ? `${Word}${Capitalize<CamelCase<Rest>>}`
   : Text;
 
-/** The parsed text of an option with `<…>`, as a list if it is repeated. Any other option is true when it is given; `--no-…` is false then. */
+/** The parsed text of an option with `<…>`, as a list if it is repeated. A flag is true when it is given; `--no-…` is false then. */
 type OptionValue<Declaration extends Option> = Declaration['flags'] extends `${string}<${string}`
   ? Declaration extends { readonly repeat: true }
     ? readonly ParsedValue<Declaration>[]

@@ -37,7 +37,7 @@ export const stepResult: Answer<StepResult> = {
   read: (result) => (result.kind === 'step' ? ok(result.value) : undefined),
 };
 
-/** A run has many results; `finished` is set in the last one. */
+/** A run has many results; the last one is an error or has `finished`. */
 export const runChunk: Answer<
   RunChunk,
   { readonly tokens: Uint32Array | readonly number[]; readonly finished: FinishReason | undefined }
@@ -69,11 +69,18 @@ export const bytes: Answer<Uint8Array> = {
   read: (result) => (result.kind === 'bytes' ? ok(result.bytes) : undefined),
 };
 
+/** Makes a type with a bigint one that fits no call. */
+type WithoutBigint<T> = T extends bigint
+  ? 'JSON has no 64-bit integers'
+  : T extends object
+    ? { [K in keyof T]: WithoutBigint<T[K]> }
+    : T;
+
 /** A value without 64-bit integers, which JSON does not have. */
-export function json<T>(): Answer<T> {
+export function json<T>(): Answer<WithoutBigint<T>> {
   return {
     write: (writer, id, value) => encodeText(writer, id, JSON.stringify(value)),
-    read: (result) => (result.kind === 'text' ? ok(JSON.parse(result.text) as T) : undefined),
+    read: (result) => (result.kind === 'text' ? ok(JSON.parse(result.text) as WithoutBigint<T>) : undefined),
   };
 }
 

@@ -316,7 +316,10 @@ type FaultOf<Path extends keyof QueueFunctions> = Path extends `${string}/${infe
 
 type None<Fault extends never> = Fault;
 
-/** Compiles only while the table fits the contract: each function has a row that takes its arguments and answers its result. */
+/**
+ * Compiles only while the table fits the contract: each function, apart from `WithoutRow`, has a row that takes its arguments and, unless the row
+ * is `own`, answers its result.
+ */
 export type TableFitsContract = None<
   { [Path in Exclude<keyof QueueFunctions, WithoutRow>]: FaultOf<Path> }[Exclude<keyof QueueFunctions, WithoutRow>]
 >;

@@ -39,9 +39,12 @@ function expected(tokens: readonly number[], stops: readonly string[]) {
     const text = textOf(tokens.slice(0, count));
     const found = stops
       .filter((stop) => stop !== '' && text.includes(stop))
-      .map((stop) => ({ stop, at: text.indexOf(stop) }))
-      .sort((a, b) => a.at - b.at || b.stop.length - a.stop.length)[0];
-    if (found) return { tokens: tokens.slice(0, count), text: text.slice(0, found.at), stop: found.stop };
+      .map((stop) => ({ stop, end: text.indexOf(stop) + stop.length }))
+      .sort((a, b) => a.end - b.end || b.stop.length - a.stop.length)[0];
+    if (found) {
+      const { stop, end } = found;
+      return { tokens: tokens.slice(0, count), text: text.slice(0, end - stop.length), stop };
+    }
   }
   return { tokens: [...tokens], text: textOf(tokens), stop: undefined };
 }

@@ -87,7 +87,11 @@ async function clang(args: readonly string[], cwd: string): Promise<Ran> {
   if (ran === null) throw new NoCompilerError('The C compiler, clang, is not on the PATH.');
   if (/No available targets are compatible/.test(ran.errors))
     throw new NoCompilerError('clang has no target for WebAssembly (wasm32).');
-  if (/unable to execute command|posix_spawn failed|wasm-ld.*(not found|No such file)/i.test(ran.errors)) {
+  if (
+    /unable to execute command.*(?:not found|No such file|executable)|posix_spawn failed|wasm-ld.*(?:not found|No such file)/i.test(
+      ran.errors,
+    )
+  ) {
     throw new NoCompilerError('clang found no linker for WebAssembly (wasm-ld of lld).');
   }
   return ran;

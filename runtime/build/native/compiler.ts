@@ -61,7 +61,7 @@ export async function inFolder<T>(parent: string, work: (folder: string) => Prom
   }
 }
 
-/** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit */
+/** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit or dies from a signal */
 export async function runCompiler(
   program: string,
   args: readonly string[],
@@ -94,13 +94,13 @@ export async function runCompiler(
     if (signal === 'SIGXCPU' || signal === 'SIGKILL') {
       throw new BuildError(
         'build-timeout',
-        `The compiler took more than ${limitMs / 1000} s of CPU time, or ${(limitMs * WALL_CLOCK_FACTOR) / 1000} s in all, and was stopped.`,
+        `The compiler took more than ${limitMs / 1000} s of CPU time, ${(limitMs * WALL_CLOCK_FACTOR) / 1000} s in all, or more memory than there is, and was stopped.`,
         'Make the source smaller.',
       );
     }
     throw new BuildError(
       'build-failed',
-      `The compiler crashed (${signal}). It may have needed more than its ${limitKib / 1024} MiB of address space.`,
+      `The compiler ended by ${signal}. It may have needed more than its ${limitKib / 1024} MiB of address space.`,
       'Make the source smaller; if the compiler crashes outside of Pie too, report the source to its makers.',
     );
   } finally {
