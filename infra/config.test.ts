@@ -388,3 +388,18 @@ test('isolation is auto unless the file names namespaces or process, and other v
   assert.equal(withToml('[runtime]\nisolation = "process"').runtime.isolation, 'process');
   assert.throws(() => withToml('[runtime]\nisolation = "none"'), /runtime\.isolation/);
 });
+
+test('the log has a level and a format, which the environment may set for one start', () => {
+  assert.deepEqual(withToml('').log, { level: 'info', format: 'text' });
+  const file = '[log]\nlevel = "warn"\nformat = "json"\n';
+  assert.deepEqual(withToml(file).log, { level: 'warn', format: 'json' });
+  const environment = { PIE_LOG_LEVEL: 'error', PIE_LOG_FORMAT: 'text' };
+  assert.deepEqual(withToml(file, environment).log, { level: 'error', format: 'text' });
+  for (const [wrong, why] of [
+    ['[log]\nlevel = "loud"\n', /pie\.toml:\n {2}log\.level: .*"error"\|"warn"\|"info"/],
+    ['[log]\nformat = "xml"\n', /log\.format: .*"text"\|"json"/],
+    ['[log]\nfile = "x"\n', /log: Unrecognized key: "file"/],
+  ] as const)
+    assert.throws(() => withToml(wrong), why);
+  assert.throws(() => withToml('', { PIE_LOG_LEVEL: 'loud' }), /the environment:\n {2}PIE_LOG_LEVEL: /);
+});

@@ -10,6 +10,7 @@ import { ConfigError } from './config-error.ts';
 import { type IndexSettings, indexSchema, indexSettings } from './index-settings.ts';
 import { defaultHome, ROOT } from './install.ts';
 import { type Settings, sharedSettings } from './joined-settings.ts';
+import { type LogSettings, logEnvironment, logSchema, logSettings } from './log-settings.ts';
 import { type MachineSettings, machineEnvironment, machineSchema, machineSettings, ROLES } from './machine-settings.ts';
 import { buildsAtOnce, machineMemoryMb, redisShareMb, runtimeShareMb, sandboxesOf } from './machine-shares.ts';
 import { cardSpan, encoderEntries, modelEntries, onCard } from './model-entries.ts';
@@ -111,6 +112,7 @@ export interface Config {
   readonly http: { readonly privateHosts: readonly PrivateHostConfig[] };
   /** Hosts with private addresses that webhooks may be sent to. */
   readonly webhooks: { readonly privateHosts: readonly PrivateHostConfig[] };
+  readonly log: LogSettings;
   readonly telemetry: TelemetrySettings;
   readonly retention: RetentionConfig;
   /** Time that running invocations get to finish during a drain. */
@@ -212,6 +214,7 @@ export const fileSchema = z.strictObject({
   machine: machineSchema,
   http: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
   webhooks: z.strictObject({ private_hosts: privateHostsSchema }).prefault({}),
+  log: logSchema,
   telemetry: z
     .strictObject({
       otlp_endpoint: httpUrl.optional(),
@@ -235,6 +238,7 @@ export const environmentSchema = z.object({
   PIE_RUNTIME: linkAddress.optional(),
   REDIS_URL: redisUrl.optional(),
   ...machineEnvironment,
+  ...logEnvironment,
   OTEL_EXPORTER_OTLP_ENDPOINT: httpUrl.optional(),
   OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).optional(),
   OTEL_SERVICE_NAME: z.string().min(1).max(100).optional(),
@@ -341,6 +345,7 @@ export function loadConfig(environment: NodeJS.ProcessEnv = process.env): Config
     quotas: Object.fromEntries(Object.entries(file.quotas).map(([name, limit]) => [name.replaceAll('_', '-'), limit])),
     http: { privateHosts: file.http.private_hosts },
     webhooks: { privateHosts: file.webhooks.private_hosts },
+    log: logSettings(file.log, env),
     telemetry: telemetrySettings(file, env),
     retention: file.retention,
     drainMs: file.drain_ms,

@@ -9,6 +9,7 @@ export type Settings = Readonly<Record<string, unknown>>;
 const MACHINE_ONLY: readonly (readonly [string, string?])[] = [
   ['machine'],
   ['redis'],
+  ['log'],
   ['gateway', 'host'],
   ['gateway', 'port'],
   ['gpu_host', 'address'],
