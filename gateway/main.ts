@@ -3,6 +3,7 @@ import { awaitedFunctions } from '#infra/awaited-functions.ts';
 import { type Config, loadConfig, settingsForOthers } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
+import { openLog } from '#infra/log.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { publishMetrics } from '#infra/telemetry/publisher.ts';
@@ -12,8 +13,6 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { sealedUnder } from '#scheduler/secrets/sealed.ts';
 import { agreeOnMasterKey, keyOfOthers } from '#scheduler/secrets/shared-key.ts';
-import { UnrecordedAct } from '#scheduler/tenants/audit.ts';
-import type { LogRecord } from './app/context.ts';
 import { Bodies } from './app/http/bodies.ts';
 import { OpenStreams } from './app/http/open-streams.ts';
 import { NodeControlPlane } from './node/control-plane.ts';
@@ -30,15 +29,15 @@ import { webhookPayload } from './node/webhook-payload.ts';
 /** Identifies this process among the gateways of all machines; the supervisor sets it. */
 const NAME = process.env.PIE_GATEWAY_ID ?? 'gateway';
 
+/** Replaced once the configuration is read. */
+let log = openLog(NAME);
+
 /** The gateway's process: it serves HTTP to clients and keeps its state in Redis. */
 async function main(): Promise<void> {
-  let closeOnParentExit = async (): Promise<void> => undefined;
-  exitWithParent(() => closeOnParentExit());
   const config = loadConfig();
-  const onError = (error: unknown) => {
-    const level = error instanceof UnrecordedAct ? 'error' : 'warn';
-    log({ level, message: 'in the background', error });
-  };
+  log = openLog(NAME, config.log);
+  let closeOnParentExit = async (): Promise<void> => undefined;
+  exitWithParent(log, () => closeOnParentExit());
   // `sealedUnder` runs only after `scheduler` and `machine` below have their values.
   const masterKeys = openMasterKeys(config.home, {
     create: true,
@@ -52,8 +51,8 @@ async function main(): Promise<void> {
     masterKeys,
     retention,
     machine,
-    onError,
-    links: openLinkSecurity(config),
+    log,
+    links: openLinkSecurity(config, log),
   });
   await agreeOnMasterKey(scheduler, masterKeys, machine);
   const reach = new Reach({ ...config.webhooks, option: '[webhooks] private_hosts' });
@@ -63,14 +62,14 @@ async function main(): Promise<void> {
     awaitedFunctions: () => awaitedFunctions(config),
     reach,
     joining: { redis: sharedRedis(config), masterKeys, settings: settingsForOthers },
-    onError,
+    log,
   });
   await scheduler.quotas.setDefaults({
     ...(await defaultLimits(scheduler.store, config.home)),
     ...config.quotas,
     'waiting-invocations': config.admission.maxWaiting,
   });
-  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME });
+  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: NAME, log });
   const { meter } = telemetry;
   const collect = () => telemetry.collect();
   watchPlatform(meter, scheduler);
@@ -94,12 +93,12 @@ async function main(): Promise<void> {
     snapshots: async () => [{ process: NAME, families: await collect() }],
     publish: (process, text) => scheduler.metrics.publish(process, text),
     ping: () => scheduler.ping(),
-    onError,
+    log,
   });
   await ensureCredentials(config.home, server.url, scheduler);
   scheduler.reaper.start();
-  const stopUsers = await scheduler.redisUsers.follow(onError);
-  void resealSecrets(scheduler, onError);
+  const stopUsers = await scheduler.redisUsers.follow(log);
+  void resealSecrets(scheduler);
   const webhooks = scheduler.createWebhooks({
     reach,
     payload: webhookPayload(scheduler),
@@ -127,37 +126,21 @@ async function main(): Promise<void> {
 }
 
 /** Seals secrets anew after a rotation of the master key; otherwise has nothing to do. One tenant's fault does not stop the others. */
-async function resealSecrets(
-  { tenants, secrets, environments, webhookSecrets }: Scheduler,
-  onError: (error: unknown) => void,
-): Promise<void> {
+async function resealSecrets({ tenants, secrets, environments, webhookSecrets }: Scheduler): Promise<void> {
+  const warn = (error: unknown, tenant?: string) =>
+    log.warn({ error, tenant }, 'secrets could not be sealed under the new master key');
   try {
-    for (const { name } of await tenants.list()) {
-      await secrets.reseal(name).catch(onError);
-      await environments.reseal(name).catch(onError);
-      await webhookSecrets.reseal(name).catch(onError);
-    }
+    for (const { name } of await tenants.list())
+      for (const sealed of [secrets, environments, webhookSecrets])
+        await sealed.reseal(name).catch((error: unknown) => warn(error, name));
   } catch (error) {
-    onError(error);
+    warn(error);
   }
 }
 
 function fail(error: unknown): never {
-  log({ level: 'error', message: 'the gateway failed', error });
+  log.error({ error }, 'the gateway ends');
   process.exit(1);
-}
-
-/** One JSON line on standard error. */
-function log({ level, message, requestId, error }: LogRecord): void {
-  const line = {
-    time: new Date().toISOString(),
-    level,
-    message,
-    ...(requestId === undefined ? {} : { requestId }),
-    ...(error === undefined ? {} : { error: error instanceof Error ? (error.stack ?? error.message) : String(error) }),
-    ...(error instanceof Error && error.cause !== undefined ? { cause: String(error.cause) } : {}),
-  };
-  process.stderr.write(`${JSON.stringify(line)}\n`);
 }
 
 function modelAliases({ models }: Config): Map<string, string> {

@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { GpuHostConfig } from '#infra/config.ts';
+import type { Config, GpuHostConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import { openLog } from '#infra/log.ts';
 import type { EncoderEntry, ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { MetricFamily } from '#infra/telemetry/family.ts';
@@ -27,16 +28,23 @@ import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
 import { GpuHost, type HostedModel } from './server/gpu-host.ts';
 import { measuredSteps } from './telemetry/measure-steps.ts';
+import { logUnexpected } from './unexpected.ts';
+
+/** Replaced once the configuration is read. */
+let log = openLog('gpu-host');
 
 /**
  * The GPU host process: loads its models, listens, and serves until it is told to stop or its supervisor is gone. It imports a backend, and other
  * modules that only some configurations need, once its configuration asks for them: all these imports take longer than loading a small model.
  */
 async function main(): Promise<void> {
-  // Do this first: the models load for minutes, and the supervisor may end meanwhile.
+  const { config, installation } = await hostConfig();
+  log = openLog(config.name, installation?.log);
+  logUnexpected(log);
+  // Do this before the models load, which takes minutes: the supervisor may end meanwhile.
   let stop = async (): Promise<void> => undefined;
-  exitWithParent(() => stop());
-  const { config, telemetry: settings, security } = await hostConfig();
+  exitWithParent(log, () => stop());
+  const security = installation && (await linkSecurity(installation));
   const startedMs = performance.now();
   const models: HostedModel[] = [];
   const lostDevice = new LostDevice();
@@ -45,9 +53,11 @@ async function main(): Promise<void> {
     models.push(await withNameInError(entry.name, openModel(entry, config.kvDirectory, lostDevice)));
   const encoders: HostedEncoder[] = [];
   for (const entry of config.encoders) encoders.push(await withNameInError(entry.name, openEncoder(entry)));
-  const telemetry = await startTelemetry(settings, config.name, () => hostFamilies(host.stats(), config.name));
+  const telemetry = await startTelemetry(installation?.telemetry ?? NO_TELEMETRY, config.name, () =>
+    hostFamilies(host.stats(), config.name),
+  );
   const { tracer, vitals } = telemetry;
-  const host = new GpuHost(models, { name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
+  const host = new GpuHost(models, { log, name: config.name, encoders, vitals, security, ...(tracer && { tracer }) });
   lostDevice.host = host;
   const address = await host.listen(config.address);
   stop = stopOnce(
@@ -75,24 +85,24 @@ async function main(): Promise<void> {
 const NO_TELEMETRY: TelemetrySettings = { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false };
 
 /** This process's part of the configuration: `PIE_GPU_HOST_NAME` names it; `PIE_GPU_HOST_CONFIG` is a JSON file that replaces it. */
-async function hostConfig(): Promise<{
-  config: GpuHostConfig;
-  telemetry: TelemetrySettings;
-  security?: LinkSecurity | undefined;
-}> {
+async function hostConfig(): Promise<{ config: GpuHostConfig; installation?: Config }> {
   const file = process.env.PIE_GPU_HOST_CONFIG;
-  if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig, telemetry: NO_TELEMETRY };
+  if (file) return { config: JSON.parse(readFileSync(file, 'utf8')) as GpuHostConfig };
   const { loadConfig } = await import('#infra/config.ts');
-  const { openLinkSecurity } = await import('#infra/links/security.ts');
   const installation = loadConfig();
-  const { gpuHosts, telemetry } = installation;
+  const { gpuHosts } = installation;
   const name = process.env.PIE_GPU_HOST_NAME;
   const config = name ? gpuHosts.find((host) => host.name === name) : gpuHosts[0];
   if (!config)
     throw new Error(
       `the configuration has no GPU host named ${name}; it has ${gpuHosts.map((host) => host.name).join(', ')}`,
     );
-  return { config, telemetry, security: openLinkSecurity(installation) };
+  return { config, installation };
+}
+
+async function linkSecurity(installation: Config): Promise<LinkSecurity | undefined> {
+  const { openLinkSecurity } = await import('#infra/links/security.ts');
+  return openLinkSecurity(installation, log);
 }
 
 /** The vital signs, which runtimes ask for; spans and metrics for a collector only when there is one. */
@@ -105,7 +115,7 @@ async function startTelemetry(
 ): Promise<HostTelemetry> {
   if (settings.otlpEndpoint === undefined) return { tracer: undefined, vitals: watchVitals(), close: async () => {} };
   const { openTelemetry } = await import('#infra/telemetry/telemetry.ts');
-  return openTelemetry({ settings, room: 'gpu-host', process, families });
+  return openTelemetry({ settings, room: 'gpu-host', process, families, log });
 }
 
 async function openModel(
@@ -229,7 +239,7 @@ async function createBackend(
     }
     case 'cuda': {
       const { createCudaBackend } = await import('./backends/cuda/index.ts');
-      const report = (line: string) => console.error(`gpu-host: ${entry.name}: ${line}`);
+      const report = (line: string, level: 'info' | 'warn') => log[level]({ model: entry.name }, line);
       return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost: onDeviceLost, report });
     }
     default:
@@ -285,7 +295,7 @@ class LostDevice {
   host: GpuHost | undefined;
 
   end(model: string, { what, device }: DeviceFailure): void {
-    console.error(`gpu-host: the device of the model "${model}" failed: ${what}\n  on ${device}`);
+    log.error({ model, why: what, device }, 'the device failed');
     const notification = this.host?.abandon(
       `the device of the model "${model}" failed (${what}); the GPU host starts again`,
     );
@@ -318,6 +328,6 @@ function stopOnce(
 }
 
 main().catch((error: unknown) => {
-  console.error(error instanceof Error ? `gpu-host: ${error.message}` : error);
+  log.error({ error }, 'the GPU host ends');
   process.exit(1);
 });

@@ -14,6 +14,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { isMainThread, Worker, workerData } from 'node:worker_threads';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend, SequenceInput, SequenceOutput } from './backends/backend.ts';
 import { createTestCudaBackend } from './backends/testing/cuda.ts';
 import type { ModelConfig } from './models/config.ts';
@@ -62,7 +63,7 @@ async function main(): Promise<void> {
     device === 'cuda'
       ? await createTestCudaBackend(model, pool)
       : new IdleBackend(model.config, pool, Number(values['step-ms']));
-  const host = new GpuHost([{ name: 'tiny', backend, directory: model.directory }]);
+  const host = new GpuHost([{ name: 'tiny', backend, directory: model.directory }], { log: silentLog });
   const address = await host.listen(join(directory, 's'));
   const clients: Clients = {
     address,

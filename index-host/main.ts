@@ -2,19 +2,24 @@ import { mkdirSync } from 'node:fs';
 import { loadConfig } from '#infra/config.ts';
 import { INDEX_HOST } from '#infra/index-settings.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
+import { openLog } from '#infra/log.ts';
 import { announceReady } from '#infra/ready.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { IndexHost } from './server.ts';
 
 const MIB = 2 ** 20;
+/** Replaced once the configuration is read. */
+let log = openLog(INDEX_HOST);
+
 /** Time to save the open indexes. An index that is not saved adds its newest vectors again when it opens. */
 const STOP_DEADLINE_MS = 2500;
 
 /** The index host process: serves the tenants' indexes until it is told to stop or its supervisor is gone. */
 async function main(): Promise<void> {
+  const { index, log: logSettings, telemetry: settings } = loadConfig();
+  log = openLog(INDEX_HOST, logSettings);
   let stop = async (): Promise<void> => undefined;
-  exitWithParent(() => stop());
-  const { index, telemetry: settings } = loadConfig();
+  exitWithParent(log, () => stop());
   mkdirSync(index.directory, { recursive: true, mode: 0o700 });
   const host = new IndexHost({
     directory: index.directory,
@@ -23,10 +28,11 @@ async function main(): Promise<void> {
       room: { entries: index.tenantEntries, bytes: index.tenantMb * MIB },
       openBytes: index.memoryMb * MIB,
     },
-    onError: (error) => console.error('index-host:', error),
+    log,
   });
   const telemetry = await openTelemetry({
     settings,
+    log,
     room: 'index-host',
     process: INDEX_HOST,
   });
@@ -37,7 +43,7 @@ async function main(): Promise<void> {
     stopping ??= host
       .close()
       .then(() => telemetry.close())
-      .catch((error: unknown) => console.error('index-host:', error))
+      .catch((error: unknown) => log.error({ error }, 'the stop failed'))
       .finally(() => process.exit(0));
     return stopping;
   };
@@ -46,6 +52,6 @@ async function main(): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  console.error(error instanceof Error ? `index-host: ${error.message}` : error);
+  log.error({ error }, 'the index host ends');
   process.exit(1);
 });

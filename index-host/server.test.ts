@@ -4,6 +4,7 @@ import { readdirSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { IndexClient } from './protocol/client.ts';
 import { IndexError, type IndexErrorCode } from './protocol/errors.ts';
 import { encodeFrame, FRAME } from './protocol/frames.ts';
@@ -17,17 +18,17 @@ const DIMENSIONS = 8;
 const shape = (name: string) => ({ name, dimensions: DIMENSIONS, metric: 'cosine' }) as const;
 
 async function startHost(folder: string, limits: Partial<Limits> = {}) {
-  const errors: unknown[] = [];
+  const log = new CollectedLog();
   const host = new IndexHost({
     directory: path.join(folder, 'indexes'),
     limits,
-    onError: (error) => errors.push(error),
+    log,
   });
   const socket = path.join(folder, 'index.sock');
   await host.listen(socket);
   const clients: IndexClient[] = [];
   return {
-    errors,
+    log,
     socket,
     client(tenant: string): IndexClient {
       const client = new IndexClient(socket, tenant);
@@ -74,7 +75,7 @@ test('tenants see nothing of each other, even when their indexes have the same n
   assert.equal((await other.delete('notes', ['secret-1'], OPTIONS)).count, 0);
   assert.equal((await other.drop('notes', OPTIONS)).count, 1);
   assert.equal((await one.query('notes', anyQuery, OPTIONS)).length, 20);
-  assert.deepEqual(host.errors, []);
+  assert.deepEqual(host.log.errors, []);
 });
 
 test('names that lead out of the folder, wrong vectors and wrong shapes are refused', async () => {
@@ -157,7 +158,7 @@ test('more indexes than may be open serve all their calls', async () => {
     for (const name of names) await client.upsert(name, entries, vectors, OPTIONS);
     for (const name of names) assert.equal((await client.query(name, anyQuery, OPTIONS)).length, 4 * (round + 1));
   }
-  assert.deepEqual(host.errors, []);
+  assert.deepEqual(host.log.errors, []);
 });
 
 test('a withdrawn call, a late call and a call to a dropped index each end with an error of their own', async () => {
@@ -188,7 +189,7 @@ test('a withdrawn call, a late call and a call to a dropped index each end with 
   assert.deepEqual(await client.query('notes', anyQuery, OPTIONS), []);
   const [tenant] = readdirSync(path.join(folder.path, 'indexes'));
   assert.deepEqual(readdirSync(path.join(folder.path, 'indexes', tenant!)), ['notes']);
-  assert.deepEqual(host.errors, []);
+  assert.deepEqual(host.log.errors, []);
 });
 
 test('a call whose caller ran out of time, or withdrew it, says so', { timeout: 240_000 }, async (t) => {
@@ -262,7 +263,7 @@ test('a connection that breaks the protocol is closed, and the others go on', as
         .resume(),
     );
   }
-  assert.equal(host.errors.length, attacks.length);
+  assert.equal(host.log.errors.length, attacks.length);
   assert.deepEqual(await host.client('one').list(OPTIONS), []);
 });
 
@@ -287,7 +288,7 @@ test('an answer and a request that are too long fail alone, and the other calls 
   const codeOf = (result: PromiseSettledResult<unknown>) => result.status === 'rejected' && result.reason.code;
   assert.deepEqual([answer, request, name].map(codeOf), ['limit-exceeded', 'invalid-argument', 'invalid-argument']);
   assert.equal(other.status === 'fulfilled' && other.value.length, 50);
-  assert.deepEqual(host.errors, []);
+  assert.deepEqual(host.log.errors, []);
 });
 
 test('the character U+0000 is refused in ids, texts, names and values of fields, and filters', async () => {

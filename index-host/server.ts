@@ -4,7 +4,7 @@ import { IndexError } from './protocol/errors.ts';
 import { encodeFrame, FRAME, type Frame, FrameReader } from './protocol/frames.ts';
 import { callSchema, helloSchema } from './protocol/messages.ts';
 import { answer } from './service/calls.ts';
-import { Catalog, LIMITS, type Limits } from './service/catalog.ts';
+import { Catalog, LIMITS, type Limits, type Log } from './service/catalog.ts';
 import { Turns } from './service/turns.ts';
 
 /** Maximum pending requests of one connection; above it, the host reads no more until some have ended. */
@@ -17,7 +17,7 @@ const MAX_CALL_MS = 300_000;
 export interface IndexHostOptions {
   readonly directory: string;
   readonly limits?: Partial<Limits>;
-  readonly onError: (error: unknown) => void;
+  readonly log: Log;
 }
 
 /** The index host: serves the indexes of a directory on a unix socket. Each connection belongs to the tenant that its first frame names. */
@@ -25,11 +25,11 @@ export class IndexHost {
   readonly #catalog: Catalog;
   readonly #server: net.Server;
   readonly #sockets = new Set<Socket>();
-  readonly #onError: (error: unknown) => void;
+  readonly #log: Log;
 
-  constructor({ directory, limits, onError }: IndexHostOptions) {
-    this.#onError = onError;
-    this.#catalog = new Catalog(directory, new Turns(), { ...LIMITS, ...limits }, onError);
+  constructor({ directory, limits, log }: IndexHostOptions) {
+    this.#log = log;
+    this.#catalog = new Catalog(directory, new Turns(), { ...LIMITS, ...limits }, log);
     this.#server = net.createServer((socket) => this.#serve(socket));
   }
 
@@ -41,7 +41,7 @@ export class IndexHost {
       this.#server.listen(socketPath, resolve);
     });
     // The server reports an error, for example, when no file descriptor is left for a new connection. Open connections go on.
-    this.#server.on('error', this.#onError);
+    this.#server.on('error', (error) => this.#log.error({ error }, 'a connection could not be accepted'));
   }
 
   /** Ends all connections, and saves the open indexes. */
@@ -84,7 +84,7 @@ export class IndexHost {
         for (const frame of reader.take(chunk)) take(frame);
         pace();
       } catch (error) {
-        this.#onError(error);
+        this.#log.error({ error, tenant }, 'a frame could not be handled');
         socket.destroy();
       }
     });
@@ -109,7 +109,7 @@ export class IndexHost {
       return { outcome: 'ok', value: await answer(this.#catalog, tenant, request, floats, signal) };
     } catch (thrown) {
       const error = IndexError.from(thrown);
-      if (error.code === 'internal') this.#onError(thrown);
+      if (error.code === 'internal') this.#log.error({ error: thrown, tenant }, 'a call failed');
       return { outcome: 'error', code: error.code, message: error.message };
     }
   }

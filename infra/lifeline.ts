@@ -1,3 +1,5 @@
+import type { Logger } from './log.ts';
+
 /** The supervisor sets this for each child: the child's standard input closes when the supervisor is gone, however it died. */
 export const LIFELINE_VARIABLE = 'PIE_LIFELINE';
 
@@ -8,7 +10,7 @@ const EXIT_DEADLINE_MS = 1500;
  * Ends this process soon after its supervisor's death (even by SIGKILL). `stop` runs first; the process exits within 1.5 s in any case.
  * Does nothing without a supervisor.
  */
-export function exitWithParent(stop: () => Promise<void> | void = () => undefined): void {
+export function exitWithParent(log: Logger, stop: () => Promise<void> | void): void {
   if (process.env[LIFELINE_VARIABLE] !== 'stdin') return;
   let isEnding = false;
   const end = () => {
@@ -17,7 +19,7 @@ export function exitWithParent(stop: () => Promise<void> | void = () => undefine
     setTimeout(() => process.exit(1), EXIT_DEADLINE_MS);
     Promise.resolve()
       .then(stop)
-      .catch((error: unknown) => console.error('stopping after the death of the supervisor:', error))
+      .catch((error: unknown) => log.error({ error }, 'stopping after the death of the supervisor failed'))
       .finally(() => process.exit(1));
   };
   process.stdin.on('end', end).on('close', end).on('error', end).resume();

@@ -52,7 +52,7 @@ function errorRecord(error: unknown): ErrorRecord | string {
   if (!(error instanceof Error)) return String(error);
   const { type, message, stack } = stdSerializers.err(error);
   const { code } = error as NodeJS.ErrnoException;
-  return { type, message, ...(typeof code === 'string' && { code }), stack };
+  return { type, message, ...(typeof code === 'string' && { code }), stack: stack || `${type}: ${message}` };
 }
 
 /** `2026-05-01T12:00:00.000Z warn runtime-1: the sandbox ended tenant=acme`, and the stack below it. */

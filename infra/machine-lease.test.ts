@@ -7,6 +7,7 @@ import type { Redis } from 'ioredis';
 import { listMachines } from '#scheduler/machines/machines.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Config, loadConfig } from './config.ts';
 import { claimMachine } from './machine-lease.ts';
@@ -27,7 +28,7 @@ after(async () => {
 });
 
 const onTaken = (error: Error) => assert.fail(error);
-const claim = (signal = new AbortController().signal) => claimMachine(config, { onTaken, signal });
+const claim = (signal = new AbortController().signal) => claimMachine(config, { onTaken, log: silentLog, signal });
 
 /** Asserts that a claim has left no connection and no lease, which would keep the supervisor from ending. */
 async function assertNothingLeft(): Promise<void> {

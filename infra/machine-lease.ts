@@ -21,6 +21,7 @@ import type { Config } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { ensureCertificate } from './links/certificate.ts';
 import { PeerList, type Peers, writePeers } from './links/peers.ts';
+import type { Logger } from './log.ts';
 import { connectRedis } from './redis.ts';
 import { shownRedis } from './redis-settings.ts';
 
@@ -34,15 +35,21 @@ const REFUSED_MS = 15 * 60_000;
 /** Interval at which the supervisor reads the other machines' certificates. */
 const READ_PEERS_MS = 1000;
 
+export interface ClaimOptions {
+  /** Called when another supervisor has taken the name during a pause of this one, or an operator has removed the machine. */
+  readonly onTaken: (error: ConfigError) => void;
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
 /**
  * Claims this machine's name in Redis, registers its GPU hosts and its certificate, and keeps the file of the certificates that its processes
  * accept. Returns a function that removes the machine; null when the signal aborts.
- * @param onTaken called when another supervisor has taken the name during a pause of this one, or an operator has removed the machine
  * @throws ConfigError when Redis does not answer, another running supervisor has the name, or an operator has removed the machine
  */
 export async function claimMachine(
   config: Config,
-  { onTaken, signal }: { readonly onTaken: (error: ConfigError) => void; readonly signal: AbortSignal },
+  { onTaken, log, signal }: ClaimOptions,
 ): Promise<(() => Promise<void>) | null> {
   const { name, roles } = config.machine;
   // Made before the connection: when making the certificate fails, an open connection would keep this process alive.
@@ -94,11 +101,11 @@ export async function claimMachine(
         if (!isOver) onTaken(refusal(refusedClaim, config));
         isOver = true;
       },
-      onError: (error) => console.error('The lease of this machine could not be renewed:', error),
+      log,
       signal,
     });
     claimedLease = lease;
-    const stopFollowing = await followPeers(config, store, onRemoved);
+    const stopFollowing = await followPeers(config, store, log, onRemoved);
     const release = async () => {
       isOver = true;
       stopFollowing();
@@ -122,7 +129,7 @@ export async function claimMachine(
  * Keeps the file of accepted certificates up to date, at once when an operator removes a machine. Calls `onRemoved` when an operator removes this
  * machine. Resolves after the first write, to a function that stops the updates. While Redis is away, the file stays as it is.
  */
-async function followPeers(config: Config, store: Store, onRemoved: () => void): Promise<() => void> {
+async function followPeers(config: Config, store: Store, log: Logger, onRemoved: () => void): Promise<() => void> {
   const peers = new PeerList(MACHINE_LEASE_MS, READ_PEERS_MS);
   let writtenText: string | undefined;
   const follow = async () => {
@@ -141,7 +148,7 @@ async function followPeers(config: Config, store: Store, onRemoved: () => void):
   const onFailure = (error: unknown) => {
     if (StoreError.from(error).code === 'store-unavailable' || String(error) === saidWhy) return;
     saidWhy = String(error);
-    console.error('The list of accepted certificates could not be updated; the last one still applies:', error);
+    log.error({ error }, 'the list of accepted certificates could not be updated; the last one still applies');
   };
   const following = retrying(follow, onFailure);
   const refresh = () => void following.run();

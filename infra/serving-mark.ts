@@ -1,6 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Config } from './config.ts';
+import type { Logger } from './log.ts';
 import type { SupervisorEvent } from './supervisor/supervisor.ts';
 
 /**
@@ -9,11 +10,13 @@ import type { SupervisorEvent } from './supervisor/supervisor.ts';
  */
 export class ServingMark {
   readonly #file: string;
+  readonly #log: Logger;
   readonly #deadProcesses = new Set<string>();
   #isServing = false;
 
   /** Removes the file that a killed supervisor left. */
-  constructor({ runDirectory }: Pick<Config, 'runDirectory'>) {
+  constructor({ runDirectory }: Pick<Config, 'runDirectory'>, log: Logger) {
+    this.#log = log;
     this.#file = path.join(runDirectory, 'serving');
     rmSync(this.#file, { force: true });
   }
@@ -42,7 +45,7 @@ export class ServingMark {
       else rmSync(this.#file, { force: true });
     } catch (error) {
       // A full disk must not end the supervisor.
-      console.error(`supervisor: ${this.#file} cannot be changed:`, error);
+      this.#log.error({ error }, 'the mark of a serving machine cannot be changed');
     }
   }
 }

@@ -19,6 +19,7 @@ import { type Config, gatewayUrl, loadConfig } from './config.ts';
 import { ConfigError } from './config-error.ts';
 import { assertRestored, claimHome } from './home.ts';
 import { LIFELINE_VARIABLE } from './lifeline.ts';
+import { openLog } from './log.ts';
 import { claimMachine } from './machine-lease.ts';
 import type { Role } from './machine-settings.ts';
 import { assertPortFree } from './port.ts';
@@ -40,7 +41,8 @@ const HELP = `Starts the platform and serves until Ctrl-C.
 Environment: PIE_HOME (.pie in the clone, ~/.pie of an installed Pie), PIE_PORT (8787), PIE_HOST (where the gateway listens; 127.0.0.1), REDIS_URL (a
 private redis-server), PIE_MACHINE (name of this machine among those on one Redis; the host's name), PIE_ADDRESS (where the others reach it; none),
 PIE_ROLES (as --role), PIE_MASTER_KEY (master.key in the home), PIE_MODEL (stories15m and minimind2-small), PIE_BACKEND (onnx, reference, cuda),
-PIE_BITS (32, 8, 4), PIE_CONFIG (a pie.toml; else the one in the home or the clone).`;
+PIE_BITS (32, 8, 4), PIE_LOG_LEVEL (info, warn, error), PIE_LOG_FORMAT (text, json), PIE_CONFIG (a pie.toml; else the one in the home or
+the clone).`;
 
 async function main(): Promise<number> {
   const { values: flags } = readArguments(`${HELP}\n`, {
@@ -57,6 +59,7 @@ async function main(): Promise<number> {
 
   if (flags.role !== undefined) process.env.PIE_ROLES = flags.role;
   const config = loadConfig();
+  const log = openLog('supervisor', config.log);
   const serves = (role: Role) => config.machine.roles.includes(role);
   const requested = flags['no-functions'] ? [] : flags.functions?.split(',').filter((name) => name !== '');
   if (requested) assertBundled(config, requested);
@@ -77,9 +80,10 @@ async function main(): Promise<number> {
   // SIGTERM takes every other code for a failure.
   const earlyExitCode = () => code || (stopping.signal.reason === 'SIGINT' ? 130 : 0);
   let releaseMachine: (() => Promise<void>) | null = null;
-  const servingMark = new ServingMark(config);
+  const servingMark = new ServingMark(config, log);
   const supervisor = new Supervisor({
     logsDirectory: config.logsDirectory,
+    log,
     report: (event) => {
       servingMark.note(event);
       report(event, say, printEvent);
@@ -100,6 +104,7 @@ async function main(): Promise<number> {
         code = 1;
         stopping.abort();
       },
+      log,
       signal: stopping.signal,
     });
     if (releaseMachine === null) return earlyExitCode();

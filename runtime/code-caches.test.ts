@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { failingLog } from '#scheduler/testing/log.ts';
 import { LOADING as BUILD } from './build/child.ts';
 import { type ProgramLayers, withCompiledCode } from './code-caches.ts';
 import { LOADING as SANDBOX } from './fleet/process.ts';
@@ -25,7 +26,7 @@ describe('the confined programs of a runtime', { skip }, () => {
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'pie-codes-'));
     process.env.NODE_COMPILE_CACHE = folder;
-    const codeCaches = withCompiledCode(plainLayers, stopping.signal, assert.ifError);
+    const codeCaches = withCompiledCode(plainLayers, stopping.signal, failingLog);
     restore();
     layers = codeCaches.layers;
     await codeCaches.filled;
@@ -55,7 +56,7 @@ describe('the confined programs of a runtime', { skip }, () => {
     delete process.env.NODE_COMPILE_CACHE;
     const uncachedLayers = { sandbox: plainLayers, build: plainLayers, examination: plainLayers };
     try {
-      assert.deepEqual(withCompiledCode(plainLayers, stopping.signal, assert.ifError).layers, uncachedLayers);
+      assert.deepEqual(withCompiledCode(plainLayers, stopping.signal, failingLog).layers, uncachedLayers);
     } finally {
       restore();
     }

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { LOADING as BUILD } from './build/child.ts';
 import { LOADING as SANDBOX } from './fleet/process.ts';
 import { LOADING as EXAMINATION } from './pool/examine.ts';
@@ -23,13 +24,11 @@ export interface CompiledCode {
  *
  * @param signal ends the runs
  */
-export function withCompiledCode(layers: Layers, signal: AbortSignal, onError: (error: unknown) => void): CompiledCode {
+export function withCompiledCode(layers: Layers, signal: AbortSignal, log: Logger): CompiledCode {
   const compileCache = process.env.NODE_COMPILE_CACHE;
   const fills: Promise<void>[] = [];
   const withCode = (name: string, code: ProgramCode): Layers => {
-    const cache = compileCache
-      ? openCodeCache({ folder: join(compileCache, name), code, layers, signal, onError })
-      : null;
+    const cache = compileCache ? openCodeCache({ folder: join(compileCache, name), code, layers, signal, log }) : null;
     if (cache === null) return layers;
     fills.push(cache.filled);
     return { ...layers, codeCache: cache.directory };

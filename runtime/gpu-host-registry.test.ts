@@ -8,6 +8,7 @@ import { randomModel } from '#gpu-host/models/random-model.ts';
 import { GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import { MACHINE_LEASE_MS, MachineLease } from '#scheduler/machines/lease.ts';
 import { eventually, openTestScheduler } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { GpuHostRegistry } from './gpu-host-registry.ts';
 import { TestGpuHost } from './testing/gpu-host.ts';
@@ -26,6 +27,7 @@ test('a runtime keeps its connections while the registry is away or empty, and l
   const claim = () =>
     MachineLease.claim(scheduler.store, description, {
       onTaken: () => assert.fail('the name was taken'),
+      log: silentLog,
       leaseMs: 600_000,
     });
   const lease = await claim();
@@ -41,13 +43,10 @@ test('a runtime keeps its connections while the registry is away or empty, and l
   t.after(() => hosts.close());
   const [connection] = hosts.list;
   const hostCounts: number[] = [];
-  const stop = await registry.follow(
-    (changed) => {
-      hosts.set(changed);
-      hostCounts.push(changed.length);
-    },
-    () => undefined,
-  );
+  const stop = await registry.follow((changed) => {
+    hosts.set(changed);
+    hostCounts.push(changed.length);
+  }, silentLog);
   t.after(stop);
   await eventually(() => hostCounts.length > 0, 'the registry was read');
   const assertSameConnection = () => assert.deepEqual([hosts.list, connection?.connected], [[connection], true]);
@@ -82,6 +81,7 @@ test("a host of another machine comes with the directories of this machine's mod
   const description = { name: 'east', roles: ['gpu-host'], host: 'h', pid: 1, version: '1.0.0', gpuHosts } as const;
   const lease = await MachineLease.claim(scheduler.store, description, {
     onTaken: () => assert.fail('the name was taken'),
+    log: silentLog,
     leaseMs: 600_000,
   });
   t.after(() => lease.abandon());

@@ -2,6 +2,7 @@ import { pullModel } from '#gpu-host/models/pull.ts';
 import type { GpuHostAddress } from '#gpu-host/protocol/connections.ts';
 import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import type { Machines } from '#scheduler/machines/machines.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
 import type { EncoderKind } from '#wit/generated/host.ts';
 
@@ -61,11 +62,11 @@ export class GpuHostRegistry {
   }
 
   /** Calls `onHostsChange` with the hosts now, and after every change of the registry. Resolves to a function that ends these calls. */
-  async follow(
-    onHostsChange: (hosts: readonly GpuHostAddress[]) => void,
-    onError: (error: unknown) => void,
-  ): Promise<() => void> {
-    const reading = retrying(async () => onHostsChange(await this.hosts()), onError);
+  async follow(onHostsChange: (hosts: readonly GpuHostAddress[]) => void, log: Logger): Promise<() => void> {
+    const reading = retrying(
+      async () => onHostsChange(await this.hosts()),
+      (error) => log.warn({ error }, 'the list of GPU hosts could not be read'),
+    );
     const stop = await this.#machines.onChange(reading.run);
     reading.run();
     // The entry of a dead machine ends without a notice.

@@ -3,6 +3,7 @@ import { hostFamilies } from '#gpu-host/protocol/host-metrics.ts';
 import { loadConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
+import { openLog } from '#infra/log.ts';
 import { announceReady } from '#infra/ready.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { gpuHostWaitMs, liveSocket, runtimeName } from '#infra/runtimes.ts';
@@ -20,35 +21,36 @@ import { DurableCopies } from './host/names/durable-copies.ts';
 import { endInSpiteOf, IoTurns } from './host/names/io-turns.ts';
 import { SharedDirectory } from './host/names/shared-directory.ts';
 import { startRuntime } from './runtime.ts';
+import { logUnexpected } from './unexpected.ts';
 
 /** Interval of pings at the start, until Redis answers. */
 const PING_EVERY_MS = 200;
 
 /** The runtime process: takes invocations from the queue and runs them, until it gets a stop signal or its supervisor is gone. */
 export async function runProcess(): Promise<void> {
+  const config = loadConfig();
+  const name = runtimeName();
+  const log = openLog(name, config.log);
+  logUnexpected(log);
   // Follow the supervisor from here on, because the wait for Redis below has no end.
   let closing = async (): Promise<void> => undefined;
-  exitWithParent(() => closing());
-  const config = loadConfig();
-  const security = openLinkSecurity(config);
-  const report = (error: unknown): void =>
-    console.error('runtime:', error instanceof Error ? (error.stack ?? error.message) : error);
+  exitWithParent(log, () => closing());
+  const security = openLinkSecurity(config, log);
   const masterKeys = openMasterKeys(config.home, { create: false });
   const scheduler = openScheduler({
     connect: () => connectRedis(config, connectionOptions()),
     masterKeys,
     retention: config.retention,
     machine: config.machine.name,
-    onError: report,
+    log,
   });
   while (!(await answers(scheduler.ping(1000)))) await sleep(PING_EVERY_MS);
   const { machine } = config;
   // A gateway of the same machine checks the key itself, or makes it meanwhile.
   if (!machine.roles.includes('gateway')) await assertMasterKey(scheduler, masterKeys, machine.name);
-  const name = runtimeName();
   const { concurrency, sandboxes } = config.runtime;
   const durable = await openDurable(config.storage, scheduler);
-  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name });
+  const telemetry = await openTelemetry({ settings: config.telemetry, room: 'runtime', process: name, log });
   const registry = new GpuHostRegistry(scheduler.machines, config, security);
   const runtime = await startRuntime({
     name,
@@ -56,7 +58,7 @@ export async function runProcess(): Promise<void> {
     machine: machine.name,
     sharesWork: config.redis.kind === 'external',
     gpuHosts: await registry.hosts(),
-    followGpuHosts: (changed) => registry.follow(changed, report),
+    followGpuHosts: (changed) => registry.follow(changed, log),
     gpuHostDeadlineMs: gpuHostWaitMs(config),
     placement: config.placement,
     artifactsDirectory: config.artifactsDirectory,
@@ -74,7 +76,7 @@ export async function runProcess(): Promise<void> {
     reserve: config.admission.reserve,
     privateHosts: config.http.privateHosts,
     instruments: telemetry,
-    onError: report,
+    log,
   });
   // Publish the GPU hosts' metrics here: they talk only to runtimes.
   const snapshots = async (): Promise<ProcessFamilies[]> => {
@@ -89,7 +91,7 @@ export async function runProcess(): Promise<void> {
     snapshots,
     publish: (process, text) => scheduler.metrics.publish(process, text),
     ping: () => scheduler.ping(),
-    onError: report,
+    log,
   });
 
   let stopping: Promise<void> | undefined;
@@ -99,7 +101,7 @@ export async function runProcess(): Promise<void> {
       .stop(drainMs)
       .then(() => scheduler.close())
       .then(() => telemetry.close())
-      .catch(report)
+      .catch((error: unknown) => log.error({ error }, 'the stop failed'))
       .finally(() => process.exit(0));
     return stopping;
   };

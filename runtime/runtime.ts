@@ -11,6 +11,7 @@ import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
 import { MACHINE_LEASE_MS } from '#scheduler/machines/lease.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { placementKey } from '#scheduler/policies/placement.ts';
 import type { PlacementPolicy } from '#scheduler/runtimes/types.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
@@ -101,7 +102,7 @@ export interface RuntimeOptions {
   readonly gpuHostDeadlineMs?: number;
   /** Meter and tracer of the runs; without a tracer, runs are only measured. */
   readonly instruments?: Instruments;
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /** The sandboxes of a runtime. */
@@ -134,18 +135,20 @@ const GPU_HOST_DEADLINE_MS = 300_000;
 
 /** Starts a runtime, which takes invocations and builds. @throws IsolationError when this machine confines less than `isolation` demands */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
-  const { scheduler, onError, limits } = options;
+  const { scheduler, log, limits } = options;
   const confined = layersFor(options.isolation ?? 'auto', options.probe ?? (await probeMachine()));
   const shares = await openKernelShares();
   const { groups, active } = shares;
   const stopping = new AbortController();
   const layersWithGroups: Layers = { ...confined, ...(groups && { groups }) };
-  const { layers, filled } = withCompiledCode(layersWithGroups, stopping.signal, onError);
+  const { layers, filled } = withCompiledCode(layersWithGroups, stopping.signal, log);
   const artifactsDirectory = openArtifactsDirectory(options.artifactsDirectory);
   const draining = new Draining();
   draining.set(await scheduler.drains.names());
   const live =
-    options.liveSocket === undefined ? undefined : new LiveServer({ onRefused: (why) => onError(new Error(why)) });
+    options.liveSocket === undefined
+      ? undefined
+      : new LiveServer({ onRefused: (why) => log.warn({ why }, 'refused a connection for live events') });
   if (options.liveSocket !== undefined) await live?.listen(options.liveSocket);
   if (options.liveAt) await live?.listen(options.liveAt.address, options.liveAt.security);
   // Register first, so that a predecessor's unfinished invocations fail at once, however long a GPU host takes to load.
@@ -172,7 +175,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const deadlineMs = options.gpuHostDeadlineMs ?? GPU_HOST_DEADLINE_MS;
   const hosts = new GpuHostConnections(options.gpuHosts, {
     keptMs: MACHINE_LEASE_MS,
-    onRefused: (why) => onError(new Error(why)),
+    onRefused: (why) => log.warn({ why }, 'a GPU host cannot be used'),
   });
   const stopFollowingRegistry = await options.followGpuHosts?.((changed) => hosts.set(changed));
   try {
@@ -182,7 +185,9 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     stopFollowingRegistry?.();
     hosts.close();
     coreShares(shares)?.close();
-    await lease.release().catch(onError);
+    await lease
+      .release()
+      .catch((error: unknown) => log.warn({ error }, 'the lease of this runtime could not be released'));
     live?.abandon();
     throw error;
   }
@@ -194,7 +199,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     sums: scheduler.indexBytes,
     machine: options.sharesWork === true ? (options.machine ?? null) : null,
   });
-  const models = new Models(hosts, grammars, onError, draining);
+  const models = new Models(hosts, grammars, log, draining);
   const describe = () =>
     lease.describe({
       models: models.offered(),
@@ -215,7 +220,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     onLoss: async (invocations, alone) => {
       await Promise.all(invocations.map((id) => scheduler.quarantine.noteLoss(id, alone)));
     },
-    onError,
+    log,
   });
   const launcher = new FunctionLauncher({
     fleet,
@@ -275,7 +280,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     },
     observePeak: (job, peak) => observe(job, peak),
     tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
-    onError,
+    log,
   });
 
   const worker = scheduler.createWorker({
@@ -283,7 +288,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     slots: options.concurrency,
     begins: { most: () => runner.beginsAllowed, showsOwnEvents: live !== undefined },
     run: (job, signal, begun) => runner.run(job, signal, begun),
-    onError,
   });
   const running = () => worker.running + runner.children;
   const stopFollowing = await followHosts({
@@ -294,7 +298,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     worker,
     sharesWork: options.sharesWork ?? false,
     describe,
-    onError,
+    log,
   });
   const loads = new ModelLoads(hosts, scheduler.store.clock);
   lease.reportLoad(() => {
@@ -320,19 +324,19 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const endPace = keepPace(pace, {
     running: () => worker.running,
     tell: (limit) => lease.describe({ pace: limit }),
-    onError,
+    log,
   });
   builds.start();
   const collector = new ArtifactCollector({
     store: artifactsDirectory,
     isWanted: artifactWanted(scheduler, limits),
-    onError,
+    log,
   });
   collector.start();
   // Load every tokenizer before the runtime counts as ready.
   const loaded = await models.granted([]);
   void texts.warm([...loaded.values()].flatMap(({ tokenizer, summary }) => (tokenizer ? [summary.directory] : [])));
-  const service = new Service({ scheduler, launcher, fleet, limits, onError });
+  const service = new Service({ scheduler, launcher, fleet, limits, log });
   await service.start();
 
   return {

@@ -1,6 +1,14 @@
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { failureReporter } from '#scheduler/policies/text-for-tenant.ts';
 
+let processLog: Logger | undefined;
+
+/** Sets the log of {@link unexpected} for the whole process: the functions that convert errors are called far below the objects that have a log. */
+export function logUnexpected(log: Logger): void {
+  processLog = log;
+}
+
 /** Logs a failure that no caller has caused. Returns its text for the caller, without the host's paths. */
-export const unexpected = failureReporter((caught) =>
-  console.error('runtime: a call failed for a reason that is not its caller’s:', caught),
+export const unexpected = failureReporter((error) =>
+  processLog?.error({ error }, 'a call failed for a reason that is not its caller’s'),
 );

@@ -35,6 +35,7 @@ import { Machines } from './machines/machines.ts';
 import { RedisUsers } from './machines/redis-users.ts';
 import { Messaging } from './messaging/messaging.ts';
 import { MetricsBoard } from './metrics/board.ts';
+import type { Logger } from './policies/logger.ts';
 import { Quarantine } from './quarantine/quarantine.ts';
 import type { QuotaUse } from './quotas/exceeded.ts';
 import { Quotas } from './quotas/quotas.ts';
@@ -73,8 +74,8 @@ export interface SchedulerOptions extends StoreOptions {
   readonly links?: LinkSecurity | undefined;
   /** Keys that seal and open the tenants' secrets, see `openMasterKeys`. Without them, secrets can neither be stored nor used. */
   readonly masterKeys?: MasterKeys;
-  /** Receives errors of background work, which has no caller. */
-  readonly onError?: (error: unknown) => void;
+  /** Gets errors of background work, which has no caller. */
+  readonly log: Logger;
 }
 
 export type { Submission } from './invocations/submission.ts';
@@ -90,7 +91,7 @@ export interface Submitted {
 }
 
 /** Options of workers that the scheduler itself supplies. */
-type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect';
+type SuppliedOption = 'store' | 'control' | 'active' | 'admission' | 'connect' | 'log';
 
 /** All parts of the scheduler over one Redis. Each gateway and each runtime opens one. */
 export class Scheduler {
@@ -164,7 +165,10 @@ export class Scheduler {
     this.live = new LiveClient(
       (runtimeId) => this.runtimes.liveAddress(runtimeId, options.machine),
       this.submitter.name,
-      { security: options.links, onRefused: (why) => options.onError?.(new Error(why)) },
+      {
+        security: options.links,
+        onRefused: (why) => options.log.warn({ why }, 'refused a connection for live events'),
+      },
     );
     this.events = new EventLog(store, channels, this.live, this.submitter, options.outageMs);
     this.logs = new FunctionLogs(store, channels);
@@ -174,7 +178,7 @@ export class Scheduler {
     this.withdrawals = new Withdrawals(
       (submission) => this.submit(submission),
       (id, reason) => this.cancel(id, reason),
-      options.onError,
+      options.log,
     );
     this.questions = new Questions(store, retention);
     this.admission = new Admission(store);
@@ -194,7 +198,7 @@ export class Scheduler {
       store,
       cancel: (id, reason) => this.cancel(id, reason),
       onGone: async (version) => void (await this.secrets.release(version)),
-      onError: options.onError,
+      log: options.log,
     });
     this.blobs = new Blobs(store);
     this.builds = new Builds(store, channels, this.runtimes, options.connect);
@@ -205,7 +209,7 @@ export class Scheduler {
     this.usage = new UsageCounters(store);
     this.tenants = new Tenants(store);
     this.apiKeys = new ApiKeys(store);
-    this.audit = new AuditLog(store, options.onError);
+    this.audit = new AuditLog(store, options.log);
     this.quarantine = new Quarantine(store, this.audit);
     this.secrets = new Secrets(store, this.functions, options.masterKeys);
     this.environments = new Environments(store, this.functions, options.masterKeys);
@@ -259,15 +263,15 @@ export class Scheduler {
   createWebhooks(
     options: Pick<WebhooksOptions, 'reach' | 'payload' | 'version' | 'firstWaitMs' | 'onAttempt'>,
   ): Webhooks {
-    const { connect, onError } = this.#options;
+    const { connect, log } = this.#options;
     const { store, invocations, webhookSecrets: secrets } = this;
-    return new Webhooks({ store, channels: this.#channels, invocations, secrets, connect, onError, ...options });
+    return new Webhooks({ store, channels: this.#channels, invocations, secrets, connect, log, ...options });
   }
 
   /** Makes the invocations of schedules. Every gateway runs one; see `ScheduleWorkerOptions`. */
   createScheduleWorker({ run }: Pick<ScheduleWorkerOptions, 'run'>): ScheduleWorker {
-    const { connect, onError } = this.#options;
-    return new ScheduleWorker({ store: this.store, schedules: this.schedules, connect, run, onError });
+    const { connect, log } = this.#options;
+    return new ScheduleWorker({ store: this.store, schedules: this.schedules, connect, run, log });
   }
 
   /** A worker that answers build requests; see `BuildWorkerOptions`. */
@@ -294,9 +298,9 @@ export class Scheduler {
   }
 
   #parts() {
-    const { connect, onError } = this.#options;
+    const { connect, log } = this.#options;
     const { store, control, active, admission } = this;
-    return { store, control, active, admission, connect, ...(onError && { onError }) };
+    return { store, control, active, admission, connect, log };
   }
 }
 
@@ -318,7 +322,7 @@ async function readRedisTime(redis: Redis, clock: PlatformClock): Promise<void> 
  * Opens the scheduler. It connects in the background; `scheduler.store.ping()` tests the connection.
  *
  * @example
- * const scheduler = openScheduler({ connect: () => openConnection('/run/pie/redis.sock') });
+ * const scheduler = openScheduler({ connect: () => openConnection('/run/pie/redis.sock'), log });
  */
 export function openScheduler(options: SchedulerOptions): Scheduler {
   return new Scheduler(options);

@@ -2,7 +2,8 @@ import { OpenAPIHono, type z } from '@hono/zod-openapi';
 import type { Context } from 'hono';
 import { HTTPException } from 'hono/http-exception';
 import { methodNotAllowed } from 'hono/method-not-allowed';
-import { type AppEnv, type AppSettings, DEFAULT_LIMITS, type Limits } from './context.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
+import { type AppEnv, type AppSettings, DEFAULT_LIMITS, faultOf, type Limits } from './context.ts';
 import type { ControlPlane } from './control.ts';
 import { dashboardRoutes } from './dashboard/routes.ts';
 import { GatewayError } from './errors/gateway-error.ts';
@@ -37,7 +38,8 @@ import { systemRoutes } from './routes/system.ts';
 import { tenantRoutes } from './routes/tenants.ts';
 import { webhookRoutes } from './routes/webhooks.ts';
 
-export interface AppOptions extends Partial<Omit<AppSettings, 'limits'>> {
+export interface AppOptions extends Partial<Omit<AppSettings, 'limits' | 'log'>> {
+  readonly log: Logger;
   readonly limits?: Partial<Limits>;
   /** Measures and traces requests. */
   readonly observer?: RequestObserver;
@@ -60,9 +62,9 @@ const OPEN_PATHS = [
  * The HTTP API over a control plane. It uses only web-standard APIs, so the same app runs on Node and in workerd.
  *
  * @example
- * export default createApp(control, { heartbeatMs: 250 });
+ * export default createApp(control, { log, heartbeatMs: 250 });
  */
-export function createApp(control: ControlPlane, options: AppOptions = {}): App {
+export function createApp(control: ControlPlane, options: AppOptions): App {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const settings: AppSettings = {
     limits,
@@ -78,7 +80,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
     clientAddress: options.clientAddress ?? (() => 'anyone'),
     metrics: options.metrics,
     guideImage: options.guideImage ?? (async () => null),
-    log: options.log ?? (() => undefined),
+    log: options.log,
   };
   const app = new OpenAPIHono<AppEnv>({
     defaultHook: (result) => {
@@ -89,12 +91,7 @@ export function createApp(control: ControlPlane, options: AppOptions = {}): App 
   app.onError(async (caught, c) => {
     const error = caught instanceof HTTPException ? fromHttpException(caught) : GatewayError.from(caught);
     if (error.code === 'internal') {
-      settings.log({
-        level: 'error',
-        message: `${c.req.method} ${c.req.path} failed`,
-        requestId: c.get('requestId'),
-        error: error.cause ?? error,
-      });
+      settings.log.error(faultOf(c, error), 'a request failed');
     }
     await c.get('body').discard();
     return answer(c, error);

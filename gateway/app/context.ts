@@ -1,4 +1,5 @@
 import type { Context } from 'hono';
+import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
 import type { Call, Principal, Scope } from './control.ts';
 import { GatewayError } from './errors/gateway-error.ts';
 import type { AnswerMemory } from './http/answer.ts';
@@ -56,13 +57,6 @@ export const DEFAULT_LIMITS: Limits = {
   streams: 16_384,
 };
 
-export interface LogRecord {
-  readonly level: 'info' | 'warn' | 'error';
-  readonly message: string;
-  readonly requestId?: string;
-  readonly error?: unknown;
-}
-
 /** Settings of the app with all defaults filled in. */
 export interface AppSettings {
   readonly limits: Limits;
@@ -87,7 +81,7 @@ export interface AppSettings {
   /** Content of the image of the guides with this file name, or null when there is none. */
   readonly guideImage: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
   /** Receives faults with their causes, which clients never see. */
-  readonly log: (record: LogRecord) => void;
+  readonly log: Logger;
   /** At least 32 random bytes that seal the dashboard's sessions. Random when absent; sessions then end with this app. */
   readonly sessionSecret: Uint8Array | undefined;
   /** The client's address: the dashboard bounds sign-in attempts by address. By default all clients count as one address. */
@@ -116,4 +110,10 @@ export function inBackground(c: Context<AppEnv>, work: Promise<unknown>): void {
   } catch {
     // Node has no execution context, and does not stop the work.
   }
+}
+
+/** Fields of the log's record about a request that failed because of the platform. */
+export function faultOf(c: Context<AppEnv>, error: GatewayError): LogFields {
+  const { method, path } = c.req;
+  return { requestId: c.get('requestId'), method, path, error: error.cause ?? error };
 }

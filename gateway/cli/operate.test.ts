@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { affinityKey } from '#scheduler/policies/placement.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { runPie } from '../testing/pie.ts';
 import { TestPlatform } from '../testing/platform.ts';
 import { EXIT } from './failure.ts';
@@ -232,7 +233,10 @@ describe('operator commands:', () => {
     const { store } = platform.scheduler;
     assert.match((await pie(['machines'])).stderr, /No machine is registered/);
     const machine = { name: 'east', roles: ['gateway'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
-    const lease = await MachineLease.claim(store, machine, { onTaken: () => assert.fail('no other supervisor') });
+    const lease = await MachineLease.claim(store, machine, {
+      log: silentLog,
+      onTaken: () => assert.fail('no other supervisor'),
+    });
     assert.match(
       await ok(['machines']),
       /^MACHINE +STATE +ROLES +RUNNING +HOST +VERSION +STARTED\neast +there +gateway +0 +h +1\.2\.3 /,

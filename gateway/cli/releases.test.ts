@@ -8,6 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { freePort } from '../local/platform.ts';
 import { serve } from '../node/server.ts';
 import { runPie } from '../testing/pie.ts';
@@ -106,7 +107,7 @@ describe('releases on the command line:', () => {
     assert.equal((await platform.client().functions()).length, 0);
     // The gateway restarts while the command waits.
     const port = await freePort();
-    const first = await serve(platform.control, { host: '127.0.0.1', port });
+    const first = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port });
     const [waitAnnounced, outageAnnounced] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const onText = (text: string) => {
       if (text.includes('Waiting until they are upgraded.')) waitAnnounced.resolve();
@@ -119,7 +120,7 @@ describe('releases on the command line:', () => {
     await Promise.race([waitAnnounced.promise, endedEarly]);
     await first.close(0);
     await Promise.race([outageAnnounced.promise, endedEarly]);
-    const second = await serve(platform.control, { host: '127.0.0.1', port });
+    const second = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port });
     await lease.release();
     assert.match((await waiting).stdout, /version +would be a new one/);
     await second.close(0);

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { affinityKey } from '#scheduler/policies/placement.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { freePort } from '../local/platform.ts';
 import { serve } from '../node/server.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
@@ -157,14 +158,14 @@ describe('PieClient', () => {
 
   it('continues a stream at the next gateway when the first one stops', async () => {
     const port = await freePort();
-    const first = await serve(platform.control, { host: '127.0.0.1', port });
+    const first = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port });
     const stream = await platform.client(platform.apiKey, first.url).invoke('echo', { prompt: 'a' });
     const attempt = await platform.attempt(stream.id);
     const iterator = stream[Symbol.asyncIterator]();
     await attempt.say('one');
     assert.equal((await iterator.next()).value?.id, `${attempt.epoch}-1`);
     await first.close(0);
-    const second = await serve(platform.control, { host: '127.0.0.1', port });
+    const second = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port });
     await attempt.say('two');
     assert.equal((await iterator.next()).value?.id, `${attempt.epoch}-2`);
     await attempt.succeed(1);
@@ -174,7 +175,7 @@ describe('PieClient', () => {
   });
 
   it('gives up on a gateway that stays away and names the invocation', async () => {
-    const gateway = await serve(platform.control, { host: '127.0.0.1', port: 0 });
+    const gateway = await serve(platform.control, { log: silentLog, host: '127.0.0.1', port: 0 });
     const wired = new PieClient({ url: gateway.url, apiKey: platform.apiKey, reconnectMs: 200 });
     const stream = await wired.invoke('echo', { prompt: 'a' });
     await gateway.close(0);

@@ -5,7 +5,8 @@ import http from 'node:http';
 import net from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
-import { DEFAULT_LIMITS, type LogRecord } from '../app/context.ts';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
+import { DEFAULT_LIMITS } from '../app/context.ts';
 import { Bodies } from '../app/http/bodies.ts';
 import type { AnsweredRequest } from '../app/http/observer.ts';
 import { OpenStreams } from '../app/http/open-streams.ts';
@@ -28,13 +29,12 @@ describe('a gateway with bounds on held bytes and open streams', () => {
   let platform: TestPlatform;
   const bodies = new Bodies(LIMITS);
   const streams = new OpenStreams(LIMITS, 'streams');
-  const logged: LogRecord[] = [];
+  const log = new CollectedLog();
   const answers: AnsweredRequest[] = [];
   before(async () => {
     const observer = {
       begin: () => ({ traceparent: '', answered: (answer: AnsweredRequest) => void answers.push(answer) }),
     };
-    const log = (record: LogRecord) => void logged.push(record);
     platform = await TestPlatform.start({ serve: { limits: LIMITS, bodies, streams, observer, log } });
     await platform.register({ name: 'echo' });
   });
@@ -96,7 +96,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
       await until(() => bodies.heldBytes === 0 && answers.length === 1);
       assert.deepEqual([answers[0]?.code, answers[0]?.status], ['malformed-request', 400]);
     }
-    assert.deepEqual(logged, []);
+    assert.deepEqual(log.records, []);
   });
 
   it('a download beyond the share of its tenant is refused with 429 before the file is read', async () => {
@@ -191,6 +191,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
 
   it('a slow body is refused with 408 and its connection is closed', { timeout: 240_000 }, async () => {
     const hasty = await serve(platform.control, {
+      log: silentLog,
       host: '127.0.0.1',
       port: 0,
       limits: { ...LIMITS, bodyGraceMs: 100 },
@@ -267,6 +268,7 @@ describe('a gateway with bounds on held bytes and open streams', () => {
       settings: { sampleRatio: 1, serviceNamespace: 'pie', metricsPublic: false },
       room: 'gateway',
       process: 'gateway',
+      log: silentLog,
     });
     watchRequests(telemetry.meter, bodies, streams);
     const leave = streams.enter({ keyId: 'k', tenant: 't' });

@@ -8,6 +8,7 @@ import { fingerprintOf } from '#scheduler/invocations/fingerprint.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import { MAX_MESSAGE_BYTES } from '#scheduler/invocations/inbox.ts';
 import { hasEnded, type Invocation, type InvocationLimits, type Position } from '#scheduler/invocations/types.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { QuotaExceeded, type QuotaUse } from '#scheduler/quotas/exceeded.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { includesScope } from '#scheduler/tenants/scopes.ts';
@@ -72,8 +73,8 @@ export interface NodeControlPlaneOptions {
   readonly reach?: Reach;
   /** Settings and keys for machines that join; without them no machine can join. */
   readonly joining?: JoinSource;
-  /** Receives the store's faults that `health` meets, since the answer of `health` carries no details. */
-  readonly onError?: (error: unknown) => void;
+  /** Gets the store's faults that `health` meets, since the answer of `health` carries no details. */
+  readonly log: Logger;
 }
 
 /** Time limit on the store's answer to `health`: clients poll it, so a late answer is useless. */
@@ -105,8 +106,8 @@ export class NodeControlPlane implements ControlPlane {
   readonly #modelAliases: ReadonlyMap<string, string>;
   readonly #awaitedFunctions: () => readonly string[];
   readonly #reach: Reach;
-  readonly #onError: ((error: unknown) => void) | undefined;
-  /** The store's last fault that `health` reported to `onError`; empty while the store is well. */
+  readonly #log: Logger;
+  /** The store's last fault that `health` logged; empty while the store is well. */
   #storeFault = '';
 
   constructor(scheduler: Scheduler, options: NodeControlPlaneOptions) {
@@ -126,7 +127,7 @@ export class NodeControlPlane implements ControlPlane {
     this.#modelAliases = options.modelAliases ?? new Map();
     this.#awaitedFunctions = options.awaitedFunctions ?? (() => []);
     this.#reach = options.reach ?? new Reach();
-    this.#onError = options.onError;
+    this.#log = options.log;
   }
 
   authenticate(apiKey: string): Promise<Principal | null> {
@@ -323,7 +324,7 @@ export class NodeControlPlane implements ControlPlane {
       return { ready: checks.every(({ ok }) => ok), checks };
     } catch (error) {
       // Health needs no key and may be polled often: the answer has no details, and each fault is logged once.
-      if (this.#storeFault !== String(error)) this.#onError?.(error);
+      if (this.#storeFault !== String(error)) this.#log.warn({ error }, 'the store does not answer');
       this.#storeFault = String(error);
       return { ready: false, checks: [{ name: 'store', ok: false, detail: 'does not answer' }] };
     }

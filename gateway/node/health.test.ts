@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { RuntimeGpuHost, RuntimeInfo } from '#scheduler/runtimes/types.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { createApp } from '../app/app.ts';
 import type { Health } from '../app/control.ts';
 import { TestPlatform } from '../testing/platform.ts';
@@ -87,7 +88,7 @@ test('a gateway answers 503 until the awaited functions are deployed, and 200 fr
     awaited = [];
     await platform.scheduler.removals.removeFunction('default', 'chat', false);
     assert.deepEqual(await ready(), [200, undefined], 'an operator may remove a function later');
-    const draining = createApp(platform.control, { draining: AbortSignal.abort() });
+    const draining = createApp(platform.control, { log: silentLog, draining: AbortSignal.abort() });
     const statuses = await Promise.all(
       ['/readyz', '/healthz'].map(async (path) => (await draining.request(path)).status),
     );

@@ -66,9 +66,7 @@ export async function serve(control: ControlPlane, options: ServeOptions): Promi
   server.listen({ host: options.host, port: options.port, backlog: BACKLOG });
   await once(server, 'listening');
   // After `listening`, an error concerns one new connection: for example, no file descriptor is left for it. Open connections go on.
-  server.on('error', (error) =>
-    options.log?.({ level: 'error', message: 'a connection could not be accepted', error }),
-  );
+  server.on('error', (error) => options.log.error({ error }, 'a connection could not be accepted'));
 
   /** Waits until no request is open, at most `ms`. */
   const idleWithin = async (ms: number) => {

@@ -1,6 +1,7 @@
 import type { Usage } from '#scheduler/invocations/types.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { TestPlatform } from './platform.ts';
 
 /** An invocation at a time in the past. */
@@ -15,7 +16,7 @@ export interface PastRun {
 /** Runs invocations with a clock of the past, through the scheduler's own classes, so that there is usage of many days. */
 export async function runInPast({ redis, lease }: TestPlatform, runs: readonly PastRun[]): Promise<void> {
   let now = 0;
-  const scheduler = openScheduler({ connect: redis.connect, clock: () => now });
+  const scheduler = openScheduler({ log: silentLog, connect: redis.connect, clock: () => now });
   try {
     for (const { function: name, at, usage, failed = false } of runs) {
       now = at;

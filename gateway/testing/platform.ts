@@ -10,6 +10,7 @@ import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { beginAttempt } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis, type TestRedisOptions } from '#scheduler/testing/redis.ts';
 import { CONTRACT } from '#wit/contract.ts';
 import { type Principal, SCOPES, type Scope } from '../app/control.ts';
@@ -78,6 +79,7 @@ export class TestPlatform {
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
     const scheduler = openScheduler({
+      log: silentLog,
       connect: redis.connect,
       leaseMs: LEASE_MS,
       masterKeys,
@@ -87,8 +89,14 @@ export class TestPlatform {
     const apiKey = await newKey(scheduler, 'default', SCOPES);
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100 });
     await lease.describe({ models: [TINY] });
-    const control = new NodeControlPlane(scheduler, { limits: DEFAULT_LIMITS, ...options.control });
-    const server = await serve(control, { host: '127.0.0.1', port: 0, version: 'test', ...options.serve });
+    const control = new NodeControlPlane(scheduler, { log: silentLog, limits: DEFAULT_LIMITS, ...options.control });
+    const server = await serve(control, {
+      log: silentLog,
+      host: '127.0.0.1',
+      port: 0,
+      version: 'test',
+      ...options.serve,
+    });
     const platform = new TestPlatform(redis, scheduler, lease, apiKey, control, server);
     const builder = scheduler.createBuildWorker({
       build: async ({ componentHash }) => {

@@ -1,5 +1,6 @@
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import type { Position } from '#scheduler/invocations/types.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type {
   Call,
   ControlPlane,
@@ -50,8 +51,8 @@ export interface OriginOptions {
   readonly url: string;
   /** A service binding's fetch; the global fetch by default. */
   readonly fetch?: Fetch;
-  /** Receives errors whose details clients do not see. */
-  readonly onError?: (error: unknown) => void;
+  /** Gets errors whose details clients do not see. */
+  readonly log: Logger;
 }
 
 /** Time that the edge caches an accepted key. The cache grants nothing, because the origin checks every call again. */
@@ -234,7 +235,7 @@ export class OriginControlPlane implements ControlPlane {
     try {
       return await this.#open('').client.ready();
     } catch (error) {
-      this.#options.onError?.(error);
+      this.#options.log.warn({ error }, 'the origin is not ready');
       return { ready: false, checks: [{ name: 'origin', ok: false, detail: 'does not answer' }] };
     }
   }

@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { startCuttingProxy } from '../testing/cutting-proxy.ts';
 import { ECHO_SCHEMA, Harness, JSON_TYPE } from '../testing/http/harness.ts';
 import { startWorker } from '../testing/miniflare.ts';
@@ -115,7 +116,7 @@ describe('the control plane over HTTP', () => {
 
   /** Makes a control plane whose requests pass through `fetch`, and a `Call` for its methods. */
   async function controlThrough(fetch: NonNullable<OriginOptions['fetch']>) {
-    const control = new OriginControlPlane({ url: platform.url, fetch });
+    const control = new OriginControlPlane({ log: silentLog, url: platform.url, fetch });
     const principal = (await control.authenticate(platform.apiKey))!;
     const call = { principal, requestId: 'r', traceparent: '', signal: AbortSignal.timeout(240_000) };
     return { control, call };

@@ -1,4 +1,5 @@
-import { type AppOptions, createApp } from '../app/app.ts';
+import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
+import { createApp } from '../app/app.ts';
 import { OriginControlPlane } from './control-plane.ts';
 
 /** Bindings of the worker; see wrangler.jsonc. */
@@ -31,17 +32,26 @@ const GUIDE_IMAGE_DEADLINE_MS = 10_000;
 type App = ReturnType<typeof createApp>;
 const apps = new WeakMap<Env, App>();
 
+/** Records as JSON on the console, which workerd's platform collects with the time and level of each. */
+const log: Logger = {
+  error: (fields, message) => console.error(record('error', fields, message)),
+  warn: (fields, message) => console.warn(record('warn', fields, message)),
+  info: (fields, message) => console.info(record('info', fields, message)),
+};
+
+function record(level: string, { error, ...fields }: LogFields, message: string): string {
+  return JSON.stringify({ level, ...fields, ...(error !== undefined && { error: String(error) }), message });
+}
+
 /** The same app as on Node, at the edge. */
 export default {
   fetch(request: Request, env: Env, context: WorkerContext): Response | Promise<Response> {
     let app = apps.get(env);
     if (app === undefined) {
       const binding = env.ORIGIN;
-      const log: AppOptions['log'] = ({ level, ...record }) =>
-        console[level](JSON.stringify({ ...record, error: String(record.error) }));
       const control = new OriginControlPlane({
         url: env.ORIGIN_URL,
-        onError: (error) => log({ level: 'warn', message: 'the origin is not ready', error }),
+        log,
         ...(binding === undefined ? {} : { fetch: (url: string, init: RequestInit) => binding.fetch(url, init) }),
       });
       app = createApp(control, {

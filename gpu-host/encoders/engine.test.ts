@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { OnnxEncoder } from '../backends/onnx/encoder.ts';
 import { DeviceShare } from '../handlers/device-share.ts';
@@ -80,6 +81,7 @@ describe('encoders of a GPU host', () => {
     watched = new Watched(plain);
     const hosted = (name: string, encoder: Encoder): HostedEncoder => ({ name, encoder, device: CPU, directory });
     host = new GpuHost([], {
+      log: silentLog,
       encoders: [
         hosted('small', watched),
         { ...hosted('steady', watched), profile: new SteadyProfile() },
@@ -231,7 +233,7 @@ describe('encoders of a GPU host', () => {
     watched.gate = promise;
     const share = new DeviceShare();
     const model = { name: 'small', encoder: watched, device: CPU, directory };
-    const engine = new EncoderEngine(model, hostBytes(1 << 20, 4 << 20), share, () => undefined);
+    const engine = new EncoderEngine(model, hostBytes(1 << 20, 4 << 20), share, () => undefined, silentLog);
     const other = share.join(() => ['other']);
     const answered = Promise.withResolvers<void>();
     const port: EncodePort = {

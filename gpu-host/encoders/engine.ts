@@ -1,3 +1,4 @@
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { InferletShare } from '#scheduler/policies/shares.ts';
 import type { Encoder, EncoderInput } from '../backends/encoder.ts';
 import { type DeviceShare, type DeviceTurns, LONGEST_USE_MS } from '../handlers/device-share.ts';
@@ -92,6 +93,7 @@ export class EncoderEngine {
   readonly #pause = new Pause();
   readonly #bytes: HostBytes;
   readonly #flush: () => void;
+  readonly #log: Logger;
   #isRunning = false;
   #isStopped = false;
   /** Called when the batch on the device has ended. */
@@ -102,11 +104,12 @@ export class EncoderEngine {
   #spentNsAtReset = 0;
 
   /** @param flush sends the written results */
-  constructor(model: HostedEncoder, bytes: HostBytes, share: DeviceShare, flush: () => void) {
+  constructor(model: HostedEncoder, bytes: HostBytes, share: DeviceShare, flush: () => void, log: Logger) {
     this.model = model;
     this.#profile = model.profile ?? new LatencyProfile();
     this.#bytes = bytes;
     this.#flush = flush;
+    this.#log = log;
     this.#turns = share.join(
       () => this.#tenants(),
       () => this.#pause.wake(),
@@ -283,7 +286,7 @@ export class EncoderEngine {
 
   /** The texts were checked, so a failure is the device's, and that of the whole batch. */
   #fail(batch: readonly PickedText<EncodeCall>[], error: unknown): void {
-    console.error(`gpu-host: ${this.model.name}: a batch of texts failed:`, error);
+    this.#log.error({ error, model: this.model.name }, 'a batch of texts failed');
     for (const call of new Set(batch.map((pick) => pick.call))) {
       this.#queue.remove(call);
       if (!this.#finish(call)) continue;

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import type { Tracer } from '@opentelemetry/api';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { batchInputs } from '../batcher/batch.ts';
 import { Batcher } from '../batcher/batcher.ts';
 import { DeviceMemory } from '../memory/device-memory.ts';
@@ -79,6 +80,7 @@ export class ModelEngine {
   readonly #turns: DeviceTurns;
   #idleWaiters: (() => void)[] = [];
   readonly #refusedGraphs: RefusedGraphs;
+  readonly #log: Logger;
 
   /**
    * @param tenants pages that the tenants hold on all models of the host
@@ -86,6 +88,7 @@ export class ModelEngine {
    * @param share divides the device among its models
    * @param thread divides the host's thread among the tenants
    * @param flush sends the written results
+   * @param log of the process
    * @param tracer makes spans of batches whose inferlets are traced
    */
   constructor(
@@ -95,10 +98,12 @@ export class ModelEngine {
     share: DeviceShare,
     thread: ThreadShare,
     flush: () => void,
+    log: Logger,
     tracer?: Tracer,
   ) {
     const { backend } = model;
     this.model = model;
+    this.#log = log;
     this.#refusedGraphs = new RefusedGraphs(backend);
     this.stats = new StepStats(model.profile);
     this.#turns = share.join(
@@ -106,7 +111,7 @@ export class ModelEngine {
       () => this.#pause.wake(),
     );
     this.#flush = flush;
-    this.#swap = openSwap(model);
+    this.#swap = openSwap(model, log);
     const { pageSize, pageBytes, pageCount } = backend;
     this.memory = new DeviceMemory({
       pageSize,
@@ -382,10 +387,10 @@ export class ModelEngine {
     this.#flush();
     if (this.batcher.waiting > 0) return;
     this.memory.check();
-    const log = (text: string): void => console.error(`gpu-host: ${this.model.name}: ${text}`);
-    this.stats.time.check(log);
+    const warn = (text: string): void => this.#log.warn({ model: this.model.name }, text);
+    this.stats.time.check(warn);
     // After a stop the backend may be gone.
-    if (!this.#stopped) this.#refusedGraphs.check(log);
+    if (!this.#stopped) this.#refusedGraphs.check(warn);
   }
 
   /** Gives long work its turn: in the engine's loop, or without the loop after a stop, when there are no more steps to work between. */

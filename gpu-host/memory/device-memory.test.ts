@@ -217,6 +217,7 @@ test('a page that swap lost fails the calls that need it and no others', () => {
     memoryBytes: 0,
     diskBytes: device.pageBytes * 4,
     directory: '/nowhere',
+    report: () => undefined,
     openFile: () => {
       const stored = new Map<number, Uint8Array>();
       return {

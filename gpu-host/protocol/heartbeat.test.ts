@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend } from '../backends/backend.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, must, startTestHost, type TestHost, tagOf, until } from '../testing/host.ts';
@@ -89,7 +90,7 @@ class Cable implements AsyncDisposable {
 }
 
 async function connectOverCable({ silentMs = 60_000, heartbeat = QUICK } = {}) {
-  const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs } });
+  const host = new GpuHost([model.host.engines[0]!.model], { log: silentLog, limits: { silentMs } });
   const cable = await Cable.to(await host.listen('127.0.0.1:0'));
   const connection = await GpuHostConnection.connect(cable.address, {
     heartbeat,
@@ -140,7 +141,7 @@ test('a host ends all connections of a runtime that gives no sign of life, and f
 });
 
 test('a host that goes down announces it on all connections of a runtime that it watches', async () => {
-  const host = new GpuHost([model.host.engines[0]!.model], { limits: { silentMs: 60_000 } });
+  const host = new GpuHost([model.host.engines[0]!.model], { log: silentLog, limits: { silentMs: 60_000 } });
   const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), { heartbeat: QUICK });
   const inferlet = connection.openInferlet({ id: 'a', maxPages: 8, arrival: 1 });
   const queue = inferlet.createQueue('tiny');
@@ -183,7 +184,11 @@ test('a peer of a version without signs of life is asked for none', async () => 
     [silent, PROTOCOL_VERSIONS],
     [PROTOCOL_VERSIONS, silent],
   ] as const) {
-    const host = new GpuHost([model.host.engines[0]!.model], { versions: ofHost, limits: { silentMs: 40 } });
+    const host = new GpuHost([model.host.engines[0]!.model], {
+      log: silentLog,
+      versions: ofHost,
+      limits: { silentMs: 40 },
+    });
     const connection = await GpuHostConnection.connect(await host.listen('127.0.0.1:0'), {
       versions: ofRuntime,
       heartbeat: { everyMs: 2, silentIntervals: 10 },

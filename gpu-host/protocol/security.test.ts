@@ -10,6 +10,7 @@ import { ensureCertificate } from '#infra/links/certificate.ts';
 import { PeerList } from '#infra/links/peers.ts';
 import { type LinkSecurity, toMachine } from '#scheduler/links/security.ts';
 import { TestMachine } from '#scheduler/links/testing/machine.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { GpuHost } from '../server/gpu-host.ts';
 import { generate, startTestHost, type TestHost } from '../testing/host.ts';
 import { GpuHostConnection } from './client.ts';
@@ -34,7 +35,7 @@ before(async () => {
   }
   model = await startTestHost();
   const [host] = machines as [TestMachine];
-  tcp = new GpuHost([model.host.engines[0]!.model], { security: host });
+  tcp = new GpuHost([model.host.engines[0]!.model], { log: silentLog, security: host });
   address = await tcp.listen('127.0.0.1:0');
 });
 after(async () => {
@@ -137,7 +138,7 @@ test('strangers, peers without a certificate and plain TCP are refused, and the 
 
 test('without certificates, neither side uses an address that other machines reach', async () => {
   assert.throws(() => GpuHostConnection.open('10.0.0.5:7400'), /need certificates, and there are none for 10\.0\.0\.5/);
-  const bare = new GpuHost([model.host.engines[0]!.model]);
+  const bare = new GpuHost([model.host.engines[0]!.model], { log: silentLog });
   await assert.rejects(bare.listen('0.0.0.0:0'), /need certificates/);
 });
 

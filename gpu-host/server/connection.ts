@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { Heartbeat } from '#scheduler/links/heartbeat.ts';
 import { commonVersion, type Versions, versionRefusal } from '#scheduler/links/versions.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { EncoderEngine } from '../encoders/engine.ts';
 import type { ModelEngine } from '../handlers/engine.ts';
 import type { TenantLimit } from '../protocol/calls.ts';
@@ -20,6 +21,7 @@ import { type RuntimeHello, readHello } from './runtime-hello.ts';
 export interface ConnectionEnvironment {
   readonly engines: readonly ModelEngine[];
   readonly encoders: readonly EncoderEngine[];
+  readonly log: Logger;
   hello(): HostHello;
   /** Versions of the protocol that this host speaks. */
   readonly versions: Versions;
@@ -215,7 +217,7 @@ export class Connection implements ResultSink {
         return;
       }
       // The error concerns this connection only: its inferlets' memory goes back, and all other connections go on.
-      console.error('gpu-host: a frame could not be handled:', error);
+      this.#environment.log.error({ error }, 'a frame could not be handled');
       this.end('internal', 'the GPU host could not handle a frame; its log says why');
     }
   }
@@ -280,7 +282,7 @@ export class Connection implements ResultSink {
       { name: 'GPU host', versions: ownVersions },
       { name: 'runtime', versions },
     );
-    console.error(`gpu-host: a connection was refused. ${why}`);
+    this.#environment.log.warn({ why }, 'refused a connection');
     throw new ProtocolFault('version', why);
   }
 

@@ -4,6 +4,7 @@ import type { Tracer } from '@opentelemetry/api';
 import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { type LinkSecurity, linkServer } from '#scheduler/links/security.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Backend } from '../backends/backend.ts';
 import { EncoderEngine, type HostedEncoder } from '../encoders/engine.ts';
 import { DeviceShare } from '../handlers/device-share.ts';
@@ -24,6 +25,7 @@ import { checkTraits } from './traits.ts';
 export type { HostedModel } from '../handlers/model.ts';
 
 export interface GpuHostOptions {
+  readonly log: Logger;
   /**
    * Name in the hello; runtimes that expect another name refuse the host. Every runtime accepts a host without a name.
    */
@@ -53,6 +55,7 @@ const MAX_TENANTS = 1000;
 export class GpuHost {
   readonly engines: readonly ModelEngine[];
   readonly #encoders: readonly EncoderEngine[];
+  readonly #log: Logger;
   readonly #name: string | undefined;
   readonly #security: LinkSecurity | undefined;
   readonly #versions: Versions;
@@ -70,8 +73,9 @@ export class GpuHost {
   #vitals: (() => Vitals) | undefined;
 
   /** @throws TraitError when a model claims a trait without those that it builds on. */
-  constructor(models: readonly HostedModel[], options: GpuHostOptions = {}) {
+  constructor(models: readonly HostedModel[], options: GpuHostOptions) {
     for (const model of models) checkTraits(model.name, traitsOf(model));
+    this.#log = options.log;
     this.#name = options.name;
     this.#security = options.security;
     this.#versions = options.versions ?? PROTOCOL_VERSIONS;
@@ -92,10 +96,10 @@ export class GpuHost {
     this.engines = models.map((model) => {
       // A CUDA step computes beside the thread; the other backends hold the thread until the step ends.
       const share = shareOf(model.backend.device, model.backend.name !== 'cuda');
-      return new ModelEngine(model, this.#tenants, bytes, share, thread, flush, options.tracer);
+      return new ModelEngine(model, this.#tenants, bytes, share, thread, flush, options.log, options.tracer);
     });
     this.#encoders = (options.encoders ?? []).map(
-      (model) => new EncoderEngine(model, bytes, shareOf(model.device, true), flush),
+      (model) => new EncoderEngine(model, bytes, shareOf(model.device, true), flush, options.log),
     );
   }
 
@@ -108,7 +112,7 @@ export class GpuHost {
     this.#server = server;
     const bound = await listen(server, address);
     // This happens, for example, when no file descriptor is left for one more connection. Open connections go on.
-    server.on('error', (error) => console.error('gpu-host: a connection could not be accepted:', error));
+    server.on('error', (error) => this.#log.error({ error }, 'a connection could not be accepted'));
     return bound;
   }
 
@@ -162,6 +166,7 @@ export class GpuHost {
       {
         engines: this.engines,
         encoders: this.#encoders,
+        log: this.#log,
         hello: () => this.#hello(),
         versions: this.#versions,
         attempts: this.#attempts,

@@ -4,6 +4,7 @@ import { renameSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { GpuHostConnection } from '../protocol/client.ts';
 import { FrameReader } from '../protocol/frames.ts';
 import { encodeCall, OPERATIONS, type Operation } from '../protocol/operations.ts';
@@ -418,7 +419,7 @@ test('a run stays at most a window ahead of its consumer', async () => {
 
 test('TCP works as a unix socket does', async () => {
   await using host = await startTestHost();
-  const tcp = new GpuHost([host.host.engines[0]!.model]);
+  const tcp = new GpuHost([host.host.engines[0]!.model], { log: silentLog });
   const address = await tcp.listen('127.0.0.1:0');
   const connection = await GpuHostConnection.connect(address);
   const inferlet = connection.openInferlet({ id: 'tcp', maxPages: 8, arrival: 1 });
@@ -430,7 +431,7 @@ test('TCP works as a unix socket does', async () => {
 
 test('a second host at the same path is refused; the file of a dead one is replaced', async () => {
   await using host = await startTestHost();
-  const second = new GpuHost([host.host.engines[0]!.model]);
+  const second = new GpuHost([host.host.engines[0]!.model], { log: silentLog });
   await assert.rejects(second.listen(host.address), /EADDRINUSE/);
   const leftAddress = `${host.address}-left`; // The file stays, as after a kill: the first host removes only its own address.
   renameSync(host.address, leftAddress);

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { TRAITS } from '../handlers/model.ts';
 import { randomModel } from '../models/random-model.ts';
@@ -37,7 +38,7 @@ for (const swaps of [true, false])
           swapMemoryBytes: swaps ? 1 << 20 : 0,
         });
       }
-      host = new GpuHost(models);
+      host = new GpuHost(models, { log: silentLog });
       connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
     });
     after(async () => {
@@ -65,7 +66,7 @@ for (const swaps of [true, false])
       );
       const claims = ['allocate', 'forward', 'fused'];
       assert.throws(
-        () => new GpuHost([{ ...(models[0] as HostedModel), traits: claims }]),
+        () => new GpuHost([{ ...(models[0] as HostedModel), traits: claims }], { log: silentLog }),
         /small claims.*fused needs input-text and output-text/,
       );
     });

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend } from '../backends/backend.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { randomModel } from '../models/random-model.ts';
@@ -38,7 +39,7 @@ async function withModels(
     const backend = wrapBackend(inner, device(inner, steps[i] as number[]));
     models.push({ name, backend, directory: model.directory });
   }
-  const host = new GpuHost(models);
+  const host = new GpuHost(models, { log: silentLog });
   const connection = await GpuHostConnection.connect(await host.listen(join(directory, 's')));
   const begin = (model: number, maxTokens = TOKENS): RunHandle => {
     const inferlet = connection.openInferlet({ id: `${model}`, tenant: `${model}`, maxPages: 64, arrival: model });

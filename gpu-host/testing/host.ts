@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
@@ -68,7 +69,7 @@ export interface TestHostOptions {
   readonly wrap?: (backend: Backend) => Backend;
   /** True to keep persistent exports and the swap file on disk, across restarts. */
   readonly kv?: boolean;
-  readonly host?: GpuHostOptions;
+  readonly host?: Partial<GpuHostOptions>;
 }
 
 /** A GPU host in this process, behind a real socket, with a tiny random model. */
@@ -100,7 +101,7 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
     };
     // The calls of a frame arrive in one turn, however slow the machine: tests count the device steps that they make.
     const limits = { sliceMs: Number.POSITIVE_INFINITY, ...options.host?.limits };
-    const newHost = new GpuHost([hosted], { ...options.host, limits });
+    const newHost = new GpuHost([hosted], { log: silentLog, ...options.host, limits });
     await newHost.listen(socket);
     return newHost;
   };

@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmdirSync, writeFileS
 import path from 'node:path';
 import { test } from 'node:test';
 import { Index } from 'usearch';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { once } from '../engine/pieces.ts';
 import type { VectorIndex } from '../engine/vector-index.ts';
 import { IndexError } from '../protocol/errors.ts';
@@ -17,19 +18,19 @@ const DIMENSIONS = 4;
 const SIGNAL = new AbortController().signal;
 const MIB = 2 ** 20;
 
-/** Opens a catalog whose calls are those of the tenant `one`; `errors` has the errors that it reported. */
+/** Opens a catalog whose calls are those of the tenant `one`; `log` has its records. */
 function catalogIn(
   directory: string,
   limits: Partial<Limits> = {},
   turns = new Turns(),
   now: (() => number) | undefined = undefined,
 ) {
-  const errors: unknown[] = [];
-  const catalog = new Catalog(directory, turns, { ...LIMITS, ...limits }, (error) => errors.push(error), now);
+  const log = new CollectedLog();
+  const catalog = new Catalog(directory, turns, { ...LIMITS, ...limits }, log, now);
   const random = randomFrom(1);
   return {
     catalog,
-    errors,
+    log,
     create: (name: string, metric: Metric = 'cosine') =>
       answer(catalog, 'one', { op: 'create', name, dimensions: DIMENSIONS, metric }, NONE, SIGNAL),
     upsert(name: string, ids: readonly string[], signal = SIGNAL) {
@@ -70,7 +71,7 @@ test('the graph stays small when a tenant that always has calls waiting replaces
   };
   await Promise.all([replace(), replace(), replace()]);
   assert.ok(peakBytes < 1.5 * MIB, `${peakBytes} bytes for 1000 vectors`);
-  assert.deepEqual(one.errors, []);
+  assert.deepEqual(one.log.errors, []);
 });
 
 test('an index that cannot be read is listed and can be dropped, and the others serve', async () => {
@@ -89,7 +90,7 @@ test('an index that cannot be read is listed and can be dropped, and the others 
       ['whole', undefined],
     ],
   );
-  assert.equal(one.errors.length, 1);
+  assert.equal(one.log.errors.length, 1);
   await assert.rejects(one.upsert('damaged', ids(0, 1)), { code: 'unavailable' });
   await assert.rejects(one.create('damaged'), { code: 'unavailable' });
   await one.upsert('whole', ids(10, 10));
@@ -118,7 +119,7 @@ test('an index that cannot be read for a while serves afterwards, and the others
   await assert.rejects(one.upsert('hidden', ids(0, 1)), unreadableNow);
   await assert.rejects(one.create('hidden'), unreadableNow);
   await one.upsert('whole', ids(0, 5));
-  assert.equal(one.errors.length, 1);
+  assert.equal(one.log.errors.length, 1);
   rmdirSync(records!);
   renameSync(`${records}-kept`, records!);
   await one.upsert('hidden', ids(10, 1));
@@ -142,7 +143,7 @@ test('an index whose graph has the right length but is damaged opens, and gets a
   const entries = await one.ask('notes', (index) => index.stats.entries);
   assert.equal(entries, 1001);
   while (await one.ask('notes', (index) => index.needsRebuild)) await new Promise(setImmediate);
-  assert.deepEqual(one.errors, []);
+  assert.deepEqual(one.log.errors, []);
 });
 
 test('never more indexes are open than the limit allows, and a call that it refused can be repeated', async () => {
@@ -161,7 +162,7 @@ test('never more indexes are open than the limit allows, and a call that it refu
   }
   assert.ok(mostOpen <= 3, `${mostOpen} open indexes`);
   for (const name of names) await look(name);
-  assert.deepEqual(one.errors, []);
+  assert.deepEqual(one.log.errors, []);
 });
 
 test('the memory of open indexes counts the cache of each, and writes that enlarge one close others', async () => {
@@ -196,7 +197,7 @@ test('upserts that end before their entries are in the graph leave the tail shor
   assert.equal(entries, 7500);
   assert.ok(longestTail <= 8 * 256 + 250, `a tail of ${longestTail}`);
   while ((await one.ask('notes', (index) => index.tailSize)) > 256) await new Promise(setImmediate);
-  assert.deepEqual(one.errors, []);
+  assert.deepEqual(one.log.errors, []);
 });
 
 test("a tenant's call waits for few of the creations and drops of another", async () => {
@@ -232,7 +233,7 @@ test('an index that is dropped amid its save leaves no error', async () => {
     for (let i = 0; i < ticks; i++) await new Promise(setImmediate);
     assert.equal(await one.catalog.drop('one', 'notes', SIGNAL), true);
   }
-  assert.deepEqual(one.errors, []);
+  assert.deepEqual(one.log.errors, []);
 });
 
 test('a catalog that closes amid the save of an index waits for it', async () => {
@@ -244,7 +245,7 @@ test('a catalog that closes amid the save of an index waits for it', async () =>
     for (let at = 0; at < 1500; at += 250) await one.upsert(name, ids(at, 250));
     for (let i = 0; i < ticks; i++) await new Promise(setImmediate);
     await one.catalog.close();
-    assert.deepEqual(one.errors, []);
+    assert.deepEqual(one.log.errors, []);
     const graphs = filesOf(folder.path, name).filter((file) => file.includes('graph-'));
     assert.equal(graphs.length, 1, graphs.join());
   }
@@ -261,7 +262,7 @@ test('a graph whose save failed is saved again after a minute, not at each call'
   });
   for (let at = 0; at < 1500; at += 250) await one.upsert('notes', ids(at, 250));
   const look = () => one.ask('notes', (index) => index.needsSave);
-  while (one.errors.length === 0) await look();
+  while (one.log.errors.length === 0) await look();
   for (let calls = 0; calls < 10; calls++) assert.equal(await look(), true);
   assert.equal(mock.callCount(), 1);
   const graphs = () => filesOf(folder.path, 'notes').filter((file) => file.includes('graph-'));
@@ -269,6 +270,6 @@ test('a graph whose save failed is saved again after a minute, not at each call'
   mock.restore();
   nowMs = 60_000;
   while (await look()) await new Promise(setImmediate);
-  assert.equal(one.errors.length, 1);
+  assert.equal(one.log.errors.length, 1);
   assert.equal(graphs().length, 1);
 });

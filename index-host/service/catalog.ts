@@ -57,12 +57,17 @@ interface OpenIndex {
   nextSaveMs: number;
 }
 
+/** The part of the process's log that the index host uses. */
+export interface Log {
+  error(fields: Readonly<Record<string, unknown>>, message: string): void;
+}
+
 /** The indexes of all tenants: which exist, which are open, and the room that each tenant has left. */
 export class Catalog {
   readonly #directory: string;
   readonly #turns: Turns;
   readonly #limits: Limits;
-  readonly #onError: (error: unknown) => void;
+  readonly #log: Log;
   readonly #now: () => number;
   /** Id of this run of the index host. With `#lastSequence` it tells a reader of two sums which one is newer. */
   readonly #life = randomUUID();
@@ -76,17 +81,11 @@ export class Catalog {
   readonly #openings = new Map<string, Promise<OpenIndex | null>>();
   readonly #openIndexes = new Map<string, OpenIndex>();
 
-  constructor(
-    directory: string,
-    turns: Turns,
-    limits: Limits,
-    onError: (error: unknown) => void,
-    now: () => number = () => performance.now(),
-  ) {
+  constructor(directory: string, turns: Turns, limits: Limits, log: Log, now: () => number = () => performance.now()) {
     this.#directory = directory;
     this.#turns = turns;
     this.#limits = limits;
-    this.#onError = onError;
+    this.#log = log;
     this.#now = now;
   }
 
@@ -235,7 +234,9 @@ export class Catalog {
     const closing = [...this.#openIndexes.values()].map(async (opened) => {
       // Two saves at once would write and rename the same file.
       while (opened.maintenance) await opened.maintenance;
-      await opened.index.save().catch(this.#onError);
+      await opened.index
+        .save()
+        .catch((error: unknown) => this.#log.error({ error, tenant: opened.tenant }, 'an index could not be saved'));
       opened.index.close();
     });
     await Promise.all(closing);
@@ -324,7 +325,7 @@ export class Catalog {
     opened.maintenance = this.#maintain(opened)
       .catch((error: unknown) => {
         // An index that was dropped needs no maintenance, and its files are gone.
-        if (!index.isClosed) this.#onError(error);
+        if (!index.isClosed) this.#log.error({ error, tenant: opened.tenant }, 'the maintenance of an index failed');
       })
       .finally(() => {
         opened.maintenance = null;
@@ -367,7 +368,7 @@ export class Catalog {
     for (const name of readdirSync(directory, { withFileTypes: true }).map((entry) => entry.name)) {
       if (name.startsWith(DROPPED_PREFIX)) rmSync(path.join(directory, name), { recursive: true, force: true });
       if (name.startsWith('.')) continue;
-      const stats = statsIn(directory, name, this.#onError);
+      const stats = statsIn(directory, name, this.#log);
       if (stats) found.set(name, stats);
       yield;
     }
@@ -378,7 +379,7 @@ export class Catalog {
     for (const [name, { isUnread }] of knownStats) {
       if (!isUnread) continue;
       // The first failure is in the log; a call that repeats it must not fill the log.
-      const stats = statsIn(this.#tenantPath(tenant), name, () => undefined);
+      const stats = statsIn(this.#tenantPath(tenant), name, { error: () => undefined });
       if (stats) knownStats.set(name, stats);
       else knownStats.delete(name);
       yield;
@@ -410,15 +411,15 @@ function leastNeeded(
 
 /**
  * Reads the size of an index that is not open. Returns null when the folder has no index of that name. When reading
- * fails, calls `onError` and returns zeros: with `isBroken` when the file is damaged or another version of Pie wrote
+ * fails, logs the error and returns zeros: with `isBroken` when the file is damaged or another version of Pie wrote
  * it, with `isUnread` after any other failure.
  */
-function statsIn(folder: string, name: string, onError: (error: unknown) => void): IndexStats | null {
+function statsIn(folder: string, name: string, log: Log): IndexStats | null {
   try {
     const stats = VectorIndex.stats(path.join(folder, name));
     return stats?.name === name ? stats : null;
   } catch (error) {
-    onError(error);
+    log.error({ error, index: name }, 'an index could not be read');
     const unknown = { name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0 } as const;
     return isDamage(error) ? { ...unknown, isBroken: true } : { ...unknown, isUnread: true };
   }

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { mock, test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { newCertificate, writeCertificate } from './certificate.ts';
 import { openLinkSecurity } from './security.ts';
 
@@ -12,16 +13,15 @@ test('a list of machines that cannot be read is logged once a minute, and the la
   writeCertificate(home, await newCertificate('east', Date.now()));
   writeFileSync(list, '{"AB":"west"}');
   mock.timers.enable({ apis: ['setInterval'] });
-  const { mock: printed } = mock.method(console, 'error', () => undefined);
+  const log = new CollectedLog();
   try {
-    const security = openLinkSecurity({ home, runDirectory: home });
+    const security = openLinkSecurity({ home, runDirectory: home }, log);
     writeFileSync(list, '{');
     // Ten failed reads, and the first is logged.
     mock.timers.tick(10 * 200);
-    assert.equal(printed.callCount(), 1);
+    assert.equal(log.records.length, 1);
     assert.equal(security?.machineOf('AB'), 'west');
   } finally {
-    printed.restore();
     mock.timers.reset();
     rmSync(home, { recursive: true });
   }

@@ -1,29 +1,31 @@
 import type { Config } from '../config.ts';
+import type { Logger } from '../log.ts';
 import { readCertificate } from './certificate.ts';
 import { readPeers } from './peers.ts';
 
 /** Interval at which a process reads the accepted certificates, in milliseconds: a removed machine keeps its connections at most that long. */
 const READ_EVERY_MS = 200;
-/** A line is logged at most once in this time, in milliseconds: an outsider must not fill the disk. */
-const SAY_AGAIN_MS = 60_000;
-/** Maximum lines remembered; one more makes the process forget them all. */
-const MAX_LINES = 1000;
+/** Two equal records are at least so far apart, in milliseconds: an outsider must not fill the disk. */
+const LOG_AGAIN_MS = 60_000;
+/** Maximum records remembered; one more makes the process forget them all. */
+const MAX_RECORDS = 1000;
 
 /**
  * This machine's part in links to others: its certificate, and the certificates of registered machines, which the supervisor keeps in a file.
  * Undefined when the machine has no certificate, because no supervisor started it.
  */
-export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) {
+export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>, log: Logger) {
   const credentials = readCertificate(config.home);
   if (!credentials) return undefined;
   const listeners = new Set<() => void>();
-  const saidMsByLine = new Map<string, number>();
-  const say = (line: string): void => {
+  const loggedMs = new Map<string, number>();
+  const warn = (fields: { readonly error?: unknown; readonly why?: string }, message: string): void => {
     const nowMs = performance.now();
-    if (nowMs - (saidMsByLine.get(line) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
-    if (saidMsByLine.size >= MAX_LINES) saidMsByLine.clear();
-    saidMsByLine.set(line, nowMs);
-    console.error(line);
+    const record = `${message} ${fields.why ?? fields.error}`;
+    if (nowMs - (loggedMs.get(record) ?? Number.NEGATIVE_INFINITY) < LOG_AGAIN_MS) return;
+    if (loggedMs.size >= MAX_RECORDS) loggedMs.clear();
+    loggedMs.set(record, nowMs);
+    log.warn(fields, message);
   };
   let peers = readPeers(config);
   const read = () => {
@@ -36,7 +38,7 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
     try {
       read();
     } catch (error) {
-      say(`The list of machines cannot be read; the last one counts: ${error}`);
+      warn({ error }, 'the list of machines cannot be read; the last one counts');
     }
   }, READ_EVERY_MS).unref();
   return {
@@ -47,6 +49,6 @@ export function openLinkSecurity(config: Pick<Config, 'home' | 'runDirectory'>) 
       listeners.add(listener);
       return () => void listeners.delete(listener);
     },
-    refused: (why: string): void => say(`Refused a link: ${why}.`),
+    refused: (why: string): void => warn({ why }, 'refused a link'),
   };
 }

@@ -11,15 +11,15 @@ const REOPEN_MS = 5000;
  */
 export class ChildLog {
   readonly #file: string;
-  readonly #report: (problem: string) => void;
+  readonly #report: (why: string) => void;
   #stream: WriteStream | undefined;
   /** Reason of the last failure, until a note about the missing lines is in the file. */
   #failure: string | undefined;
   #retryAtMs = 0;
   #lostLines = 0;
 
-  /** @param report called when the file begins to fail */
-  constructor(file: string, report: (problem: string) => void) {
+  /** @param report called with the reason when the file begins to fail */
+  constructor(file: string, report: (why: string) => void) {
     this.#file = file;
     this.#report = report;
     this.#stream = this.#open();
@@ -58,7 +58,7 @@ export class ChildLog {
     const stream = createWriteStream(this.#file, { flags: 'a' });
     stream.on('error', (error) => {
       if (this.#failure === undefined) {
-        this.#report(`the log ${this.#file} cannot be written, and lines are lost: ${error.message}`);
+        this.#report(error.message);
       }
       this.#failure = error.message;
       this.#stream = undefined;

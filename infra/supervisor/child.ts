@@ -37,6 +37,9 @@ interface LineLog {
   write(text: string): unknown;
 }
 
+/** The beginning of a record of `infra/log.ts`, which has its time. Other lines, such as those of redis-server, get one. */
+const RECORD = /^(\{"level":"\w+","time":")?\d{4}-\d\d-\d\dT/;
+
 /** Lines kept of a child's output, for the report when it dies. */
 const TAIL_LINES = 30;
 
@@ -177,7 +180,7 @@ export class Child {
     if (ready !== null) this.#onReadyLine(ready);
     this.#tail.push(line);
     if (this.#tail.length > TAIL_LINES) this.#tail.shift();
-    log.write(`${new Date().toISOString()} ${line}\n`);
+    log.write(RECORD.test(line) ? `${line}\n` : `${new Date().toISOString()} ${line}\n`);
   }
 
   #failure(why: string): ChildStartError {

@@ -8,6 +8,7 @@ import readline from 'node:readline';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { Child, type ChildSpec } from './child.ts';
 import { Supervisor, type SupervisorEvent } from './supervisor.ts';
 
@@ -22,8 +23,9 @@ function program(name: string, body = ''): string {
   writeFileSync(
     file,
     `import { exitWithParent } from '${pathOf('../lifeline.ts')}';
+     import { openLog } from '${pathOf('../log.ts')}';
      import { announceReady } from '${pathOf('../ready.ts')}';
-     exitWithParent();
+     exitWithParent(openLog('${name}'), () => undefined);
      process.on('SIGTERM', () => process.exit(0));
      setInterval(() => undefined, 1000);
      ${body}
@@ -51,6 +53,7 @@ function supervise() {
   const waiting = new Set<() => void>();
   const supervisor = new Supervisor({
     logsDirectory: path.join(directory, 'logs'),
+    log: silentLog,
     report: (event) => {
       events.push(event);
       for (const wake of waiting) wake();
@@ -132,8 +135,10 @@ test('children end with a supervisor that was killed', async () => {
   const main = path.join(directory, 'main.ts');
   writeFileSync(
     main,
-    `import { Supervisor } from '${pathOf('supervisor.ts')}';
-     const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report: () => undefined });
+    `import { openLog } from '${pathOf('../log.ts')}';
+     import { Supervisor } from '${pathOf('supervisor.ts')}';
+     const log = openLog('supervisor');
+     const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, log, report: () => undefined });
      await supervisor.start([${JSON.stringify(spec('orphan', program('orphan')))}]);
      console.log(supervisor.pids().orphan);`,
   );
@@ -204,9 +209,11 @@ async function ownSupervisor(name: string) {
   const specs = ['one', 'two'].map((child) => spec(`${name}-${child}`, file, { watch: WATCH }));
   writeFileSync(
     main,
-    `import { Supervisor } from '${pathOf('supervisor.ts')}';
+    `import { openLog } from '${pathOf('../log.ts')}';
+     import { Supervisor } from '${pathOf('supervisor.ts')}';
+     const log = openLog('supervisor');
      const report = (event) => console.log(JSON.stringify(event));
-     const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, report });
+     const supervisor = new Supervisor({ logsDirectory: ${JSON.stringify(path.join(directory, 'logs'))}, log, report });
      await supervisor.start(${JSON.stringify(specs)});
      setInterval(() => console.log(JSON.stringify({ kind: 'looked' })), ${WATCH.everyMs});
      process.on('SIGTERM', async () => { await supervisor.stop([]); process.exit(0); });`,
@@ -248,6 +255,21 @@ test('a pause of the supervisor, alone or with its children, kills no child', as
     parent.kill('SIGTERM');
     await once(parent, 'exit');
   }
+});
+
+test('records of a log keep their time, and JSON records are JSON in the file; other lines get the time', async () => {
+  const { supervisor } = supervise();
+  const talk = `
+     openLog('recorder').warn({}, 'in text');
+     openLog('recorder', { level: 'info', format: 'json' }).warn({}, 'in JSON');
+     console.error('no record');`;
+  await supervisor.start([spec('recorder', program('recorder', talk))]);
+  await supervisor.stop(NO_STAGES);
+  const lines = readFileSync(path.join(directory, 'logs', 'recorder.log'), 'utf8').split('\n');
+  const lineWith = (text: string) => lines.find((line) => line.includes(text)) ?? assert.fail(`no line with ${text}`);
+  assert.match(lineWith('in text'), /^[\dT:.-]+Z warn recorder: in text$/);
+  assert.equal(JSON.parse(lineWith('in JSON')).message, 'in JSON');
+  assert.match(lineWith('no record'), /^[\dT:.-]+Z no record$/);
 });
 
 test('a full disk costs lines of a log, but neither the child nor the supervisor', async () => {

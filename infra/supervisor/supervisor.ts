@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '../log.ts';
 import { Child, type ChildSpec } from './child.ts';
 import { ChildLog } from './child-log.ts';
 import { afterDeath, NO_HISTORY, type RestartHistory } from './restart-policy.ts';
@@ -39,12 +40,14 @@ interface Slot {
  */
 export class Supervisor {
   readonly #logsDirectory: string;
+  readonly #log: Logger;
   readonly #report: (event: SupervisorEvent) => void;
   readonly #slots: Slot[] = [];
   readonly #stopping = new AbortController();
   readonly #spawning = new Set<Promise<unknown>>();
 
-  constructor(options: { logsDirectory: string; report: (event: SupervisorEvent) => void }) {
+  constructor(options: { logsDirectory: string; log: Logger; report: (event: SupervisorEvent) => void }) {
+    this.#log = options.log;
     this.#logsDirectory = options.logsDirectory;
     this.#report = options.report;
     mkdirSync(this.#logsDirectory, { recursive: true });
@@ -55,7 +58,9 @@ export class Supervisor {
     await Promise.all(
       specs.map(async (spec) => {
         const file = path.join(this.#logsDirectory, `${spec.name}.log`);
-        const log = new ChildLog(file, (problem) => console.error(`supervisor: ${problem}`));
+        const log = new ChildLog(file, (why) =>
+          this.#log.warn({ file, why }, 'a log cannot be written; lines are lost'),
+        );
         const slot = await this.#spawn(spec, log, 0, (child) => {
           const newSlot: Slot = { spec, log, child, history: NO_HISTORY, restarts: 0 };
           this.#slots.push(newSlot);

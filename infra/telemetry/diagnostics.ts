@@ -1,25 +1,26 @@
 import { type DiagLogger, DiagLogLevel, diag } from '@opentelemetry/api';
+import type { Logger } from '../log.ts';
 
 /** Shortest interval between two equal messages: while a collector is away, every export fails. */
 const SILENCE_MS = 60_000;
 /** Maximum different messages remembered. */
 const MAX_KNOWN = 256;
 
-/** Prints export failures on standard error; the SDK does not report them by default. */
-export function reportDiagnostics(write: (line: string) => void = console.error): void {
-  diag.setLogger(diagnosticsLogger(write), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+/** Logs export failures; the SDK does not report them by default. */
+export function reportDiagnostics(log: Logger): void {
+  diag.setLogger(diagnosticsLogger(log), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
 }
 
-/** Writes warnings and errors, each at most once a minute. */
-export function diagnosticsLogger(write: (line: string) => void, now: () => number = Date.now): DiagLogger {
+/** Logs warnings and errors, each at most once a minute. */
+export function diagnosticsLogger(log: Logger, now: () => number = Date.now): DiagLogger {
   const saidAt = new Map<string, number>();
   const say = (message: string, ...details: unknown[]): void => {
-    const line = `telemetry: ${[plain(message), ...details.map(textOf)].join(' ')}`;
+    const why = [plain(message), ...details.map(textOf)].join(' ');
     const at = now();
-    if (at - (saidAt.get(line) ?? Number.NEGATIVE_INFINITY) < SILENCE_MS) return;
+    if (at - (saidAt.get(why) ?? Number.NEGATIVE_INFINITY) < SILENCE_MS) return;
     if (saidAt.size >= MAX_KNOWN) saidAt.clear();
-    saidAt.set(line, at);
-    write(line);
+    saidAt.set(why, at);
+    log.warn({ why }, 'telemetry could not be exported');
   };
   const silent = () => undefined;
   return { error: say, warn: say, info: silent, debug: silent, verbose: silent };

@@ -9,6 +9,7 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
+import type { Logger } from '../log.ts';
 import { reportDiagnostics } from './diagnostics.ts';
 import type { MetricFamily } from './family.ts';
 import { familyProducer, Meters, SCOPE, temporalityOf } from './meters.ts';
@@ -21,6 +22,7 @@ export interface OtlpOptions {
   /** Recorded share of the traces that begin in this process, 0 to 1. */
   readonly sampleRatio: number;
   readonly families: () => readonly MetricFamily[];
+  readonly log: Logger;
 }
 
 /** Instruments and spans that are exported. */
@@ -54,8 +56,8 @@ class MetricExporter extends OTLPMetricExporter {
 }
 
 /** Starts exporting by OTLP over HTTP. Import this module only with an endpoint: loading it takes 60 ms and 20 MB. */
-export function openOtlp({ endpoint, resource, sampleRatio, families }: OtlpOptions): Exported {
-  reportDiagnostics();
+export function openOtlp({ endpoint, resource, sampleRatio, families, log }: OtlpOptions): Exported {
+  reportDiagnostics(log);
   const reader = new PeriodicExportingMetricReader({
     exporter: new MetricExporter({ url: `${endpoint}/v1/metrics`, timeoutMillis: EXPORT_TIMEOUT_MS }),
     exportIntervalMillis: PUBLISH_INTERVAL_MS,

@@ -1,4 +1,5 @@
 import type { Meter } from '@opentelemetry/api';
+import type { Logger } from '../log.ts';
 import type { ProcessFamilies } from './prometheus.ts';
 import { PUBLISH_INTERVAL_MS } from './settings.ts';
 
@@ -10,8 +11,8 @@ export interface PublisherOptions {
   readonly publish: (process: string, text: string) => Promise<void>;
   /** Sends a PING to Redis; the publisher records its round-trip time. */
   readonly ping: () => Promise<void>;
-  /** Called on the first failure to publish, and again only after a success in between. */
-  readonly onError: (error: unknown) => void;
+  /** Gets the first failure to publish, and another one only after a success in between. */
+  readonly log: Logger;
 }
 
 const ROUND_TRIP_BOUNDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1];
@@ -37,7 +38,7 @@ export function publishMetrics(options: PublisherOptions): () => void {
         await options.publish(process, JSON.stringify(families));
       isFailing = false;
     } catch (error) {
-      if (!isFailing) options.onError(error);
+      if (!isFailing) options.log.warn({ error }, 'the metrics could not be published');
       isFailing = true;
     } finally {
       isPublishing = false;

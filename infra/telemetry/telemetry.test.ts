@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { resourceFromAttributes } from '@opentelemetry/resources';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { MAX_OWNERS, OTHER } from './bounded.ts';
 import { diagnosticsLogger } from './diagnostics.ts';
 import { type MetricFamily, parseFamilies } from './family.ts';
@@ -138,13 +139,13 @@ test('vitals have memory, CPU time and uptime of the process', () => {
 });
 
 test('export errors are logged at most once a minute', () => {
-  const lines: string[] = [];
   let nowMs = 0;
-  const logger = diagnosticsLogger(
-    (line) => lines.push(line),
-    () => nowMs,
-  );
+  const log = new CollectedLog();
+  const logger = diagnosticsLogger(log, () => nowMs);
   for (; nowMs < 120_000; nowMs += 1000) logger.error('the export failed:', new Error('ECONNREFUSED'));
   logger.debug('below the level');
-  assert.deepEqual(lines, new Array(2).fill('telemetry: the export failed: ECONNREFUSED'));
+  assert.deepEqual(
+    log.records.map(({ fields }) => fields.why),
+    new Array(2).fill('the export failed: ECONNREFUSED'),
+  );
 });

@@ -1,5 +1,6 @@
 import type { Meter, Tracer } from '@opentelemetry/api';
 import { resourceFromAttributes } from '@opentelemetry/resources';
+import type { Logger } from '../log.ts';
 import type { MetricFamily } from './family.ts';
 import { Meters } from './meters.ts';
 import type { TelemetrySettings } from './settings.ts';
@@ -13,6 +14,8 @@ export interface TelemetryOptions {
   readonly process: string;
   /** Metric families that the process computes at each collection, besides those of the meter's instruments. */
   readonly families?: () => readonly MetricFamily[];
+  /** Gets warnings and errors of the export. */
+  readonly log: Logger;
 }
 
 /** Metrics and traces of one process. The entry point opens it and passes its meter and tracer on. */
@@ -34,10 +37,10 @@ const CLOSE_DEADLINE_MS = 1000;
  * Starts measuring, and exporting when an endpoint is set.
  *
  * @example
- * const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: 'gateway' });
+ * const telemetry = await openTelemetry({ settings: config.telemetry, room: 'gateway', process: 'gateway', log });
  */
 export async function openTelemetry(options: TelemetryOptions): Promise<Telemetry> {
-  const { settings, room, process: name } = options;
+  const { settings, room, process: name, log } = options;
   const { otlpEndpoint: endpoint, sampleRatio } = settings;
   const resource = resourceFromAttributes({
     'service.name': settings.serviceName ?? `pie-${room}`,
@@ -52,7 +55,7 @@ export async function openTelemetry(options: TelemetryOptions): Promise<Telemetr
     return { tracer: undefined, meter: meters.meter, vitals, collect: () => meters.collect(), close: async () => {} };
   }
   const { openOtlp } = await import('./otlp.ts');
-  const { meters, tracer, shutdown } = openOtlp({ endpoint, resource, sampleRatio, families });
+  const { meters, tracer, shutdown } = openOtlp({ endpoint, resource, sampleRatio, families, log });
   return {
     tracer,
     meter: meters.meter,

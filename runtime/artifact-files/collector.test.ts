@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DEFAULT_LIMITS } from '#scheduler/functions/manifest.ts';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { failingLog } from '#scheduler/testing/log.ts';
 import { type Artifact, readArtifact } from '../build/index.ts';
 import { memoryPagesOf } from '../pool/launcher.ts';
 import { testArtifact } from '../testing/components.ts';
@@ -38,7 +39,7 @@ describe('artifacts without a version', () => {
       store,
       isWanted: artifactWanted(platform.scheduler, DEFAULT_LIMITS),
       unusedMs: 0,
-      onError: (error) => assert.fail(String(error)),
+      log: failingLog,
       ...options,
     });
   /** Removes the whole function with all its versions, or only this version, which no alias may serve. */

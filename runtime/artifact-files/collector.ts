@@ -1,4 +1,5 @@
 import { readdir } from 'node:fs/promises';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { type Artifact, readArtifactAsItIs, removeUnusedArtifact } from '../build/index.ts';
 
 export interface ArtifactCollectorOptions {
@@ -12,7 +13,7 @@ export interface ArtifactCollectorOptions {
   readonly everyMs?: number;
   /** Maximum artifacts that one round checks; 32 by default. */
   readonly lookedAtOnce?: number;
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 const UNUSED_MS = 3_600_000;
@@ -39,7 +40,7 @@ export class ArtifactCollector {
     if (this.#stopped) return;
     this.#timer = setTimeout(() => {
       this.#running = this.round()
-        .catch((error) => this.#options.onError(error))
+        .catch((error: unknown) => this.#options.log.warn({ error }, 'unused artifacts could not be removed'))
         .finally(() => this.start());
     }, this.#options.everyMs ?? EVERY_MS).unref();
   }

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Tokenizer } from '#gpu-host/models/tokenizer.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { LaunchError } from '../lifecycle/launch.ts';
 import type { CoreShares } from './core-shares.ts';
 import { CoreWatch } from './core-watch.ts';
@@ -34,8 +35,7 @@ export interface FleetOptions {
   readonly cores?: CoreShares | null;
   /** Called with the invocations that may have computed in a lost sandbox; `alone` when the sandbox held only one run. */
   readonly onLoss?: (invocations: readonly string[], alone: boolean) => Promise<void>;
-  /** Called when a sandbox is lost or a start fails. */
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -206,7 +206,9 @@ export class Fleet {
     if (tenantPrograms.size > 0) this.#keptPrograms.set(tenant, tenantPrograms);
     else this.#keptPrograms.delete(tenant);
     const firstSandbox = this.#places.get(tenant)?.[0]?.found ?? (min > 0 ? this.of(tenant) : undefined);
-    firstSandbox?.then((sandbox) => sandbox.keep(program, min)).catch((error: unknown) => this.#options.onError(error));
+    firstSandbox
+      ?.then((sandbox) => sandbox.keep(program, min))
+      .catch((error: unknown) => this.#options.log.warn({ error, tenant }, 'no sandbox keeps ready instances'));
   }
 
   /** Ends every sandbox. */
@@ -313,7 +315,7 @@ export class Fleet {
       void sandbox.ended.then((reason) => this.#handleEnd(sandbox, reason));
     } catch (cause) {
       this.#failures++;
-      if (!this.#closing.signal.aborted) this.#options.onError(cause);
+      if (!this.#closing.signal.aborted) this.#options.log.error({ error: cause }, 'a sandbox could not be started');
       throw new LaunchError('internal', NO_SANDBOX, { cause });
     } finally {
       this.#beginningCount--;
@@ -327,7 +329,7 @@ export class Fleet {
       const models = (await this.#options.tokenizers?.()) ?? new Map<string, never>();
       for (const [name, { tokenizer }] of models) if (tokenizer) void sandbox.vocabulary(name, tokenizer);
     } catch (error) {
-      this.#options.onError(error);
+      this.#options.log.warn({ error }, 'a sandbox got no tokenizers');
     }
   }
 
@@ -335,7 +337,7 @@ export class Fleet {
     try {
       await this.#options.onLoss?.(invocations, alone);
     } catch (error) {
-      this.#options.onError(error);
+      this.#options.log.error({ error }, 'the loss of a sandbox could not be noted');
     }
   }
 
@@ -353,7 +355,7 @@ export class Fleet {
     // Gets the tenant another sandbox, which keeps the ready instances.
     if (sandbox.crashed && tenant !== null && this.#keptPrograms.has(tenant)) this.of(tenant).catch(() => undefined);
     if (sandbox.crashed && !this.#closing.signal.aborted) {
-      this.#options.onError(new Error(`The sandbox of ${sandbox.tenant ?? 'no tenant'} ended: ${reason}.`));
+      this.#options.log.warn({ tenant, why: reason }, 'a sandbox ended');
     }
   }
 

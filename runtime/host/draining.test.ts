@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { preference } from '#scheduler/policies/placement.ts';
+import { failingLog } from '#scheduler/testing/log.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
@@ -42,8 +43,7 @@ test('a drained host gets no new invocations after the clock has stepped back', 
   const [first, second] = preference(key, names).map((at) => names[at]);
   const drained = new Set<string>();
   const draining = new Draining();
-  const fails = (error: unknown) => assert.fail(String(error));
-  const models = new Models({ list }, { compile: () => assert.fail('no grammar is compiled') }, fails, draining);
+  const models = new Models({ list }, { compile: () => assert.fail('no grammar is compiled') }, failingLog, draining);
   const placed = async (placedAtMs?: number) =>
     (await models.granted([], key, placedAtMs)).get(TEST_MODEL)?.connection.name;
 
@@ -58,7 +58,7 @@ test('a drained host gets no new invocations after the clock has stepped back', 
     drains: { names: async () => drained, onChange: async () => () => undefined },
     worker: { pause: async () => undefined },
     describe: async () => undefined,
-    onError: fails,
+    log: failingLog,
   });
   stop();
   t.mock.timers.setTime(now + 5000);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { CollectedLog, failingLog } from '#scheduler/testing/log.ts';
 import { Draining } from './draining.ts';
 import { followHosts } from './follow-hosts.ts';
 
@@ -15,7 +16,7 @@ test('a runtime that shares the work takes no invocations while no host is conne
       worker: { pause: async (paused) => void pauses.push(paused) },
       sharesWork,
       describe: async () => undefined,
-      onError: (error) => assert.fail(String(error)),
+      log: failingLog,
     });
     stop();
     assert.deepEqual(pauses, [sharesWork]);
@@ -32,7 +33,7 @@ test('a runtime of a drained machine takes no invocations, although GPU hosts of
       machine,
       worker: { pause: async (paused) => void pauses.push(paused) },
       describe: async () => undefined,
-      onError: (error) => assert.fail(String(error)),
+      log: failingLog,
     });
     stop();
     assert.deepEqual(pauses, [machine === 'east']);
@@ -45,7 +46,8 @@ test('the loss of a host is reported again after the report failed', async () =>
   const callRedis = () => (isAway ? Promise.reject(new Error('Redis is away')) : Promise.resolve());
   const list = ['drained', 'open'].map((name) => ({ name, connected: true }));
   const reports: string[] = [];
-  const errors: unknown[] = [];
+  const log = new CollectedLog();
+  const { errors } = log;
   const stop = await followHosts({
     hosts: {
       list,
@@ -61,7 +63,7 @@ test('the loss of a host is reported again after the report failed', async () =>
     },
     worker: { pause: (paused) => callRedis().then(() => void reports.push(paused ? 'pauses' : 'goes on')) },
     describe: async () => void reports.push(list.map(({ connected }) => connected).join()),
-    onError: (error) => errors.push(error),
+    log,
   });
   isAway = true;
   const [, open] = list;

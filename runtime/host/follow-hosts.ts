@@ -1,6 +1,7 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { AdmissionWorker } from '#scheduler/admission/worker.ts';
 import { type Drains, machineEntry } from '#scheduler/gpu-hosts/drains.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
 import type { Draining } from './draining.ts';
 
@@ -18,7 +19,7 @@ export interface FollowedHosts {
   readonly sharesWork?: boolean;
   /** Publishes the state of the hosts: the platform's capacity depends on it. */
   readonly describe: () => Promise<void>;
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -29,7 +30,7 @@ export interface FollowedHosts {
  * the others. Resolves to a function that stops the following.
  */
 export async function followHosts(followed: FollowedHosts): Promise<() => void> {
-  const { hosts, draining, drains, machine, worker, sharesWork = false, describe, onError } = followed;
+  const { hosts, draining, drains, machine, worker, sharesWork = false, describe, log } = followed;
   const pauseAndDescribe = async (): Promise<void> => {
     const drained = hosts.list.filter(({ name }) => draining.isDrained(name));
     const hasOpenHost = hosts.list.some((connection) => connection.connected && !drained.includes(connection));
@@ -38,10 +39,13 @@ export async function followHosts(followed: FollowedHosts): Promise<() => void> 
     await worker.pause(isLeaving || (!hasOpenHost && (sharesWork || drained.length > 0)));
     await describe();
   };
-  const reading = retrying(async () => {
-    draining.set(await drains.names());
-    await pauseAndDescribe();
-  }, onError);
+  const reading = retrying(
+    async () => {
+      draining.set(await drains.names());
+      await pauseAndDescribe();
+    },
+    (error) => log.warn({ error }, 'the state of the GPU hosts could not be published'),
+  );
   const cleanups = [await drains.onChange(reading.run), hosts.onChange(reading.run)];
   // A host may have changed before the listeners were registered.
   await reading.run();

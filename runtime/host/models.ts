@@ -2,6 +2,7 @@ import { loadTokenizer, type Tokenizer } from '#gpu-host/models/tokenizer.ts';
 import type { VisionConfig } from '#gpu-host/models/vision/config.ts';
 import { readVision } from '#gpu-host/models/vision/read.ts';
 import type { GpuHostConnection, ModelSummary } from '#gpu-host/protocol/client.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { preference, wasOpen } from '#scheduler/policies/placement.ts';
 import type { RuntimeEncoder, RuntimeModel } from '#scheduler/runtimes/types.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
@@ -26,18 +27,18 @@ export class Models {
   readonly #vision = new Map<string, Promise<VisionConfig | null>>();
   readonly #grammars: GrantedModel['grammars'];
   readonly #draining: Draining;
-  readonly #onError: (error: unknown) => void;
+  readonly #log: Logger;
 
   constructor(
     hosts: { readonly list: readonly GpuHostConnection[] },
     grammars: GrantedModel['grammars'],
-    onError: (error: unknown) => void = () => undefined,
+    log: Logger,
     draining = new Draining(),
   ) {
     this.#draining = draining;
     this.#hosts = hosts;
     this.#grammars = grammars;
-    this.#onError = onError;
+    this.#log = log;
   }
 
   /** Summaries of all models; of models with the same name, the one on the first open host: one that is connected and not drained. */
@@ -170,7 +171,7 @@ export class Models {
       reading = readMetadata(summary).catch((error: unknown) => {
         // The next user tries again: the failure may be temporary.
         this.#metadata.delete(key);
-        this.#onError(error);
+        this.#log.warn({ error, model: summary.name }, 'the metadata of a model could not be read');
         return null;
       });
       this.#metadata.set(key, reading);
@@ -186,7 +187,7 @@ export class Models {
         (vision) => vision ?? null,
         (error: unknown) => {
           this.#vision.delete(directory);
-          this.#onError(error);
+          this.#log.warn({ error, directory }, 'the settings of an image encoder could not be read');
           return null;
         },
       );
@@ -200,7 +201,7 @@ export class Models {
     if (!loading) {
       loading = loadTokenizer(directory).catch((error: unknown) => {
         this.#tokenizers.delete(directory);
-        this.#onError(error);
+        this.#log.warn({ error, directory }, 'a tokenizer could not be read');
         return null;
       });
       this.#tokenizers.set(directory, loading);

@@ -3,6 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { Outcome } from '#gpu-host/protocol/errors.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
+import { failingLog } from '#scheduler/testing/log.ts';
 import type { ModelMetadata } from '#wit/generated/host.ts';
 import { TEST_MODEL, TestGpuHost } from '../testing/gpu-host.ts';
 import { TestInferlet, type TestInferletOptions } from '../testing/inferlet.ts';
@@ -35,7 +36,7 @@ describe('runtime', () => {
 
   const inferlet = async (options: TestInferletOptions = {}) => {
     const unused = { compile: () => assert.fail('no grammar call is expected') };
-    const granted = (await new Models({ list: [connection] }, unused).granted([])).get(TEST_MODEL);
+    const granted = (await new Models({ list: [connection] }, unused, failingLog).granted([])).get(TEST_MODEL);
     return new TestInferlet(connection, { model: { metadata: granted?.metadata ?? null }, ...options });
   };
 

@@ -8,6 +8,7 @@ import { resultData } from '#scheduler/invocations/result-event.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { beginAttempt, openTestScheduler, submission } from '#scheduler/testing/fixture.ts';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { StoreQueues } from '../host/store-queues.ts';
 import { Account } from '../workers/account.ts';
@@ -47,6 +48,7 @@ describe('the children of a runtime', () => {
       limits: DEFAULT_LIMITS,
     };
     return new ChildRuns({
+      log: silentLog,
       queues: new StoreQueues(),
       invocations,
       inbox,
@@ -109,9 +111,10 @@ describe('the children of a runtime', () => {
   });
 
   it('are refused as internal when the platform fails to begin them', async () => {
-    const errors: unknown[] = [];
+    const log = new CollectedLog();
+    const { errors } = log;
     const fault = new Error('the store refused the call');
-    const runs = open({ run: () => Promise.reject(fault), onError: (error) => errors.push(error) });
+    const runs = open({ run: () => Promise.reject(fault), log });
     const job = JOB;
     const origin = { epoch: 1, depth: 1, family: new Family(job), token: 'token' };
     const { begun, ended } = runs.start(runs.create(job), job, origin);
@@ -125,7 +128,8 @@ describe('the children of a runtime', () => {
     await scheduler.invocations.create(parent);
     const attempt = await beginAttempt(scheduler, parent.id, 'r');
     assert.ok('epoch' in attempt);
-    const errors: unknown[] = [];
+    const log = new CollectedLog();
+    const { errors } = log;
     const fault = new Error('the platform failed after the end');
     const runs = open({
       run: async ({ job, begin }) => {
@@ -135,7 +139,7 @@ describe('the children of a runtime', () => {
         assert.equal(await scheduler.invocations.finish(job.id, outcome.epoch, 1, terminal, null), 'ok');
         throw fault;
       },
-      onError: (error) => errors.push(error),
+      log,
     });
     const job = { ...JOB, tenant: parent.tenant, parent: parent.id };
     const origin = { epoch: attempt.epoch, depth: 1, family: new Family({ ...JOB, id: parent.id }), token: 'token' };

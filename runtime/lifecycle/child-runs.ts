@@ -7,6 +7,7 @@ import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import { partsOf } from '#scheduler/invocations/result-event.ts';
 import type { AttemptOutcome } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { Shares } from '#scheduler/policies/shares.ts';
 import { QuotaExceeded } from '#scheduler/quotas/exceeded.ts';
 import type { Ending } from '#wit/generated/host.ts';
@@ -33,7 +34,7 @@ export interface ChildRunsOptions {
   readonly live?: LiveServer | undefined;
   /** Runs a child from its beginning to its end. Resolves to its verdict; null when the child did not begin. */
   readonly run: (attempt: ChildAttempt) => Promise<Verdict | null>;
-  readonly onError?: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /** A child's only attempt. The runner describes an attempt of a client's invocation, at depth 0, in the same way. */
@@ -140,7 +141,7 @@ export class ChildRuns {
       const begin = () => this.#begin(job, origin, onBegun);
       verdict = await this.#options.run({ job, signal, family, depth, begin, skipsCrowd: true });
     } catch (error) {
-      this.#options.onError?.(error);
+      this.#options.log.error({ error, invocation: job.id, tenant: job.tenant }, 'a child could not be run');
       // Without effect when the child had begun.
       onBegun(handlerError('internal', 'the platform failed before the child had begun'));
       verdict = { kind: 'silent' };
@@ -212,7 +213,7 @@ export class ChildRuns {
 
   /** Ends a child that has no verdict from this runtime, and returns the ending that the store has for it. */
   async #endWithoutVerdict(id: string, signal: AbortSignal): Promise<Ending> {
-    const { invocations, events, runtimeId, onError } = this.#options;
+    const { invocations, events, runtimeId, log } = this.#options;
     const lost = failure('runtime-lost', 'The runtime that ran this invocation was lost.');
     try {
       const message = 'The runtime stopped without ending this invocation.';
@@ -226,7 +227,7 @@ export class ChildRuns {
       const result = terminal?.event === 'result' ? partsOf(terminal.data) : null;
       return result ? { tag: 'success', val: result.output } : lost;
     } catch (error) {
-      onError?.(error);
+      log.error({ error, invocation: id }, 'the end of a child could not be recorded');
       return failure('internal', 'The runtime could not record how the child ended.');
     }
   }

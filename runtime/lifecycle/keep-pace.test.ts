@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { failingLog } from '#scheduler/testing/log.ts';
 import { keepPace } from './keep-pace.ts';
 import { Pace } from './pace.ts';
 
@@ -16,7 +17,7 @@ test('keepPace lowers the limit when the event loop lags, restores it in steps, 
       await sleep(20);
       callsInProgress -= 1;
     },
-    onError: (error) => assert.fail(String(error)),
+    log: failingLog,
   });
   try {
     // Makes the event loop lag by 40 ms, four times `lagMs`.

@@ -1,4 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Pace } from './pace.ts';
 
 /** Interval between two reviews of the limit. */
@@ -13,7 +14,7 @@ export interface PacedOptions {
   readonly running: () => number;
   /** Tells the scheduler how many invocations the thread keeps up with; repeats a failed call by itself. */
   readonly tell: (limit: number) => Promise<void>;
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -23,7 +24,7 @@ export interface PacedOptions {
  *
  * @returns the function that ends the reviews
  */
-export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): () => void {
+export function keepPace(pace: Pace, { running, tell, log }: PacedOptions): () => void {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   /**
    * The thread's mean lag since the last review, milliseconds; 0 when nothing was measured.
@@ -50,7 +51,7 @@ export function keepPace(pace: Pace, { running, tell, onError }: PacedOptions): 
     reportedLimit = limit;
     isReporting = true;
     tell(limit)
-      .catch(onError)
+      .catch((error: unknown) => log.warn({ error }, 'the pace of this runtime could not be published'))
       .finally(() => {
         isReporting = false;
       });

@@ -9,6 +9,7 @@ import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { SequenceGap, StoreError } from '#scheduler/store/errors.ts';
 import { durably, losingWrites } from '#scheduler/store/testing/lost-writes.ts';
 import { beginAttempt, eventually } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { Outbox } from './outbox.ts';
 import type { OutboxEnd, OutboxOptions } from './outbox-options.ts';
@@ -21,8 +22,13 @@ describe('an outbox', () => {
   let hasty: Scheduler;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
-    scheduler = openScheduler({ connect: redis.connect, deadlineMs: 20_000, retention: { maxBytes: 20_000 } });
-    hasty = openScheduler({ connect: redis.connect, deadlineMs: 300 });
+    scheduler = openScheduler({
+      log: silentLog,
+      connect: redis.connect,
+      deadlineMs: 20_000,
+      retention: { maxBytes: 20_000 },
+    });
+    hasty = openScheduler({ log: silentLog, connect: redis.connect, deadlineMs: 300 });
   });
   after(async () => {
     await scheduler.close();

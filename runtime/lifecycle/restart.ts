@@ -3,6 +3,7 @@ import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { FailureCode, RequeueOutcome, Usage } from '#scheduler/invocations/types.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { ObservedRun } from '../telemetry/run-observer.ts';
 import type { Family } from './family.ts';
 import type { Outbox } from './outbox.ts';
@@ -42,7 +43,7 @@ export interface EndedAttempt {
  * Resolves to the final verdict, or to null when the invocation must end with the attempt's own verdict, which the caller then decides anew.
  */
 export async function restart(
-  { invocations, onError }: { readonly invocations: Invocations; readonly onError?: (error: unknown) => void },
+  { invocations, log }: { readonly invocations: Invocations; readonly log: Logger },
   { attempt, verdict, lost, usage, released }: EndedAttempt,
 ): Promise<Verdict | null> {
   const { job, epoch, outbox, signal, family } = attempt;
@@ -59,7 +60,8 @@ export async function restart(
     outcome = await outbox.finish((seq) => invocations.requeue(job.id, epoch, seq, cause, usage(), pages, forMemory));
   } catch (error) {
     // The outbox has reported its own end.
-    if (outbox.end === null) onError?.(error);
+    if (outbox.end === null)
+      log.error({ error, invocation: job.id }, 'an invocation could not be put back into the queue');
     return null;
   }
   switch (outcome) {

@@ -10,6 +10,7 @@ import type { Invocations } from '#scheduler/invocations/invocations.ts';
 import type { Questions } from '#scheduler/invocations/questions.ts';
 import type { FinishOutcome, Usage } from '#scheduler/invocations/types.ts';
 import type { LiveServer } from '#scheduler/live/server.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { SecretError } from '#scheduler/secrets/secrets.ts';
 import { sumOfUsage } from '#scheduler/usage/metered.ts';
 import type { InferletDescription } from '../host/inferlet.ts';
@@ -70,9 +71,11 @@ export interface RunnerOptions {
   readonly observer?: RunObserver;
   /** Shows events to followers before they are in the log. Without it, the outbox writes events at once. */
   readonly live?: LiveServer | undefined;
-  /** Called with errors that no caller sees. */
-  readonly onError?: (error: unknown) => void;
+  readonly log: Logger;
 }
+
+/** Fields of a record about an invocation. */
+const named = ({ id, function: name, tenant }: InvocationJob) => ({ invocation: id, function: name, tenant });
 
 const FAULT = {
   kind: 'error',
@@ -208,7 +211,8 @@ export class InvocationRunner {
         ticks: this.#writeTicks,
       },
       onEnd: (end, cause) => {
-        if (cause !== undefined && end !== 'over-quota') this.#options.onError?.(cause);
+        if (cause !== undefined && end !== 'over-quota')
+          this.#options.log.error({ ...named(job), error: cause, why: end }, 'events can no longer be written');
         kill(
           new GuestTrap(end === 'full' ? 'output-limit' : 'terminated', `its events can no longer be written (${end})`),
         );
@@ -227,7 +231,7 @@ export class InvocationRunner {
       return await this.#execute(attempt, launched);
     } catch (error) {
       if (launched instanceof LaunchError) throw error;
-      this.#options.onError?.(error);
+      this.#options.log.error({ ...named(job), error }, 'an attempt failed');
       const usage = meter.usage() ?? {};
       // Freeze the usage, so that the observer records the same as the terminal event.
       meter.usage = () => usage;
@@ -299,7 +303,7 @@ export class InvocationRunner {
     const usage = meter.usage();
     if (!usage || !worthReporting(reported, usage)) return;
     await untilStored(() => this.#options.invocations.settle(job, epoch, usage), signal).catch((error: unknown) =>
-      this.#options.onError?.(error),
+      this.#options.log.error({ ...named(job), error }, 'late usage could not be counted'),
     );
   }
 
@@ -313,7 +317,7 @@ export class InvocationRunner {
       const quota = await this.#options.tokenQuota?.(job);
       if (quota) return { ...verdict, ...quotaStop(quota, this.#clock()), code: quotaCode(quota.quota) };
     } catch (error) {
-      this.#options.onError?.(error);
+      this.#options.log.warn({ ...named(job), error }, 'the quota that ended an invocation is unknown');
     }
     return verdict;
   }

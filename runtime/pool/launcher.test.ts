@@ -7,6 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { parse } from '@bytecodealliance/jco-transpile/wasm-tools';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { SharedThread } from '../channel/shared-thread.ts';
 import { Fleet } from '../fleet/fleet.ts';
 import { startSandbox } from '../fleet/process.ts';
@@ -19,7 +20,6 @@ import { FunctionLauncher, type FunctionLauncherOptions } from './launcher.ts';
 
 const { host } = recordingHost();
 const layers = await machineLayers();
-const errors: unknown[] = [];
 
 const versionOf = (bytes: Uint8Array): FunctionVersion => ({
   name: 'echo',
@@ -61,7 +61,7 @@ describe('a launcher', () => {
       memoryMb: 512,
       start: (events) => startSandbox({ layers, host, thread: new SharedThread(), memoryMb: 512, poolMb: 8 }, events),
       deviceBusy: () => false,
-      onError: (error) => errors.push(error),
+      log: silentLog,
     });
     fleets.push(fleet);
     return new FunctionLauncher({

@@ -12,7 +12,6 @@ export interface PoolOptions {
   /** Number of running invocations; while it is above 0, refilling takes a small share of the thread. */
   readonly running?: () => number;
   readonly sizing?: Partial<Omit<SizingPolicy, 'budgetBytes'>>;
-  readonly onError?: (error: unknown) => void;
 }
 
 /** Stands for an instance that a launch has taken. Holds no reference to the instance, so an instance that trapped is garbage at once. */
@@ -260,9 +259,8 @@ export class InstancePool {
     }
     try {
       shortEntry.ready.push(this.#restore(shortEntry) ?? this.#make(shortEntry));
-    } catch (error) {
+    } catch {
       shortEntry.failed = true;
-      this.#options.onError?.(error);
     }
     const tookMs = performance.now() - now;
     const isBusy = (this.#options.running?.() ?? 0) > 0;

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import type { DeployedFunction } from '#scheduler/functions/functions.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { TEST_LIMITS } from '#scheduler/testing/fixture.ts';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import type { StoredProgram } from '../fleet/sandbox.ts';
 import { Service, type ServiceOptions } from './service.ts';
 
@@ -20,7 +21,8 @@ function deployed(tenant: string, name: string, min: number): DeployedFunction {
 /** Starts a service over functions in memory, so that no read of the store waits for a turn of the event loop. */
 async function open(functions: Map<string, DeployedFunction>, store = { isAway: false }) {
   const kept = new Map<string, number>();
-  const errors: unknown[] = [];
+  const log = new CollectedLog();
+  const { errors } = log;
   let notify: (changed: Changed) => void = () => undefined;
   const scheduler = {
     functions: {
@@ -44,7 +46,7 @@ async function open(functions: Map<string, DeployedFunction>, store = { isAway: 
     launcher: { read: async () => ({}) as StoredProgram },
     fleet: { keep: (tenant, _program, min) => void kept.set(tenant, min) },
     limits: TEST_LIMITS,
-    onError: (error) => errors.push(error),
+    log,
   });
   await service.start();
   await service.settled();

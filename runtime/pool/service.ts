@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type DeployedFunction, fromMember, memberOf, servedVersions } from '#scheduler/functions/functions.ts';
 import { resolveLimits } from '#scheduler/functions/manifest.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { StoreError } from '#scheduler/store/errors.ts';
 import { retrying } from '#scheduler/store/retrying.ts';
@@ -15,7 +16,7 @@ export interface ServiceOptions {
   readonly fleet: Pick<Fleet, 'keep'>;
   /** Limits of a function whose manifest sets none. */
   readonly limits: InvocationLimits;
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -162,7 +163,8 @@ export class Service {
 
   /** Ignores errors after `close`, when the store and the build processes are shutting down. */
   #reportError(error: unknown): void {
-    if (!this.#closed) this.#options.onError(error);
+    if (!this.#closed)
+      this.#options.log.warn({ error }, 'the ready instances of a function could not be brought up to date');
   }
 
   #demandsOf(deployedFunction: DeployedFunction | null): readonly Demand[] {

@@ -8,6 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { eventually } from '#scheduler/testing/fixture.ts';
+import { failingLog } from '#scheduler/testing/log.ts';
 import { type CodeCacheOptions, openCodeCache, type ProgramCode } from './code-cache.ts';
 import type { ConfinedProgram } from './command.ts';
 import type { Report } from './fixtures/compiled.ts';
@@ -34,7 +35,7 @@ describe('compiled code of confined programs', { skip }, () => {
   after(() => rm(folder, { recursive: true }));
 
   const open = (code: ProgramCode = { program: LOADING }, more: Partial<CodeCacheOptions> = {}) =>
-    openCodeCache({ folder, code, layers, signal, onError: assert.ifError, ...more });
+    openCodeCache({ folder, code, layers, signal, log: failingLog, ...more });
   /** Makes a folder, or changes an existing one, so that its last use was `agoMs` ago. */
   const makeOldFolder = async (name: string, agoMs: number): Promise<void> => {
     const path = join(folder, name);
@@ -73,7 +74,7 @@ describe('compiled code of confined programs', { skip }, () => {
     const cache = open();
     await cache?.filled;
     assert.ok(existsSync(cache?.directory ?? ''));
-    // Runs fail with this wrapper, and `onError` throws, so the code must be there already.
+    // Runs fail with this wrapper, and the log throws, so the code must be there already.
     const again = open({ program: LOADING }, { layers: { ...layers, wrapper: ['false'] } });
     await again?.filled;
     assert.equal(again?.directory, cache?.directory);
@@ -160,7 +161,7 @@ describe('compiled code of confined programs without namespaces', () => {
       code: { program: LOADING },
       layers: layersFor('process', probe),
       signal: new AbortController().signal,
-      onError: assert.ifError,
+      log: failingLog,
     };
     assert.equal(openCodeCache(options), null);
   });

@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, statSync } from 'node:fs';
 import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setInterval as everyInterval } from 'node:timers/promises';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { type ConfinedProgram, compileFlags, NODE_COMPILE_CACHE } from './command.ts';
 import type { Layers } from './layers.ts';
 import { runConfined } from './run.ts';
@@ -31,8 +32,8 @@ export interface CodeCacheOptions {
   readonly layers: Layers;
   /** Ends the runs that fill the folder, and the checks. */
   readonly signal: AbortSignal;
-  /** Takes the errors of runs and checks. No such error stops confined processes. */
-  readonly onError: (error: unknown) => void;
+  /** Gets the errors of runs and checks. No such error stops confined processes. */
+  readonly log: Logger;
   /** Interval of the checks that the folder is there, which also mark it as used; a day by default. */
   readonly checkMs?: number;
 }
@@ -84,7 +85,8 @@ async function check(directory: string, options: CodeCacheOptions): Promise<void
     if (!isThere) await fill(directory, options);
     await removeUnused(options.folder, basename(directory), now);
   } catch (error) {
-    if (!options.signal.aborted) options.onError(error);
+    if (!options.signal.aborted)
+      options.log.warn({ error, folder: options.folder }, 'a cache of compiled code could not be filled');
   }
 }
 

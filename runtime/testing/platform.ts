@@ -9,6 +9,7 @@ import type { Retention } from '#scheduler/invocations/retention.ts';
 import type { InvocationEvent } from '#scheduler/invocations/types.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { type Runtime, type RuntimeOptions, startRuntime } from '../runtime.ts';
 import { type Probe, probeMachine } from '../sandboxes/index.ts';
@@ -70,7 +71,8 @@ function probeOnce(): Promise<Probe> {
 export class TestPlatform {
   readonly redis: TestRedis;
   readonly scheduler: Scheduler;
-  readonly errors: unknown[] = [];
+  readonly log = new CollectedLog();
+  readonly errors = this.log.errors;
   /** The runtime that tests use; some tests replace it. */
   runtime: Runtime;
   readonly #leaseMs: number;
@@ -85,6 +87,7 @@ export class TestPlatform {
     const environment = { PIE_MASTER_KEY: randomBytes(32).toString('base64') };
     const masterKeys = openMasterKeys('', { create: false, environment });
     this.scheduler = openScheduler({
+      log: this.log,
       connect: redis.connect,
       retention,
       leaseMs,
@@ -128,7 +131,7 @@ export class TestPlatform {
       sandboxes: TEST_SANDBOXES,
       limits: DEFAULT_LIMITS,
       gpuHostDeadlineMs: 30_000,
-      onError: (error) => this.errors.push(error),
+      log: this.log,
       ...options,
     });
   }

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { eventually, openTestScheduler, registerRuntime, submission } from '../testing/fixture.ts';
@@ -28,7 +29,10 @@ describe('attempts that begin with the fetch of their jobs', () => {
       connections.push(connection);
       return connection;
     };
+    const log = new CollectedLog();
+    const { errors } = log;
     const scheduler = openTestScheduler(redis, {
+      log,
       connect,
       ...(of && { prefix: of.store.keys.prefix }),
       ...(leaseMs && { leaseMs }),
@@ -36,13 +40,11 @@ describe('attempts that begin with the fetch of their jobs', () => {
     const runs = new Map<string, { begun: AttemptOutcome | null; finish: () => void }>();
     const refused: string[] = [];
     const hooks = { fetched: (): void => undefined };
-    const errors: unknown[] = [];
     const lease = await scheduler.runtimes.acquire({ name: of ? 'second' : 'first', slots: 8 });
     const worker = scheduler.createWorker({
       lease,
       slots: 8,
       begins: { most: () => most.begins, showsOwnEvents: false },
-      onError: (error) => errors.push(error),
       run: async ({ id }, signal, begun) => {
         const done = Promise.withResolvers<void>();
         hooks.fetched();

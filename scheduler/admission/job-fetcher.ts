@@ -3,6 +3,7 @@ import { SHOWN_AHEAD } from '../invocations/appends.ts';
 import { attemptOutcome } from '../invocations/begins.ts';
 import { tuple } from '../invocations/replies.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -59,8 +60,7 @@ export interface JobFetcherOptions {
   readonly lease: Pick<RuntimeLease, 'id' | 'lengthMs' | 'answeredAt'>;
   /** True when the runtime itself, instead of the store, shows the events of begun attempts to the clients that follow them. */
   readonly showsOwnEvents: boolean;
-  /** Receives the errors of jobs that cannot be read. */
-  readonly onError: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -77,7 +77,7 @@ export class JobFetcher {
   readonly #jobsKey: string;
   readonly #lease: JobFetcherOptions['lease'];
   readonly #showsOwnEvents: boolean;
-  readonly #onError: (error: unknown) => void;
+  readonly #log: Logger;
   /** True when the last fetch left jobs behind. */
   #hasMore = false;
   /** Length of the next wait. */
@@ -85,7 +85,7 @@ export class JobFetcher {
   #tokenCount = 0;
   #pendingToken: string | null = null;
 
-  constructor(sharedStore: Store, connection: Redis, { lease, showsOwnEvents, onError }: JobFetcherOptions) {
+  constructor(sharedStore: Store, connection: Redis, { lease, showsOwnEvents, log }: JobFetcherOptions) {
     const { keys, clock } = sharedStore;
     connection.on('error', () => undefined);
     // ioredis resolves commands that it pipelines by itself together: those of `confirmReceived` would wait for the next blocking command.
@@ -95,7 +95,7 @@ export class JobFetcher {
     this.#jobsKey = keys.jobs;
     this.#lease = lease;
     this.#showsOwnEvents = showsOwnEvents;
-    this.#onError = onError;
+    this.#log = log;
   }
 
   /** Resolves once the connection is ready. @throws StoreError */
@@ -170,7 +170,7 @@ export class JobFetcher {
           begun: takenJobs[i + 1] === '' ? null : attemptOutcome(takenJobs[i + 1], Number(now)),
         });
       } catch (error) {
-        this.#onError(error);
+        this.#log.error({ error }, 'a job cannot be read');
       }
     }
     return fetchedJobs;

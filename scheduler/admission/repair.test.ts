@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { collect, eventually, offer, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -14,8 +15,8 @@ after(() => redis.stop());
 const LEASE_MS = 5000;
 
 test('repair restores the ledger, the sums and the queues after Redis has lost some of their entries', async () => {
-  const errors: unknown[] = [];
-  const scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
+  const log = new CollectedLog();
+  const scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, log });
   const { admission, invocations, queue, store } = scheduler;
   const { keys } = store;
   const lease = await offer(scheduler, { slots: 4, pages: { m: 100 } });
@@ -59,7 +60,7 @@ test('repair restores the ledger, the sums and the queues after Redis has lost s
   scheduler.reaper.start();
   const [last] = (await collect(scheduler.events.follow(jobless, 0))).slice(-1);
   assert.equal(JSON.parse(last?.data ?? '{}').code, 'internal');
-  assert.deepEqual(errors, []);
+  assert.deepEqual(log.records, []);
   const open = ids.filter((id) => ![gone, ended, jobless].includes(id));
   assert.deepEqual(new Set(await queue.waiting()), new Set(open));
   assert.deepEqual((await admission.capacity()).models, [{ model: 'm', pages: 100, usedPages: 40 }]);

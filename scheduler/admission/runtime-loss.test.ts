@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
 import { type RuntimeLease, unregister } from '../runtimes/lease.ts';
 import type { Scheduler } from '../scheduler.ts';
@@ -27,8 +28,9 @@ describe('a runtime that is lost or leaves', () => {
 
   /** Opens a scheduler, and starts runtimes whose invocations begin and end at once or when the test orders it. */
   async function open(leaseMs: number) {
-    const errors: unknown[] = [];
-    const scheduler = openTestScheduler(redis, { leaseMs });
+    const log = new CollectedLog();
+    const { errors } = log;
+    const scheduler = openTestScheduler(redis, { leaseMs, log });
     const runs: Run[] = [];
     const runtimes: { readonly worker: AdmissionWorker; readonly lease: RuntimeLease }[] = [];
     const start = async (name: string, slots: number, when: 'at once' | 'on order', pages = 0) => {
@@ -37,7 +39,6 @@ describe('a runtime that is lost or leaves', () => {
       const worker = scheduler.createWorker({
         lease,
         slots,
-        onError: (error) => errors.push(error),
         run: async (job, signal) => {
           const ordered = Promise.withResolvers<void>();
           const done = Promise.withResolvers<void>();

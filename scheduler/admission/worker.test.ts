@@ -6,6 +6,7 @@ import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { collect, eventually, hold, openTestScheduler, submission } from '../testing/fixture.ts';
+import { CollectedLog } from '../testing/log.ts';
 import { TestRedis } from '../testing/redis.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 
@@ -24,7 +25,6 @@ async function startRuntime(scheduler: Scheduler, { slots, pages = {} }: Offer) 
   const started: string[] = [];
   const arrivals: number[] = [];
   const open = new Map<string, () => void>();
-  const errors: unknown[] = [];
   const attempts = new Map<string, { readonly epoch: number; readonly nextSeq: number; readonly attempt: number }>();
   const models = Object.entries(pages).map(([name, pageCount]) => ({ ...MODEL, name, pageCount }));
   const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots, models });
@@ -56,14 +56,15 @@ async function startRuntime(scheduler: Scheduler, { slots, pages = {} }: Offer) 
       null,
     );
   };
-  const worker = scheduler.createWorker({ lease, slots, run, onError: (error) => errors.push(error) });
+  const worker = scheduler.createWorker({ lease, slots, run });
   await worker.start();
-  return { worker, lease, started, arrivals, open, errors, attempts };
+  return { worker, lease, started, arrivals, open, attempts };
 }
 
 describe('admission worker', () => {
   let redis: TestRedis;
   let scheduler: Scheduler;
+  let log: CollectedLog;
   before(async () => {
     redis = await TestRedis.start({ appendOnly: true });
   });
@@ -75,7 +76,8 @@ describe('admission worker', () => {
     body: (runtime: Awaited<ReturnType<typeof startRuntime>>) => Promise<void>,
     clock = Date.now,
   ) {
-    scheduler = openTestScheduler(redis, { clock });
+    log = new CollectedLog();
+    scheduler = openTestScheduler(redis, { clock, log });
     const runtime = await startRuntime(scheduler, capacity);
     try {
       await body(runtime);
@@ -286,13 +288,13 @@ describe('admission worker', () => {
   });
 
   test('an invocation fails as internal when its run throws or returns without an end', async () => {
-    await withRuntime({ slots: 2 }, async ({ errors }) => {
+    await withRuntime({ slots: 2 }, async () => {
       for (const input of ['"throw"', '"return"']) {
         const id = await submit({ input });
         const events = await collect(scheduler.events.follow(id, 0));
         assert.equal(JSON.parse(events.at(-1)?.data ?? '{}').code, 'internal');
       }
-      assert.match(String(errors[0]), /broken host/);
+      assert.match(String(log.errors[0]), /broken host/);
     });
   });
 

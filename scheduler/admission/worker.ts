@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import type { Control } from '../invocations/control.ts';
 import type { AttemptOutcome } from '../invocations/types.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
@@ -54,8 +55,7 @@ export interface AdmissionWorkerOptions {
    * - Any other result, or an error: the worker removes the job. An invocation that has not ended then fails as `internal`.
    */
   readonly run: (job: InvocationJob, signal: AbortSignal, begun: Begun | null) => Promise<unknown>;
-  /** Receives errors that no caller sees. */
-  readonly onError?: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -105,9 +105,9 @@ export class AdmissionWorker {
   constructor(options: AdmissionWorkerOptions) {
     this.#options = options;
     this.#slots = checkedSlots(options.slots);
-    const { lease, onError = () => undefined } = options;
+    const { lease, log } = options;
     const showsOwnEvents = options.begins?.showsOwnEvents ?? false;
-    this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, showsOwnEvents, onError });
+    this.#fetcher = new JobFetcher(options.store, options.connect(), { lease, showsOwnEvents, log });
     options.lease.reportLoad(() => ({ running: this.running }));
   }
 
@@ -159,8 +159,10 @@ export class AdmissionWorker {
 
   /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
   observe(job: InvocationJob, peak: Peak): void {
-    const { admission, onError } = this.#options;
-    admission.observe(job, peak).catch((error) => onError?.(error));
+    const { admission, log } = this.#options;
+    admission.observe(job, peak).catch((error: unknown) => {
+      log.warn({ error, invocation: job.id }, 'the peak of a run could not be stored');
+    });
   }
 
   /**
@@ -173,9 +175,9 @@ export class AdmissionWorker {
   async drain(deadlineMs: number): Promise<void> {
     if (this.#state === 'closed') return;
     this.#state = 'draining';
-    const { active, lease, onError } = this.#options;
+    const { active, lease, log } = this.#options;
     const drainEndsAt = performance.now() + deadlineMs;
-    await this.#endFetch(deadlineMs).catch((error) => onError?.(error));
+    await this.#endFetch(deadlineMs).catch((error: unknown) => log.warn({ error }, 'the fetch of jobs did not end'));
     await this.#waitUntilSettled(Math.max(0, drainEndsAt - performance.now()));
     for (const id of [...this.#jobs.keys()]) {
       this.#stop(id, { code: 'terminated', message: 'The runtime is shutting down.' });
@@ -218,7 +220,8 @@ export class AdmissionWorker {
     } catch (error) {
       this.#quietIntervals = 0;
       if (this.#state !== 'started') return;
-      if (StoreError.from(error).code !== 'store-unavailable') this.#options.onError?.(error);
+      if (StoreError.from(error).code !== 'store-unavailable')
+        this.#options.log.error({ error }, 'jobs could not be fetched');
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
@@ -243,13 +246,17 @@ export class AdmissionWorker {
 
   /** Runs fetched jobs. Before the next fetch, gives back those that this runtime may no longer run. */
   async #accept(fetchedJobs: readonly FetchedJob[]): Promise<void> {
-    const { active, lease, onError } = this.#options;
+    const { active, lease, log } = this.#options;
     if (fetchedJobs.length > 0) this.#quietIntervals = 0;
     // An attempt that the fetch has begun counts as running, and a pause or a drain lets running attempts end.
     const mayRun = ({ begun }: FetchedJob) => this.#state !== 'closed' && (begun !== null || this.#isTaking);
     const giveBacks = fetchedJobs
       .filter((one) => !mayRun(one))
-      .map(({ job }) => active.giveBack(job.id, lease.id, job.fetchToken).catch((error) => onError?.(error)));
+      .map(({ job }) =>
+        active.giveBack(job.id, lease.id, job.fetchToken).catch((error: unknown) => {
+          log.error({ error, invocation: job.id }, 'a job could not be given back');
+        }),
+      );
     const runnableJobs = fetchedJobs.filter(mayRun);
     const confirmHeld = this.#fetcher.confirmReceived(runnableJobs);
     for (const { job, begun } of runnableJobs) {
@@ -262,17 +269,18 @@ export class AdmissionWorker {
   }
 
   #hold(job: FetchedJob['job'], begun: Begun | null): void {
-    const { onError } = this.#options;
     const runningJob: RunningJob = { job, begun, token: job.fetchToken, stop: new AbortController() };
     this.#jobs.set(job.id, runningJob);
     this.#runningJobs.add(runningJob);
     const cancel = this.#pendingCancels.get(job.id);
     if (cancel) runningJob.stop.abort(cancel);
-    this.#execute(runningJob).catch((error) => onError?.(error));
+    this.#execute(runningJob).catch((error: unknown) => {
+      this.#options.log.error({ error, invocation: job.id }, 'the work on a job failed');
+    });
   }
 
   async #execute(runningJob: RunningJob): Promise<void> {
-    const { run, onError } = this.#options;
+    const { run, log } = this.#options;
     const { job, begun, stop } = runningJob;
     const leftMs = job.submittedAt + job.deadlineMs - this.#options.store.clock();
     runningJob.deadline = setTimeout(
@@ -284,7 +292,7 @@ export class AdmissionWorker {
     try {
       outcome = await run(job, stop.signal, begun);
     } catch (error) {
-      onError?.(error);
+      log.error({ error, invocation: job.id }, 'a run failed');
     } finally {
       clearTimeout(runningJob.deadline);
       this.#quietIntervals = 0;
@@ -307,7 +315,7 @@ export class AdmissionWorker {
   async #leave(runningJob: RunningJob, how: 'over' | 'giveBack'): Promise<void> {
     const { job, token, stop } = runningJob;
     const { id } = job;
-    const { active, control, lease, onError } = this.#options;
+    const { active, control, lease, log } = this.#options;
     while (this.#state !== 'closed') {
       try {
         await active[how](id, lease.id, token);
@@ -315,7 +323,7 @@ export class AdmissionWorker {
         if (stop.signal.aborted && this.#jobs.get(id) === runningJob) await control.forgetCancel(lease.id, id);
         return;
       } catch (error) {
-        onError?.(error);
+        log.warn({ error, invocation: id }, 'a job could not be given up');
         if (StoreError.from(error).code !== 'store-unavailable') return;
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
@@ -342,7 +350,9 @@ export class AdmissionWorker {
       const message = 'This runtime was declared dead, because it did not renew its lease in time.';
       runningJob.stop.abort({ code: 'runtime-lost', message } satisfies StopReason);
     }
-    this.#settleUnknown(this.#options.store.clock()).catch((error) => this.#options.onError?.(error));
+    this.#settleUnknown(this.#options.store.clock()).catch((error: unknown) => {
+      this.#options.log.error({ error }, 'jobs of the lost lease could not be settled');
+    });
     this.#pump();
   }
 
@@ -350,7 +360,7 @@ export class AdmissionWorker {
     clearTimeout(this.#auditTimer);
     this.#auditTimer = setTimeout(() => {
       this.#audit()
-        .catch((error) => this.#options.onError?.(error))
+        .catch((error: unknown) => this.#options.log.error({ error }, 'the search for lost jobs failed'))
         .finally(() => {
           if (this.#state !== 'closed') this.#scheduleAudit(AUDIT_MS);
         });

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
+import { CollectedLog } from '#scheduler/testing/log.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { durably } from '../store/testing/lost-writes.ts';
 import { definedScripts, eventually, openTestScheduler } from '../testing/fixture.ts';
@@ -19,9 +21,9 @@ describe('builds and deployments', () => {
   async function withBuilder(
     build: (request: BuildRequest, signal: AbortSignal, scheduler: Scheduler) => Promise<BuildReply>,
     body: (scheduler: Scheduler) => Promise<void>,
-    onError?: (error: unknown) => void,
+    log?: Logger,
   ): Promise<void> {
-    const scheduler = openTestScheduler(redis, { ...(onError && { onError }) });
+    const scheduler = openTestScheduler(redis, { ...(log && { log }) });
     const lease = await scheduler.runtimes.acquire({ name: 'runtime-1', slots: 1 });
     const worker = scheduler.createBuildWorker({ build: (request, signal) => build(request, signal, scheduler) });
     worker.start();
@@ -62,7 +64,7 @@ describe('builds and deployments', () => {
   });
 
   test('a build that breaks off tells its requester no path of the machine; the log has the whole error', async () => {
-    const logged: string[] = [];
+    const log = new CollectedLog();
     await withBuilder(
       async ({ name }) => {
         if (name === 'thrown') await readFile('/no/such/folder/glue.js');
@@ -79,8 +81,9 @@ describe('builds and deployments', () => {
         assert.equal(await messageOf('thrown'), 'ENOENT: no such file or directory, open');
         assert.equal(await messageOf('returned'), "The build stopped: EACCES: permission denied, open 'glue.js'");
       },
-      (error) => logged.push(String(error)),
+      log,
     );
+    const logged = log.records.map(({ fields }) => String(fields.error ?? fields.why));
     assert.equal(logged.length, 2);
     for (const [index, path] of ['/no/such/folder/glue.js', '/srv/pie/artifacts/glue.js'].entries())
       assert.ok(logged[index]?.includes(path), logged[index]);

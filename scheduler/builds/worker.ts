@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { BUILD_QUEUE } from '../keys.ts';
+import type { Logger } from '../policies/logger.ts';
 import { textForTenant } from '../policies/text-for-tenant.ts';
 import { isConnectionError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -28,7 +29,7 @@ export interface BuildWorkerOptions {
   readonly concurrency?: number;
   /** Builds one component. The signal aborts at the request's deadline and when the worker closes. An error becomes `build-failed`. */
   readonly build: (request: BuildRequest, signal: AbortSignal) => Promise<BuildReply>;
-  readonly onError?: (error: unknown) => void;
+  readonly log: Logger;
 }
 
 /** Answers build requests, in every runtime. */
@@ -44,7 +45,7 @@ export class BuildWorker {
 
   /** Starts to take requests. */
   start(): void {
-    const { store, connect, concurrency, onError } = this.#options;
+    const { store, connect, concurrency, log } = this.#options;
     const connection = new WorkerConnection(connect());
     const worker = new Worker<BuildRequest>(BUILD_QUEUE, (job) => this.#answer(job), {
       connection: connection.redis,
@@ -60,11 +61,15 @@ export class BuildWorker {
       removeOnFail: { count: 0 },
     });
     worker.on('error', (error) => {
-      if (!this.#closing.signal.aborted && !isConnectionError(error)) onError?.(error);
+      if (!this.#closing.signal.aborted && !isConnectionError(error))
+        log.error({ error }, 'the queue of builds failed');
     });
     // BullMQ gives up a build during which two runtimes died.
     worker.on('failed', (job, error) => {
-      if (job) this.#reply(job.data.id, failedReply(error)).catch((cause) => onError?.(cause));
+      if (job)
+        this.#reply(job.data.id, failedReply(error)).catch((cause) => {
+          log.error({ error: cause, build: job.data.id }, 'the answer of a build could not be stored');
+        });
     });
     this.#connection = connection;
     this.#worker = worker;
@@ -90,21 +95,21 @@ export class BuildWorker {
     const signal = AbortSignal.any([AbortSignal.timeout(leftMs), this.#closing.signal]);
     let reply: BuildReply;
     try {
-      reply = this.#withoutPaths(await this.#options.build(request, signal));
+      reply = this.#withoutPaths(request.id, await this.#options.build(request, signal));
     } catch (error) {
       // BullMQ ignores the error, because `close` has told it to close. Once the lock has run out, another runtime takes the build over.
       if (this.#closing.signal.aborted) throw error;
-      this.#options.onError?.(error);
+      this.#options.log.warn({ error, build: request.id }, 'a build failed');
       reply = failedReply(error);
     }
     await this.#reply(request.id, reply);
   }
 
   /** The message of a failed build may contain paths of this machine: the log gets them, the requester does not. */
-  #withoutPaths(reply: BuildReply): BuildReply {
+  #withoutPaths(build: string, reply: BuildReply): BuildReply {
     if (reply.ok || reply.code !== 'build-failed') return reply;
     const message = textForTenant(reply.message);
-    if (message !== reply.message) this.#options.onError?.(new Error(reply.message));
+    if (message !== reply.message) this.#options.log.warn({ build, why: reply.message }, 'a build failed');
     return { ...reply, message };
   }
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { openTestScheduler } from '../testing/fixture.ts';
@@ -109,7 +110,7 @@ describe('functions and components', () => {
     assert.ok((await functions.put(removed)).ok);
     await store.redis.sadd(store.keys.unfinished('default', 'stuck', removed.version), 'inv-stuck');
     const cancelled: string[] = [];
-    const removals = new Removals({ store, cancel: async (id) => cancelled.push(id) });
+    const removals = new Removals({ store, log: silentLog, cancel: async (id) => cancelled.push(id) });
     await removals.removeFunction('default', 'stuck', true);
     for (let round = 0; round < 3; round++) await removals.sweep();
     // Once by the removal, and once by the first round: all three rounds are in one interval.

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { newInvocationId } from '../invocations/id.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
@@ -423,7 +424,7 @@ describe('releases', () => {
       await script(...call);
       return script(...call);
     });
-    await new Removals({ store, cancel: async () => undefined, onGone }).removeFunction(TENANT, name);
+    await new Removals({ store, log: silentLog, cancel: async () => undefined, onGone }).removeFunction(TENANT, name);
     assert.deepEqual(gone, [name]);
   });
 

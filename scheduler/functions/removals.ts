@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { Logger } from '../policies/logger.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
 import { actArguments, type NewAct } from '../tenants/audit.ts';
@@ -50,8 +51,8 @@ export interface RemovalsOptions {
   readonly cancel: (id: string, reason: string) => Promise<unknown>;
   /** Called when a removed version has been deleted, by this process or another one, or deployed again. One version may cause several calls. */
   readonly onGone?: (version: FunctionVersion) => Promise<void>;
-  /** Receives an error that stopped the removal of one function in a round. The round continues with the other functions. */
-  readonly onError?: ((error: unknown) => void) | undefined;
+  /** Gets an error that stopped the removal of one function in a round. The round continues with the other functions. */
+  readonly log: Logger;
 }
 
 /**
@@ -147,7 +148,7 @@ export class Removals {
         steps += await this.#sweepOne(next.value);
       } catch (error) {
         steps += 1;
-        this.#options.onError?.(error);
+        this.#options.log.warn({ error }, 'the removal of a function stopped, and will be repeated');
       }
     }
   }

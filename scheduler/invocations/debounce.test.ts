@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { beginAttempt, collect, eventually, openTestScheduler, submission } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -139,7 +140,13 @@ describe('debounce', () => {
     assert.equal((await scheduler.admission.repair())?.returned, 0, 'the repair does not end the delay');
     assert.equal((await counts()).queued, 0);
     now += 10 * SECOND;
-    const reaping = openScheduler({ connect: redis.connect, clock: () => now, prefix: 'debounce', leaseMs: 500 });
+    const reaping = openScheduler({
+      log: silentLog,
+      connect: redis.connect,
+      clock: () => now,
+      prefix: 'debounce',
+      leaseMs: 500,
+    });
     reaping.reaper.start();
     const { keys, redis: client } = scheduler.store;
     await eventually(async () => (await client.zscore(keys.waiting('default'), id)) !== null, 'a reaper releases it');

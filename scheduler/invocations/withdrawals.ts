@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '../policies/logger.ts';
 import type { Submitted } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import type { CancelOutcome } from './control.ts';
@@ -22,7 +23,7 @@ const REASON = 'Redis did not answer the submission in time, and its client was 
 export class Withdrawals {
   readonly #submit: (submission: Submission) => Promise<Submitted>;
   readonly #cancel: (id: string, reason: string) => Promise<CancelOutcome>;
-  readonly #onError: ((error: unknown) => void) | undefined;
+  readonly #log: Logger;
   readonly #ids = new Set<string>();
   /** By key: submissions under way, and those of withdrawn invocations. */
   readonly #submissionsByKey = new Map<string, Promise<Submitted>>();
@@ -32,11 +33,11 @@ export class Withdrawals {
   constructor(
     submit: (submission: Submission) => Promise<Submitted>,
     cancel: (id: string, reason: string) => Promise<CancelOutcome>,
-    onError: ((error: unknown) => void) | undefined,
+    log: Logger,
   ) {
     this.#submit = submit;
     this.#cancel = cancel;
-    this.#onError = onError;
+    this.#log = log;
   }
 
   /** Number of invocations that are being withdrawn: Redis has not answered their cancels yet. */
@@ -80,7 +81,7 @@ export class Withdrawals {
     if (this.#ids.size >= MAX_WITHDRAWN) return;
     this.#ids.add(id);
     void this.#untilCertain(id)
-      .catch((caught: unknown) => this.#onError?.(caught))
+      .catch((error: unknown) => this.#log.error({ error, invocation: id }, 'an invocation could not be withdrawn'))
       .finally(() => this.#ids.delete(id));
   }
 

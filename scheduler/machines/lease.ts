@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { machineKeys } from '../keys.ts';
+import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -92,10 +93,10 @@ export interface ClaimOptions {
    */
   readonly onTaken: (refusal: ClaimRefusal) => void;
   /**
-   * Called when a renewal fails although Redis answers; again only for another reason, or after a renewal. Renewals go on: if none succeeds,
-   * the lease runs out.
+   * Gets a record when a renewal fails although Redis answers; another one only for another reason, or after a renewal. Renewals go on: if none
+   * succeeds, the lease runs out.
    */
-  readonly onError?: (error: StoreError) => void;
+  readonly log: Logger;
   /** Length of the lease; 5,000 ms by default. */
   readonly leaseMs?: number;
   readonly signal?: AbortSignal;
@@ -111,7 +112,7 @@ export class MachineLease {
   readonly #certificate: string;
   readonly #roles: readonly Role[];
   readonly #onTaken: (refusal: ClaimRefusal) => void;
-  readonly #onError: ((error: StoreError) => void) | undefined;
+  readonly #log: Logger;
   /** Message of the failure that was reported last; empty after a renewal that succeeded. */
   #reportedMessage = '';
   #timer: NodeJS.Timeout | undefined;
@@ -126,7 +127,7 @@ export class MachineLease {
     this.#roles = machine.roles;
     this.#leaseMs = options.leaseMs ?? MACHINE_LEASE_MS;
     this.#onTaken = options.onTaken;
-    this.#onError = options.onError;
+    this.#log = options.log;
   }
 
   /**
@@ -185,7 +186,7 @@ export class MachineLease {
     // While Redis is away, no other supervisor can claim the name, and the next renewal tries again.
     if (this.#isReleased || error.code === 'store-unavailable' || error.message === this.#reportedMessage) return;
     this.#reportedMessage = error.message;
-    this.#onError?.(error);
+    this.#log.error({ error, machine: this.#name }, 'the lease of this machine could not be renewed');
   }
 
   #loseLease(refusal: ClaimRefusal): void {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { createSecretKey, randomBytes, randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import type { MasterKey, MasterKeys } from '../secrets/master-keys.ts';
 import { agreeOnMasterKey, assertMasterKey, keyOfOthers } from '../secrets/shared-key.ts';
 import type { StoreError } from '../store/errors.ts';
@@ -19,7 +20,7 @@ const description = (name: string, more: Partial<MachineDescription> = {}): Mach
   gpuHosts: [],
   ...more,
 });
-const neverTaken = { onTaken: () => assert.fail('the name was taken') };
+const neverTaken = { log: silentLog, onTaken: () => assert.fail('the name was taken') };
 /** Ends a test whose expected notice never comes, because a script accepts what it should refuse. */
 const TIMEOUT_MS = 60_000;
 
@@ -129,8 +130,9 @@ describe('the registry of machines', { timeout: TIMEOUT_MS }, () => {
 
   it('reports once that Redis refuses the renewal of a lease, and renews it when Redis no longer does', async () => {
     const { keys, redis: connection } = scheduler.store;
-    const errors: StoreError[] = [];
-    const lease = await claim(description('east'), { leaseMs: 500, onError: (error) => errors.push(error) });
+    const log = new CollectedLog();
+    const errors = log.errors as StoreError[];
+    const lease = await claim(description('east'), { leaseMs: 500, log });
     const tries = async () =>
       Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0);
     for (const reports of [1, 2]) {

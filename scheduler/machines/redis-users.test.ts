@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { Command, Redis } from 'ioredis';
+import { failingLog, silentLog } from '#scheduler/testing/log.ts';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { StoreError } from '../store/errors.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
@@ -81,7 +82,10 @@ describe('the Redis user of a machine', () => {
     await grantUser('north', 'BB');
     assert.equal(await grant('north', 'CC'), 'taken');
     const machine = { name: 'south', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
-    const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('taken') });
+    const lease = await MachineLease.claim(scheduler.store, machine, {
+      log: silentLog,
+      onTaken: () => assert.fail('taken'),
+    });
     assert.equal(await grant('south', 'DD'), 'taken');
     assert.equal(await scheduler.redisUsers.grant('nothing', 'else', 'DD', ['runtime']), 'no-token');
     await lease.release();
@@ -132,7 +136,7 @@ describe('the Redis user of a machine', () => {
     } finally {
       redisUsers.reconcile = reconcile;
     }
-    const stop = await redisUsers.follow((error) => assert.fail(String(error)));
+    const stop = await redisUsers.follow(failingLog);
     await connect(user);
     stop();
   });
@@ -140,7 +144,7 @@ describe('the Redis user of a machine', () => {
   it('the user, its open connections and its certificate are of no use after the machine’s removal', async () => {
     const user = await grantUser('west', 'EE');
     const west = await connect(user);
-    const stop = await scheduler.redisUsers.follow((error) => assert.fail(String(error)));
+    const stop = await scheduler.redisUsers.follow(failingLog);
     assert.equal(await scheduler.machines.remove('west'), true);
     await eventually(() => west.status === 'end', 'Redis ends the connection');
     await assert.rejects(connect(user));
@@ -181,7 +185,7 @@ describe('the Redis user of a machine', () => {
 
   it('a user comes back after a restart of Redis, which keeps no users', async () => {
     const user = await grantUser('lost', 'GG');
-    const stop = await scheduler.redisUsers.follow(() => undefined);
+    const stop = await scheduler.redisUsers.follow(silentLog);
     await redis.kill();
     await redis.restart();
     const works = () =>

@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { machineEntry } from '../gpu-hosts/drains.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { Channels } from '../store/channels.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -113,7 +114,7 @@ export class RedisUsers {
   }
 
   /** Reconciles now, after each change of the machines, after each reconnection and at intervals, until the returned function is called. */
-  async follow(onError: (error: unknown) => void): Promise<() => void> {
+  async follow(log: Logger): Promise<() => void> {
     /** A queued run, which has not begun, will see every change before its beginning: a second one is not needed. */
     let isRunQueued = false;
     let lastRun = Promise.resolve();
@@ -127,7 +128,7 @@ export class RedisUsers {
         })
         .catch((error: unknown) => {
           // A process whose own user may not change users leaves this to others.
-          if (!isRefused(error)) onError(error);
+          if (!isRefused(error)) log.warn({ error }, 'the users of Redis could not be brought up to date');
         });
     };
     const stop = await this.#channels.listen(this.#store.keys.machinesChannel, { message: again, resumed: again });

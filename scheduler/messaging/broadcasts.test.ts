@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler } from '../scheduler.ts';
 import { eventually } from '../testing/fixture.ts';
 import { TestRedis } from '../testing/redis.ts';
@@ -31,7 +32,7 @@ describe('broadcasts', () => {
       const connections = [redis.connect(), redis.connect()];
       let opened = 0;
       const connect = () => connections[opened++] as (typeof connections)[number];
-      const { messaging, store } = openScheduler({ connect, prefix });
+      const { messaging, store } = openScheduler({ log: silentLog, connect, prefix });
       return { ...messaging, close: () => messaging.close(), connections, keys: store.keys };
     });
   }

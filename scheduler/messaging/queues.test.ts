@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler } from '../scheduler.ts';
 import { Channels } from '../store/channels.ts';
 import { eventually } from '../testing/fixture.ts';
@@ -25,7 +26,7 @@ describe('queues', () => {
   /** Opens the schedulers of processes that share a Redis. */
   function openProcesses(count: number) {
     const prefix = `queues-${randomUUID()}`;
-    return Array.from({ length: count }, () => openScheduler({ connect: redis.connect, prefix }));
+    return Array.from({ length: count }, () => openScheduler({ log: silentLog, connect: redis.connect, prefix }));
   }
 
   test('each message reaches one puller although pullers are aborted, and returned messages keep their order', async () => {
@@ -189,7 +190,7 @@ describe('queues', () => {
 describe('queues over a restart of Redis', () => {
   test('a waiting pull survives the restart, and so does a message pushed before it', async () => {
     const redis = await TestRedis.start({ appendOnly: true });
-    const scheduler = openScheduler({ connect: redis.connect });
+    const scheduler = openScheduler({ log: silentLog, connect: redis.connect });
     const { queues } = scheduler.messaging;
     try {
       await scheduler.store.call((client) => client.config('SET', 'appendfsync', 'always'));

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import type { Scheduler } from '../scheduler.ts';
 import { losingWrites } from '../store/testing/lost-writes.ts';
 import { eventually, openTestScheduler } from '../testing/fixture.ts';
@@ -95,8 +96,9 @@ describe('the lease of a runtime', () => {
   });
 
   test('a renewal that fails is reported once, and renewals go on', async () => {
-    const errors: unknown[] = [];
-    scheduler = openTestScheduler(redis, { leaseMs: 800, onError: (error) => errors.push(error) });
+    const log = new CollectedLog();
+    const { errors } = log;
+    scheduler = openTestScheduler(redis, { leaseMs: 800, log });
     const { redis: client, keys } = scheduler.store;
     const lease = await scheduler.runtimes.acquire({ name: 'reported', slots: 1 });
     let loadReads = 0;

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { HeldJob } from '../admission/active-jobs.ts';
+import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import type { Store } from '../store/store.ts';
@@ -42,19 +43,14 @@ export class RuntimeLease {
     this.#storedLoad = undefined;
   };
 
-  readonly #onError: ((error: StoreError) => void) | undefined;
+  readonly #log: Logger;
   /** The last error that was reported; empty after a renewal that succeeded. */
   #reportedMessage = '';
 
-  /** @param onError receives errors of renewals, except that Redis cannot be reached */
-  constructor(
-    store: Store,
-    description: RuntimeDescription & { readonly id: string },
-    leaseMs: number,
-    onError?: (error: StoreError) => void,
-  ) {
+  /** @param log gets errors of renewals, except that Redis cannot be reached */
+  constructor(store: Store, description: RuntimeDescription & { readonly id: string }, leaseMs: number, log: Logger) {
     this.#store = store;
-    this.#onError = onError;
+    this.#log = log;
     this.id = description.id;
     this.#description = JSON.stringify(description);
     this.lengthMs = leaseMs;
@@ -121,7 +117,7 @@ export class RuntimeLease {
       const error = StoreError.from(cause);
       if (error.code === 'store-unavailable' || error.message === this.#reportedMessage) return;
       this.#reportedMessage = error.message;
-      this.#onError?.(error);
+      this.#log.error({ error, runtime: this.id }, 'the lease of this runtime could not be renewed');
     }
   }
 

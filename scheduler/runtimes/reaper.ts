@@ -4,6 +4,7 @@ import type { Control } from '../invocations/control.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { Questions } from '../invocations/questions.ts';
 import type { KeyValues } from '../key-values/key-values.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { Quotas } from '../quotas/quotas.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -50,8 +51,7 @@ export interface ReaperOptions {
   readonly leaseMs?: number;
   /** Gets the time of Redis in every round. */
   readonly clock?: PlatformClock;
-  /** Receives unexpected errors. */
-  readonly onError?: (error: StoreError) => void;
+  readonly log: Logger;
 }
 
 /**
@@ -105,7 +105,9 @@ export class Reaper {
     if (this.#isStopped) return;
     this.#timer = setTimeout(() => {
       this.#currentRound = this.#round()
-        .catch((error) => this.#options.onError?.(StoreError.from(error)))
+        .catch((error: unknown) =>
+          this.#options.log.error({ error: StoreError.from(error) }, 'a round of the reaper failed'),
+        )
         .finally(() => this.#schedule());
     }, this.#waitMs());
   }
@@ -189,7 +191,7 @@ export class Reaper {
     } catch (caught) {
       const error = StoreError.from(caught);
       if (error.code === 'store-unavailable' && !error.full) throw error;
-      this.#options.onError?.(error);
+      this.#options.log.error({ error }, 'a step of the reaper failed');
     }
   }
 
@@ -208,24 +210,24 @@ export class Reaper {
   }
 
   async #repair(): Promise<void> {
-    const { admission, invocations, onError } = this.#options;
+    const { admission, invocations, log } = this.#options;
     const repairs = await admission.repair();
     if (repairs === null) return;
     const { dropped, returned, sums, lost } = repairs;
     for (const id of lost) {
       await this.#step(() => invocations.fail(id, 'internal', 'Redis has lost the input of this invocation.'));
     }
-    if (dropped + returned + sums > 0) {
-      const corrections = `${dropped} entries dropped, ${returned} invocations put back into the queue, ${sums} sums set`;
-      onError?.(new StoreError('store-corrupt', `The ledger of admitted invocations was corrected: ${corrections}.`));
-    }
+    if (dropped + returned + sums > 0)
+      log.error({ dropped, returned, sums }, 'the ledger of admitted invocations was wrong, and was corrected');
   }
 
   async #repairAccounts(): Promise<void> {
     const correctedCount = await this.#options.quotas.repairAccounts();
     if (correctedCount === null || correctedCount === 0) return;
-    const message = `The accounts of ${correctedCount} tenants did not equal what the tenants keep in Redis, and were corrected.`;
-    this.#options.onError?.(new StoreError('store-corrupt', message));
+    this.#options.log.error(
+      { tenants: correctedCount },
+      'accounts did not equal what their tenants keep in Redis, and were corrected',
+    );
   }
 
   async #failOne(id: string): Promise<void> {

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { StoreError } from '../store/errors.ts';
 import { durably } from '../store/testing/lost-writes.ts';
@@ -245,6 +246,7 @@ describe('runtimes', () => {
       late.push(await launch(root, epoch), await launch(first.id, parentEpoch));
     };
     const observer = openScheduler({
+      log: silentLog,
       prefix,
       connect: () => {
         const client = redis.connect();
@@ -417,8 +419,8 @@ describe('runtimes', () => {
   });
 
   test('an invocation that waits past its deadline without a runtime fails, despite broken entries before it', async () => {
-    const errors: unknown[] = [];
-    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, onError: (error) => errors.push(error) });
+    const log = new CollectedLog();
+    scheduler = openTestScheduler(redis, { leaseMs: LEASE_MS, log });
     const { store } = scheduler;
     await store.redis.set(store.keys.invocation('broken'), 'no record');
     await store.redis.zadd(store.keys.deadlines, 1, 'broken');
@@ -429,7 +431,7 @@ describe('runtimes', () => {
     assert.equal(JSON.parse(events[0]?.data ?? '{}').code, 'deadline-exceeded');
     await eventually(async () => (await scheduler.queue.depth()).waiting === 0, 'an empty queue');
     await eventually(async () => (await store.redis.hlen(store.keys.runtimes)) === 0, 'the broken runtime is removed');
-    assert.match(errors.join(), /WRONGTYPE/);
+    assert.match(log.errors.join(), /WRONGTYPE/);
     await store.redis.del(store.keys.invocation('broken'));
   });
 });

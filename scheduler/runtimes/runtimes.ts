@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { ActiveJobs, HeldJob } from '../admission/active-jobs.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { LiveAddress } from '../live/live.ts';
+import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import type { Vital } from '../store/vital.ts';
@@ -17,26 +18,25 @@ export class Runtimes {
   readonly #invocations: Invocations;
   readonly #vital: Vital;
   readonly #leaseMs: number;
-  readonly #onError: ((error: StoreError) => void) | undefined;
+  readonly #log: Logger;
 
   /**
    * @param vital connections that the leases use.
    * @param options.leaseMs how long a lease holds; the same in every process.
-   * @param options.onError receives errors of renewals, except that Redis cannot be reached.
    */
   constructor(
     store: Store,
     active: ActiveJobs,
     invocations: Invocations,
     vital: Vital,
-    { leaseMs = LEASE_MS, onError }: { readonly leaseMs?: number; readonly onError?: (error: StoreError) => void },
+    { leaseMs = LEASE_MS, log }: { readonly leaseMs?: number; readonly log: Logger },
   ) {
     this.#store = store;
     this.#vital = vital;
     this.#active = active;
     this.#invocations = invocations;
     this.#leaseMs = leaseMs;
-    this.#onError = onError;
+    this.#log = log;
   }
 
   /**
@@ -52,7 +52,7 @@ export class Runtimes {
       id: `${description.name}~${randomBytes(6).toString('hex')}`,
       startedAt: this.#store.clock(),
     };
-    const lease = new RuntimeLease(this.#vital.store, runtime, this.#leaseMs, this.#onError);
+    const lease = new RuntimeLease(this.#vital.store, runtime, this.#leaseMs, this.#log);
     await lease.start();
     return lease;
   }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { rm, symlink } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler, type Scheduler } from '../scheduler.ts';
 import { openConnection } from '../store/connection.ts';
 import { Store } from '../store/store.ts';
@@ -12,7 +13,7 @@ let redis: TestRedis;
 let scheduler: Scheduler;
 before(async () => {
   redis = await TestRedis.start();
-  scheduler = openScheduler({ connect: redis.connect });
+  scheduler = openScheduler({ log: silentLog, connect: redis.connect });
 });
 after(async () => {
   await scheduler.close();

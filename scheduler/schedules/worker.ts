@@ -1,6 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import type { Redis } from 'ioredis';
 import { SCHEDULE_QUEUE } from '../keys.ts';
+import type { Logger } from '../policies/logger.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import type { Store } from '../store/store.ts';
 import { WorkerConnection } from '../store/worker-connection.ts';
@@ -22,8 +23,7 @@ export interface ScheduleWorkerOptions {
    * another try may succeed.
    */
   readonly run: (schedule: Schedule, key: string) => Promise<Omit<LastTime, 'at'>>;
-  /** Receives errors of background work, which has no caller. */
-  readonly onError?: ((error: unknown) => void) | undefined;
+  readonly log: Logger;
 }
 
 /** Makes the invocations of schedules when their times come. Every gateway runs one. */
@@ -100,6 +100,6 @@ export class ScheduleWorker {
 
   #report(error: unknown): void {
     const isOutage = isConnectionError(error) || StoreError.from(error).code === 'store-unavailable';
-    if (!this.#isStopping && !isOutage) this.#options.onError?.(error);
+    if (!this.#isStopping && !isOutage) this.#options.log.error({ error }, 'the work on schedules failed');
   }
 }

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
@@ -47,15 +48,6 @@ export interface NewAct {
   readonly details?: Readonly<Record<string, unknown>>;
 }
 
-/** An act that took effect although its entry could not be stored. The message holds the whole entry for the operator's log. */
-export class UnrecordedAct extends Error {
-  override readonly name = 'UnrecordedAct';
-
-  constructor({ actor, tenant, action, target, details = {} }: NewAct, cause: unknown) {
-    super(`the audit log lacks: ${actor} did ${action} to ${target} of ${tenant} (${detailsText(details)})`, { cause });
-  }
-}
-
 /** Arguments for scripts with `include/record-act.lua`. Without an act, the script stores no entry. */
 export function actArguments(
   { keys, clock }: Store,
@@ -82,12 +74,12 @@ export function actArguments(
 /** The log of administrative acts: actor, act, target and time. It holds no secrets, and callers must pass none. */
 export class AuditLog {
   readonly #store: Store;
-  readonly #onError: ((error: UnrecordedAct) => void) | undefined;
+  readonly #log: Logger;
 
-  /** `onError` receives acts that could not be stored. */
-  constructor(store: Store, onError?: (error: UnrecordedAct) => void) {
+  /** @param log gets the whole entry of an act that could not be stored */
+  constructor(store: Store, log: Logger) {
     this.#store = store;
-    this.#onError = onError;
+    this.#log = log;
   }
 
   /**
@@ -108,7 +100,10 @@ export class AuditLog {
       const { keys, fields } = actArguments(this.#store, act);
       await this.#store.script(SCRIPT, [this.#store.keys.reply(randomUUID()), ...keys], [REPLY_MS, ...fields]);
     } catch (error) {
-      this.#onError?.(new UnrecordedAct(act, error));
+      this.#log.error(
+        { error, actor, tenant, action, target, details: detailsText(details) },
+        'the audit log lacks an act, which took effect',
+      );
     }
   }
 

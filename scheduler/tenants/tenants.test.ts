@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
 import { StoreError } from '../store/errors.ts';
 import { Store } from '../store/store.ts';
 import { eventually } from '../testing/fixture.ts';
@@ -198,7 +199,7 @@ describe('tenants and their keys', () => {
 
   it('creation, rotation and removal of a key each write one entry to the audit log', async () => {
     await tenants.ensure('acts');
-    const [keys, audit] = [newApiKeys(), new AuditLog(newStore())];
+    const [keys, audit] = [newApiKeys(), new AuditLog(newStore(), silentLog)];
     const acts = async () =>
       (await audit.read({ tenant: 'acts', limit: 10 })).map(({ actor, action, target, details }) => [
         actor,
@@ -269,7 +270,7 @@ describe('tenants and their keys', () => {
 
   it('a full Redis refuses new keys and tenants, and accepts removals and audit entries', async () => {
     await tenants.ensure('full');
-    const [keys, audit] = [newApiKeys(), new AuditLog(newStore())];
+    const [keys, audit] = [newApiKeys(), new AuditLog(newStore(), silentLog)];
     const { apiKey, key } = assertCreated(await keys.create('full', { name: 'a', scopes: ['invoke'] }));
     const connection = redis.connect();
     await connection.config('SET', 'maxmemory', '1mb');
@@ -287,7 +288,7 @@ describe('tenants and their keys', () => {
   });
 
   it('the audit log is read backwards, for one tenant or for all', async () => {
-    const audit = new AuditLog(newStore());
+    const audit = new AuditLog(newStore(), silentLog);
     for (let i = 0; i < 5; i++) await audit.record('key_1', i % 2 === 0 ? 'even' : 'odd', 'quota.set', `q${i}`, { i });
     const [newest, second] = await audit.read({ limit: 2 });
     assert.deepEqual(newest, {
@@ -317,7 +318,7 @@ describe('tenants and their keys', () => {
   });
 
   it('frequent acts of one kind do not displace the others, and both are read in one order', async () => {
-    const audit = new AuditLog(newStore());
+    const audit = new AuditLog(newStore(), silentLog);
     for (let i = 0; i < 3; i++) {
       await audit.record('key_1', 'flood', 'quota.set', `q${i}`);
       await audit.record('key_2', 'flood', 'alias.set', `a${i}`);
@@ -343,15 +344,22 @@ describe('tenants and their keys', () => {
   });
 
   it('an act without a connection does not fail, and its full text is reported as an error', async () => {
-    const reported: Error[] = [];
+    const log = new CollectedLog();
     const connection = redis.connect();
-    const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), (error) => reported.push(error));
+    const audit = new AuditLog(new Store(connection, { deadlineMs: 200 }), log);
     await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 1 });
     connection.disconnect();
     await audit.record('key_1', 'gone', 'quota.set', 'kv-pages', { limit: 2 });
-    assert.match(
-      reported.map(String).join(),
-      /^UnrecordedAct: .*key_1 did quota.set to kv-pages of gone \({"limit":2}\)$/,
+    const [{ level, fields } = assert.fail('nothing was logged'), ...more] = log.records;
+    const { error, ...act } = fields;
+    assert.ok(error instanceof Error);
+    assert.deepEqual(
+      [level, act, more],
+      [
+        'error',
+        { actor: 'key_1', tenant: 'gone', action: 'quota.set', target: 'kv-pages', details: '{"limit":2}' },
+        [],
+      ],
     );
   });
 });

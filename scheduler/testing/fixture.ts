@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+
 import type { InvocationEvent, InvocationLimits } from '../invocations/types.ts';
 import type { RuntimeLease } from '../runtimes/lease.ts';
 import { openScheduler, type Scheduler, type SchedulerOptions, type Submission } from '../scheduler.ts';
 import type { Store } from '../store/store.ts';
+import { silentLog } from './log.ts';
 import type { TestRedis } from './redis.ts';
 import { schemaFaults } from './schema.ts';
 
@@ -22,7 +24,7 @@ const LEASE_MS = 120_000;
  */
 export function openTestScheduler(redis: TestRedis, options: Partial<SchedulerOptions> = {}): Scheduler {
   const prefix = `test-${randomUUID()}`;
-  const scheduler = openScheduler({ connect: redis.connect, prefix, leaseMs: LEASE_MS, ...options });
+  const scheduler = openScheduler({ log: silentLog, connect: redis.connect, prefix, leaseMs: LEASE_MS, ...options });
   const close = scheduler.close.bind(scheduler);
   scheduler.close = async () => {
     await close();

@@ -24,7 +24,7 @@ const WRITTEN_MS = 20_000;
  * @example
  * const redis = await TestRedis.start({ appendOnly: true });
  * after(() => redis.stop());
- * const scheduler = openScheduler({ connect: redis.connect });
+ * const scheduler = openScheduler({ connect: redis.connect, log: silentLog });
  */
 export class TestRedis {
   /** Path of the unix socket. */

@@ -1,3 +1,4 @@
+import { silentLog } from '#scheduler/testing/log.ts';
 import { openScheduler } from '../scheduler.ts';
 import { openConnection } from '../store/connection.ts';
 
@@ -9,7 +10,12 @@ import { openConnection } from '../store/connection.ts';
  * when its standard input ends.
  */
 const [socket = '', prefix = '', name = '', leaseMs = ''] = process.argv.slice(2);
-const scheduler = openScheduler({ connect: () => openConnection(socket), prefix, leaseMs: Number(leaseMs) });
+const scheduler = openScheduler({
+  log: silentLog,
+  connect: () => openConnection(socket),
+  prefix,
+  leaseMs: Number(leaseMs),
+});
 const lease = await scheduler.runtimes.acquire({ name, slots: 1000, pid: process.pid });
 lease.onLost(() => console.log('lost'));
 const worker = scheduler.createWorker({

@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { Redis } from 'ioredis';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import { Reach } from '../addresses/reach.ts';
 import { openMasterKeys } from '../secrets/master-keys.ts';
 import { eventually, openTestScheduler, submission } from '../testing/fixture.ts';
@@ -18,8 +19,9 @@ test('a gateway that may not subscribe reports it, tries again, and stops', { ti
     connections.push(connection);
     return connection;
   };
-  const errors: unknown[] = [];
-  const scheduler = openTestScheduler(redis, { connect, onError: (error) => errors.push(error) });
+  const log = new CollectedLog();
+  const { errors } = log;
+  const scheduler = openTestScheduler(redis, { connect, log });
   try {
     // The scheduler opens the connection for commands first, and the one for subscriptions second.
     const subscriber = connections[1] ?? assert.fail('no subscriber');

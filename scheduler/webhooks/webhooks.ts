@@ -5,6 +5,7 @@ import type { Reach } from '../addresses/reach.ts';
 import type { Invocations } from '../invocations/invocations.ts';
 import type { Invocation, WebhookState } from '../invocations/types.ts';
 import { WEBHOOK_QUEUE } from '../keys.ts';
+import type { Logger } from '../policies/logger.ts';
 import type { Channels } from '../store/channels.ts';
 import { isConnectionError, StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
@@ -56,8 +57,7 @@ export interface WebhooksOptions {
   readonly firstWaitMs?: number;
   /** Called after each attempt: another attempt follows `retry`, none follows `failed`. */
   readonly onAttempt?: ((outcome: WebhookOutcome) => void) | undefined;
-  /** Receives errors of background work, which has no caller. */
-  readonly onError?: ((error: unknown) => void) | undefined;
+  readonly log: Logger;
 }
 
 interface Delivery {
@@ -80,7 +80,7 @@ export class Webhooks {
   #moving: Promise<void> = Promise.resolve();
 
   constructor(options: WebhooksOptions) {
-    const { store, connect, onError, firstWaitMs } = options;
+    const { store, connect, log, firstWaitMs } = options;
     this.#options = options;
     this.#connection = new WorkerConnection(connect());
     const { redis } = this.#connection;
@@ -104,12 +104,13 @@ export class Webhooks {
       settings: { backoffStrategy: (attempts) => waitAfter(attempts, firstWaitMs) },
     });
     this.#worker.on('error', (error) => {
-      if (!this.#stopping.signal.aborted && !isConnectionError(error)) onError?.(error);
+      if (!this.#stopping.signal.aborted && !isConnectionError(error))
+        log.error({ error }, 'the queue of webhooks failed');
     });
   }
 
   start(): void {
-    this.#worker.run().catch((error) => this.#options.onError?.(error));
+    this.#worker.run().catch((error: unknown) => this.#options.log.error({ error }, 'the queue of webhooks failed'));
     this.#moving = this.#move();
   }
 
@@ -127,7 +128,7 @@ export class Webhooks {
 
   /** Moves ended invocations from the set into the queue as they arrive. */
   async #move(): Promise<void> {
-    const { store, channels, onError } = this.#options;
+    const { store, channels, log } = this.#options;
     const { signal } = this.#stopping;
     const wakeup = new Wakeup();
     const wake = () => wakeup.set();
@@ -137,7 +138,8 @@ export class Webhooks {
         stop ??= await channels.listen(store.keys.webhooksChannel, { message: wake, resumed: wake });
         if (!(await this.#moveSome())) await wakeup.wait(IDLE_MS, signal);
       } catch (error) {
-        if (!signal.aborted && !isConnectionError(error)) onError?.(error);
+        if (!signal.aborted && !isConnectionError(error))
+          log.warn({ error }, 'the webhooks of ended invocations could not be queued');
         await wakeup.wait(RETRY_MS, signal);
       }
     }
@@ -146,7 +148,7 @@ export class Webhooks {
 
   /** Moves one round. Returns true for a full round, after which the set may hold more. */
   async #moveSome(): Promise<boolean> {
-    const { store, onError } = this.#options;
+    const { store, log } = this.#options;
     const { keys } = store;
     const ids = await store.call((redis) => redis.zrange(keys.webhooks, 0, String(ROUND_SIZE - 1)));
     let moved = 0;
@@ -156,7 +158,7 @@ export class Webhooks {
         moved += 1;
       } catch (error) {
         if (StoreError.from(error).code === 'store-unavailable') throw error;
-        onError?.(error);
+        log.warn({ error, invocation: id }, 'the webhook of an ended invocation could not be queued');
         // The invocation stays in the set, behind later ones, so that it does not block them.
         await store.call((redis) => redis.zadd(keys.webhooks, store.clock() + RETRY_MS, id));
       }
@@ -243,13 +245,13 @@ export class Webhooks {
   }
 
   async #send(invocation: Invocation, url: string): Promise<Answer> {
-    const { store, payload, secrets, reach, version, onError } = this.#options;
+    const { store, payload, secrets, reach, version, log } = this.#options;
     let parts: [body: string, secret: string];
     try {
       parts = await Promise.all([payload(invocation), secrets.get(invocation.tenant)]);
     } catch (error) {
       // This failure is stored like any other. Its text shows that the platform is at fault.
-      onError?.(error);
+      log.error({ error, invocation: invocation.id, tenant: invocation.tenant }, 'a notification could not be made');
       return { error: 'the platform could not make the notification' };
     }
     const [body, secret] = parts;

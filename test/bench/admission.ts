@@ -4,6 +4,7 @@ import { connectRedis } from '#infra/redis.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { connectionOptions } from '#scheduler/store/connection.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { say } from '#test/harness/events.ts';
 import { Platform, until } from '#test/harness/platform.ts';
@@ -64,7 +65,7 @@ submission on both sides. A round measures every length; platform and baseline t
     const other = await createTenant(platform, 'other');
     await deployWith(platform, 'ticker', { pool: { min: 8 } }, other.apiKey);
     const config = loadConfig(platform.environment);
-    const scheduler = openScheduler({ connect: () => connectRedis(config, connectionOptions()) });
+    const scheduler = openScheduler({ log: silentLog, connect: () => connectRedis(config, connectionOptions()) });
     try {
       await warmUp(sidesOf(platform, scheduler, other, WARM_QUEUED));
       for (let round = 0; round < repetitions; round++) {

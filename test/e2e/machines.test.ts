@@ -10,6 +10,7 @@ import { RUNTIME } from '#infra/runtimes.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openConnection } from '#scheduler/store/connection.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { deployWith } from '#test/harness/deploy.ts';
 import { hold, invoke, terminal, text } from '#test/harness/events.ts';
 import { freePort, newHome, Platform, ROOT, runProgram, until } from '#test/harness/platform.ts';
@@ -38,7 +39,10 @@ before(async () => {
   const { redis } = loadConfig(first.environment);
   assert.equal(redis.kind, 'private');
   shared = { REDIS_URL: `unix://${redis.kind === 'private' ? redis.socket : ''}` };
-  scheduler = openScheduler({ connect: () => openConnection(redis.kind === 'private' ? redis.socket : '') });
+  scheduler = openScheduler({
+    log: silentLog,
+    connect: () => openConnection(redis.kind === 'private' ? redis.socket : ''),
+  });
 });
 after(async () => {
   await scheduler?.close();
@@ -123,7 +127,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     /no GPU host answered/,
   );
   await until('plain TCP is refused', async () =>
-    /Refused a link: a connection from 127\.0\.0\.1: ERR_SSL_/.test(
+    /refused a link why="a connection from 127\.0\.0\.1: ERR_SSL_/.test(
       await readFile(path.join(logsDirectory, 'gpu-host-1.log'), 'utf8'),
     ),
   );
@@ -137,7 +141,10 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
     version: '1.0.0',
     gpuHosts: [taken],
   } as const;
-  const lease = await MachineLease.claim(scheduler.store, machine, { onTaken: () => assert.fail('no other has it') });
+  const lease = await MachineLease.claim(scheduler.store, machine, {
+    log: silentLog,
+    onTaken: () => assert.fail('no other has it'),
+  });
   await until('the host that answers is refused under the other name', async () => {
     const log = await readFile(path.join(logsDirectory, 'runtime-1.log'), 'utf8');
     const { name } = loadConfig(first.environment).machine;
@@ -150,7 +157,7 @@ test('two machines share gateways, runtimes and GPU hosts, and neither takes wha
   await until('the machine is gone', async () => (await load(first)).gpuHosts.length === 2);
   const removal = Promise.withResolvers<Error>();
   const doomed = { ...machine, name: 'doomed', gpuHosts: [], certificate: 'AB:CD' };
-  await MachineLease.claim(scheduler.store, doomed, { onTaken: removal.resolve });
+  await MachineLease.claim(scheduler.store, doomed, { log: silentLog, onTaken: removal.resolve });
   assert.match((await second.pie(['machines', 'remove', 'doomed'])).stdout, /^Removed doomed\.$/m);
   assert.match((await removal.promise).message, /^An operator has removed the machine "doomed"\./);
   assert.match((await second.pie(['machines', 'remove', 'doomed'])).stderr, /There is no machine "doomed"/);

@@ -10,6 +10,7 @@ import { newCertificate } from '#infra/links/certificate.ts';
 import { connectRedis } from '#infra/redis.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
 import { beginAttempt, submission } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 
 const PASSWORD = 'p@ss/word';
@@ -57,7 +58,7 @@ describe('a Redis over TCP with TLS and a password', () => {
   };
 
   it('serves a scheduler: its scripts and its subscriptions', async () => {
-    const scheduler = openScheduler({ connect: () => open({ ca }), prefix: 'tls', leaseMs: 60_000 });
+    const scheduler = openScheduler({ log: silentLog, connect: () => open({ ca }), prefix: 'tls', leaseMs: 60_000 });
     try {
       const record = submission();
       await scheduler.invocations.create(record);

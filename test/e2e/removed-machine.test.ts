@@ -11,6 +11,7 @@ import { claimMachine } from '#infra/machine-lease.ts';
 import { parseJoinToken } from '#scheduler/machines/join-token.ts';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
 import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort, until } from '#test/harness/platform.ts';
 
@@ -28,7 +29,7 @@ let scheduler: Scheduler;
 before(async () => {
   directory = await mkdtemp(path.join(os.tmpdir(), 'pie-rm-'));
   redis = await TestRedis.start();
-  scheduler = openScheduler({ connect: redis.connect });
+  scheduler = openScheduler({ log: silentLog, connect: redis.connect });
   // A machine's settings name Redis by a URL with a user, and `TestRedis` alone listens on a unix socket only.
   port = await freePort();
   await scheduler.store.redis.config('SET', 'port', port);
@@ -63,8 +64,8 @@ test('the supervisor of a removed machine stops, although its Redis user is dele
   const { signal } = new AbortController();
   // `claimMachine` calls `onTaken` after a removal, too.
   const failEast = (error: Error) => assert.fail(`east must stay, but was told: ${error.message}`);
-  const releaseEast = await claimMachine(east, { onTaken: failEast, signal });
-  const releaseWest = await claimMachine(west, { onTaken: removalOfWest.resolve, signal });
+  const releaseEast = await claimMachine(east, { log: silentLog, onTaken: failEast, signal });
+  const releaseWest = await claimMachine(west, { log: silentLog, onTaken: removalOfWest.resolve, signal });
   const { fingerprint } = readCertificate(west.home) ?? assert.fail('no certificate');
   await until('east accepts the certificate of west', () => readPeers(east)[fingerprint] === 'west');
   assert.equal(await scheduler.machines.remove('west'), true);

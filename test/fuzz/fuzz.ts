@@ -17,6 +17,7 @@ import type { PagesMaker } from '#gpu-host/protocol/calls.ts';
 import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { DeviceClient } from '#gpu-host/protocol/device-client.ts';
 import { GpuHost, type HostedModel } from '#gpu-host/server/gpu-host.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { attack, type Budget } from './attacker.ts';
 import { must, Neighbour } from './neighbour.ts';
 import { ANSWER_DEADLINE_MS, Observations } from './peer.ts';
@@ -93,7 +94,7 @@ export async function fuzz(options: FuzzOptions): Promise<FuzzReport> {
     (['embedding', 'reranker'] as const).map((kind) => hostedEncoder(directory, kind)),
   );
   const bytes = hostBytes();
-  const host = new GpuHost(models, { encoders, bytes });
+  const host = new GpuHost(models, { log: silentLog, encoders, bytes });
   const address = await host.listen(join(directory, 's'));
   const connections = await Promise.all(models.map(() => GpuHostConnection.connect(address)));
   const neighbours = models.flatMap(({ name }, model) =>

@@ -8,6 +8,7 @@ import type { GpuHostStats, ModelStats } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
 import { openLinkSecurity } from '#infra/links/security.ts';
 import { toMachine } from '#scheduler/links/security.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { builtComponent } from './built.ts';
 import { type InvokeOptions, invoke, type StreamEvent, terminal } from './events.ts';
 import { type Platform, ROOT } from './platform.ts';
@@ -133,7 +134,7 @@ const securities = new WeakMap<Platform, ReturnType<typeof openLinkSecurity>>();
 
 /** The certificates of a machine, opened once: `openLinkSecurity` starts a timer that re-reads them until this process ends. */
 function securityOf(machine: Platform): ReturnType<typeof openLinkSecurity> {
-  const security = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment));
+  const security = securities.get(machine) ?? openLinkSecurity(loadConfig(machine.environment), silentLog);
   securities.set(machine, security);
   return security;
 }

@@ -1,7 +1,7 @@
 import { type Context, Hono } from 'hono';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { Position } from '#scheduler/invocations/types.ts';
-import type { AppEnv, AppSettings } from '../context.ts';
+import { type AppEnv, type AppSettings, faultOf } from '../context.ts';
 import type { ControlPlane } from '../control.ts';
 import { CODES } from '../errors/codes.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
@@ -66,8 +66,7 @@ export function dashboardRoutes(app: App, control: ControlPlane, settings: AppSe
   /** Logs internal faults. */
   const report = (c: Context<AppEnv>) => (error: GatewayError) => {
     if (error.code !== 'internal') return;
-    const message = `${c.req.method} ${c.req.path} failed`;
-    settings.log({ level: 'error', message, requestId: c.get('requestId'), error: error.cause ?? error });
+    settings.log.error(faultOf(c, error), 'a request failed');
   };
 
   dashboard.onError(async (caught, c) => {

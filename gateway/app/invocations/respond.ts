@@ -88,7 +88,7 @@ export class Responder {
       onEnd: (error) => {
         if (error === undefined) return;
         onCut?.(error);
-        log({ level: 'warn', message: `the stream of ${id} was cut`, requestId: call.requestId, error });
+        log.warn({ requestId: call.requestId, invocation: id, error }, 'a stream was cut');
       },
     });
   }
@@ -180,8 +180,8 @@ export class Responder {
       } catch (error) {
         const isTransient = RETRYABLE.has(GatewayError.from(error).code);
         if (!isTransient || shutdown.aborted || performance.now() + pauseMs > giveUpAt) {
-          const message = `${id}, which its client left, could not be cancelled`;
-          log({ level: 'error', message, requestId: call.requestId, error });
+          const fields = { requestId: call.requestId, invocation: id, error };
+          log.error(fields, 'an invocation that its client left could not be cancelled');
           return;
         }
       }

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import OpenAI, { APIError, APIUserAbortError, BadRequestError, InternalServerError, RateLimitError } from 'openai';
 import { INVOCATION_QUEUE } from '#scheduler/keys.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { startWorker } from '../../testing/miniflare.ts';
 import { Attempt, TestPlatform } from '../../testing/platform.ts';
 
@@ -338,7 +339,7 @@ for (const [where, url] of [
 
     it('refuse to replay a stream whose events have expired', async () => {
       const retention = { eventsMs: 1000, resultsMs: 60_000 };
-      const shortKeeping = openScheduler({ connect: platform.redis.connect, retention });
+      const shortKeeping = openScheduler({ log: silentLog, connect: platform.redis.connect, retention });
       try {
         const key = { 'idempotency-key': crypto.randomUUID() };
         const asking = raw(STREAMED, key);

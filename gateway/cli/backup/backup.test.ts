@@ -19,6 +19,7 @@ import { openMasterKeys } from '#scheduler/secrets/master-keys.ts';
 import { seal } from '#scheduler/secrets/sealing.ts';
 import { Store } from '#scheduler/store/store.ts';
 import { eventually, submission } from '#scheduler/testing/fixture.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { TestRedis } from '#scheduler/testing/redis.ts';
 import { freePort } from '../../local/platform.ts';
 import { toFailure } from '../failure.ts';
@@ -83,7 +84,11 @@ describe('a backup', () => {
   };
   const claimLease = () => {
     const machine = { name: 'west', roles: ['gateway'], host: 'h', pid: 1, version: '1', gpuHosts: [] } as const;
-    return MachineLease.claim(new Store(targetRedis), machine, { onTaken: () => undefined, leaseMs: 60_000 });
+    return MachineLease.claim(new Store(targetRedis), machine, {
+      log: silentLog,
+      onTaken: () => undefined,
+      leaseMs: 60_000,
+    });
   };
   const assertRefused = async (work: () => Promise<unknown>, why: RegExp) => {
     const before = await contents(targetRedis);
@@ -346,7 +351,7 @@ describe('a backup', () => {
 
   it('counts the bytes in Redis of what it brings back, without those of ended invocations', async () => {
     const tenant = 'counted';
-    const open = (redis: TestRedis) => openScheduler({ connect: redis.connect });
+    const open = (redis: TestRedis) => openScheduler({ log: silentLog, connect: redis.connect });
     const before = open(source);
     await before.tenants.ensure(tenant);
     await before.quotas.set(

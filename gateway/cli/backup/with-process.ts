@@ -1,3 +1,4 @@
+import { openLog } from '#infra/log.ts';
 import type { ChildSpec } from '#infra/supervisor/child.ts';
 import { Supervisor } from '#infra/supervisor/supervisor.ts';
 
@@ -12,7 +13,7 @@ export async function withProcess<T>(
   work: () => Promise<T>,
 ): Promise<T> {
   signal.throwIfAborted();
-  const supervisor = new Supervisor({ logsDirectory, report: () => undefined });
+  const supervisor = new Supervisor({ logsDirectory, log: openLog('pie'), report: () => undefined });
   let stopped: Promise<void> | undefined;
   const stop = () => {
     stopped ??= supervisor.stop([]);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { affinityKey } from '#scheduler/policies/placement.ts';
 import { openScheduler } from '#scheduler/scheduler.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { CODES } from '../../app/errors/codes.ts';
 import { type Frame, FrameParser } from '../../client/event-source.ts';
 import { ASYNC, frames, type Harness, type Init, JSON_TYPE, json, SSE } from './harness.ts';
@@ -227,7 +228,7 @@ export function describeInvoking(get: () => Harness): void {
       const { id } = await json(await h.invoke({ ...ASYNC, 'cancel-after': '1ms' }));
       // The test platform runs no reaper. This one ends the invocation whose deadline has passed.
       const { connect } = h.platform.redis;
-      const other = openScheduler({ connect, leaseMs: 1000 });
+      const other = openScheduler({ log: silentLog, connect, leaseMs: 1000 });
       other.reaper.start();
       const events = await frames(await h.send(`/v1/invocations/${id}/events`));
       assert.equal(JSON.parse(events[0]?.data ?? '').code, 'deadline-exceeded');

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { MachineLease } from '#scheduler/machines/lease.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { ASYNC, type Harness, JSON_TYPE, json } from './harness.ts';
 
 /** Tests of the list of invocations, load, drains, machines, the audit of operators' acts, and the webhook secret. */
@@ -88,7 +89,7 @@ export function describeOperations(get: () => Harness): void {
     const h = get();
     const { store } = h.platform.scheduler;
     const machine = { roles: ['runtime', 'gpu-host'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
-    const options = { onTaken: () => assert.fail('no other supervisor') };
+    const options = { log: silentLog, onTaken: () => assert.fail('no other supervisor') };
     const lease = await MachineLease.claim(store, { ...machine, name: 'east' }, options);
     // The supervisor of `west` has died, and its lease has run out.
     await MachineLease.claim(store, { ...machine, name: 'west' }, options).then((west) => west.abandon());
@@ -126,6 +127,7 @@ export function describeOperations(get: () => Harness): void {
       gpuHosts: [host],
     } as const;
     const machineLease = await MachineLease.claim(store, machine, {
+      log: silentLog,
       onTaken: () => assert.fail('no other supervisor'),
     });
     const other = 'gpu-host-1@west';
@@ -162,7 +164,10 @@ export function describeOperations(get: () => Harness): void {
       version: '1.2.3',
       gpuHosts: [host],
     } as const;
-    const lease = await MachineLease.claim(store, machine, { onTaken: () => assert.fail('no other supervisor') });
+    const lease = await MachineLease.claim(store, machine, {
+      log: silentLog,
+      onTaken: () => assert.fail('no other supervisor'),
+    });
     const change = (body: object, name = 'east') =>
       h.ask(`/v1/machines/${name}`, { method: 'PATCH', headers: JSON_TYPE, body: JSON.stringify(body) });
     await h.platform.lease.describe({ gpuHosts: [{ name: host.name, connected: true, models: [] }] });
@@ -188,6 +193,7 @@ export function describeOperations(get: () => Harness): void {
     const { store, drains, runtimes } = h.platform.scheduler;
     const machine = { name: 'south', roles: ['runtime'], host: 'h', pid: 1, version: '1.2.3', gpuHosts: [] } as const;
     const machineLease = await MachineLease.claim(store, machine, {
+      log: silentLog,
       onTaken: () => assert.fail('no other supervisor'),
     });
     const runtime = await runtimes.acquire({ name: 'runtime-1@south', machine: 'south', slots: 1, accepting: true });

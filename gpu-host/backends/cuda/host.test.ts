@@ -10,6 +10,7 @@ import { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { GREEDY, generate, must, NONE, range } from '#gpu-host/testing/host.ts';
 import { Child, type ChildSpec } from '#infra/supervisor/child.ts';
 import { Supervisor, type SupervisorEvent } from '#infra/supervisor/supervisor.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { testAddon } from '../testing/cuda.ts';
 import { loadAddon } from './addon.ts';
 
@@ -64,6 +65,7 @@ function supervise() {
   const events: SupervisorEvent[] = [];
   const eventTarget = new EventTarget();
   const supervisor = new Supervisor({
+    log: silentLog,
     logsDirectory: join(directory, 'logs'),
     report: (event) => {
       events.push(event);
@@ -139,10 +141,10 @@ test('a failing card ends the host, which reports why; calls fail with the cause
 
     const { why, tail } = await nthEvent('died', 1);
     assert.equal(why, 'exit code 1');
-    assert.match(tail, /gpu-host: the device of the model "tiny" failed: step \d+/);
+    assert.match(tail, / error fails: the device failed model=tiny why="step \d+/);
     assert.match(
       tail,
-      /on device 0 \(Emulated device; \d\.\d GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
+      /device="device 0 \(Emulated device; \d\.\d GiB, of which .* are taken, with 16 pages; driver for CUDA 13\.0/,
     );
     assert.ok((await nthEvent('ready', 2)).restarted);
     await again;
@@ -202,7 +204,10 @@ test('a hanging card ends the host after the deadline; the host and its calls re
     const { why, tail } = await nthEvent('died', 1);
     assert.equal(why, 'exit code 1');
     rmSync(hold);
-    assert.match(tail, /a step has not ended for 5 s: the card hangs\n {2}on device 0 \(Emulated device/);
+    assert.match(
+      tail,
+      / error hung: the device failed model=tiny why="a step .* hangs" device="device 0 \(Emulated device/,
+    );
     assert.ok((await nthEvent('ready', 2)).restarted);
     connection.close();
   } finally {
@@ -219,11 +224,11 @@ test('a host logs that cuBLASLt is missing, and the graphs that it captures befo
     await child.stop();
     assert.equal(await child.exited, 'exit code 0');
     // The log is written in the background.
-    while (!/gpu-host: tiny: captured the graphs of all 6 batch shapes in /.test(readFileSync(log, 'utf8')))
+    while (!/captured the graphs of all 6 batch shapes in .* model=tiny/.test(readFileSync(log, 'utf8')))
       await sleep(10);
     // The emulation has none.
     if (!emulated) t.diagnostic('cuBLASLt may be there');
-    else assert.match(readFileSync(log, 'utf8'), /gpu-host: tiny: WARNING: cuBLASLt was not found .* PIE_CUBLASLT/);
+    else assert.match(readFileSync(log, 'utf8'), / warn warm: cuBLASLt was not found .* PIE_CUBLASLT.* model=tiny/);
   } finally {
     child.kill();
   }

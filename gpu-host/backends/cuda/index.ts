@@ -70,7 +70,7 @@ export interface CudaBackendOptions {
    */
   readonly warmUpMs?: number;
   /** Takes lines about the progress of the start. */
-  readonly report?: (line: string) => void;
+  readonly report?: (line: string, level: 'info' | 'warn') => void;
   /** Bytes left free on the card for adapters that load later. */
   readonly reserveBytes?: number;
   /** The backend takes a step that runs longer than this as hung, and the card as failed; a minute by default. */
@@ -95,7 +95,7 @@ const DEFAULT_ROWS = 512;
 const DEFAULT_SEQUENCES = 256;
 const DEFAULT_PRECISION: Precision = 'bf16';
 const NO_CUBLAS =
-  'WARNING: cuBLASLt was not found or does not start, so prompts and steps of many rows take longer (with bf16 from 33 rows on, up to 1.8 times as long). Install it (libcublasLt.so.12 or .13, a part of CUDA), or name its file by PIE_CUBLASLT.';
+  'cuBLASLt was not found or does not start, so prompts and steps of many rows take longer (with bf16 from 33 rows on, up to 1.8 times as long). Install it (libcublasLt.so.12 or .13, a part of CUDA), or name its file by PIE_CUBLASLT.';
 
 /**
  * Runs a model on an NVIDIA card. The card holds weights and pages. The engine takes plain floats, so this function first widens quantised
@@ -114,7 +114,7 @@ export async function createCudaBackend(model: LoadedModel, options: CudaBackend
   try {
     const engine = openEngine(addon, card, widenedModel, options);
     backend = new CudaBackend(model, options, addon, card, engine, images);
-    if (!engine.hasCublas() && options.precision !== 'float32') options.report?.(NO_CUBLAS);
+    if (!engine.hasCublas() && options.precision !== 'float32') options.report?.(NO_CUBLAS, 'warn');
     await warmUp(backend, options, addon.emulated ? 0 : DEFAULT_WARM_UP_MS);
     return backend;
   } catch (error) {
@@ -133,7 +133,7 @@ async function warmUp(backend: CudaBackend, options: CudaBackendOptions, default
     {
       maxSequences: Math.min(maxSequences, maxRows, maxUnkeptRows),
       limitMs: warmUpMs,
-      report,
+      report: (line) => report(line, 'info'),
       now: () => performance.now(),
     },
   );

@@ -17,6 +17,8 @@ function temporaryDirectory(t: TestContext): string {
 
 const pageFilledWith = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
 
+const ignore = () => undefined;
+
 /** A store of so many pages in memory and on disk. A test that uses the disk gives it a directory or a file. */
 const storeOf = (memoryPages: number, diskPages: number, options: Partial<SwapOptions> = {}): SwapStore =>
   new SwapStore({
@@ -24,6 +26,7 @@ const storeOf = (memoryPages: number, diskPages: number, options: Partial<SwapOp
     memoryBytes: memoryPages * PAGE_BYTES,
     diskBytes: diskPages * PAGE_BYTES,
     directory: '/nowhere',
+    report: ignore,
     ...options,
   });
 
@@ -170,11 +173,14 @@ test('a disk that refuses every write makes the store full, with the reason', (t
 });
 
 test('the store refuses pages of another size', () => {
-  const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' });
+  const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere', report: ignore });
   assert.throws(() => store.put(new Uint8Array(5)), RangeError);
   const ticket = store.put(new Uint8Array(4))!;
   assert.throws(() => store.read(ticket, new Uint8Array(3)), RangeError);
-  assert.throws(() => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere' }), RangeError);
+  assert.throws(
+    () => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere', report: ignore }),
+    RangeError,
+  );
 });
 
 test('a disk that fails, works and fails again is reported twice', () => {
@@ -430,6 +436,7 @@ test('memory that the device reaches fastest is there from the start', () => {
     memoryBytes: 20 * 1024 * 1024,
     diskBytes: 1024 * 1024,
     directory: '/nowhere',
+    report: ignore,
     allocate: (bytes) => {
       sizes.push(bytes / 1024 / 1024);
       return new Uint8Array(bytes);

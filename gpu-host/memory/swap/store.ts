@@ -34,8 +34,8 @@ export interface SwapOptions {
   readonly settled?: (() => Promise<void>) | undefined;
   /** Makes the file; by default an unnamed one in `directory`. */
   readonly openFile?: (directory: string, pageBytes: number) => SlotFile;
-  /** Called when the disk begins to fail, and not again until an operation has succeeded. Logs by default. */
-  readonly report?: (problem: string) => void;
+  /** Called when the disk begins to fail, and not again until an operation has succeeded. */
+  readonly report: (problem: string) => void;
 }
 
 export interface SwapStats {
@@ -113,7 +113,7 @@ export class SwapStore {
     this.#settled = options.settled ?? (() => undefined);
     this.#directory = directory;
     this.#openFile = options.openFile ?? openUnnamedFile;
-    this.#report = options.report ?? logProblem;
+    this.#report = options.report;
     if (!this.#allocate) return;
     while (this.#memory.length < this.#memorySlots.count && this.#addMemory());
     if (this.#maxDiskPages > 0) this.#transitBuffer = this.#memoryOf(pageBytes);
@@ -367,10 +367,6 @@ export class SwapStore {
 
 function messageOf(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
-}
-
-function logProblem(problem: string): void {
-  console.error(`gpu-host: swap: ${problem}`);
 }
 
 /** Numbers 0 to `count - 1`. Hands out the most recently returned one first; when none is returned, the lowest unused one. */

@@ -55,6 +55,7 @@ export function makeMemory(options: TestMemoryOptions): TestMemory {
           memoryBytes: swapMemoryPages * device.pageBytes,
           diskBytes: swapDiskPages * device.pageBytes,
           directory: tmpdir(),
+          report: () => undefined,
           settle: () => device.settlePages(),
           ...options.swapFile,
         })

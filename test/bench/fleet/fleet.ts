@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { openScheduler, type Scheduler } from '#scheduler/scheduler.ts';
+import { CollectedLog } from '#scheduler/testing/log.ts';
 import type { TestRedis } from '#scheduler/testing/redis.ts';
 
 const MODEL = { name: 'simulated', contextLength: 8192, vocabularySize: 32_000, pageSize: 16, traits: [] };
@@ -34,7 +35,7 @@ export class Fleet implements AsyncDisposable {
   readonly #closers: (() => Promise<void>)[] = [];
   /** Functions that end the running invocations, that of the oldest first. */
   readonly #running: (() => void)[] = [];
-  readonly #errors: unknown[] = [];
+  readonly #log = new CollectedLog();
   #begun = 0;
   #ended = 0;
   #submitted = 0;
@@ -141,7 +142,10 @@ export class Fleet implements AsyncDisposable {
 
   /** @throws the first error that no caller saw */
   check(): void {
-    if (this.#errors.length > 0) throw new Error(`${this.#errors.length} errors`, { cause: this.#errors[0] });
+    if (this.#log.records.length > 0)
+      throw new Error(`${this.#log.records.length} records in the log: ${this.#log.records[0]?.message}`, {
+        cause: this.#log.errors[0],
+      });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -149,8 +153,7 @@ export class Fleet implements AsyncDisposable {
   }
 
   #open(redis: TestRedis): Scheduler {
-    const onError = (error: unknown) => this.#errors.push(error);
-    const scheduler = openScheduler({ connect: redis.connect, deadlineMs: CALL_DEADLINE_MS, onError });
+    const scheduler = openScheduler({ connect: redis.connect, deadlineMs: CALL_DEADLINE_MS, log: this.#log });
     scheduler.reaper.start();
     return scheduler;
   }
