@@ -6,6 +6,7 @@ import { createApp } from '#gateway/app/app.ts';
 import type { ControlPlane } from '#gateway/app/control.ts';
 import { allCommands } from '#gateway/cli/commands/index.ts';
 import { parse } from '#gateway/cli/program.ts';
+import { silentLog } from '#scheduler/testing/log.ts';
 import { BENCHES } from '#test/bench/benches.ts';
 import { ROOT } from '#test/harness/platform.ts';
 import { documents, examplesIn } from './examples.ts';
@@ -118,7 +119,7 @@ test('each script of `npm run` in the documents exists', () => {
 });
 
 test('each route that the documents name is in the description of the API', async () => {
-  const app = createApp({} as ControlPlane);
+  const app = createApp({} as ControlPlane, { log: silentLog });
   const { paths } = (await (await app.request('/openapi.json')).json()) as {
     paths: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   };
