@@ -1,8 +1,6 @@
 import { type GpuHostAddress, GpuHostConnections } from '#gpu-host/protocol/connections.ts';
 import type { GpuHostStats } from '#gpu-host/protocol/host.ts';
 import type { PrivateHost } from '#scheduler/addresses/reach.ts';
-import type { InvocationJob } from '#scheduler/admission/job.ts';
-import type { Peak } from '#scheduler/admission/learned.ts';
 import { DEFAULT_RESERVE } from '#scheduler/admission/policy.ts';
 import type { BuildReply, BuildRequest } from '#scheduler/builds/types.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
@@ -229,7 +227,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     functionOf: (tenant, name, version) => scheduler.functions.runnable(tenant, name, version),
     componentOf: (hash) => scheduler.blobs.get(hash),
   });
-  let observe: (job: InvocationJob, peak: Peak) => void = () => undefined;
   const observer = options.instruments && new RunObserver(options.instruments);
   const runner = new InvocationRunner({
     ...(observer && { observer }),
@@ -278,7 +275,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       images,
       texts,
     },
-    observePeak: (job, peak) => observe(job, peak),
+    observePeak: (job, peak) => scheduler.admission.observe(job, peak),
     tokenQuota: (job) => tokenQuota(scheduler.quotas, job),
     log,
   });
@@ -306,7 +303,6 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     return { running: running(), gpuHosts: runner.served, ...current };
   });
   const stopCancels = await scheduler.control.onCancel(lease.id, (id, reason) => runner.cancelChild(id, reason));
-  observe = (job, peak) => worker.observe(job, peak);
   const builds = scheduler.createBuildWorker({
     concurrency: options.builds ?? 1,
     build: (request, signal) => build(launcher, options.sandboxes, scheduler, request, signal),

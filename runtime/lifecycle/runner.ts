@@ -61,7 +61,7 @@ export interface RunnerOptions {
   /** Services that inferlets may use besides devices. */
   readonly services: Services;
   /** Called with the peak use of a root's family when the run does not end the invocation: an end itself records the peak. */
-  readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => void;
+  readonly observePeak?: (job: InvocationJob, peak: Family['peak']) => Promise<void>;
   /**
    * Of the token quotas for the job's tenant and function, the one that leaves the fewest tokens; null when there is
    * none.
@@ -292,7 +292,11 @@ export class InvocationRunner {
     // The outbox may have ended during the restart or the question.
     const final = restarted ?? waitingVerdict ?? (await this.#withQuotaName(job, conclude()));
     const finished = await this.#finish(attempt, final, usage, { peak, conclude });
-    if (peak !== null && finished.kind === 'silent') this.#options.observePeak?.(job, peak);
+    if (peak !== null && finished.kind === 'silent') {
+      this.#options.observePeak?.(job, peak).catch((error: unknown) => {
+        this.#options.log.warn({ ...named(job), error }, 'the peak of a run could not be stored');
+      });
+    }
     await released;
     if (finished.kind !== 'silent') await this.#settle(attempt, usage);
     return finished;

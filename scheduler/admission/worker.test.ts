@@ -170,11 +170,9 @@ describe('admission worker', () => {
   });
 
   test('pages learned from past runs limit starts; more pages and a larger quota start more invocations', async () => {
-    await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, worker, lease }) => {
-      const job = { tenant: 'default', function: 'story', version: 'abc123' } as InvocationJob;
-      worker.observe(job, { pages: { m: 6 }, memoryMb: 1 });
-      const learnedKey = scheduler.store.keys.learnedPages(job.tenant, job.function, job.version);
-      await eventually(async () => (await scheduler.store.redis.exists(learnedKey)) === 1, 'the pages are learned');
+    await withRuntime({ slots: 10, pages: { m: 10 } }, async ({ started, open, lease }) => {
+      const job = { tenant: 'default', function: 'story', version: 'abc123' };
+      await scheduler.admission.observe(job, { pages: { m: 6 }, memoryMb: 1 });
       const a = await submit();
       await submit();
       await submit();

@@ -9,7 +9,6 @@ import type { ActiveJobs } from './active-jobs.ts';
 import type { Admission } from './admission.ts';
 import type { InvocationJob, StopReason } from './job.ts';
 import { type FetchedJob, JobFetcher } from './job-fetcher.ts';
-import type { Peak } from './learned.ts';
 
 /** Time after which a job whose fetch reply was lost with the connection goes back into the queue. */
 const LOST_REPLY_MS = 3000;
@@ -155,14 +154,6 @@ export class AdmissionWorker {
     } finally {
       this.#pump();
     }
-  }
-
-  /** Reports the peak of a run that did not end its invocation, from which admission learns what the version's next run will hold. */
-  observe(job: InvocationJob, peak: Peak): void {
-    const { admission, log } = this.#options;
-    admission.observe(job, peak).catch((error: unknown) => {
-      log.warn({ error, invocation: job.id }, 'the peak of a run could not be stored');
-    });
   }
 
   /**
