@@ -374,10 +374,8 @@ describe('PieClient', () => {
     const { id } = await client.submit('logger', {});
     const attempt = await platform.attempt(id);
     await attempt.append({ event: 'log', data: { level: 'info', message: 'past' } });
-    assert.deepEqual(
-      (await client.logs('logger')).map(({ message }) => message),
-      ['past'],
-    );
+    const [past] = await client.logs('logger');
+    assert.equal(past?.message, 'past');
     const stop = new AbortController();
     const seen: string[] = [];
     await assert.rejects(

@@ -157,7 +157,7 @@ export interface TopRequest {
   readonly kind: 'top';
   readonly rows: number;
   readonly topK: number;
-  /** True to omit the probabilities, which saves most backends a sum over the vocabulary. A row without numbers has `NOTHING_DRAWN` as its first token. */
+  /** True to omit the probabilities; most backends then save a sum over the vocabulary. A row without numbers begins with `NOTHING_DRAWN`. */
   readonly tokensOnly?: boolean;
   /** True to return the rows' states, too. */
   readonly states?: boolean;

@@ -87,8 +87,6 @@ export class ModelEngine {
    * @param bytes memory besides pages that the tenants share
    * @param share divides the device among its models
    * @param thread divides the host's thread among the tenants
-   * @param flush sends the written results
-   * @param log of the process
    * @param tracer makes spans of batches whose inferlets are traced
    */
   constructor(
@@ -101,10 +99,9 @@ export class ModelEngine {
     log: Logger,
     tracer?: Tracer,
   ) {
-    const { backend } = model;
     this.model = model;
     this.#log = log;
-    this.#refusedGraphs = new RefusedGraphs(backend);
+    this.#refusedGraphs = new RefusedGraphs(model.backend);
     this.stats = new StepStats(model.profile);
     this.#turns = share.join(
       () => this.batcher.tenants(),
@@ -112,6 +109,7 @@ export class ModelEngine {
     );
     this.#flush = flush;
     this.#swap = openSwap(model, log);
+    const { backend } = model;
     const { pageSize, pageBytes, pageCount } = backend;
     this.memory = new DeviceMemory({
       pageSize,

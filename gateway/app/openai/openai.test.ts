@@ -11,8 +11,7 @@ import { Attempt, TestPlatform } from '../../testing/platform.ts';
 
 const MAX_WAITING = 3;
 const HEARTBEAT_MS = 40;
-const EXPIRY_DEADLINE_MS = 30_000;
-const ANSWER_DEADLINE_MS = 30_000;
+const DEADLINE_MS = 30_000;
 const REQUEST = { model: 'tiny', messages: [{ role: 'user' as const, content: 'Hi' }] };
 const STREAMED = { ...REQUEST, stream: true as const };
 
@@ -352,7 +351,7 @@ for (const [where, url] of [
         await first.text();
         const { store } = shortKeeping;
         const isKept = () => store.call((redis) => redis.exists(store.keys.events(id)));
-        for (const until = Date.now() + EXPIRY_DEADLINE_MS; (await isKept()) === 1; await sleep(50))
+        for (const until = Date.now() + DEADLINE_MS; (await isKept()) === 1; await sleep(50))
           assert.ok(Date.now() < until, 'the events are kept');
         const again = await raw(STREAMED, key);
         const { error } = (await again.json()) as { error: { code: string } };
@@ -383,7 +382,7 @@ for (const [where, url] of [
       // The body is within the limit of 4 MiB. The input is not: it is written anew, with all 21 digits of each number.
       const numbers = `[${Array(830_000).fill('1e20').join()}]`;
       const body = JSON.stringify({ ...REQUEST, chat_template_kwargs: { a: '*' } }).replace('"*"', numbers);
-      const response = await raw(body, {}, AbortSignal.timeout(ANSWER_DEADLINE_MS));
+      const response = await raw(body, {}, AbortSignal.timeout(DEADLINE_MS));
       const { error } = (await response.json()) as { error: { code: string } };
       assert.deepEqual([response.status, error.code], [413, 'body-too-large']);
     });

@@ -17,8 +17,6 @@ function temporaryDirectory(t: TestContext): string {
 
 const pageFilledWith = (value: number): Uint8Array => new Uint8Array(PAGE_BYTES).fill(value);
 
-const ignore = () => undefined;
-
 /** A store of so many pages in memory and on disk. A test that uses the disk gives it a directory or a file. */
 const storeOf = (memoryPages: number, diskPages: number, options: Partial<SwapOptions> = {}): SwapStore =>
   new SwapStore({
@@ -26,7 +24,7 @@ const storeOf = (memoryPages: number, diskPages: number, options: Partial<SwapOp
     memoryBytes: memoryPages * PAGE_BYTES,
     diskBytes: diskPages * PAGE_BYTES,
     directory: '/nowhere',
-    report: ignore,
+    report: () => undefined,
     ...options,
   });
 
@@ -173,14 +171,11 @@ test('a disk that refuses every write makes the store full, with the reason', (t
 });
 
 test('the store refuses pages of another size', () => {
-  const store = new SwapStore({ pageBytes: 4, memoryBytes: 8, diskBytes: 0, directory: '/nowhere', report: ignore });
+  const store = storeOf(0, 0, { pageBytes: 4, memoryBytes: 8 });
   assert.throws(() => store.put(new Uint8Array(5)), RangeError);
   const ticket = store.put(new Uint8Array(4))!;
   assert.throws(() => store.read(ticket, new Uint8Array(3)), RangeError);
-  assert.throws(
-    () => new SwapStore({ pageBytes: 0, memoryBytes: 8, diskBytes: 0, directory: '/nowhere', report: ignore }),
-    RangeError,
-  );
+  assert.throws(() => storeOf(1, 0, { pageBytes: 0 }), RangeError);
 });
 
 test('a disk that fails, works and fails again is reported twice', () => {
@@ -431,12 +426,10 @@ test('a page is moved once the device has copied it', async () => {
 
 test('memory that the device reaches fastest is there from the start', () => {
   const sizes: number[] = [];
-  const store = new SwapStore({
+  const store = storeOf(0, 0, {
     pageBytes: 1024 * 1024,
     memoryBytes: 20 * 1024 * 1024,
     diskBytes: 1024 * 1024,
-    directory: '/nowhere',
-    report: ignore,
     allocate: (bytes) => {
       sizes.push(bytes / 1024 / 1024);
       return new Uint8Array(bytes);
