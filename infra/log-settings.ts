@@ -18,6 +18,12 @@ export const logSchema = z
 
 export const logEnvironment = { PIE_LOG_LEVEL: z.enum(LEVELS).optional(), PIE_LOG_FORMAT: z.enum(FORMATS).optional() };
 
+/** Settings of the environment alone, for a process that has not read its configuration. The configuration reports wrong ones. */
+export function environmentLog(): LogSettings {
+  const { data } = z.object(logEnvironment).safeParse(process.env);
+  return logSettings({}, data ?? {});
+}
+
 /** Settings of the log of each process: those of the environment, else of the file. */
 export function logSettings(
   file: z.output<typeof logSchema>,

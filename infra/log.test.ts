@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { test } from 'node:test';
-import { openLog } from './log.ts';
+import { openLog, whyItEnds } from './log.ts';
 import type { LogSettings } from './log-settings.ts';
 
 const DEFAULTS: LogSettings = { level: 'info', format: 'text' };
@@ -102,4 +104,50 @@ test('a record is on standard error when the process ends at once, also under th
       .map((line) => parsed(line).i),
     Array.from({ length: 200 }, (_, i) => i),
   );
+});
+
+test('a slow reader holds up no process, and learns how many records are missing', async () => {
+  const count = 6000;
+  const program = `
+    import { openLog } from '#infra/log.ts';
+    const log = openLog('gateway', { level: 'info', format: 'json' });
+    for (let i = 0; i < ${count}; i++) log.error({ i, text: 'x'.repeat(1000) }, 'many at once');
+    console.log('logged');
+    process.stdin.resume();`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', program], { cwd: import.meta.dirname });
+  // Nothing reads standard error before the child has logged everything.
+  await once(child.stdout, 'data');
+  const seen: number[] = [];
+  let missing = 0;
+  for await (const line of createInterface({ input: child.stderr })) {
+    const { i, records } = parsed(line);
+    if (typeof i === 'number') seen.push(i);
+    if (typeof records !== 'number') continue;
+    missing = records;
+    child.stdin.end();
+  }
+  assert.deepEqual(
+    seen,
+    seen.map((_, i) => i),
+  );
+  assert.ok(seen.length > 1000 && missing > 0, `${seen.length} records, ${missing} missing`);
+  assert.equal(seen.length + missing, count);
+});
+
+test('errors that an error unites, and causes that are no errors, are in its stack', () => {
+  const { log, records } = collect();
+  const united = new AggregateError([new TypeError('first'), 'second'], 'both', { cause: { code: 7 } });
+  log.error({ error: united }, 'a call failed');
+  assert.match(
+    records[0] ?? '',
+    /AggregateError: both\n.*caused by: TypeError: first\n.*caused by: second\n.*caused by: \{ code: 7 \}$/s,
+  );
+});
+
+test('the error that ends a process has a stack only when it is a fault of the program', () => {
+  const { log, records } = collect();
+  log.error(whyItEnds(new Error('the model "m": there is no such model')), 'the GPU host ends');
+  log.error(whyItEnds(new TypeError('x is not a function')), 'the GPU host ends');
+  assert.match(records[0] ?? '', /the GPU host ends why="the model \\"m\\": there is no such model"$/);
+  assert.match(records[1] ?? '', /the GPU host ends\n {4}TypeError: x is not a function\n {4} +at /);
 });

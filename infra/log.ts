@@ -1,6 +1,8 @@
-import { destination, pino, stdSerializers, stdTimeFunctions } from 'pino';
-import type { Logger } from '#scheduler/policies/logger.ts';
-import { DEFAULT_LOG, type LogSettings } from './log-settings.ts';
+import { inspect } from 'node:util';
+import { pino, stdTimeFunctions } from 'pino';
+import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
+import { environmentLog, type LogSettings } from './log-settings.ts';
+import { StandardError } from './standard-error.ts';
 
 export type { Logger };
 
@@ -18,22 +20,23 @@ interface ErrorRecord {
   readonly type: string;
   readonly message: string;
   readonly code?: string;
-  /** With the stacks of its causes. */
+  /** With the stacks of its causes, and of the errors that it unites. */
   readonly stack: string;
 }
 
 /**
- * Opens the log of this process. Each record is on standard error when the call returns, because a process may end right after it:
- * `process.stderr` keeps the text in memory when the reader of a pipe is slow, and would lose it then.
+ * Opens the log of this process, on standard error.
  *
  * @param process name of the process, such as `gpu-host-1`
+ * @param settings those of the environment by default, for a process that has not read its configuration
  */
 export function openLog(
   process: string,
-  { level, format }: LogSettings = DEFAULT_LOG,
-  write: (record: string) => void = standardError(),
+  { level, format }: LogSettings = environmentLog(),
+  write?: (record: string) => void,
 ): Logger {
-  return pino(
+  const output = write === undefined ? standardError() : { write };
+  const log: Logger = pino(
     {
       level,
       base: { process },
@@ -43,17 +46,53 @@ export function openLog(
       formatters: { level: (label) => ({ level: label }) },
       serializers: { error: errorRecord },
     },
-    { write: (line) => write(format === 'json' ? escapeControls(line.trimEnd()) : textOf(JSON.parse(line))) },
+    { write: (line) => output.write(format === 'json' ? escapeControls(line.trimEnd()) : textOf(JSON.parse(line))) },
   );
+  if (output instanceof StandardError)
+    output.onDropped = (records) => log.warn({ records }, 'the reader of the log was slow, and records are missing');
+  return log;
+}
+
+let ownStandardError: StandardError | undefined;
+
+/** All logs of the process write to it in turn. */
+function standardError(): StandardError {
+  ownStandardError ??= new StandardError();
+  return ownStandardError;
+}
+
+/**
+ * The field for the error that ends a process. An error of a built-in kind is a fault of Pie. Any other one addresses the operator, who needs no
+ * stack.
+ */
+export function whyItEnds(error: unknown): LogFields {
+  const isFault =
+    !(error instanceof Error) || [TypeError, RangeError, ReferenceError].some((kind) => error instanceof kind);
+  return isFault ? { error } : { why: error.message };
 }
 
 /** The parts of an error that are safe to log. Other members may hold data of tenants: ioredis adds the arguments of the failed command. */
 function errorRecord(error: unknown): ErrorRecord | string {
-  if (!(error instanceof Error)) return String(error);
-  const { type, message, stack } = stdSerializers.err(error);
-  const { code } = error as NodeJS.ErrnoException;
-  return { type, message, ...(typeof code === 'string' && { code }), stack: stack || `${type}: ${message}` };
+  if (!(error instanceof Error)) return plainText(error);
+  const { name, message, code } = error as NodeJS.ErrnoException;
+  return { type: name, message, ...(typeof code === 'string' && { code }), stack: stackOf(error) };
 }
+
+/** Maximum errors below each other in a stack: a chain of causes may be a circle. */
+const MAX_DEPTH = 8;
+/** Maximum errors of an `AggregateError` in a stack. */
+const MAX_UNITED = 8;
+
+function stackOf(error: unknown, depth = 0): string {
+  if (!(error instanceof Error)) return plainText(error);
+  const own = error.stack || `${error.name}: ${error.message}`;
+  if (depth === MAX_DEPTH) return own;
+  const united: readonly unknown[] = error instanceof AggregateError ? error.errors.slice(0, MAX_UNITED) : [];
+  const below = error.cause === undefined ? united : [...united, error.cause];
+  return [own, ...below.map((each) => `caused by: ${stackOf(each, depth + 1)}`)].join('\n');
+}
+
+const plainText = (value: unknown): string => (typeof value === 'string' ? value : inspect(value, { depth: 1 }));
 
 /** `2026-05-01T12:00:00.000Z warn runtime-1: the sandbox ended tenant=acme`, and the stack below it. */
 function textOf({ level, time, process, message, error, ...fields }: LogRecord): string {
@@ -81,13 +120,4 @@ const CONTROLS = /\p{Cc}|\p{Bidi_Control}|[\u2028\u2029]/gu;
 /** Replaces them by JSON's escapes: texts of strangers must neither reach a terminal as they are nor look like another record. */
 function escapeControls(text: string): string {
   return text.replace(CONTROLS, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`);
-}
-
-const STANDARD_ERROR = 2;
-
-function standardError(): (record: string) => void {
-  const stream = destination({ fd: STANDARD_ERROR, sync: true });
-  // Without a listener, a reader that has gone or a full disk would end the process.
-  stream.on('error', () => undefined);
-  return (record) => void stream.write(`${record}\n`);
 }

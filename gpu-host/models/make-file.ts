@@ -28,18 +28,14 @@ export async function makeFile(
   });
 }
 
-/** Length of the part of a partial file's name that differs between writes. */
-const UUID_LENGTH = 36;
-
 /**
- * Removes the partial files of killed processes. The caller holds the lock of `file`, so no running process writes them. The length of the name
- * leaves out those of another file whose name begins with this one's.
+ * Removes the partial files of killed processes. The caller holds the lock of `file`, so no running process writes them. Their names have one part
+ * between that of `file` and the ending; those of a file `<file>.x` have two.
  */
 async function removePartials(file: string): Promise<void> {
-  const [directory, name] = [dirname(file), basename(file)];
-  const length = name.length + 1 + UUID_LENGTH + PARTIAL.length;
+  const [directory, prefix] = [dirname(file), `${basename(file)}.`];
   for (const entry of await readdir(directory)) {
-    if (entry.length !== length || !entry.startsWith(`${name}.`) || !entry.endsWith(PARTIAL)) continue;
-    await rm(join(directory, entry), { force: true });
+    if (!entry.startsWith(prefix) || !entry.endsWith(PARTIAL)) continue;
+    if (!entry.slice(prefix.length, -PARTIAL.length).includes('.')) await rm(join(directory, entry), { force: true });
   }
 }

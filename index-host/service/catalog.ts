@@ -419,7 +419,7 @@ function statsIn(folder: string, name: string, log: Log): IndexStats | null {
     const stats = VectorIndex.stats(path.join(folder, name));
     return stats?.name === name ? stats : null;
   } catch (error) {
-    log.error({ error, index: name }, 'an index could not be read');
+    log.error({ error, index: name, folder }, 'an index could not be read');
     const unknown = { name, dimensions: 0, metric: 'cosine', entries: 0, bytes: 0 } as const;
     return isDamage(error) ? { ...unknown, isBroken: true } : { ...unknown, isUnread: true };
   }

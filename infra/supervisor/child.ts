@@ -39,6 +39,8 @@ interface LineLog {
 
 /** The beginning of a record of `infra/log.ts`, which has its time. Other lines, such as those of redis-server, get one. */
 const RECORD = /^(\{"level":"\w+","time":")?\d{4}-\d\d-\d\dT/;
+/** The beginning of a further line of a record. */
+const INDENT = '    ';
 
 /** Lines kept of a child's output, for the report when it dies. */
 const TAIL_LINES = 30;
@@ -53,6 +55,8 @@ export class Child {
   readonly #beatSocket: Socket | undefined;
   #endWatch: () => void = () => undefined;
   #silenceReason: string | null = null;
+  /** The last line was of a record. */
+  #isInRecord = false;
   #onReadyLine: (line: ReadyLine) => void = () => undefined;
 
   /** @param restarts how often the supervisor has restarted this child */
@@ -180,7 +184,8 @@ export class Child {
     if (ready !== null) this.#onReadyLine(ready);
     this.#tail.push(line);
     if (this.#tail.length > TAIL_LINES) this.#tail.shift();
-    log.write(RECORD.test(line) ? `${line}\n` : `${new Date().toISOString()} ${line}\n`);
+    this.#isInRecord = RECORD.test(line) || (this.#isInRecord && line.startsWith(INDENT));
+    log.write(this.#isInRecord ? `${line}\n` : `${new Date().toISOString()} ${line}\n`);
   }
 
   #failure(why: string): ChildStartError {

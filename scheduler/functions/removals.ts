@@ -148,7 +148,10 @@ export class Removals {
         steps += await this.#sweepOne(next.value);
       } catch (error) {
         steps += 1;
-        this.#options.log.warn({ error }, 'the removal of a function stopped, and will be repeated');
+        this.#options.log.warn(
+          { error, function: next.value },
+          'the removal of a function stopped, and will be repeated',
+        );
       }
     }
   }

@@ -105,6 +105,7 @@ describe('a file', () => {
     'an include inside a function': 'local function f()\n--- @include "./a.lua"\nend\n',
     'two statements in a line': 'local a = 1 local b = 2\n',
     'an assignment after a value': "local a = 'x' b = 2\n",
+    'an assignment after a semicolon': 'local a = {}; a.b = 1\n',
     'a call with a string': "local a = f 'x'\n",
     'a call with a table': 'local a = t.f{}\n',
     'a long string': 'local a = [[\n-- x\n]]\n',

@@ -83,7 +83,7 @@ class OpenStatement {
     const defines = name === undefined ? list?.split(', ') : [name];
     if (list !== undefined && values === undefined)
       return (defines ?? []).map((one) => ({ text: `local ${one}`, defines: [one], uses: [] }));
-    const isUse = (word: string) => NAME.test(word) && !NEST.has(word) && !defines?.includes(word);
+    const isUse = (word: string) => NAME.test(word) && !NEST.has(word);
     return [{ text, defines, uses: [...new Set(this.#words)].filter(isUse) }];
   }
 }
@@ -91,7 +91,7 @@ class OpenStatement {
 /** True for values of which two follow each other without an operator: the second is another statement, or the argument of a call. */
 function hasTwo(values: string): boolean {
   const words = values.replace(STRINGS, "'").replace(/\b(?:and|or|not)\b/g, '+');
-  return /[\w'\]}]\s*['{]|[\w'\]}]\s+\w/.test(words);
+  return /;|[\w'\]}]\s*['{]|[\w'\]}]\s+\w/.test(words);
 }
 
 /** The text of a script: its statements, except those that only define names which no other statement reaches. */

@@ -60,8 +60,10 @@ test('the TypeScript examples of all documents have correct types', async () => 
         await writeFile(path.join(project, `${example.place.replaceAll('/', '-')}.ts`), code);
       }
       const compiler = path.join(ROOT, 'node_modules/typescript/bin/tsc');
-      const { stdout } = await runProgram(process.execPath, [compiler, '--checkers', '1', '-p', '.'], { cwd: project });
-      assert.ok(stdout === '', stdout);
+      const { code, stdout, stderr } = await runProgram(process.execPath, [compiler, '--checkers', '1', '-p', '.'], {
+        cwd: project,
+      });
+      assert.ok(code === 0 && stdout === '', stdout + stderr);
     }
   } finally {
     await rm(folder, { recursive: true, force: true });
