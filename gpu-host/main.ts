@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config, GpuHostConfig } from '#infra/config.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
-import { openLog, whyItEnds } from '#infra/log.ts';
+import { logEnding, openLog } from '#infra/log.ts';
 import type { EncoderEntry, ModelEntry } from '#infra/model-entry.ts';
 import { announceReady } from '#infra/ready.ts';
 import type { MetricFamily } from '#infra/telemetry/family.ts';
@@ -328,6 +328,6 @@ function stopOnce(
 }
 
 main().catch((error: unknown) => {
-  log.error(whyItEnds(error), 'the GPU host ends');
+  logEnding(log, error, 'the GPU host ends');
   process.exit(1);
 });

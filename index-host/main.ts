@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { loadConfig } from '#infra/config.ts';
 import { INDEX_HOST } from '#infra/index-settings.ts';
 import { exitWithParent } from '#infra/lifeline.ts';
-import { openLog, whyItEnds } from '#infra/log.ts';
+import { logEnding, openLog } from '#infra/log.ts';
 import { announceReady } from '#infra/ready.ts';
 import { openTelemetry } from '#infra/telemetry/telemetry.ts';
 import { IndexHost } from './server.ts';
@@ -52,6 +52,6 @@ async function main(): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  log.error(whyItEnds(error), 'the index host ends');
+  logEnding(log, error, 'the index host ends');
   process.exit(1);
 });

@@ -3,7 +3,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
-import { openLog, whyItEnds } from './log.ts';
+import { logEnding, openLog } from './log.ts';
 import type { LogSettings } from './log-settings.ts';
 
 const DEFAULTS: LogSettings = { level: 'info', format: 'text' };
@@ -146,8 +146,8 @@ test('errors that an error unites, and causes that are no errors, are in its sta
 
 test('the error that ends a process has a stack only when it is a fault of the program', () => {
   const { log, records } = collect();
-  log.error(whyItEnds(new Error('the model "m": there is no such model')), 'the GPU host ends');
-  log.error(whyItEnds(new TypeError('x is not a function')), 'the GPU host ends');
-  assert.match(records[0] ?? '', /the GPU host ends why="the model \\"m\\": there is no such model"$/);
+  logEnding(log, new Error('the model "m": there is no such model'), 'the GPU host ends');
+  logEnding(log, new TypeError('x is not a function'), 'the GPU host ends');
+  assert.match(records[0] ?? '', /the GPU host ends: the model "m": there is no such model$/);
   assert.match(records[1] ?? '', /the GPU host ends\n {4}TypeError: x is not a function\n {4} +at /);
 });

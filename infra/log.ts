@@ -1,6 +1,6 @@
 import { inspect } from 'node:util';
 import { pino, stdTimeFunctions } from 'pino';
-import type { LogFields, Logger } from '#scheduler/policies/logger.ts';
+import type { Logger } from '#scheduler/policies/logger.ts';
 import { environmentLog, type LogSettings } from './log-settings.ts';
 import { StandardError } from './standard-error.ts';
 
@@ -62,13 +62,14 @@ function standardError(): StandardError {
 }
 
 /**
- * The field for the error that ends a process. An error of a built-in kind is a fault of Pie. Any other one addresses the operator, who needs no
- * stack.
+ * Logs the error that ends a process. One of a built-in kind is a fault of Pie and has its stack. Any other one addresses the operator, whom its
+ * message tells enough.
  */
-export function whyItEnds(error: unknown): LogFields {
+export function logEnding(log: Logger, error: unknown, what: string): void {
   const isFault =
     !(error instanceof Error) || [TypeError, RangeError, ReferenceError].some((kind) => error instanceof kind);
-  return isFault ? { error } : { why: error.message };
+  if (isFault) log.error({ error }, what);
+  else log.error({}, `${what}: ${error.message}`);
 }
 
 /** The parts of an error that are safe to log. Other members may hold data of tenants: ioredis adds the arguments of the failed command. */

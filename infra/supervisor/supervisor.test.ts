@@ -260,7 +260,7 @@ test('a pause of the supervisor, alone or with its children, kills no child', as
 test('records of a log keep their time, and JSON records are JSON in the file; other lines get the time', async () => {
   const { supervisor } = supervise();
   const talk = `
-     openLog('recorder').warn({}, 'in text');
+     openLog('recorder').warn({ error: new Error('a fault') }, 'in text');
      openLog('recorder', { level: 'info', format: 'json' }).warn({}, 'in JSON');
      console.error('no record');`;
   await supervisor.start([spec('recorder', program('recorder', talk))]);
@@ -268,6 +268,7 @@ test('records of a log keep their time, and JSON records are JSON in the file; o
   const lines = readFileSync(path.join(directory, 'logs', 'recorder.log'), 'utf8').split('\n');
   const lineWith = (text: string) => lines.find((line) => line.includes(text)) ?? assert.fail(`no line with ${text}`);
   assert.match(lineWith('in text'), /^[\dT:.-]+Z warn recorder: in text$/);
+  assert.equal(lineWith('a fault'), '    Error: a fault');
   assert.equal(JSON.parse(lineWith('in JSON')).message, 'in JSON');
   assert.match(lineWith('no record'), /^[\dT:.-]+Z no record$/);
 });
