@@ -1,17 +1,21 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { StoreError } from '#scheduler/store/errors.ts';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
+import { logUnexpected } from '../unexpected.ts';
 import { fromStore } from './ask.ts';
 
 it('errors of the store reach an inferlet without paths, and unexpected ones reach the log', (t) => {
-  const log = t.mock.method(console, 'error', () => undefined);
+  const log = new CollectedLog();
+  logUnexpected(log);
+  t.after(() => logUnexpected(silentLog));
   const away = fromStore(new StoreError('store-unavailable', 'connect ENOENT /var/lib/pie/redis.sock'));
   assert.deepEqual(away, {
     tag: 'unavailable',
     val: "the platform's store cannot be reached now: connect ENOENT redis.sock",
   });
-  assert.equal(log.mock.callCount(), 0);
+  assert.equal(log.errors.length, 0);
   const fault = fromStore(new Error('no key in /var/lib/pie/keys.json'));
   assert.deepEqual(fault, { tag: 'internal', val: 'no key in keys.json' });
-  assert.equal(log.mock.callCount(), 1);
+  assert.equal(log.errors.length, 1);
 });

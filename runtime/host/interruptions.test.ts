@@ -1,11 +1,15 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { it } from 'node:test';
+import { CollectedLog, silentLog } from '#scheduler/testing/log.ts';
+import { logUnexpected } from '../unexpected.ts';
 import { Interruptions } from './interruptions.ts';
 
 it('a fault of the platform reaches an inferlet without paths, and the log with them', async (t) => {
-  const logged = t.mock.method(console, 'error', () => undefined);
+  const log = new CollectedLog();
+  logUnexpected(log);
+  t.after(() => logUnexpected(silentLog));
   const outcome = await new Interruptions().until(readFile('/no/such/folder/file').then(() => assert.fail()));
   assert.deepEqual(outcome, { tag: 'err', val: { tag: 'internal', val: 'ENOENT: no such file or directory, open' } });
-  assert.match(String(logged.mock.calls[0]?.arguments.at(-1)), /\/no\/such\/folder\/file/);
+  assert.match(String(log.errors[0]), /\/no\/such\/folder\/file/);
 });
