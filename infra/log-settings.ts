@@ -10,7 +10,7 @@ export interface LogSettings {
 const LEVELS = ['error', 'warn', 'info'] as const;
 const FORMATS = ['text', 'json'] as const;
 
-export const DEFAULT_LOG: LogSettings = { level: 'info', format: 'text' };
+const DEFAULT_LOG: LogSettings = { level: 'info', format: 'text' };
 
 export const logSchema = z
   .strictObject({ level: z.enum(LEVELS).optional(), format: z.enum(FORMATS).optional() })

@@ -12,7 +12,7 @@ const sources = files.map((file) => {
   return { file, lua: parts.map((part) => (typeof part === 'string' ? '' : part.text)).join('\n') };
 });
 
-/** What the variables of scripts stand for that begin the names of keys. Scripts get some prefixes as their first argument. */
+/** Beginnings of keys, by the variables of the scripts that hold them. Scripts get some of them as their first argument. */
 const BEGINNINGS: Readonly<Record<string, readonly string[]>> = {
   prefix: [''],
   ownPrefix: [''],

@@ -10,7 +10,7 @@
 local STARTABLE, RESERVE_USERS, ROOM_KEPT = 'turns', 'modest', 'kept'
 -- Admitted invocations that have not begun, and those of them that may use the reserve of slots.
 local UNBEGUN, UNBEGUN_RESERVE_USERS = 'starting', 'startingFew'
--- What a runtime that takes no more jobs still holds.
+-- Pages and memory that a runtime still holds although it takes no more jobs.
 local HELD_BY_LEAVING = 'apart:'
 
 -- `changeAdmission` calls `openAdmission`, makes changes (`enterQueue`, `leaveAdmission`, `parkAdmitted`), admits and calls `closeAdmission`.
