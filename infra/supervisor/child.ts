@@ -95,6 +95,8 @@ export class Child {
       const end = (why: string) => {
         this.#endWatch();
         this.#beatSocket?.destroy();
+        // A killed starter leaves its program behind: a dying Redis would remove the socket of the next one.
+        this.kill();
         resolve(this.#silenceReason === null ? why : `${this.#silenceReason}, so it was killed`);
       };
       this.#process.once('error', (error) => end(error.message));

@@ -96,6 +96,30 @@ test('a killed child is restarted, and stop() ends it', async () => {
   assert.equal(alive(second), false);
 });
 
+/** True for a process that is there and has not ended: init may take long to remove one that has. */
+function runs(pid: number): boolean {
+  try {
+    return !readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ');
+  } catch {
+    return false;
+  }
+}
+
+test('a program that a killed child has started ends before the child starts again', async () => {
+  const { supervisor, events, seen } = supervise();
+  const file = path.join(directory, 'started');
+  const script = `sleep 1000 & echo $! >> ${file}; echo '{"ready":true}'; wait`;
+  await supervisor.start([spec('starter', '', { command: '/bin/sh', args: ['-c', script] })]);
+  process.kill(supervisor.pids().starter ?? assert.fail('no child'), 'SIGKILL');
+  await seen((event) => event.kind === 'died');
+  await seen(() => events.filter(({ kind }) => kind === 'ready').length === 2);
+  const [first, second] = readFileSync(file, 'utf8').trim().split('\n').map(Number);
+  assert.ok(first && second && runs(second), `${first}, ${second}`);
+  while (runs(first)) await sleep(10);
+  await supervisor.stop(NO_STAGES);
+  while (runs(second)) await sleep(10);
+});
+
 test('a child that fails to start is reported with its last output', async () => {
   const { supervisor } = supervise();
   const file = program('broken', `console.error('no such device'); process.exit(3);`);
