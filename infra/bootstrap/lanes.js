@@ -1,5 +1,5 @@
 // Plain JavaScript for the Node that a fresh machine has (20 or newer).
-import { closeSync, createReadStream, openSync, rmSync } from 'node:fs';
+import { closeSync, createReadStream, existsSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,6 +9,7 @@ import { runStep } from './step.js';
 /**
  * Runs the lane of a step and the lanes beside it at the same time, and resolves when all of them have ended. The first lane prints as it
  * goes; the output of the others follows, so that no lines mix. A step that fails, or that a signal ends, ends its lane.
+ * The failed tests are printed again at the end, because the output of other lanes may follow them.
  * @param {string} root the clone
  * @param {string} node the pinned Node
  * @param {import('./steps.js').Step} step
@@ -16,6 +17,9 @@ import { runStep } from './step.js';
  */
 export async function runLanes(root, node, step) {
   const folder = await mkdtemp(path.join(tmpdir(), 'pie-steps-'));
+  const failures = path.join(folder, 'failures');
+  // `report.ts` appends each failed test to this file.
+  process.env.PIE_TEST_FAILURES = failures;
   try {
     const held = (step.beside ?? []).map((first, i) => runLane(root, node, first, path.join(folder, `${i}`)));
     let passed = true;
@@ -34,6 +38,7 @@ export async function runLanes(root, node, step) {
         passed = report(other, result) && passed;
       }
     }
+    if (existsSync(failures)) console.error(`\n== Failed tests\n${readFileSync(failures, 'utf8')}`);
     return passed;
   } finally {
     rmSync(folder, { recursive: true, force: true });

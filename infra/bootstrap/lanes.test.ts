@@ -89,18 +89,18 @@ test('a step that does not end in time is killed, and does not pass', async () =
   assert.match(stdout, /passed false\n$/);
 });
 
-test('npm test exits with 1 when a test fails, and with 0 when all pass', async () => {
+test('npm test exits with 1 when a test fails, which it prints at the end, and with 0 when all pass', async () => {
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-  const exitCodeOf = async (name: string, body: string): Promise<number> => {
+  const npmTest = async (name: string, body: string): Promise<{ code?: number; stderr: string }> => {
     const file = path.join(folder, `${name}.test.mjs`);
     writeFileSync(file, `import { test } from 'node:test'; test('one', () => { ${body} });`);
     const command = fileURLToPath(new URL('test.js', import.meta.url));
     const running = promisify(execFile)(process.execPath, [command, file], { env, timeout: 240_000 });
-    return running.then(
-      () => 0,
-      ({ code }: { code: number }) => code,
-    );
+    return running.catch((error: { code: number; stderr: string }) => error);
   };
-  assert.equal(await exitCodeOf('passes', ''), 0);
-  assert.equal(await exitCodeOf('fails', "throw new Error('as the test wants')"), 1);
+  const passed = await npmTest('passes', '');
+  assert.ok(passed.code === undefined && !passed.stderr.includes('Failed tests'), passed.stderr);
+  const failed = await npmTest('fails', "throw new Error('as the test wants')");
+  assert.equal(failed.code, 1);
+  assert.match(failed.stderr, /\n== Failed tests\n\n\S*fails\.test\.mjs:1 {2}one\n {2}Error: as the test wants\n/);
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
@@ -10,7 +10,9 @@ const REPORT = fileURLToPath(new URL('./report.ts', import.meta.url));
 const directory = mkdtempSync(path.join(os.tmpdir(), 'pie-report-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
 
-/** Runs test files with the reporter alone. */
+const FAILURES = path.join(directory, 'failures');
+
+/** Runs test files with the reporter alone, which keeps failures in `FAILURES`. */
 function run(files: Readonly<Record<string, string>>, ...options: string[]) {
   for (const [name, text] of Object.entries(files)) writeFileSync(path.join(directory, name), text);
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
@@ -18,7 +20,7 @@ function run(files: Readonly<Record<string, string>>, ...options: string[]) {
   const { stdout, stderr, status } = spawnSync(
     process.execPath,
     ['--test', ...options, ...reporter, ...Object.keys(files)],
-    { cwd: directory, encoding: 'utf8', env },
+    { cwd: directory, encoding: 'utf8', env: { ...env, PIE_TEST_FAILURES: FAILURES } },
   );
   for (const name of Object.keys(files)) rmSync(path.join(directory, name));
   return { stdout, stderr, status };
@@ -41,6 +43,7 @@ for (const isolation of ['process', 'none']) {
     assert.match(stdout, /^Test files by (processor time and )?duration:$/m);
     for (const name of ['2 files', 'one\\.test\\.mjs', 'two\\.test\\.mjs'])
       assert.match(stdout, new RegExp(`^${costs}  ${name}$`, 'm'));
+    assert.ok(!existsSync(FAILURES));
     assert.match(stdout, /^Skipped tests: 3\n +2 {2}no card\n +1 {2}no time\n$/m);
   });
 }
@@ -53,7 +56,14 @@ test('a test skipped without a reason fails the run', () => {
   assert.match(stdout, /skipped without a reason, which is an error: says nothing \(silent\.test\.mjs\)/);
 });
 
-test('a failed test fails the run', () => {
-  const { status } = run({ 'fails.test.mjs': `${TEST} test('fails', () => { throw new Error('no'); });` });
+test('a failed test fails the run, and is kept once with its error', () => {
+  const { status } = run({
+    'fails.test.mjs': `${TEST}
+      test('all', async (t) => { await t.test('some', () => { throw new Error('no', { cause: 'x'.repeat(9000) }); }); });`,
+    'passes.test.mjs': `${TEST} test('passes', () => undefined);`,
+  });
   assert.equal(status, 1);
+  const kept = readFileSync(FAILURES, 'utf8');
+  assert.match(kept, /^\nfails\.test\.mjs:2 {2}some\n {2}Error: no\n[\s\S]*x …\n$/);
+  assert.ok(kept.length < 3200, `${kept.length}`);
 });

@@ -1,20 +1,28 @@
-/** Reporter of Node's test runner: prints the cost of each file and the skipped tests, beside the runner's own report. */
+/** Reporter of Node's test runner: prints the cost of each file and the skipped tests, and keeps failures, beside the runner's own report. */
+import { appendFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
+import { inspect } from 'node:util';
 import { endedCpuSeconds } from './cpu-time.js';
 
 /** Number of the most expensive files that get a line each; the others are added up. */
 const LINES = 25;
+type FailedTest = Extract<TestEvent, { type: 'test:fail' }>['data'];
+
+/** Longest text of one error among the failures. */
+const ERROR_LENGTH = 3000;
 
 /**
  * Prints the most expensive test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not
- * tell a machine without a tool from a test that no step runs.
+ * tell a machine without a tool from a test that no step runs. Appends each failed test, with its error, to the file `PIE_TEST_FAILURES`, which
+ * `lanes.js` prints at the end.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const costs = new Costs();
   const skipped: { reason: string | undefined; name: string; file: string }[] = [];
   for await (const { type, data } of events) {
     if (type === 'test:complete') costs.add(data);
+    if (type === 'test:fail') keepFailure(data);
     if ((type === 'test:pass' || type === 'test:fail') && data.skip !== undefined && data.skip !== false) {
       const reason = typeof data.skip === 'string' && data.skip !== '' ? data.skip : undefined;
       skipped.push({ reason, name: data.name, file: relative(data.file) });
@@ -23,6 +31,15 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   yield* costs.lines();
   yield* skippedLines(skipped);
   if (skipped.some(({ reason }) => reason === undefined)) process.exitCode = 1;
+}
+
+function keepFailure({ name, file, line, details: { error } }: FailedTest): void {
+  const failures = process.env.PIE_TEST_FAILURES;
+  // A group that fails with its tests adds nothing to them.
+  if (failures === undefined || ('failureType' in error && error.failureType === 'subtestsFailed')) return;
+  const text = inspect(error.cause ?? error);
+  const shown = text.length > ERROR_LENGTH ? `${text.slice(0, ERROR_LENGTH)} …` : text;
+  appendFileSync(failures, `\n${relative(file)}:${line}  ${name}\n${shown.replaceAll(/^(?=.)/gm, '  ')}\n`);
 }
 
 /** Durations of files in milliseconds, and their processor time in seconds. */

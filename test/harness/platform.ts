@@ -270,11 +270,12 @@ export async function runProgram(
   return { code, stdout, stderr };
 }
 
-/** True while a process runs; a zombie counts as ended. */
+/** True while a process runs; a zombie counts as ended once all of its threads have: until then its ports may be open. */
 export function isAlive(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return !stat.slice(stat.lastIndexOf(')') + 2).startsWith('Z');
+    const [state, ...numbers] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return state !== 'Z' || Number(numbers[16]) > 1;
   } catch {
     return false;
   }
