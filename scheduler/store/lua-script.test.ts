@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import type { Redis } from 'ioredis';
 import { TestRedis } from '../testing/redis.ts';
 import { loadScript } from './lua-script.ts';
@@ -64,6 +67,23 @@ function used(hidden) return hidden end
 return used(1)`;
     assert.deepEqual(await unreachable(connection, lua), ['ping', 'pong', 'hidden']);
   });
+});
+
+it('keeps the text that its files had when it was loaded, whenever it is first used', () => {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'pie-lua-'));
+  const write = (number: number) => {
+    writeFileSync(path.join(folder, 'include.lua'), `local function one() return ${number} end\n`);
+    writeFileSync(path.join(folder, 'main.lua'), `--- @include "./include.lua"\nreturn one() + ${number}\n`);
+  };
+  try {
+    write(1);
+    const script = loadScript(pathToFileURL(path.join(folder, 'main.lua')));
+    write(2);
+    assert.equal(script.lua, 'local function one() return 1 end\nreturn one() + 1\n');
+    assert.equal(script.name, 'main');
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 /** Makes the top-level functions of a script global, so that the compiled script shows which of them each one uses. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { type LuaStatement, parseLua, reachable } from './lua-statements.ts';
+import { INCLUDE, type LuaStatement, parseLua, reachable } from './lua-statements.ts';
 
 /** A Lua script. Each state transition is one script; the header of its file states the contract. */
 export interface Script {
@@ -10,7 +10,9 @@ export interface Script {
   readonly sha1: string;
 }
 
-/** Files by URL: their statements, and between them the paths of their includes. Most includes belong to many scripts. */
+/** Texts of files by URL. */
+const texts = new Map<string, string>();
+/** The statements of these files, and between them the paths of their includes. Most includes belong to many scripts. */
 const files = new Map<string, readonly (LuaStatement | string)[]>();
 
 /**
@@ -18,21 +20,58 @@ const files = new Map<string, readonly (LuaStatement | string)[]>();
  * the including file. A file that is included several times is inserted once, at its first place.
  *
  * Leaves out comments, and the functions and constants that the script cannot reach (`reachable`): most scripts use a few functions of the
- * files that they include.
+ * files that they include. That takes a millisecond, so it waits for the first use: a process uses few scripts of the modules that it imports.
+ * The files are read at once, since another release may replace them while this process runs.
  *
- * @throws Error for a file that `parseLua` cannot split into statements.
+ * `lua` throws an Error for a file that `parseLua` cannot split into statements.
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
  */
 export function loadScript(url: URL): Script {
-  const lua = reachable(read(url, new Set()));
-  const name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
-  return { name, lua, sha1: createHash('sha1').update(lua).digest('hex') };
+  keep(url);
+  return new LoadedScript(url);
 }
 
-function read(file: URL, included: Set<string>): readonly LuaStatement[] {
+function keep(file: URL): void {
+  if (texts.has(file.href)) return;
+  const text = readFileSync(file, 'utf8');
+  texts.set(file.href, text);
+  for (const line of text.split('\n')) {
+    const path = INCLUDE.exec(line)?.[1];
+    if (path !== undefined) keep(new URL(path, file));
+  }
+}
+
+class LoadedScript implements Script {
+  readonly name: string;
+  readonly #url: URL;
+  #built: { readonly lua: string; readonly sha1: string } | undefined;
+
+  constructor(url: URL) {
+    this.#url = url;
+    this.name = url.pathname.slice(url.pathname.lastIndexOf('/') + 1).replace(/\.lua$/, '');
+  }
+
+  get lua(): string {
+    return this.#build().lua;
+  }
+
+  get sha1(): string {
+    return this.#build().sha1;
+  }
+
+  #build() {
+    if (this.#built === undefined) {
+      const lua = reachable(statementsOf(this.#url, new Set()));
+      this.#built = { lua, sha1: createHash('sha1').update(lua).digest('hex') };
+    }
+    return this.#built;
+  }
+}
+
+function statementsOf(file: URL, included: Set<string>): readonly LuaStatement[] {
   if (included.has(file.href)) return [];
   included.add(file.href);
-  const parts = files.get(file.href) ?? parseLua(readFileSync(file, 'utf8'), file.pathname);
+  const parts = files.get(file.href) ?? parseLua(texts.get(file.href) ?? '', file.pathname);
   files.set(file.href, parts);
-  return parts.flatMap((part) => (typeof part === 'string' ? read(new URL(part, file), included) : part));
+  return parts.flatMap((part) => (typeof part === 'string' ? statementsOf(new URL(part, file), included) : part));
 }

@@ -9,7 +9,8 @@ export interface LuaStatement {
 }
 
 const HEADER = /^--\[\[[\s\S]*?\]\]/;
-const INCLUDE = /^--- @include "([a-z./-]+)"$/;
+/** A line that stands for another file; the group is its path. */
+export const INCLUDE = /^--- @include "([a-z./-]+)"$/;
 const COMMENT_OR_BLANK = /^\s*(?:--.*)?$/;
 /** Names and keywords. A string, a comment, `..`, and a name after a dot or colon are one word each, which is no name. */
 const WORDS = /'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|--.*|\.\.+|[.:]?[A-Za-z_]\w*/g;
