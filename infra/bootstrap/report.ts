@@ -37,7 +37,8 @@ function keepFailure({ name, file, line, details: { error } }: FailedTest): void
   const failures = process.env.PIE_TEST_FAILURES;
   // A group that fails with its tests adds nothing to them.
   if (failures === undefined || ('failureType' in error && error.failureType === 'subtestsFailed')) return;
-  const text = inspect(error.cause ?? error);
+  // A file whose process has ended has its exit code or signal beside a cause that is only a text.
+  const text = inspect(error.cause instanceof Error ? error.cause : error);
   const shown = text.length > ERROR_LENGTH ? `${text.slice(0, ERROR_LENGTH)} …` : text;
   appendFileSync(failures, `\n${relative(file)}:${line}  ${name}\n${shown.replaceAll(/^(?=.)/gm, '  ')}\n`);
 }

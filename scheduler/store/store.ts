@@ -186,8 +186,13 @@ function unavailable(deadlineMs: number, unsent: boolean): StoreError {
 
 async function withDeadline<T>(work: Promise<T>, deadlineMs: number, unsent = false): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
+  let lastRead: NodeJS.Immediate | undefined;
   const deadline = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(unavailable(deadlineMs, unsent)), deadlineMs);
+    const fail = () => reject(unavailable(deadlineMs, unsent));
+    // A process that was stopped or starved past the deadline first reads what has arrived meanwhile: it may be the reply.
+    timer = setTimeout(() => {
+      lastRead = setImmediate(fail);
+    }, deadlineMs);
   });
   try {
     return await Promise.race([work, deadline]);
@@ -195,5 +200,6 @@ async function withDeadline<T>(work: Promise<T>, deadlineMs: number, unsent = fa
     throw StoreError.from(error);
   } finally {
     clearTimeout(timer);
+    clearImmediate(lastRead);
   }
 }
