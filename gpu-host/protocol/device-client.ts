@@ -95,9 +95,9 @@ export class DeviceClient {
     return this.#issuer.issued;
   }
 
-  /** Counter that grows with each call issued on that queue. */
+  /** Calls issued on that queue so far; a call in several parts counts several times. */
   callsOn(queue: number): number {
-    return this.#queues.get(queue)?.checkCount ?? 0;
+    return this.#queues.get(queue)?.callCount ?? 0;
   }
 
   /** Opens a queue of calls on `model`. With an unknown model, every call on the queue fails with `not-found`. */
@@ -233,7 +233,7 @@ export class DeviceClient {
   }
 
   run(queue: number, request: RunRequest): RunHandle {
-    const refusal = this.#refusal(queue);
+    const refusal = this.#refusalOfCall(queue);
     if (refusal) return failedRun(refusal);
     const run = this.#issuer.stream(
       queue,
@@ -319,13 +319,13 @@ export class DeviceClient {
     read: Answer<T, never>['read'],
     onIssued?: (id: number) => void,
   ): Promise<Outcome<T>> {
-    const refusal = this.#refusal(queue);
+    const refusal = this.#refusalOfCall(queue);
     return refusal ? Promise.resolve(err(refusal)) : this.#issuer.ask(queue, operation, read, onIssued);
   }
 
   /** Sends a call without a result. Returns false when the call was refused. */
   #send(queue: number, operation: Operation): boolean {
-    if (this.#refusal(queue)) return false;
+    if (this.#refusalOfCall(queue)) return false;
     const failure = this.#issuer.send(queue, operation);
     const state = this.#queues.get(queue);
     if (failure && state) state.failure ??= failure;
@@ -347,6 +347,14 @@ export class DeviceClient {
 
   #refusal(queue: number): HandlerError | undefined {
     return this.#issuer.dead ?? this.#queues.refusal(queue);
+  }
+
+  /** The error with which a call is refused, if any. Without one, the caller sends the call, which counts as issued. */
+  #refusalOfCall(queue: number): HandlerError | undefined {
+    const refusal = this.#refusal(queue);
+    const state = this.#queues.get(queue);
+    if (!refusal && state) state.callCount++;
+    return refusal;
   }
 
   #spaceFor(queue: number): Space | HandlerError {

@@ -8,8 +8,8 @@ export interface ClientQueue {
   readonly broken: HandlerError | undefined;
   /** First failure found by the client since the last `synchronize`. */
   failure: HandlerError | undefined;
-  /** Number of times that `refusal` has checked a call on the queue. Each call is checked before it is sent. */
-  checkCount: number;
+  /** Number of calls on the queue that the client has not refused. */
+  callCount: number;
 }
 
 const MAX_QUEUES = 4096;
@@ -24,7 +24,7 @@ export class ClientQueues {
     const queue = ++this.#lastNumber;
     if (this.#openQueues.size >= MAX_QUEUES) return { queue, kept: false };
     const broken = model < 0 ? handlerError('not-found', `no model named ${name}; ask runtime.models`) : undefined;
-    this.#openQueues.set(queue, { model, broken, failure: undefined, checkCount: 0 });
+    this.#openQueues.set(queue, { model, broken, failure: undefined, callCount: 0 });
     return { queue, kept: true };
   }
 
@@ -36,16 +36,10 @@ export class ClientQueues {
     this.#openQueues.delete(queue);
   }
 
-  /**
-   * The error with which a call on the queue is refused, if any. The caller asks before it sends the call, and each
-   * question raises the queue's `checkCount`. A queue that was made past the limit is unknown here, like a closed one.
-   */
+  /** The error with which a call on the queue is refused, if any. A queue that was made past the limit is unknown here, like a closed one. */
   refusal(queue: number): HandlerError | undefined {
     const state = this.#openQueues.get(queue);
-    if (state) {
-      state.checkCount++;
-      return state.broken;
-    }
+    if (state) return state.broken;
     if (this.#openQueues.size >= MAX_QUEUES)
       return handlerError('limit-exceeded', `more than ${MAX_QUEUES} queues are open; close some`);
     return handlerError('not-found', `no queue ${queue}: it was closed, or could not be made`);

@@ -110,6 +110,14 @@ test('a fused run cut short by the quota continues after a new allowance, or end
   allow(51);
   const first = await resumed.guest.call<Promise<Outcome<RunChunk>>>('fused', '[method]run.next', resumed.run);
   allow(1000);
+  // A refused call is not on the queue, so it does not end the run.
+  const refused = resumed.guest.call<Outcome<Uint32Array>>(
+    'allocate',
+    'allocate-pages',
+    resumed.guest.queue,
+    1_000_000,
+  );
+  assert.equal(refused.tag, 'err');
   const rest = await decode(resumed);
   assert.deepEqual(
     { ...rest, tokens: [...value(first).tokens, ...rest.tokens] },
