@@ -7,7 +7,7 @@ import {
   type WitType,
   type WitWorld,
 } from './model.ts';
-import { documentation, HEADER } from './names.ts';
+import { documentation, HEADER, isSharedError } from './names.ts';
 
 /** Direction of a value: `in` to the guest (results), `out` of it (arguments). */
 type Direction = 'in' | 'out';
@@ -128,7 +128,7 @@ function typeText(type: WitType | null, direction: Direction, uses: Uses): strin
     case 'tuple':
       return `readonly [${type.items.map((item) => typeText(item, direction, uses)).join(', ')}]`;
     case 'result':
-      return `Outcome<${typeText(type.ok, direction, uses)}${type.err && 'name' in type.err && type.err.interface === 'types' && type.err.name === 'error' ? '' : `, ${typeText(type.err, direction, uses)}`}>`;
+      return `Outcome<${typeText(type.ok, direction, uses)}${isSharedError(type.err) ? '' : `, ${typeText(type.err, direction, uses)}`}>`;
     case 'future':
       return `Future<${typeText(type.value, direction, uses)}>`;
     case 'own':
@@ -218,7 +218,7 @@ function importsOf(entry: WitInterface, uses: Uses): string[] {
     if ('name' in type) {
       if (type.interface !== entry.name) {
         // `Outcome` and `Thrown` have this error by default, so no text names it.
-        if (!(type.interface === 'types' && type.name === 'error')) need(type.interface, nameOf(type, direction, uses));
+        if (!isSharedError(type)) need(type.interface, nameOf(type, direction, uses));
         return;
       }
     }

@@ -7,6 +7,7 @@ import { suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { world } from '../generated/world.ts';
+import { typeName as cTypeName } from './c/names.ts';
 import { comment as cComment } from './c/types.ts';
 import { readWorld, render, WIT_DIRECTORY } from './generate.ts';
 import { WitError } from './lexer.ts';
@@ -174,6 +175,17 @@ test('Rust derives a default only for a variant whose first case is `none`', () 
       [true, true],
       [false, false],
     ],
+  );
+});
+
+test('the name of a C result leaves out its error type only if that is `types.error`', () => {
+  const { imports } = worldOf(`package a:b@1.0.0;
+    interface types { variant error { none } enum other { none } }
+    interface x { use types.{error, other}; f: func() -> result<u8, error>; g: func() -> result<u8, other>; }
+    world w { import types; import x; }`);
+  assert.deepEqual(
+    imports[1]?.functions.map(({ result }) => result && cTypeName(result)),
+    ['pie_result_u8', 'pie_result_u8_other'],
   );
 });
 

@@ -1,4 +1,4 @@
-import { camelCase, type NamedType, pascalCase } from './model.ts';
+import { camelCase, type NamedType, pascalCase, type WitType } from './model.ts';
 
 /** First line of the generated sources. */
 export const HEADER =
@@ -9,6 +9,10 @@ export const HEADER =
  * type's interface, because two interfaces may declare types of the same name.
  */
 export const typeName = (type: NamedType): string => camelCase(type.interface) + pascalCase(type.name);
+
+/** Says if the type is `types.error`, with which nearly all calls fail. */
+export const isSharedError = (type: WitType | null): boolean =>
+  type !== null && 'name' in type && type.interface === 'types' && type.name === 'error';
 
 /** Names that no type in `generated/host.ts` may have: globals of JavaScript, and `Host`, which that file declares itself. */
 export const reserved: ReadonlySet<string> = new Set([

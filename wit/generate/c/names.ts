@@ -1,4 +1,5 @@
 import type { Named, WitFunction, WitInterface, WitType } from '../model.ts';
+import { isSharedError } from '../names.ts';
 
 const KEYWORDS: ReadonlySet<string> = new Set(
   'auto bool break case char const continue default do double else enum extern float for goto if inline int long register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while'.split(
@@ -84,7 +85,7 @@ function shortName(type: WitType): string {
       return `future_${type.value ? shortName(type.value) : 'nothing'}`;
     case 'result': {
       // Nearly all calls of the contract fail with `types.error`, so the name does not mention this error.
-      const err = type.err && 'name' in type.err && type.err.interface === 'types' ? [] : [type.err];
+      const err = isSharedError(type.err) ? [] : [type.err];
       return ['result', type.ok, ...err].map((part) => (typeof part === 'string' ? part : side(part))).join('');
     }
     default:
