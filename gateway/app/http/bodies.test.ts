@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
 import { Bodies, Body, type BodyLimits } from './bodies.ts';
 import { ByteBuffer } from './byte-buffer.ts';
@@ -47,6 +48,19 @@ describe('bodies', () => {
     assert.equal(bodies.heldBytes, 0);
   });
 
+  it('of a small declared size count as held before they arrive', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send, end } = sending({ 'content-length': '10' });
+    const body = new Body(request, bodies, () => 'a');
+    const reading = body.read(10);
+    assert.equal(bodies.heldBytes, 16 * KIB);
+    send(10);
+    end();
+    assert.equal((await reading).byteLength, 10);
+    body.release();
+    assert.equal(bodies.heldBytes, 0);
+  });
+
   it('count no piece that arrives after release', async () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
@@ -56,7 +70,7 @@ describe('bodies', () => {
     send(40 * KIB);
     assert.equal((await arriving)?.byteLength, 40 * KIB);
     end();
-    assert.equal(bodies.heldBytes, 0);
+    assert.deepEqual([bodies.heldBytes, bodies.paces.tenants], [0, 0]);
   });
 
   it('are refused to a tenant beyond its share before they are refused to other tenants', async () => {
@@ -98,6 +112,12 @@ describe('bodies', () => {
     const bodies = new Bodies(LIMITS);
     const { request, send, end } = sending();
     const body = new Body(request, bodies);
+    const fitting = sending();
+    fitting.send(10 * KIB);
+    fitting.end();
+    const fittingBody = new Body(fitting.request, bodies);
+    assert.equal((await fittingBody.read(10 * KIB)).byteLength, 10 * KIB);
+    fittingBody.release();
     send(10 * KIB);
     send(1);
     await assert.rejects(body.read(10 * KIB), { code: 'body-too-large' });
@@ -121,8 +141,13 @@ describe('bodies', () => {
     const { request, send, cancelled } = sending();
     const body = new Body(request, new Bodies(LIMITS));
     send(100);
-    send(100);
-    await body.discard(99);
+    await body.pieces()();
+    send(99);
+    const discarded = body.discard(99);
+    await setImmediate();
+    assert.equal(cancelled(), false);
+    send(1);
+    await discarded;
     assert.equal(cancelled(), true);
   });
 
@@ -152,6 +177,43 @@ describe('bodies', () => {
     end();
     await new Body(request, bodies).discard();
     assert.equal(bodies.paces.tenants, 0);
+  });
+
+  it('take part in the pacing from their second block until release', async () => {
+    const bodies = new Bodies(LIMITS);
+    const { request, send } = sending();
+    const body = new Body(request, bodies, () => 'a');
+    const next = body.pieces();
+    send(16 * KIB);
+    await next();
+    assert.equal(bodies.paces.tenants, 0);
+    send(1);
+    await next();
+    assert.equal(bodies.paces.tenants, 1);
+    body.release();
+    bodies.paces.enter('b');
+    assert.equal(bodies.paces.tenants, 1, 'only the new tenant');
+  });
+
+  it('are refused when they average less than 16 KiB a second after their grace period', async (t) => {
+    const { request, send } = sending();
+    const next = new Body(request, new Bodies(LIMITS)).pieces();
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    send(64 * KIB);
+    await next();
+    let isRefused = false;
+    const onRefused = () => {
+      isRefused = true;
+    };
+    assert.rejects(next(), { code: 'body-timeout' }).then(onRefused);
+    await setImmediate();
+    // 64 KiB may take four seconds, some of which the test itself takes.
+    t.mock.timers.tick(LIMITS.bodyGraceMs);
+    await setImmediate();
+    assert.equal(isRefused, false);
+    t.mock.timers.tick(4000);
+    await setImmediate();
+    assert.equal(isRefused, true);
   });
 
   it('are refused when no more bytes arrive', async () => {
