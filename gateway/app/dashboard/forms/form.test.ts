@@ -3,6 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { Browser } from '../../../testing/browser.ts';
 import { startWorker } from '../../../testing/miniflare.ts';
 import { TestPlatform } from '../../../testing/platform.ts';
+import { escapeHtml } from '../../docs/html.ts';
 
 const HOSTILE = `</textarea><script>alert(1)</script>"'&`;
 const SCHEMA = {
@@ -136,21 +137,28 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
 
     it('the playground shows a fault beside its field, with all that was entered', async () => {
       const browser = await signedIn();
-      // Each form, and an id in its answer. The fault of a list that is nested too deeply belongs to no field.
+      // Each form, and the id of its fault. The fault of a list that is nested too deeply belongs to no field.
       const faults = [
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': 'two' }, 'field.count-fault'],
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.count': '0' }, 'field.count-fault'],
         [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '[' }, 'field.list-fault'],
-        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '['.repeat(4000) }, 'field.prompt'],
+        [{ mode: 'form', 'field.prompt': HOSTILE, 'field.list': '['.repeat(4000) }, undefined],
         [{ mode: 'json', json: `{"prompt": ${JSON.stringify(HOSTILE)}` }, 'json-fault'],
         [{ mode: 'json', json: JSON.stringify({ prompt: HOSTILE, other: 1 }) }, 'json-fault'],
       ] as const;
-      for (const [fields, id] of faults) {
-        const answer = await run(browser, fields);
+      for (const [{ mode, ...fields }, id] of faults) {
+        const answer = await run(browser, { mode, ...fields });
         const page = await answer.text();
         assert.equal(answer.status, 422, page);
-        assert.ok(page.includes(`id="${id}"`), `${id}: ${page}`);
-        assert.ok(page.includes('&lt;/textarea&gt;') && !page.includes('<script>alert'));
+        const shown = [...page.matchAll(/(?:id="([^"]*)" class="fault"|class="notice bad" role="alert")>[^<]/g)];
+        assert.deepEqual(
+          shown.map(([, fault]) => fault),
+          [id],
+          page,
+        );
+        assert.equal(page.includes('<script>alert'), false);
+        for (const text of Object.values<string>(fields).map(escapeHtml))
+          assert.ok(page.includes(`>\n${text}</textarea>`) || page.includes(` value="${text}">`), `${text}: ${page}`);
       }
       assert.equal((await run(browser, { mode: 'form' }, 'function=nothing')).status, 404);
       assert.equal((await browser.post('/dashboard/playground?function=story', { token: 'x' })).status, 403);
@@ -221,7 +229,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal(late.status, 409, refusalPage);
       assert.ok(
         /Question 2 is over/.test(refusalPage) &&
-          refusalPage.includes('&lt;/textarea&gt;') &&
+          refusalPage.includes(
+            `<h3>text</h3><pre class="console fitted" tabindex="0" role="region" aria-label="text">${escapeHtml(HOSTILE)}<`,
+          ) &&
           !refusalPage.includes('<script>alert'),
       );
     });
@@ -239,7 +249,9 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       assert.equal((await text.given()).answer.val.length, 32_769);
 
       const flag = await asking({ type: 'boolean' });
-      assert.equal((await flag.answer(browser, { 'field.answer': '' })).status, 422);
+      const empty = await flag.answer(browser, { 'field.answer': '' });
+      assert.equal(empty.status, 422);
+      assert.match(await empty.text(), /id="field.answer-fault" class="fault">must not be empty</);
       assert.equal((await flag.answer(browser, { 'field.answer': 'false' })).status, 303);
       assert.equal((await flag.given()).answer.val, 'false');
 
@@ -327,8 +339,11 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
       const key = /pie_[A-Za-z0-9_-]+/.exec(page)?.[0] ?? '';
       const self = await platform.client(key).self();
       assert.deepEqual([self.tenant, self.scopes], ['acme', ['invoke']]);
+      const created = (await platform.client().tenants.keys('acme')).find(({ id }) => id === self.keyId);
+      const lifetimeMs = Date.parse(created?.expiresAt ?? '') - Date.parse(created?.createdAt ?? '');
+      assert.equal(Math.round(lifetimeMs / 86_400_000), 30);
       const again = await browser.page('/dashboard/administration');
-      assert.ok(!again.includes(key) && again.includes(self.keyId) && again.includes('ci'));
+      assert.ok(!again.includes(key) && again.includes(self.keyId) && again.includes('>ci<'));
       assert.equal(again.includes('Change a limit'), false, 'only operators change limits');
       const wider: string[][] = [
         ['token', token],
@@ -382,6 +397,7 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         (await status()).some(({ quota }) => quota === 'requests-per-minute'),
         false,
       );
+      assert.equal((await changeLimit({ function: 'story' })).status, 404, 'the tenant has no such function');
       const wrongs: Record<string, string>[] = [
         { quota: 'x' },
         { limit: '-1' },
