@@ -39,7 +39,10 @@ const compiled = async (text: string) => new WebAssembly.Module(Uint8Array.from(
 
 /** Fails when plain objects inherit a property that they should not. */
 function assertUntouched(): void {
-  assert.equal(({} as { then?: unknown }).then, undefined);
+  const { then } = {} as { then?: unknown };
+  // With a `then` that every object inherits, no promise settles, and the test would hang instead of fail.
+  Reflect.deleteProperty(Object.prototype, 'then');
+  assert.equal(then, undefined);
   assert.deepEqual(Object.keys(Object.prototype), []);
 }
 
@@ -59,8 +62,8 @@ describe('names reserved by JavaScript', () => {
       },
       trap: () => assert.fail('no import traps'),
     });
-    assert.equal((thief.then as () => number)(), 0);
     assertUntouched();
+    assert.equal((thief.then as () => number)(), 0);
   });
 
   for (const name of RESERVED) {
@@ -74,13 +77,20 @@ describe('names reserved by JavaScript', () => {
       assert.equal(asPlan(withImport({ module: name, name: 'b' })), null);
       assert.equal(asPlan(withImport({ module: 'a', name })), null);
       assert.equal(asPlan({ ...PLAN, instances: [{ module: name, imports: [] }] }), null);
+      const location = { instance: 0, name };
+      const from = { module: 'm', imports: [{ module: 'a', name: 'b', source: { kind: 'export', ...location } }] };
+      assert.equal(asPlan({ ...PLAN, instances: [PLAN.instances[0], from] }), null);
+      const instances = PLAN.instances.slice(0, 1);
+      assert.equal(asPlan({ ...PLAN, instances, entry: { ...PLAN.entry, run: location } }), null);
     });
 
     it(`are not recorded: ${name}`, async () => {
-      const bytes = await parse(`(module (import "m" "${name}" (func)))`);
-      const file = { name: 'evil.wasm', bytes, module: new WebAssembly.Module(bytes.slice()) };
-      const recorded = recordPlan(() => assert.fail('the glue runs'), [file]);
-      await assert.rejects(recorded, (error) => error instanceof ReservedNameError && error.message.includes(name));
+      for (const content of [`import "m" "${name}" (func)`, `import "${name}" "f" (func)`, `func (export "${name}")`]) {
+        const bytes = await parse(`(module (${content}))`);
+        const file = { name: 'evil.wasm', bytes, module: new WebAssembly.Module(bytes.slice()) };
+        const recorded = recordPlan(() => assert.fail('the glue runs'), [file]);
+        await assert.rejects(recorded, (error) => error instanceof ReservedNameError && error.message.includes(name));
+      }
     });
   }
 });
@@ -91,17 +101,30 @@ describe('a plan', () => {
     ...valid,
     instances: [...valid.instances, { module: 'm', imports: [{ module: 'a', name: 'b', source }] }],
   });
+  const { format: _, ...withoutFormat } = valid;
+  const outside = { instance: 1, name: 'x' };
   const damaged: Readonly<Record<string, unknown>> = {
     'no object': 'plan',
     'of another format': { ...valid, format: PLAN_FORMAT + 1 },
+    'without a field': withoutFormat,
     'with an unknown field': { ...valid, more: 1 },
+    'with an inherited field in place of its own': { ...withoutFormat, hasOwnProperty: 'format' },
     'without instances': { ...valid, instances: [] },
     'with an import from a later instance': imports({ kind: 'export', instance: 1, name: 'x' }),
     'with an import from a negative instance': imports({ kind: 'export', instance: -1, name: 'x' }),
     'with an unknown source': imports({ kind: 'file' }),
     'with a global of another type': imports({ kind: 'global', id: 0, type: 'f64', mutable: true, value: 1 }),
     'with a name that is not a string': imports({ kind: 'export', instance: 0, name: 1 }),
-    'with an entry outside its instances': { ...valid, entry: { ...valid.entry, run: { instance: 1, name: 'run' } } },
+    'with a name that is too long': imports({ kind: 'export', instance: 0, name: 'x'.repeat(4097) }),
+    'with too many instances': { ...valid, instances: new Array(1001).fill(valid.instances[0]) },
+    'with an entry outside its instances': { ...valid, entry: { ...valid.entry, run: outside } },
+    'with a callback outside its instances': {
+      ...valid,
+      entry: { ...valid.entry, form: 'callback', callback: outside },
+    },
+    'with a memory outside its instances': { ...valid, entry: { ...valid.entry, memory: outside } },
+    'with an allocator outside its instances': { ...valid, entry: { ...valid.entry, realloc: outside } },
+    'in another form with a callback': { ...valid, entry: { ...valid.entry, callback: valid.entry.run } },
     'in the callback form without a callback': { ...valid, entry: { ...valid.entry, form: 'callback' } },
   };
   it('is read unchanged', () => assert.deepEqual(asPlan(JSON.parse(JSON.stringify(valid))), valid));
