@@ -62,7 +62,7 @@ describe('WorkerLink', () => {
     // This thread blocks meanwhile; that time must not be charged to the guest.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100);
     assert.equal((await overrun).tag, 'ended');
-    assert.ok((charged[0] ?? -1) >= 0, String(charged));
+    assert.ok((charged[0] ?? 0) > 0, String(charged));
     assert.ok((charged[1] ?? 0) >= 1 && (charged[1] ?? 0) < 100, String(charged));
   });
 
@@ -129,12 +129,14 @@ describe('WorkerLink', () => {
     assert.deepEqual(await third, { tag: 'ended', culprit: false, val: reason });
   });
 
-  it('does not count the time in which a request waits for its turn', async () => {
+  it('does not count the time in which a request waits for its turn', async ({ mock }) => {
+    mock.timers.enable({ apis: ['setTimeout'] });
     const link = new WorkerLink(OPTIONS);
     void link.learn(vocabulary, PATIENT_MS);
-    const slow = link.request(compile(1, SLOW.replaceAll('"maxLength"', '"description"')), PATIENT_MS);
-    const quick = link.request({ kind: 'forget', grammar: 7 }, 5000);
-    assert.deepEqual([(await slow).tag, (await quick).tag], ['ok', 'ok']);
+    const first = link.request(compile(1, '{}'), PATIENT_MS);
+    const second = link.request({ kind: 'forget', grammar: 7 }, 5000);
+    mock.timers.tick(5000);
+    assert.deepEqual([(await first).tag, (await second).tag], ['ok', 'ok']);
     await link.end(handlerError('closed', 'over'));
   });
 });
