@@ -117,6 +117,9 @@ export class Execution implements Task {
     let entry: Entry;
     try {
       entry = link();
+    } catch (error) {
+      // A guest that runs out of fuel executes `unreachable`; the reason is in the trap that stopped it.
+      throw this.guest.dead ?? error;
     } finally {
       this.pause();
       this.guest.pinned--;
