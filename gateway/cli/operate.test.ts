@@ -244,6 +244,23 @@ describe('operator commands:', () => {
     assert.equal(await ok(['machines', 'drain', 'east']), 'Drained east. Nothing runs there.\n');
     assert.match(await ok(['machines']), /\neast +drained /);
     assert.equal(await ok(['machines', 'undrain', 'east']), 'east takes new invocations.\n');
+
+    // Another operator undrains the machine between two polls, and its last invocation ends before the second one.
+    const { drains, runtimes } = platform.scheduler;
+    const list = runtimes.list.bind(runtimes);
+    let polls = 0;
+    runtimes.list = async () => {
+      const poll = ++polls;
+      const runtimesNow = await list();
+      if (poll === 2) await drains.undrainMachine(machine);
+      const load = { running: poll < 3 ? 1 : 0 };
+      return runtimesNow.map((runtime) => ({ ...runtime, machine: 'east', accepting: false, load }));
+    };
+    const waiting = await pie(['machines', 'drain', 'east', '--wait']);
+    runtimes.list = list;
+    assert.notEqual(waiting.code, EXIT.ok, waiting.stdout);
+    assert.match(waiting.stderr, /east is no longer drained/);
+    assert.equal(polls, 3);
     assert.match((await pie(['machines', 'token'])).stderr, /Redis of this platform is private to its machine/);
     await lease.release();
   });

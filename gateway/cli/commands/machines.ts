@@ -104,11 +104,13 @@ export const runningText = ({ running }: Pick<MachineState, 'running'>): string 
 async function waitUntilEmpty(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
   for (let now: MachineState | undefined = state; ; ) {
     // A machine that left the list has stopped, so nothing runs there.
-    if (now === undefined || now.running === 0) return now ?? { ...state, running: 0 };
-    if (!now.drained)
+    if (now === undefined) return { ...state, running: 0 };
+    // A stopped machine never counts as drained.
+    if (!now.drained && now.alive)
       throw new Failure(`${state.name} is no longer drained.`, {
         advice: 'Another operator undrained it: see `pie audit`.',
       });
+    if (now.running === 0) return now;
     await sleep(POLL_MS, undefined, { signal });
     now = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);
   }
