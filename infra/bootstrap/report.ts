@@ -7,10 +7,10 @@ import { endedCpuSeconds } from './cpu-time.js';
 
 /** Number of the most expensive files that get a line each; the others are added up. */
 const LINES = 25;
-type FailedTest = Extract<TestEvent, { type: 'test:fail' }>['data'];
-
-/** Longest text of one error among the failures. */
+/** Maximum characters that are kept of one error. */
 const ERROR_LENGTH = 3000;
+
+type FailedTest = Extract<TestEvent, { type: 'test:fail' }>['data'];
 
 /**
  * Prints the most expensive test files and the reasons of skipped tests. A test that is skipped without a reason fails the run: a reader could not

@@ -27,18 +27,21 @@ const files = new Map<string, readonly (LuaStatement | string)[]>();
  * @example const finish = loadScript(new URL('./scripts/finish.lua', import.meta.url));
  */
 export function loadScript(url: URL): Script {
-  keep(url);
+  textOf(url);
   return new LoadedScript(url);
 }
 
-function keep(file: URL): void {
-  if (texts.has(file.href)) return;
+/** Reads a file and those that it includes, once. */
+function textOf(file: URL): string {
+  const keptText = texts.get(file.href);
+  if (keptText !== undefined) return keptText;
   const text = readFileSync(file, 'utf8');
   texts.set(file.href, text);
   for (const line of text.split('\n')) {
     const path = INCLUDE.exec(line)?.[1];
-    if (path !== undefined) keep(new URL(path, file));
+    if (path !== undefined) textOf(new URL(path, file));
   }
+  return text;
 }
 
 class LoadedScript implements Script {
@@ -71,7 +74,7 @@ class LoadedScript implements Script {
 function statementsOf(file: URL, included: Set<string>): readonly LuaStatement[] {
   if (included.has(file.href)) return [];
   included.add(file.href);
-  const parts = files.get(file.href) ?? parseLua(texts.get(file.href) ?? '', file.pathname);
+  const parts = files.get(file.href) ?? parseLua(textOf(file), file.pathname);
   files.set(file.href, parts);
   return parts.flatMap((part) => (typeof part === 'string' ? statementsOf(new URL(part, file), included) : part));
 }

@@ -105,7 +105,7 @@ async function waitUntilEmpty(client: PieClient, state: MachineState, signal: Ab
   for (let now: MachineState | undefined = state; ; ) {
     // A machine that left the list has stopped, so nothing runs there.
     if (now === undefined) return { ...state, running: 0 };
-    // A stopped machine never counts as drained.
+    // The list shows a stopped machine that had joined as not drained.
     if (!now.drained && now.alive)
       throw new Failure(`${state.name} is no longer drained.`, {
         advice: 'Another operator undrained it: see `pie audit`.',
