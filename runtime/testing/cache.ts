@@ -1,14 +1,21 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { toolchain } from '../build/toolchain.ts';
 
-/** All clones of a user share the build results of their tests, in a folder for each set of build tools. */
+/** All clones of a user share the build results of their tests, in a folder for each set of tools. */
 const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'tests');
 /** A folder is removed when no test has used its tools for this long. */
 const KEPT_MS = 3 * 24 * 3600 * 1000;
-const TOOLS = createHash('sha256').update(JSON.stringify(toolchain())).digest('hex').slice(0, 16);
+/** Sources of the plans that the artifacts hold. */
+const PLANNER = ['plan.ts', 'record.ts', 'inert.ts'].map((file) =>
+  readFileSync(new URL(`../lowering/${file}`, import.meta.url), 'utf8'),
+);
+const TOOLS = createHash('sha256')
+  .update(JSON.stringify([toolchain(), PLANNER]))
+  .digest('hex')
+  .slice(0, 16);
 
 /** Components that tests built, by source. */
 export const TEST_COMPONENTS = join(CACHE, TOOLS);
