@@ -121,6 +121,12 @@ describe('while a guest is instantiated', () => {
     assert.ok(execution.cpuMs >= started);
     execution.dispose();
   });
+
+  it('its start functions end after 500 ms while its component is planned', async () => {
+    const endless = { extra: start(LOOP), run: '(i32.const 0)' };
+    await assert.rejects(programOf(endless), /^GuestTrap: its start functions computed for 500 ms$/);
+  });
+
   it('its start functions end after 100 ms', async () => {
     // Planning runs start functions, so the plan comes from a guest whose loop ends at once: its word at 512 is zero.
     const endless = '(loop (br_if 0 (i32.load (i32.const 512))))';

@@ -80,31 +80,37 @@ export async function recordPlan(instantiate: JcoInstantiate, modules: readonly 
     };
   const trappingInterface = new Proxy({}, { get: trapOnCall });
   const fromMs = threadCpuMs();
+  let isOverLimit = false;
   // The start functions either go on or trap, because a start function cannot be suspended.
   const fuel = new Fuel({
     ask: () => {
       fuel.refill();
-      return threadCpuMs() - fromMs < RECORD_LIMIT_MS ? GO_ON : TRAP;
+      isOverLimit = threadCpuMs() - fromMs >= RECORD_LIMIT_MS;
+      return isOverLimit ? TRAP : GO_ON;
     },
     wait: () => Promise.resolve(),
     resumed: () => TRAP,
   });
-  await instantiate(
-    (path) => {
-      const found = byName.get(path);
-      if (!found) throw new UnplannableError(`the glue asks for ${path}, which is not in the artifact`);
-      return found.module;
-    },
-    new Proxy({}, { get: () => trappingInterface }) as Record<string, unknown>,
-    (module, imports = {}) => {
-      const file = byModule.get(module);
-      if (!file) throw new UnplannableError('the glue made a core module of its own');
-      const instance = new WebAssembly.Instance(module, imports as WebAssembly.Imports);
-      fuel.adopt(instance.exports);
-      recorded.push({ file, imports, instance });
-      return instance;
-    },
-  );
+  const getModule = (path: string): WebAssembly.Module => {
+    const found = byName.get(path);
+    if (!found) throw new UnplannableError(`the glue asks for ${path}, which is not in the artifact`);
+    return found.module;
+  };
+  const instantiateCore = (module: WebAssembly.Module, imports: CoreImports = {}): WebAssembly.Instance => {
+    const file = byModule.get(module);
+    if (!file) throw new UnplannableError('the glue made a core module of its own');
+    const instance = new WebAssembly.Instance(module, imports as WebAssembly.Imports);
+    fuel.adopt(instance.exports);
+    recorded.push({ file, imports, instance });
+    return instance;
+  };
+  try {
+    const interfaces = new Proxy({}, { get: () => trappingInterface }) as Record<string, unknown>;
+    await instantiate(getModule, interfaces, instantiateCore);
+  } catch (error) {
+    // A guest that is out of fuel executes `unreachable`, whose error gives no reason.
+    throw isOverLimit ? new GuestTrap('cpu-limit', `its start functions computed for ${RECORD_LIMIT_MS} ms`) : error;
+  }
   return prune(describe(recorded));
 }
 
