@@ -258,11 +258,16 @@ describe('operator commands:', () => {
     };
     const waiting = await pie(['machines', 'drain', 'east', '--wait']);
     runtimes.list = list;
-    assert.notEqual(waiting.code, EXIT.ok, waiting.stdout);
+    assert.equal(waiting.code, EXIT.refused, waiting.stdout);
     assert.match(waiting.stderr, /east is no longer drained/);
     assert.equal(polls, 3);
     assert.match((await pie(['machines', 'token'])).stderr, /Redis of this platform is private to its machine/);
-    await lease.release();
+
+    await ok(['machines', 'drain', 'east']);
+    lease.abandon();
+    await store.redis.del(store.keys.machineLease('east'));
+    assert.match(await ok(['machines']), /\neast +drained, gone /);
+    await ok(['machines', 'remove', 'east']);
   });
 
   it('ps --hosts shows models, load and connection of each GPU host', async () => {

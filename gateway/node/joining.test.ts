@@ -208,6 +208,14 @@ describe('machines that join', () => {
       drained: false,
       running: 0,
     });
+    const { drains } = platform.scheduler;
+    await drains.drainMachine({ name: 'unstarted', gpuHosts: [] }, { by: 'key', force: true });
+    const drained = (await platform.client().operations.load()).machines.filter((each) => each.drained);
+    assert.deepEqual(
+      drained.map(({ name }) => name),
+      ['unstarted'],
+      'its drain is shown although it does not run',
+    );
     await platform.client().operations.removeMachine('unstarted');
     assert.ok(!(await platform.client().operations.load()).machines.some(({ name }) => name === 'unstarted'));
   });

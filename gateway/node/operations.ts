@@ -87,7 +87,9 @@ export class NodeOperations implements Operations {
           ...registeredMachines.map((machine) =>
             machineOf(machine, allRuntimes, drainedNames, joinedAt.get(machine.name)),
           ),
-          ...joinedMachines.filter(({ name }) => !registeredNames.has(name)).map(absentMachine),
+          ...joinedMachines
+            .filter(({ name }) => !registeredNames.has(name))
+            .map((machine) => absentMachine(machine, drainedNames)),
         ],
         runtimes: allRuntimes.map(({ name, machine = null, alive, slots, isolation, limits, load }) => ({
           name,
@@ -255,9 +257,10 @@ function machineOf(
 }
 
 /** A machine that has joined and does not run: it was never started, or it was stopped. */
-function absentMachine({ name, roles, joinedAt }: JoinedMachine): MachineState {
-  const absentState = { alive: false, host: null, version: null, startedAt: null, drained: false, running: 0 };
-  return { name, roles, ...absentState, joinedAt: timeOf(joinedAt) };
+function absentMachine({ name, roles, joinedAt }: JoinedMachine, drainedNames: ReadonlySet<string>): MachineState {
+  const absentState = { alive: false, host: null, version: null, startedAt: null, running: 0 };
+  const drained = drainedNames.has(machineEntry(name));
+  return { name, roles, ...absentState, joinedAt: timeOf(joinedAt), drained };
 }
 
 /** Null for a machine that joined without a token, or whose time of joining was not recorded. */

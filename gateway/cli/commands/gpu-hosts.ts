@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostState } from '../../app/resources/operations.ts';
 import type { PieClient } from '../../client/client.ts';
 import { defineCommand } from '../command.ts';
-import { EXIT, Failure } from '../failure.ts';
+import { EXIT } from '../failure.ts';
 import { showHosts } from '../gpu-hosts.ts';
-import { runningText } from './machines.ts';
+import { runningText, undrainedMeanwhile } from './machines.ts';
 
 const name = { name: 'host', help: 'name of the GPU host, such as gpu-host-2', required: true } as const;
 const POLL_MS = 1000;
@@ -70,10 +70,7 @@ export const gpuHostsUndrain = defineCommand({
  */
 async function waitUntilEmpty(client: PieClient, state: GpuHostState, signal: AbortSignal): Promise<GpuHostState> {
   for (let reported: GpuHostState | undefined = state; ; ) {
-    if (reported?.drained === false)
-      throw new Failure(`${state.name} is no longer drained.`, {
-        advice: 'Another operator undrained it: see `pie audit`.',
-      });
+    if (reported?.drained === false) throw undrainedMeanwhile(state.name);
     if (reported?.running === 0) return reported;
     await sleep(POLL_MS, undefined, { signal });
     reported = (await client.operations.load({ signal })).gpuHosts.find(({ name }) => name === state.name);

@@ -51,7 +51,8 @@ export const machinesList = defineCommand({
 
 function stateOf({ alive, drained, startedAt }: MachineState): string {
   if (alive) return drained ? 'drained' : 'there';
-  return startedAt === null ? 'stopped' : 'gone';
+  const state = startedAt === null ? 'stopped' : 'gone';
+  return drained ? `drained, ${state}` : state;
 }
 
 export const machinesDrain = defineCommand({
@@ -100,16 +101,20 @@ export const runningText = ({ running }: Pick<MachineState, 'running'>): string 
     ? 'Nothing runs there'
     : `${number(running)} ${running === 1 ? 'invocation still runs' : 'invocations still run'} there`;
 
+/** The failure of a wait for a machine or GPU host that another operator undrained. */
+export const undrainedMeanwhile = (name: string): Failure =>
+  new Failure(`${name} is no longer drained.`, {
+    exitCode: EXIT.refused,
+    code: 'conflict',
+    advice: 'Another operator undrained it: see `pie audit`.',
+  });
+
 /** Waits until nothing runs on the machine. Throws {@link Failure} when its drain ends meanwhile. */
 async function waitUntilEmpty(client: PieClient, state: MachineState, signal: AbortSignal): Promise<MachineState> {
   for (let now: MachineState | undefined = state; ; ) {
     // A machine that left the list has stopped, so nothing runs there.
     if (now === undefined) return { ...state, running: 0 };
-    // The list shows a stopped machine that had joined as not drained.
-    if (!now.drained && now.alive)
-      throw new Failure(`${state.name} is no longer drained.`, {
-        advice: 'Another operator undrained it: see `pie audit`.',
-      });
+    if (!now.drained) throw undrainedMeanwhile(state.name);
     if (now.running === 0) return now;
     await sleep(POLL_MS, undefined, { signal });
     now = (await client.operations.load({ signal })).machines.find(({ name }) => name === state.name);

@@ -109,7 +109,8 @@ function machineTable(machines: PlatformLoad['machines']): Html {
 
 function stateBadge({ alive, drained, startedAt }: PlatformLoad['machines'][number]): Html {
   if (alive) return drained ? badge('drained', 'wait') : badge('there', 'good');
-  return startedAt === null ? badge('stopped', 'wait') : badge('gone', 'bad');
+  const state = startedAt === null ? 'stopped' : 'gone';
+  return badge(drained ? `drained, ${state}` : state, startedAt === null ? 'wait' : 'bad');
 }
 
 /** One line per model of each GPU host; a disconnected host shows the models that it last reported. */
