@@ -113,6 +113,7 @@ const LIGHT_RUNTIME = [
 
 /**
  * Each lane of functions has one platform for all of its tests. They wait more than half of their time, so that fewer lanes leave the cores idle.
+ * The tests that follow this lane, the shortest one, wait for leases.
  * @type {Step}
  */
 const FUNCTIONS_A_TO_E = {
@@ -120,6 +121,12 @@ const FUNCTIONS_A_TO_E = {
   minutes: LONGER * 50,
   args: SHARED,
   files: ['functions/*.test.ts', 'functions/[a-e]*/*.test.ts', 'test/compat/*.test.ts'],
+  next: {
+    title: 'Tests of runtimes that the scheduler knows',
+    minutes: LONGER * 15,
+    args: tests(1),
+    files: ['scheduler/runtimes/*.test.ts'],
+  },
 };
 /** @type {Step} */
 const FUNCTIONS_F_TO_N = {
@@ -145,19 +152,13 @@ const SCHEDULER_AND_LIBRARY = {
   args: SHARED,
   files: ['scheduler/*.test.ts', 'scheduler/!(runtimes)/**/*.test.ts'],
   next: {
-    title: 'Tests of runtimes that the scheduler knows',
-    minutes: LONGER * 15,
-    args: tests(1),
-    files: ['scheduler/runtimes/*.test.ts'],
-    next: {
-      title: 'Tests of the guest library on a platform',
-      minutes: LONGER * 30,
-      args: SHARED,
-      files: [
-        'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
-        'functions/sdk/src/workflow/device.test.ts',
-      ],
-    },
+    title: 'Tests of the guest library on a platform',
+    minutes: LONGER * 30,
+    args: SHARED,
+    files: [
+      'functions/sdk/src/@(combined-options|core|healing|jump).test.ts',
+      'functions/sdk/src/workflow/device.test.ts',
+    ],
   },
 };
 /**
