@@ -1,5 +1,5 @@
-import { backendText, deviceText, hostState } from '../app/resources/hosted-model.ts';
 import type { EncoderLoad, HostedModel, ModelLoad, PlatformLoad } from '../app/resources/operations.ts';
+import { backendText, deviceText, hostState } from '../app/resources/platform-texts.ts';
 import { bytes, number } from './format.ts';
 import type { Terminal } from './terminal.ts';
 

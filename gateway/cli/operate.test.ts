@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { machineEntry } from '#scheduler/gpu-hosts/drains.ts';
 import { MachineLease } from '#scheduler/machines/lease.ts';
 import { affinityKey } from '#scheduler/policies/placement.ts';
 import { silentLog } from '#scheduler/testing/log.ts';
@@ -248,26 +249,38 @@ describe('operator commands:', () => {
     // Another operator undrains the machine between two polls, and its last invocation ends before the second one.
     const { drains, runtimes } = platform.scheduler;
     const list = runtimes.list.bind(runtimes);
-    let polls = 0;
-    runtimes.list = async () => {
-      const poll = ++polls;
-      const runtimesNow = await list();
-      if (poll === 2) await drains.undrainMachine(machine);
-      const load = { running: poll < 3 ? 1 : 0 };
-      return runtimesNow.map((runtime) => ({ ...runtime, machine: 'east', accepting: false, load }));
+    const die = async () => {
+      lease.abandon();
+      await store.redis.del(store.keys.machineLease('east'));
     };
-    const waiting = await pie(['machines', 'drain', 'east', '--wait']);
-    runtimes.list = list;
-    assert.equal(waiting.code, EXIT.refused, waiting.stdout);
-    assert.match(waiting.stderr, /east is no longer drained/);
-    assert.equal(polls, 3);
+    for (const meanwhile of [async () => undefined, die]) {
+      let polls = 0;
+      runtimes.list = async () => {
+        const poll = ++polls;
+        const runtimesNow = await list();
+        if (poll === 2) await drains.undrainMachine(machine);
+        if (poll === 2) await meanwhile();
+        const load = { running: poll < 3 ? 1 : 0 };
+        return runtimesNow.map((runtime) => ({ ...runtime, machine: 'east', accepting: false, load }));
+      };
+      const waiting = await pie(['machines', 'drain', 'east', '--wait']);
+      runtimes.list = list;
+      assert.equal(waiting.code, EXIT.refused, waiting.stdout);
+      assert.match(waiting.stderr, /east is no longer drained/);
+      assert.equal(polls, 3);
+    }
     assert.match((await pie(['machines', 'token'])).stderr, /Redis of this platform is private to its machine/);
 
     await ok(['machines', 'drain', 'east']);
-    lease.abandon();
-    await store.redis.del(store.keys.machineLease('east'));
     assert.match(await ok(['machines']), /\neast +drained, gone /);
     await ok(['machines', 'remove', 'east']);
+    await store.redis.hset(store.keys.joinedMachines, 'west', JSON.stringify({ roles: ['runtime'], joinedAt: 1 }));
+    assert.match(await ok(['machines']), /\nwest +stopped /);
+    await drains.drainMachine({ name: 'west', gpuHosts: [] }, { by: 'key', force: true });
+    assert.match(await ok(['machines']), /\nwest +drained, stopped /);
+    assert.match((await pie(['machines', 'undrain', 'west'])).stderr, /west is stopped.*\n.*what to do: Start it/);
+    await drains.undrain(machineEntry('west'));
+    await store.redis.hdel(store.keys.joinedMachines, 'west');
   });
 
   it('ps --hosts shows models, load and connection of each GPU host', async () => {
@@ -390,5 +403,17 @@ describe('operator commands:', () => {
     assert.equal(await ok(['gpu-hosts', 'drain', 'gpu-host-3', '--wait']), 'Drained gpu-host-3. Nothing runs there.\n');
     assert.equal(answers.length, 0);
     runtimes.list = list;
+    // The host is undrained, as the runtime reports it after the first list.
+    const undrained = async () =>
+      (await list()).map(({ gpuHosts = [], ...runtime }) => ({
+        ...runtime,
+        gpuHosts: gpuHosts.map(({ drain: _, ...host }) => host),
+      }));
+    answers.push(list, undrained);
+    runtimes.list = () => (answers.shift() ?? idle)();
+    const interrupted = await pie(['gpu-hosts', 'drain', 'gpu-host-3', '--wait']);
+    runtimes.list = list;
+    assert.equal(interrupted.code, EXIT.refused, interrupted.stdout);
+    assert.match(interrupted.stderr, /gpu-host-3 is no longer drained/);
   });
 });

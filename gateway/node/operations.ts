@@ -170,6 +170,11 @@ export class NodeOperations implements Operations {
       const { keyId, tenant } = call.principal;
       const { drains, machines, redisUsers, audit } = this.#scheduler;
       const machine = (await machines.list()).find((each) => each.name === name);
+      const joinedMachine = (await redisUsers.joined()).find((each) => each.name === name);
+      if (!machine && joinedMachine)
+        throw new GatewayError('conflict', `The machine ${name} is stopped, so its GPU hosts are not known.`, {
+          hint: `Start it (\`pie up\` there) before you drain or undrain it. A drain that it has holds at the start.`,
+        });
       if (!machine) return null;
       if (drained) {
         const outcome = await drains.drainMachine(machine, { by: keyId, force });
@@ -183,7 +188,6 @@ export class NodeOperations implements Operations {
       // After an undrain, the machine's runtime may pause for other reasons, so only a drain waits for it.
       const isTaking = (runtime: RuntimeInfo) => drained && runtime.machine === name && runtime.accepting === true;
       const runtimes = await this.#whenKnown((runtime) => isTaking(runtime) || isBehind(runtime, hostNames, drained));
-      const joinedMachine = (await redisUsers.joined()).find((each) => each.name === name);
       return machineOf(machine, runtimes, await drains.names(), joinedMachine?.joinedAt);
     });
   }

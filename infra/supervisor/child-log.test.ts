@@ -15,7 +15,11 @@ test('the log counts all missing lines, also when its note about them fails', as
   try {
     symlinkSync('/dev/full', file);
     const failed = Promise.withResolvers<string>();
-    const log = new ChildLog(file, failed.resolve);
+    const reports: string[] = [];
+    const log = new ChildLog(file, (why) => {
+      reports.push(why);
+      failed.resolve(why);
+    });
     for (const line of ['0', '1', '2']) log.write(`${line}\n`);
     assert.match(await failed.promise, /ENOSPC/);
     await log.end();
@@ -33,6 +37,7 @@ test('the log counts all missing lines, also when its note about them fails', as
     await log.end();
     assert.match(readFileSync(file, 'utf8'), /^\S+ \(5 lines are missing here: ENOSPC.*\)\n5\n6\n$/);
     assert.equal(opened.callCount(), 3);
+    assert.equal(reports.length, 1, 'the second failure is not reported again');
   } finally {
     rmSync(directory, { recursive: true });
   }

@@ -9,8 +9,8 @@ const CACHE = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie
 /** A folder is removed when no test has used its tools for this long. */
 const KEPT_MS = 3 * 24 * 3600 * 1000;
 /** Sources of the plans that the artifacts hold. */
-const PLANNER = ['plan.ts', 'record.ts', 'inert.ts'].map((file) =>
-  readFileSync(new URL(`../lowering/${file}`, import.meta.url), 'utf8'),
+const PLANNER = ['lowering/plan.ts', 'lowering/record.ts', 'lowering/inert.ts', 'pool/plan-files.ts'].map((file) =>
+  readFileSync(new URL(`../${file}`, import.meta.url), 'utf8'),
 );
 const TOOLS = createHash('sha256')
   .update(JSON.stringify([toolchain(), PLANNER]))

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ROLES, type Role } from '#scheduler/machines/types.ts';
 import type { MachineState } from '../../app/resources/operations.ts';
+import { machineState } from '../../app/resources/platform-texts.ts';
 import type { PieClient } from '../../client/client.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
@@ -22,7 +23,7 @@ export const machinesList = defineCommand({
   name: 'machines list',
   summary: 'List the machines of the platform (operators)',
   description:
-    'Shows the machines that share this platform’s Redis: their roles, and whether each supervisor runs. A machine that died is shown as "gone" for an hour, or until it returns. A machine that joined with a token and does not run, because it was stopped or never started, is "stopped"; other machines leave the list when they stop.',
+    'Shows the machines that share this platform’s Redis: their roles, and whether each supervisor runs. A machine that died is shown as "gone" for an hour, or until it returns. A machine that joined with a token and does not run, because it was stopped or never started, is "stopped"; other machines leave the list when they stop. A drained machine that does not run is "drained, stopped" or "drained, gone": its drain holds at its next start.',
   byDefault: true,
   examples: [
     { line: 'pie machines', does: 'lists them' },
@@ -36,7 +37,7 @@ export const machinesList = defineCommand({
       ['MACHINE', 'STATE', 'ROLES', 'RUNNING', 'HOST', 'VERSION', 'STARTED'],
       machines.map((each) => [
         each.name,
-        stateOf(each),
+        machineState(each),
         each.roles.join(', '),
         number(each.running),
         each.host ?? '–',
@@ -48,12 +49,6 @@ export const machinesList = defineCommand({
     return EXIT.ok;
   },
 });
-
-function stateOf({ alive, drained, startedAt }: MachineState): string {
-  if (alive) return drained ? 'drained' : 'there';
-  const state = startedAt === null ? 'stopped' : 'gone';
-  return drained ? `drained, ${state}` : state;
-}
 
 export const machinesDrain = defineCommand({
   name: 'machines drain',

@@ -1,5 +1,5 @@
-import { backendText, deviceText, hostState } from '../../resources/hosted-model.ts';
-import type { GpuHostState, HostedModel, PlatformLoad } from '../../resources/operations.ts';
+import type { GpuHostState, HostedModel, MachineState, PlatformLoad } from '../../resources/operations.ts';
+import { backendText, deviceText, hostState, machineState } from '../../resources/platform-texts.ts';
 import type { Tenant } from '../../resources/tenants.ts';
 import { bytes, duration, number, percent } from '../html/format.ts';
 import { type Html, html } from '../html/html.ts';
@@ -107,10 +107,10 @@ function machineTable(machines: PlatformLoad['machines']): Html {
   );
 }
 
-function stateBadge({ alive, drained, startedAt }: PlatformLoad['machines'][number]): Html {
-  if (alive) return drained ? badge('drained', 'wait') : badge('there', 'good');
-  const state = startedAt === null ? 'stopped' : 'gone';
-  return badge(drained ? `drained, ${state}` : state, startedAt === null ? 'wait' : 'bad');
+function stateBadge(machine: MachineState): Html {
+  const { alive, drained, startedAt } = machine;
+  const hasDied = !alive && startedAt !== null;
+  return badge(machineState(machine), hasDied ? 'bad' : alive && !drained ? 'good' : 'wait');
 }
 
 /** One line per model of each GPU host; a disconnected host shows the models that it last reported. */

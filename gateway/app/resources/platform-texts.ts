@@ -1,4 +1,4 @@
-import type { GpuHostState, HostedModel } from './operations.ts';
+import type { GpuHostState, HostedModel, MachineState } from './operations.ts';
 
 /** `cuda, bf16`; adds the KV precision where it differs. */
 export function backendText({ backend, precision, kv }: Pick<HostedModel, 'backend' | 'precision' | 'kv'>): string {
@@ -15,4 +15,11 @@ export function hostState({ connected, drained, running }: GpuHostState): string
   if (!drained) return connected ? 'there' : 'away';
   if (running > 0) return 'draining';
   return connected ? 'drained' : 'drained, away';
+}
+
+/** `there`, `stopped` (joined, and does not run) or `gone` (died). A drained machine is `drained`, `drained, stopped` or `drained, gone`. */
+export function machineState({ alive, drained, startedAt }: MachineState): string {
+  if (alive) return drained ? 'drained' : 'there';
+  const state = startedAt === null ? 'stopped' : 'gone';
+  return drained ? `drained, ${state}` : state;
 }
