@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import type { Invocations } from '#scheduler/invocations/invocations.ts';
@@ -82,12 +82,14 @@ export async function restart(
 
 /**
  * Resolves when these GPU hosts can be reached, after 10 s at the latest, or when the signal aborts: another attempt
- * would lose its device at once while a host is away.
+ * would lose its device at once while a host is away. The tenant's link to a host that died may end a moment before
+ * the connection that shows whether the host is there, so the first look comes after a pause.
  */
 async function devicesBack(connections: EndedAttempt['lost'], signal: AbortSignal): Promise<void> {
   const until = performance.now() + DEVICES_BACK_MS;
-  while (connections.some(({ connected }) => !connected) && performance.now() < until) {
-    if (signal.aborted) return;
+  do {
     await sleep(POLL_MS);
-  }
+    // A process that stood still reads what has arrived meanwhile before it looks.
+    await nextTurn();
+  } while (!signal.aborted && connections.some(({ connected }) => !connected) && performance.now() < until);
 }
