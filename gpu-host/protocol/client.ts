@@ -1,4 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto';
+import { deadline } from '#scheduler/links/deadline.ts';
 import type { HeartbeatTimes } from '#scheduler/links/heartbeat.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { socketAddress } from '#scheduler/links/socket-address.ts';
@@ -76,7 +77,7 @@ export interface ConnectOptions {
 interface StatsWaiter {
   resolve(stats: GpuHostStats): void;
   reject(error: Error): void;
-  timer: NodeJS.Timeout;
+  endWait(): void;
 }
 
 const HELLO_MS = 10_000;
@@ -225,11 +226,11 @@ export class GpuHostConnection {
     if (!link) return Promise.reject(new Error('the GPU host cannot be reached'));
     const id = ++this.#lastStats;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
+      const endWait = deadline(STATS_DEADLINE_MS, () => {
         this.#statsWaiters.delete(id);
         reject(new Error(`the GPU host did not answer within ${STATS_DEADLINE_MS} ms`));
-      }, STATS_DEADLINE_MS);
-      this.#statsWaiters.set(id, { resolve, reject, timer });
+      });
+      this.#statsWaiters.set(id, { resolve, reject, endWait });
       link.writer.begin(FRAME.statsRequest);
       link.writer.put(id);
       link.writer.put((options.reset ? STATS.reset : 0) | (options.modelsOnly ? STATS.modelsOnly : 0));
@@ -283,7 +284,7 @@ export class GpuHostConnection {
     const sharedOptions = { security: this.#security, owner: randomUUID() };
     const events: LinkEvents = {
       onHello: (hello) => {
-        clearTimeout(helloTimer);
+        endHelloWait();
         const { name } = hello;
         if (name !== undefined && name !== (this.#expectedName ?? name)) return this.#refuse(link, name);
         this.#hello = this.#withLocalDirectories(hello);
@@ -299,16 +300,14 @@ export class GpuHostConnection {
         this.#takeStats(id)?.resolve(this.#latestStats);
       },
       onLost: (cause) => {
-        clearTimeout(helloTimer);
+        endHelloWait();
         this.#lost(cause, link.isIncompatible);
       },
     };
     const link = new Link(this.#address, events, this.#versions, { ...sharedOptions, heartbeat: this.#heartbeat });
-    const helloTimer = setTimeout(
-      () => link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
-      this.#helloMs,
+    const endHelloWait = deadline(this.#helloMs, () =>
+      link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
     );
-    helloTimer.unref();
     this.#opening = link;
   }
 
@@ -350,7 +349,7 @@ export class GpuHostConnection {
   #takeStats(id: number): StatsWaiter | undefined {
     const waiter = this.#statsWaiters.get(id);
     this.#statsWaiters.delete(id);
-    if (waiter) clearTimeout(waiter.timer);
+    waiter?.endWait();
     return waiter;
   }
 }

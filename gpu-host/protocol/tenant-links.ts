@@ -1,3 +1,4 @@
+import { deadline } from '#scheduler/links/deadline.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import { Link, type LinkOptions } from './link.ts';
 import { LONGEST_OPENING_MS } from './wire.ts';
@@ -64,12 +65,12 @@ export class TenantLinks {
       this.#address,
       {
         onHello: ({ hostId }) => {
-          clearTimeout(helloTimer);
+          endHelloWait();
           if (hostId !== this.#hostId) link.close('the GPU host was restarted');
         },
         onStats: () => undefined,
         onLost: () => {
-          clearTimeout(helloTimer);
+          endHelloWait();
           this.#idle.delete(link);
           if (this.#links.get(tenant) === link) this.#links.delete(tenant);
         },
@@ -77,9 +78,8 @@ export class TenantLinks {
       this.#versions,
       this.#linkOptions,
     );
-    const helloTimer = setTimeout(
-      () => link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
-      this.#helloMs,
+    const endHelloWait = deadline(this.#helloMs, () =>
+      link.close(`the GPU host did not answer within ${this.#helloMs} ms`),
     );
     this.#links.set(tenant, link);
     return link;

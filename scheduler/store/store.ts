@@ -1,5 +1,6 @@
 import { Command, type Redis } from 'ioredis';
 import { createKeys, type Keys } from '../keys.ts';
+import { deadline } from '../links/deadline.ts';
 import { isConnectionError, StoreError } from './errors.ts';
 import type { Script } from './lua-script.ts';
 
@@ -185,21 +186,15 @@ function unavailable(deadlineMs: number, unsent: boolean): StoreError {
 }
 
 async function withDeadline<T>(work: Promise<T>, deadlineMs: number, unsent = false): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  let lastRead: NodeJS.Immediate | undefined;
-  const deadline = new Promise<never>((_resolve, reject) => {
-    const fail = () => reject(unavailable(deadlineMs, unsent));
-    // A process that was stopped or starved past the deadline first reads what has arrived meanwhile: it may be the reply.
-    timer = setTimeout(() => {
-      lastRead = setImmediate(fail);
-    }, deadlineMs);
+  let stop: () => void = () => undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    stop = deadline(deadlineMs, () => reject(unavailable(deadlineMs, unsent)));
   });
   try {
-    return await Promise.race([work, deadline]);
+    return await Promise.race([work, late]);
   } catch (error) {
     throw StoreError.from(error);
   } finally {
-    clearTimeout(timer);
-    clearImmediate(lastRead);
+    stop();
   }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -103,6 +103,20 @@ describe('a folder whose main is a C file', () => {
     const stdio = await refusalOf(await project('stdio', puts));
     assert.match(stdio.message, /fd_write.* of WASI/);
     assert.match(stdio.hint, /pie_append/);
+  });
+
+  it('that crashes the compiler is refused with that reason, and leaves no copy behind', async () => {
+    const temporary = await mkdtemp(join(root, 'tmp-'));
+    const before = process.env.TMPDIR;
+    process.env.TMPDIR = temporary;
+    try {
+      const { message } = await refusalOf(await project('crashes', `${HEAD}#pragma clang __debug crash\n${RUN} {}`));
+      assert.match(message, /^The compiler crashed \(exit code \d+\)/);
+    } finally {
+      if (before === undefined) delete process.env.TMPDIR;
+      else process.env.TMPDIR = before;
+    }
+    assert.deepEqual(await readdir(temporary), []);
   });
 
   it('traps where a text would grow into released arena memory, and not within its reserved room', async () => {
@@ -231,7 +245,12 @@ describe('a compiler', () => {
     runCompiler('/bin/sh', ['-c', script], { cwd: root, limitMs: 1000, limitKib: 2 ** 20 });
 
   it('that crashes is no compiler that takes too long', async () => {
-    await assert.rejects(run('kill -SEGV $$'), { code: 'build-failed', message: /ended by SIGSEGV/ });
+    await assert.rejects(run('kill -SEGV $$'), { code: 'build-failed', message: /crashed \(SIGSEGV\)/ });
+    for (const code of [70, 101, 134, 139, 254]) {
+      const hint = /crashes outside of Pie/;
+      await assert.rejects(run(`exit ${code}`), { message: new RegExp(`crashed \\(exit code ${code}\\)`), hint });
+    }
+    assert.equal((await run('exit 1'))?.code, 1);
     await assert.rejects(run('while :; do :; done'), {
       code: 'build-timeout',
       message: /took more than 1 s of CPU time/,

@@ -36,6 +36,8 @@ const COMPILE_FLAGS = [
   '-Werror=int-conversion',
   '-fno-color-diagnostics',
   '-fno-caret-diagnostics',
+  // A clang that crashes otherwise leaves a copy of the source in the temporary folder.
+  '-fno-crash-diagnostics',
 ];
 /** No optimisation level: with one, clang runs any `wasm-opt` on the path. */
 const LINK_FLAGS = [

@@ -12,6 +12,15 @@ const MAX_OUTPUT_CHARACTERS = 1_000_000;
 /** A compiler's wall-clock limit is this multiple of its CPU limit: on a busy machine, it mostly waits for a core. */
 const WALL_CLOCK_FACTOR = 4;
 
+/** Exit code of the shell when the program does not exist. */
+const NOT_FOUND = 127;
+/**
+ * Exit codes of a compiler that crashed, and not of one that refuses a source: 70 is clang's after an internal error, 101 rustc's after a
+ * panic, 254 clang's when a program that it started crashed; the rest stands for signals (128 + SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV),
+ * which clang catches.
+ */
+const CRASH_CODES: ReadonlySet<number | null> = new Set([70, 101, 132, 133, 134, 135, 136, 139, 254]);
+
 /** Thrown when a compiler, or a part of it, is not installed. */
 export class MissingCompilerError extends BuildError {
   constructor(message: string, hint: string) {
@@ -61,7 +70,7 @@ export async function inFolder<T>(parent: string, work: (folder: string) => Prom
   }
 }
 
-/** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit or dies from a signal */
+/** Runs a compiler with limits; null when the program does not exist. @throws BuildError when it passes a limit or crashes */
 export async function runCompiler(
   program: string,
   args: readonly string[],
@@ -88,9 +97,8 @@ export async function runCompiler(
       child.once('error', reject);
       child.once('close', (...end) => settle(end));
     });
-    const NOT_FOUND = 127;
     if (code === NOT_FOUND) return null;
-    if (code !== null) return { code, output, errors };
+    if (code !== null && !CRASH_CODES.has(code)) return { code, output, errors };
     if (signal === 'SIGXCPU' || signal === 'SIGKILL') {
       throw new BuildError(
         'build-timeout',
@@ -100,7 +108,7 @@ export async function runCompiler(
     }
     throw new BuildError(
       'build-failed',
-      `The compiler ended by ${signal}. It may have needed more than its ${limitKib / 1024} MiB of address space.`,
+      `The compiler crashed (${signal ?? `exit code ${code}`}). It may have needed more than its ${limitKib / 1024} MiB of address space.`,
       'Make the source smaller; if the compiler crashes outside of Pie too, report the source to its makers.',
     );
   } finally {
