@@ -172,6 +172,10 @@ local function usedOf(kind, counts)
     return counts[REQUESTS]
   elseif kind == 'tokens' then
     return math.max(0, counts[INPUT_TOKENS] - counts[CACHED_TOKENS]) + counts[OUTPUT_TOKENS]
+  elseif kind == 'gpu-ms' then
+    return counts[GPU_US] / 1000
+  elseif kind == 'cpu-ms' then
+    return counts[CPU_US] / 1000
   end
-  return counts[kind == 'gpu-ms' and GPU_US or CPU_US] / 1000
+  return error('no use is known for the quota ' .. kind)
 end
