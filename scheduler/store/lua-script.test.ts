@@ -19,7 +19,7 @@ const namesIn = (lua: string) => [...lua.matchAll(/^(?:local )?function (\w+)/gm
 
 /** The globals of Redis and of Lua that scripts use. */
 const GLOBALS = new Set(
-  `ARGV KEYS cjson cmsgpack ipairs math next pairs pcall redis setmetatable string struct table tonumber tostring type unpack`.split(
+  `ARGV KEYS cjson cmsgpack error ipairs math next pairs pcall redis setmetatable string struct table tonumber tostring type unpack`.split(
     ' ',
   ),
 );
