@@ -1,8 +1,18 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { OpenAPIHono } from '@hono/zod-openapi';
+import { silentLog } from '#scheduler/testing/log.ts';
+import { createApp } from '../app.ts';
 import type { AppEnv, AppSettings } from '../context.ts';
+import type { ControlPlane } from '../control.ts';
+import { BODY_CODES } from './define.ts';
 import { docsRoutes } from './docs.ts';
+
+interface Operation {
+  readonly tags: readonly string[];
+  readonly requestBody?: { readonly content: Readonly<Record<string, object>> };
+  readonly responses: Readonly<Record<string, { readonly description: string }>>;
+}
 
 test('the API is described once for all requests, and each answer names the origin of its request', async (t) => {
   const app = new OpenAPIHono<AppEnv>();
@@ -16,4 +26,29 @@ test('the API is described once for all requests, and each answer names the orig
     assert.ok(page.includes(`curl -N ${origin}/v1/functions/`), page);
   }
   assert.equal(described.mock.callCount(), 2, 'once for the document, once for the page');
+});
+
+test('every route with a JSON body documents the errors of reading it', async () => {
+  // The document depends on the routes alone: no control plane is asked.
+  const app = createApp({} as ControlPlane, { log: silentLog });
+  const { paths } = (await (await app.request('http://one.test/openapi.json')).json()) as {
+    readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  };
+  const missing: string[] = [];
+  let routeCount = 0;
+  for (const [path, operations] of Object.entries(paths)) {
+    for (const [method, { tags, requestBody, responses }] of Object.entries(operations)) {
+      if (requestBody?.content['application/json'] === undefined) continue;
+      routeCount += 1;
+      const documented = Object.values(responses).flatMap(({ description }) => description.match(/[a-z-]+/g) ?? []);
+      // These routes answer in OpenAI's form, in which an input that is not valid is an invalid parameter.
+      const isOpenAi = tags.includes('OpenAI-compatible');
+      const expected = BODY_CODES.map((code) => (isOpenAi && code === 'invalid-input' ? 'invalid-parameter' : code));
+      missing.push(
+        ...expected.filter((code) => !documented.includes(code)).map((code) => `${method} ${path}: ${code}`),
+      );
+    }
+  }
+  assert.ok(routeCount > 20, `${routeCount} routes`);
+  assert.deepEqual(missing, []);
 });

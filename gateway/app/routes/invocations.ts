@@ -12,7 +12,7 @@ import { BEGINNING, EVENT_ID, hasUpTo, positionOf } from '../invocations/event-i
 import { jsonResponse, Responder } from '../invocations/respond.ts';
 import { InvocationSchema } from '../schemas/invocations.ts';
 import { SessionMessageSchema, sessionMessageOf } from '../validation/message.ts';
-import { type App, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, EVENT_STREAM, json, problems, SECURITY } from './define.ts';
 import { idempotencyKey } from './invoking.ts';
 
 export const idParam = z.object({ id: z.string().min(1).max(128).openapi({ description: 'Id of the invocation' }) });
@@ -132,15 +132,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       },
       responses: {
         202: json(z.object({ accepted: z.literal(true) }), 'Queued for the inferlet'),
-        ...problems(
-          'unknown-invocation',
-          'conflict',
-          'invalid-input',
-          'malformed-json',
-          'body-too-large',
-          'unsupported-media-type',
-          'too-many-requests',
-        ),
+        ...problems('unknown-invocation', 'conflict', ...BODY_CODES, 'too-many-requests'),
       },
     }),
     async (c) => {
@@ -179,16 +171,7 @@ export function invocationRoutes(app: App, control: ControlPlane, settings: AppS
       },
       responses: {
         200: json(InvocationSchema, 'The invocation, which goes on'),
-        ...problems(
-          'unknown-invocation',
-          'not-waiting',
-          'invalid-input',
-          'malformed-json',
-          'body-too-large',
-          'unsupported-media-type',
-          'too-many-requests',
-          'quota-storage',
-        ),
+        ...problems('unknown-invocation', 'not-waiting', ...BODY_CODES, 'too-many-requests', 'quota-storage'),
       },
     }),
     async (c) => {

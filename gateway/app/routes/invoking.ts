@@ -11,7 +11,17 @@ import { BEGINNING } from '../invocations/event-id.ts';
 import { Responder } from '../invocations/respond.ts';
 import { InvocationSchema, OutcomeSchema } from '../schemas/invocations.ts';
 import { InputChecker } from '../validation/input.ts';
-import { type App, define, EVENT_STREAM, INVOKED_HEADERS, json, LOCATION, problems, SECURITY } from './define.ts';
+import {
+  type App,
+  BODY_CODES,
+  define,
+  EVENT_STREAM,
+  INVOKED_HEADERS,
+  json,
+  LOCATION,
+  problems,
+  SECURITY,
+} from './define.ts';
 import { invokeFunction, referenceParam } from './functions.ts';
 
 /** Valid values of `Idempotency-Key`. */
@@ -116,13 +126,10 @@ export function invokingRoutes(app: App, control: ControlPlane, settings: AppSet
         ...problems(
           'unknown-function',
           'unknown-alias',
-          'invalid-input',
+          ...BODY_CODES,
           'invalid-webhook',
           'idempotency-in-flight',
           'idempotency-key-reused',
-          'malformed-json',
-          'body-too-large',
-          'unsupported-media-type',
           'too-many-requests',
           'concurrency-key-busy',
           'debounce-keys-full',

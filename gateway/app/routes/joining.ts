@@ -5,7 +5,7 @@ import type { ControlPlane } from '../control.ts';
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { JoinedSchema, JoinTokenRequestSchema, JoinTokenSchema } from '../schemas/platform.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 
 /** Maximum characters of a sealed request. */
 const MAX_SEALED = 4096;
@@ -45,7 +45,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       request: { body: jsonBody(JoinTokenRequestSchema) },
       responses: {
         201: json(JoinTokenSchema, 'The token'),
-        ...problems('conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+        ...problems('conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
@@ -82,7 +82,7 @@ export function joiningRoutes(app: App, control: ControlPlane): void {
       request: { body: jsonBody(JoinRequestSchema) },
       responses: {
         200: json(JoinedSchema, 'The machine has joined'),
-        ...problems('join-refused', 'conflict', 'not-found', 'invalid-input', 'malformed-json', 'body-too-large'),
+        ...problems('join-refused', 'conflict', 'not-found', ...BODY_CODES),
       },
     }),
     async (c) => {

@@ -12,7 +12,7 @@ import {
   MachineChangeSchema,
   MachineSchema,
 } from '../schemas/platform.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 
 const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
@@ -94,7 +94,7 @@ function machineRoute(app: App, control: ControlPlane): void {
       request: { params: machineParam, body: jsonBody(MachineChangeSchema) },
       responses: {
         200: json(MachineSchema, 'The machine'),
-        ...problems('unknown-machine', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+        ...problems('unknown-machine', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
@@ -145,7 +145,7 @@ function hostRoute(app: App, control: ControlPlane): void {
       request: { params: hostParam, body: jsonBody(GpuHostChangeSchema) },
       responses: {
         200: json(GpuHostSchema, 'The GPU host'),
-        ...problems('unknown-gpu-host', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+        ...problems('unknown-gpu-host', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {

@@ -14,7 +14,7 @@ import {
   UsageRowSchema,
 } from '../schemas/quotas.ts';
 import { tenantName } from '../schemas/tenants.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 import { usageCsv } from './usage-csv.ts';
 
 const changeQuery = z.object({
@@ -67,15 +67,7 @@ export function quotaRoutes(app: App, control: ControlPlane): void {
           z.object({ tenant: z.string(), quota: z.union([QuotaSchema, z.null()]) }),
           'The limit that binds from now on; null for none',
         ),
-        ...problems(
-          'invalid-quota',
-          'unknown-tenant',
-          'unknown-function',
-          'invalid-input',
-          'malformed-json',
-          'body-too-large',
-          'unsupported-media-type',
-        ),
+        ...problems('invalid-quota', 'unknown-tenant', 'unknown-function', ...BODY_CODES),
       },
     }),
     async (c) => {

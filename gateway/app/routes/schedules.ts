@@ -11,7 +11,7 @@ import { exactJson } from '../http/exact-json.ts';
 import { TIMES_HINT } from '../resources/schedules.ts';
 import { ScheduleSchema } from '../schemas/schedules.ts';
 import { InputChecker } from '../validation/input.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 import { referenceOf, throwMissing } from './functions.ts';
 
 /** JSON may escape a byte as six characters. */
@@ -80,10 +80,7 @@ export function scheduleRoutes(app: App, control: ControlPlane): void {
       request: { params: nameParam, body: jsonBody(SettingsSchema) },
       responses: {
         200: json(ScheduleSchema, 'The schedule'),
-        ...problems(
-          ...(['unknown-function', 'unknown-alias', 'quota-schedules', 'invalid-input', 'malformed-json'] as const),
-          ...(['body-too-large', 'unsupported-media-type'] as const),
-        ),
+        ...problems('unknown-function', 'unknown-alias', 'quota-schedules', ...BODY_CODES),
       },
     }),
     async (c) => {

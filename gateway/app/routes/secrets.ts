@@ -6,7 +6,7 @@ import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
 import { SecretSchema } from '../schemas/tenants.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 
 /** JSON may escape a byte as six characters. */
 const MAX_BODY_BYTES = MAX_SECRET_BYTES * 6 + 1024;
@@ -52,10 +52,7 @@ export function secretRoutes(app: App, control: ControlPlane): void {
       request: { params: nameParam, body: jsonBody(ValueSchema) },
       responses: {
         200: json(SecretSchema, 'The secret'),
-        ...problems(
-          ...(['invalid-secret', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'] as const),
-          'unsupported-media-type',
-        ),
+        ...problems('invalid-secret', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {

@@ -12,7 +12,7 @@ import {
   TenantSchema,
   tenantName,
 } from '../schemas/tenants.ts';
-import { type App, define, json, problems, SECURITY } from './define.ts';
+import { type App, BODY_CODES, define, json, problems, SECURITY } from './define.ts';
 
 const tenantParam = z.object({
   tenant: tenantName.openapi({ description: 'Name of the tenant', example: 'acme' }),
@@ -48,7 +48,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       request: { body: jsonBody(NewTenantSchema) },
       responses: {
         201: json(TenantSchema, 'The tenant'),
-        ...problems('conflict', 'invalid-input', 'malformed-json', 'body-too-large', 'unsupported-media-type'),
+        ...problems('conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
@@ -93,7 +93,7 @@ export function tenantRoutes(app: App, control: ControlPlane): void {
       request: { params: tenantParam, body: jsonBody(TenantChangeSchema) },
       responses: {
         200: json(TenantSchema, 'The tenant'),
-        ...problems('unknown-tenant', 'conflict', 'invalid-input', 'malformed-json', 'body-too-large'),
+        ...problems('unknown-tenant', 'conflict', ...BODY_CODES),
       },
     }),
     async (c) => {
