@@ -404,6 +404,8 @@ function describeForms(name: string, open: (p: TestPlatform) => Promise<{ url: s
         { limit: '1.5' },
         { lasts: 'ever' },
         { function: 'No name' },
+        { reason: 'a\u0007b' },
+        { reason: 'a\u2028b' },
       ];
       for (const wrong of wrongs) {
         const refused = await changeLimit(wrong);

@@ -2,10 +2,11 @@ import { z } from '@hono/zod-openapi';
 import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
 import { MAX_REASON_LENGTH } from '#scheduler/quotas/limits.ts';
 import { QUOTA_NAMES, quotaLabel } from '#scheduler/quotas/names.ts';
-import { KEY_NAME } from '#scheduler/tenants/rules.ts';
 import { includesScope, SCOPES } from '#scheduler/tenants/scopes.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import type { ApiKey } from '../../resources/tenants.ts';
+import { QuotaChangeSchema } from '../../schemas/quotas.ts';
+import { NewKeySchema } from '../../schemas/tenants.ts';
 import { moment } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
 import { empty, notice, table, tokenField } from '../html/parts.ts';
@@ -35,8 +36,8 @@ const LIMIT_DURATIONS = [
 type Choices = readonly (readonly [value: string, words: string, ms: number | null])[];
 
 const keyForm = z.object({
-  name: z.string().trim().regex(KEY_NAME),
-  scopes: z.array(z.enum(SCOPES)).min(1),
+  name: z.string().trim().pipe(NewKeySchema.shape.name),
+  scopes: NewKeySchema.shape.scopes,
   lasts: z.enum(LIFETIMES.map(([value]) => value)),
 });
 const limitForm = z.object({
@@ -44,7 +45,7 @@ const limitForm = z.object({
   function: z.union([z.literal(''), z.string().regex(FUNCTION_NAME)]),
   limit: z.union([z.literal('').transform(() => null), z.coerce.number().int().min(0)]),
   lasts: z.enum(LIMIT_DURATIONS.map(([value]) => value)),
-  reason: z.string().max(MAX_REASON_LENGTH),
+  reason: QuotaChangeSchema.shape.reason.unwrap(),
 });
 
 /** API keys and limits of a tenant, with the forms that change them. `created` is a key that this answer shows once. */

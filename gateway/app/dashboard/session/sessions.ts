@@ -1,3 +1,5 @@
+import type { CreatedKey } from '../../schemas/tenants.ts';
+
 /** A browser's sign-in. */
 export interface Session {
   /** The gateway authenticates the key with every request, so removing the key ends the session. */
@@ -9,11 +11,7 @@ export interface Session {
 }
 
 /** A key that a form has created, on its way to the page that shows it. */
-export interface NewKeyText {
-  readonly name: string;
-  readonly id: string;
-  readonly apiKey: string;
-}
+export type NewKeyText = Readonly<Pick<CreatedKey, 'name' | 'id' | 'apiKey'>>;
 
 export const SESSION_MS = 8 * 3_600_000;
 /** Time in which the browser must follow the redirect to the page that shows a new key. */
