@@ -1,8 +1,7 @@
-import { areLatencyTargets, LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import type { Authentication, ApiKey as StoredKey } from '#scheduler/tenants/api-keys.ts';
 import type { Act } from '#scheduler/tenants/audit.ts';
-import { KEY_NAME, MAX_KEYS, MAX_LIFETIME_MS, MAX_TENANTS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
+import { MAX_KEYS, MAX_TENANTS } from '#scheduler/tenants/rules.ts';
 import { includesScope, includesScopes } from '#scheduler/tenants/scopes.ts';
 import type { Call, Principal } from '../app/control.ts';
 import { GatewayError, unknownTenant } from '../app/errors/gateway-error.ts';
@@ -19,7 +18,7 @@ import type {
 } from '../app/resources/tenants.ts';
 import { translating } from './store-errors.ts';
 
-/** Tenants, their keys and the audit log, in Redis. */
+/** Tenants, their keys and the audit log, in Redis. The callers have checked names, settings and new keys with the schemas of the API. */
 export class NodeTenants implements Tenants {
   readonly #scheduler: Scheduler;
 
@@ -46,12 +45,6 @@ export class NodeTenants implements Tenants {
   create(call: Call, name: string, change: TenantChange): Promise<Tenant> {
     return translating(async () => {
       requireScope(call, 'operator');
-      requireValid(
-        TENANT_NAME.test(name),
-        'name',
-        'The name begins with a lower-case letter and holds lower-case letters, digits and "-", 63 at most.',
-      );
-      checkChange(change);
       const { tenants, audit } = this.#scheduler;
       const outcome = await tenants.create(name, change);
       if (outcome === 'exists')
@@ -70,7 +63,6 @@ export class NodeTenants implements Tenants {
   change(call: Call, name: string, change: TenantChange): Promise<Tenant | null> {
     return translating(async () => {
       requireScope(call, 'operator');
-      checkChange(change);
       const { tenants, audit } = this.#scheduler;
       const { weight, suspended, latency } = change;
       if (suspended === true && name === call.principal.tenant) {
@@ -107,13 +99,6 @@ export class NodeTenants implements Tenants {
         });
       }
       const expiresAtMs = expiresAt === undefined ? undefined : Date.parse(expiresAt);
-      requireValid(KEY_NAME.test(name), 'name', 'The name of a key has 1 to 64 printable characters.');
-      requireValid(scopes.length > 0, 'scopes', 'A key has at least one scope.');
-      requireValid(
-        expiresAtMs === undefined || isValidExpiry(expiresAtMs),
-        'expiresAt',
-        'A key expires in the future, within ten years.',
-      );
       const { keyId } = call.principal;
       const outcome = await this.#scheduler.apiKeys.create(tenant, { name, scopes, expiresAt: expiresAtMs }, keyId);
       if (outcome.kind === 'unknown') throw unknownTenant(tenant);
@@ -205,26 +190,6 @@ export function toPrincipal(authentication: Authentication): Principal | null {
 /** Requires `admin` for the caller's own tenant, `operator` for others. */
 function requireAdministration(call: Call, tenant: string): void {
   requireScope(call, tenant === call.principal.tenant ? 'admin' : 'operator');
-}
-
-function requireValid(isValid: boolean, field: string, message: string): void {
-  if (!isValid) throw new GatewayError('invalid-input', message, { field: `/${field}` });
-}
-
-function checkChange({ weight, latency }: TenantChange): void {
-  const { least, most } = WEIGHT;
-  const isWeightValid = weight === undefined || (Number.isInteger(weight) && weight >= least && weight <= most);
-  requireValid(isWeightValid, 'weight', `A weight is a whole number from ${least} to ${most}.`);
-  const { firstTokenMs, perTokenMs } = LATENCY_BOUNDS;
-  requireValid(
-    !latency || areLatencyTargets(latency),
-    'latency',
-    `Latency targets are whole milliseconds: ${firstTokenMs.join(' to ')} for the first token, ${perTokenMs.join(' to ')} for each later one.`,
-  );
-}
-
-function isValidExpiry(at: number): boolean {
-  return at > Date.now() && at <= Date.now() + MAX_LIFETIME_MS;
 }
 
 function tooManyKeys(tenant: string): GatewayError {
