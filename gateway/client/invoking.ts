@@ -93,8 +93,30 @@ export async function invokeAsync(
   );
 }
 
-/** Headers of a debounced invocation. */
-export const debounceHeaders = ({ key, delayMs, maxMs }: NonNullable<InvokeOptions['debounce']>) => ({
+/** Options of an invocation that its request has as headers. */
+type HeaderOptions = {
+  readonly [K in 'idempotencyKey' | 'cancelAfterMs' | 'webhook' | 'affinity' | 'concurrency' | 'debounce']?:
+    | InvokeOptions[K]
+    | undefined;
+};
+
+/** Headers of a request with a JSON body that makes an invocation. */
+export function invocationHeaders(options: HeaderOptions): Record<string, string> {
+  const { idempotencyKey, cancelAfterMs, webhook, affinity, concurrency, debounce } = options;
+  return {
+    'content-type': 'application/json',
+    ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
+    ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${Math.max(1, Math.round(cancelAfterMs))}ms` }),
+    ...(webhook === undefined ? {} : { 'webhook-url': webhook }),
+    ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
+    ...(concurrency === undefined
+      ? {}
+      : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit ?? 1) }),
+    ...(debounce === undefined ? {} : debounceHeaders(debounce)),
+  };
+}
+
+const debounceHeaders = ({ key, delayMs, maxMs }: NonNullable<InvokeOptions['debounce']>) => ({
   'debounce-key': key,
   'debounce-delay': `${Math.round(delayMs)}ms`,
   ...(maxMs === undefined ? {} : { 'debounce-max': `${Math.round(maxMs)}ms` }),
@@ -132,24 +154,12 @@ function sendOrAttach<T>(
 }
 
 function requestOf(input: unknown, options: InvokeOptions, headers: Record<string, string>): RequestOptions {
-  const { cancelAfterMs, webhook, affinity, concurrency, debounce, idempotencyKey = crypto.randomUUID() } = options;
+  const { idempotencyKey = crypto.randomUUID() } = options;
   return {
     method: 'POST',
     signal: options.signal,
     body: JSON.stringify(input ?? {}),
-    headers: {
-      ...common(options).headers,
-      ...headers,
-      'content-type': 'application/json',
-      'idempotency-key': idempotencyKey,
-      ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${Math.max(1, Math.round(cancelAfterMs))}ms` }),
-      ...(webhook === undefined ? {} : { 'webhook-url': webhook }),
-      ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
-      ...(concurrency === undefined
-        ? {}
-        : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit ?? 1) }),
-      ...(debounce === undefined ? {} : debounceHeaders(debounce)),
-    },
+    headers: { ...common(options).headers, ...headers, ...invocationHeaders({ ...options, idempotencyKey }) },
   };
 }
 

@@ -36,7 +36,7 @@ import type { Tenants } from '../app/resources/tenants.ts';
 import { PieClient } from '../client/client.ts';
 import { limitHeadersOf, PieError } from '../client/errors.ts';
 import { type Fetch, Http } from '../client/http.ts';
-import { debounceHeaders } from '../client/invoking.ts';
+import { invocationHeaders } from '../client/invoking.ts';
 import { OriginEvents } from './events.ts';
 import { OriginOperations } from './operations.ts';
 import { isFound, options, orNull, translate, translating } from './origin.ts';
@@ -241,8 +241,7 @@ export class OriginControlPlane implements ControlPlane {
   }
 
   async #submit(call: Call, request: InvokeRequest): Promise<Invoked> {
-    const { function: fn, input, idempotencyKey, hasSingleUseKey, join, cancelAfterMs } = request;
-    const { webhookUrl, affinity, concurrency, debounce } = request;
+    const { function: fn, input, hasSingleUseKey, join, webhookUrl } = request;
     const { http } = this.#originOf(call);
     // The origin chooses the version and checks the input.
     const reference = encodeURIComponent(fn.version === undefined ? fn.name : `${fn.name}@${fn.version}`);
@@ -254,15 +253,7 @@ export class OriginControlPlane implements ControlPlane {
         headers: {
           ...headers(call),
           prefer: hasSingleUseKey === true ? 'respond-async, single-use-key' : 'respond-async',
-          'content-type': 'application/json',
-          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
-          ...(cancelAfterMs === undefined ? {} : { 'cancel-after': `${cancelAfterMs}ms` }),
-          ...(webhookUrl === undefined ? {} : { 'webhook-url': webhookUrl }),
-          ...(affinity === undefined ? {} : { 'x-session-affinity': affinity }),
-          ...(concurrency === undefined
-            ? {}
-            : { 'concurrency-key': concurrency.key, 'concurrency-limit': String(concurrency.limit) }),
-          ...(debounce === undefined ? {} : debounceHeaders(debounce)),
+          ...invocationHeaders({ ...request, webhook: webhookUrl }),
         },
       });
       call.answerHeaders?.(limitHeadersOf(response.headers));
