@@ -1,5 +1,5 @@
 import type { Call } from '../control.ts';
-import type { InvocationQuery, ListedInvocation } from '../schemas/invocations.ts';
+import type { InvocationPage, InvocationQuery, ListedInvocation } from '../schemas/invocations.ts';
 import type {
   GpuHostChange,
   GpuHostState,
@@ -23,16 +23,10 @@ export type {
   PlatformLoad,
   RuntimeLimits,
 } from '../schemas/platform.ts';
-export type { InvocationQuery, ListedInvocation };
+export type { InvocationPage, InvocationQuery, ListedInvocation };
 
 /** Maximum invocations of one page. */
 export const MAX_PAGE = 200;
-
-export interface InvocationPage {
-  /** Newest first, without outputs. A page may be shorter than asked for even though `cursor` says that more follow. */
-  readonly invocations: readonly ListedInvocation[];
-  readonly cursor: string | null;
-}
 
 /** State of the platform, for operators and for tenants about themselves. */
 export interface Operations {

@@ -4,7 +4,7 @@ import { type ControlPlane, type InvocationStatus, STATUSES } from '../control.t
 import { GatewayError } from '../errors/gateway-error.ts';
 import { jsonAnswer } from '../http/answer.ts';
 import { jsonBody, readChecked } from '../http/checked-body.ts';
-import { InvocationQuerySchema, ListedInvocationSchema } from '../schemas/invocations.ts';
+import { InvocationPageSchema, InvocationQuerySchema } from '../schemas/invocations.ts';
 import {
   GpuHostChangeSchema,
   GpuHostSchema,
@@ -45,13 +45,7 @@ export function operationRoutes(app: App, control: ControlPlane): void {
       security: SECURITY,
       request: { query: InvocationQuerySchema },
       responses: {
-        200: json(
-          z.object({
-            invocations: z.array(ListedInvocationSchema),
-            cursor: z.string().nullable(),
-          }),
-          'A page',
-        ),
+        200: json(InvocationPageSchema, 'A page'),
         ...problems('invalid-input', 'unknown-tenant'),
       },
     }),

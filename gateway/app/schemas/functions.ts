@@ -138,13 +138,14 @@ export const DeployedSchema = FunctionSchema.extend({
   warnings,
 }).openapi('Deployed');
 
-export const DeployPlanSchema = z
-  .object({
-    version: z.string(),
+export const DeployPlanSchema = FunctionSchema.pick({
+  version: true,
+  manifest: true,
+  componentHash: true,
+  componentBytes: true,
+})
+  .extend({
     exists: z.boolean().openapi({ description: 'True when the version already exists' }),
-    manifest: ManifestSchema,
-    componentHash: z.string(),
-    componentBytes: z.int(),
     alias: z.string().nullable().openapi({ description: 'The alias that the deploy would move; null for none' }),
     from: z.array(ShareSchema).readonly().openapi({ description: 'The versions that this alias serves now' }),
     changes: z.array(DifferenceSchema).readonly(),

@@ -155,6 +155,11 @@ export const ListedInvocationSchema = InvocationSchema.extend({
     .openapi({ description: 'GPU host that serves it while it runs; only operators see it' }),
 }).openapi('ListedInvocation');
 
+export const InvocationPageSchema = z.object({
+  invocations: z.array(ListedInvocationSchema),
+  cursor: z.string().nullable(),
+});
+
 /** State of a webhook's delivery; see `WebhookState` of the scheduler. `url` omits the query string. */
 export type WebhookDelivery = z.infer<typeof WebhookDeliverySchema>;
 /** An invocation inside a gateway: its output may be a `JsonText`. `usage` sums over all attempts. */
@@ -169,6 +174,10 @@ export type InvocationQuery = Omit<z.infer<typeof InvocationQuerySchema>, 'statu
   readonly status?: InvocationStatus | readonly InvocationStatus[] | undefined;
 };
 export type ListedInvocation = z.infer<typeof ListedInvocationSchema> & InvocationState;
+/** Newest first, without outputs. A page may be shorter than asked for even though `cursor` says that more follow. */
+export type InvocationPage = Readonly<Omit<z.infer<typeof InvocationPageSchema>, 'invocations'>> & {
+  readonly invocations: readonly ListedInvocation[];
+};
 export type Usage = z.infer<typeof UsageSchema>;
 /** An inferlet's message: text, bytes in base64, or notice of a file for the client. */
 export type MessageData = z.infer<typeof MessageSchema>;
