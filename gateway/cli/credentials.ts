@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VISIBLE_ASCII } from '../app/http/visible-ascii.ts';
-import type { Credentials as StoredCredentials } from '../node/credentials.ts';
+import { parseCredentials, type Credentials as StoredCredentials } from '../node/credentials-file.ts';
 import { EXIT, Failure } from './failure.ts';
 import { home } from './paths.ts';
 
@@ -65,18 +65,7 @@ function readCredentials(file: string): StoredCredentials | null {
     throw unreadable(file, error);
   }
   try {
-    const value: unknown = JSON.parse(text);
-    if (
-      typeof value === 'object' &&
-      value !== null &&
-      'url' in value &&
-      'apiKey' in value &&
-      typeof value.url === 'string' &&
-      typeof value.apiKey === 'string'
-    ) {
-      return { url: value.url, apiKey: value.apiKey };
-    }
-    throw new Error('it has no "url" and "apiKey"');
+    return parseCredentials(text);
   } catch (error) {
     throw unreadable(file, error);
   }

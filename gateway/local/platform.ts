@@ -6,7 +6,7 @@ import path from 'node:path';
 import readline from 'node:readline';
 import { defaultHome, pinnedNode, ROOT } from '#infra/install.ts';
 import { PieClient } from '../client/client.ts';
-import type { Credentials } from '../node/credentials.ts';
+import { type Credentials, parseCredentials } from '../node/credentials-file.ts';
 
 /** Longest stop, the drain of running invocations included. */
 const STOP_LIMIT_MS = 20_000;
@@ -179,7 +179,7 @@ function servingIn(line: string): Serving | null {
 }
 
 function credentialsIn(home: string): Credentials {
-  return JSON.parse(readFileSync(path.join(home, 'credentials.json'), 'utf8')) as Credentials;
+  return parseCredentials(readFileSync(path.join(home, 'credentials.json'), 'utf8'));
 }
 
 /** Below the ephemeral ports that operating systems assign. */

@@ -1,10 +1,10 @@
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { z } from 'zod';
 import type { Scheduler } from '#scheduler/scheduler.ts';
 import { PLATFORM_ACTOR } from '#scheduler/tenants/audit.ts';
 import { MAX_KEYS } from '#scheduler/tenants/rules.ts';
 import { SCOPES } from '../app/control.ts';
+import { type Credentials, parseCredentials } from './credentials-file.ts';
 
 export const DEFAULT_TENANT = 'default';
 /** Name that each machine's key has in the tenant. */
@@ -13,11 +13,6 @@ const KEY_NAME = 'credentials.json';
 const MAX_MACHINE_KEYS = MAX_KEYS / 2;
 /** A key that was made or used within this time may belong to a machine that runs. */
 const RECENT_MS = 24 * 3_600_000;
-
-const schema = z.object({ url: z.string(), apiKey: z.string() });
-
-/** Content of `credentials.json`: the gateway's address and key for the command on this machine. */
-export type Credentials = z.output<typeof schema>;
 
 /**
  * Ensures that `$PIE_HOME/credentials.json` (mode 0600) holds this gateway's address and a working key of the tenant `default`. Keeps a
@@ -73,10 +68,9 @@ async function makeRoom(apiKeys: Scheduler['apiKeys'], now: number): Promise<voi
 }
 
 /** The credentials in a file, or null when the file is missing or invalid. */
-export async function readCredentials(file: string): Promise<Credentials | null> {
+async function readCredentials(file: string): Promise<Credentials | null> {
   try {
-    const parsed = schema.safeParse(JSON.parse(await readFile(file, 'utf8')));
-    return parsed.success ? parsed.data : null;
+    return parseCredentials(await readFile(file, 'utf8'));
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw error;
