@@ -1,4 +1,4 @@
-import { FUNCTION_NAME } from '#scheduler/functions/manifest.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { changeFault, type LimitChange, MAX_SETTINGS } from '#scheduler/quotas/limits.ts';
 import type { QuotaState } from '#scheduler/quotas/quotas.ts';
 import { spanNumber, spanStart } from '#scheduler/quotas/windows.ts';

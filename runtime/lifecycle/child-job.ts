@@ -1,7 +1,8 @@
 import { err, type HandlerError, handlerError, type Outcome, ok } from '#gpu-host/protocol/errors.ts';
 import type { InvocationJob } from '#scheduler/admission/job.ts';
 import { isReference } from '#scheduler/functions/aliases.ts';
-import { FUNCTION_NAME, resolveLimits } from '#scheduler/functions/manifest.ts';
+import { resolveLimits } from '#scheduler/functions/manifest.ts';
+import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { type FunctionVersion, ownerOf } from '#scheduler/functions/types.ts';
 import { newInvocationId } from '#scheduler/invocations/id.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';

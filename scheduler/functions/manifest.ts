@@ -11,6 +11,7 @@ import {
 } from '../secrets/rules.ts';
 import { grantsSchema } from './grants.ts';
 import { checkInputSchema, type JsonSchema } from './input-schema.ts';
+import { FUNCTION_NAME } from './name.ts';
 
 /** Bounds of the limits that a manifest may set: `[least, most]`. */
 export const LIMIT_BOUNDS = {
@@ -44,8 +45,6 @@ export const MAX_MANIFEST_BYTES = 64 * 1024;
 /** Maximum levels of lists and objects in a manifest, because the platform walks it recursively. 64 nested schemas take about 130. */
 const MAX_MANIFEST_DEPTH = 256;
 
-/** Pattern of a function's name, which appears in URLs, keys and commands. */
-export const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 const MODEL_NAME = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$/;
 
 const limit = (name: keyof typeof LIMIT_BOUNDS) => {

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { FUNCTION_NAME } from '#scheduler/functions/name.ts';
 import { Failure } from '../failure.ts';
 import { json, sharedFiles, VENDOR } from './files.ts';
 import { vendor } from './vendor.ts';
@@ -16,8 +17,6 @@ export const TEMPLATES: Readonly<Record<string, string>> = {
 
 /** Address of the schema of pie.json, for editors. */
 const SCHEMA = './node_modules/pie/pie.schema.json';
-/** The platform's rule for function names (scheduler/functions/manifest.ts). */
-const FUNCTION_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 
 /**
  * Makes a project in a new or empty folder. Returns its files. Throws {@link Failure}, after removing what it wrote.

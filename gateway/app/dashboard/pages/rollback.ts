@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi';
-import { LIVE } from '#scheduler/functions/aliases.ts';
+import { LIVE, MAX_MESSAGE } from '#scheduler/functions/aliases.ts';
 import { GatewayError } from '../../errors/gateway-error.ts';
 import { shortVersion } from '../html/format.ts';
 import { html, NONE } from '../html/html.ts';
@@ -14,7 +14,7 @@ const aliasSchema = z.string().regex(/^[a-z0-9][a-z0-9._-]{0,62}$/i);
 const formSchema = z.object({
   alias: aliasSchema,
   revision: z.coerce.number().int().min(0),
-  message: z.string().max(500),
+  message: z.string().max(MAX_MESSAGE),
 });
 
 /** Shows the changes of a rollback, and the button that performs it. */
@@ -65,7 +65,7 @@ export async function rollbackPage(visit: Visit, name: string): Promise<Page> {
         render: () =>
           html`<h2 class="unseen">Confirm</h2><form method="post" action="${path}/rollback?alias=${alias}">${tokenField(visit.formToken)}
 <input type="hidden" name="alias" value="${alias}"><input type="hidden" name="revision" value="${current.revision}">
-<label for="message">Why (optional, kept in the history)</label><input id="message" name="message" maxlength="500" autocomplete="off">
+<label for="message">Why (optional, kept in the history)</label><input id="message" name="message" maxlength="${MAX_MESSAGE}" autocomplete="off">
 <div class="actions"><button class="primary">Roll back ${alias}</button><a class="button" href="${path}">Leave it</a></div></form>`,
       },
     ],
