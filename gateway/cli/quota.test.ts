@@ -75,6 +75,19 @@ describe('pie quota and pie usage', () => {
     assert.match(stdout, /^at,tenant,function,requests[^\n]*\r\n[^,]+,default,story,2,2,1,0,0,30,12,10,/);
   });
 
+  it('show amounts in the units of their quotas', async () => {
+    for (const [quota, limit, text] of [
+      ['gpu-ms-per-day', '5_400_000', '1 h 30 min'],
+      ['cpu-ms-per-minute', '90000', '1 min 30 s'],
+      ['storage-bytes', '1610612736', '1.5 GiB'],
+      ['kv-pages', '4096', '4,096'],
+    ] as const) {
+      const { stdout } = await pie('quota', 'set', quota, limit);
+      assert.ok(stdout.startsWith(`${quota} of your tenant: at most ${text}, set by `), stdout);
+    }
+    assert.match((await pie('quota')).stdout, /^gpu-ms-per-day +0 ms +1 h 30 min +in /m);
+  });
+
   it('fail when the output cannot be written', {
     skip: !existsSync('/dev/full') && 'this system has no /dev/full',
   }, async () => {

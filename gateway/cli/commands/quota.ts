@@ -1,9 +1,10 @@
 import { QUOTA_NAMES } from '#scheduler/quotas/names.ts';
 import { DEFAULT_SCHEDULES } from '#scheduler/schedules/rules.ts';
+import { quotaAmount } from '../../app/amounts.ts';
 import type { QuotaStatus } from '../../app/resources/quotas.ts';
 import { defineCommand } from '../command.ts';
 import { EXIT, Failure } from '../failure.ts';
-import { bytes, duration, number } from '../format.ts';
+import { duration, number } from '../format.ts';
 import { parseSpan } from '../span.ts';
 
 const tenant = { flags: '--tenant <tenant>', help: 'another tenant (operators)' } as const;
@@ -34,8 +35,8 @@ export const quotaList = defineCommand({
       quotas.map((status) => [
         status.quota,
         status.function ?? '',
-        amount(status.quota, status.used),
-        amount(status.quota, status.limit),
+        quotaAmount(status.quota, status.used),
+        quotaAmount(status.quota, status.limit),
         ...(hasBars ? [bar(status)] : []),
         status.resetsAt === null ? '' : `in ${duration(Math.max(0, Date.parse(status.resetsAt) - Date.now()))}`,
         setBy(status),
@@ -84,15 +85,11 @@ export const quotaSet = defineCommand({
     );
     terminal.value(status);
     terminal.print(
-      `${name} of ${holderOf(tenant, fn)}: ${status === null ? unlimited(name) : `at most ${amount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
+      `${name} of ${holderOf(tenant, fn)}: ${status === null ? unlimited(name) : `at most ${quotaAmount(status.quota, status.limit)}, set by ${setBy(status)}`}.`,
     );
     return EXIT.ok;
   },
 });
-
-/** An amount in the unit of its quota. */
-const amount = (quota: QuotaStatus['quota'], value: number): string =>
-  quota.endsWith('-bytes') ? bytes(value) : number(value);
 
 /**
  * Describes a quota for which neither the tenant nor the platform sets a limit. Then Pie's own default holds for `schedules`. The quota

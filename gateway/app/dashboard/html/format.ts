@@ -1,9 +1,10 @@
-import { type QuotaName, quotaUnit } from '#scheduler/quotas/names.ts';
+import { bytes, DAY_MS, duration, HOUR, MINUTE, number, SECOND } from '../../amounts.ts';
 import { isRawNumber } from '../../http/exact-json.ts';
 import { type Html, html } from './html.ts';
 
+export { bytes, duration, number, quotaAmount } from '../../amounts.ts';
+
 const WHOLE = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
-const SHORT = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
 const EXACT = new Intl.NumberFormat('en', { maximumFractionDigits: 20 });
 const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const DAY = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric', timeZone: 'UTC' });
@@ -14,16 +15,6 @@ const CLOCK = new Intl.DateTimeFormat('en-GB', {
   timeZone: 'UTC',
 });
 
-const SECOND = 1000;
-const MINUTE = 60 * SECOND;
-const HOUR = 60 * MINUTE;
-const DAY_MS = 24 * HOUR;
-
-/** `12,345`; small numbers with one decimal. */
-export function number(value: number): string {
-  return Math.abs(value) < 100 ? SHORT.format(value) : WHOLE.format(value);
-}
-
 /** All digits: `1,024`, `0.05`. */
 export function exact(value: number): string {
   return EXACT.format(value);
@@ -32,28 +23,6 @@ export function exact(value: number): string {
 /** `12.3K`, for tiles. */
 export function compact(value: number): string {
   return Math.abs(value) < 10_000 ? number(value) : COMPACT.format(value);
-}
-
-/** `0.4 ms`, `12.5 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`. */
-export function duration(ms: number): string {
-  if (ms < SECOND) return `${number(ms)} ms`;
-  if (ms < MINUTE) return `${SHORT.format(ms / SECOND)} s`;
-  const [large, largeMs, small, smallMs] =
-    ms < HOUR ? ['min', MINUTE, 's', SECOND] : ms < DAY_MS ? ['h', HOUR, 'min', MINUTE] : ['d', DAY_MS, 'h', HOUR];
-  const largeCount = Math.floor(ms / Number(largeMs));
-  const smallCount = Math.floor((ms % Number(largeMs)) / Number(smallMs));
-  return smallCount === 0
-    ? `${WHOLE.format(largeCount)} ${large}`
-    : `${WHOLE.format(largeCount)} ${large} ${smallCount} ${small}`;
-}
-
-/** `1.5 MiB`. */
-export function bytes(value: number): string {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let scaled = value;
-  let unit = 0;
-  for (; scaled >= 1024 && unit < units.length - 1; unit += 1) scaled /= 1024;
-  return `${SHORT.format(scaled)} ${units[unit]}`;
 }
 
 /** `25%`. */
@@ -84,12 +53,6 @@ export function until(iso: string, now: number): Html {
 /** A prefix of a content hash, long enough to tell versions apart. */
 export function shortVersion(version: string): string {
   return version.length > 12 ? version.slice(0, 12) : version;
-}
-
-/** An amount in the unit of its quota. */
-export function quotaAmount(quota: QuotaName, value: number): string {
-  const unit = quotaUnit(quota);
-  return unit === 'bytes' ? bytes(value) : unit === 'milliseconds' ? duration(value) : number(value);
 }
 
 /** Labels a usage counter, `outputTokens` as `Output tokens`, and formats its value in its unit. */
