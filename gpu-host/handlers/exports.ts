@@ -2,14 +2,11 @@ import type { KeyVisitor } from '../batcher/call.ts';
 import { fault } from '../memory/fault.ts';
 import type { Requester } from '../memory/registry/snapshot.ts';
 import type { PageSnapshot } from '../memory/space-snapshot.ts';
-import type { DoneOperation, Operation } from '../protocol/operations.ts';
+import type { DoneOperation, ImportOperation, Operation } from '../protocol/operations.ts';
 import { MAX_IMPORT_PAGES } from '../protocol/wire.ts';
 import { InstantCall, pageKey } from './call.ts';
 import type { NamedPages } from './named-pages.ts';
 import type { HostQueue } from './space.ts';
-
-/** The operations that map pages from the address `first` on. */
-export type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
 
 export type ExportOperation = Operation<'export-pages' | 'import-pages' | 'unexport' | 'list-exports'>;
 

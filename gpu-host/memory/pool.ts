@@ -1,3 +1,4 @@
+import type { PageStats } from '../protocol/host.ts';
 import type { PagePrefix } from './identity.ts';
 import type { SwapTicket } from './swap/store.ts';
 
@@ -24,13 +25,8 @@ export interface Page {
   swapped: SwapTicket | undefined;
 }
 
-export interface PoolCounts {
-  readonly free: number;
-  /** Frames of pages that only the prefix tree holds. */
-  readonly cached: number;
-  /** Frames of all other pages. */
-  readonly owned: number;
-  readonly total: number;
+/** Frames: cached ones are of pages that only the prefix tree holds, owned ones of all other pages. */
+export interface PoolCounts extends PageStats {
   /** Pages without a frame; not part of the total. */
   readonly swappedOut: number;
 }

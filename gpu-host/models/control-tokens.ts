@@ -1,3 +1,5 @@
+import type { AddedToken } from './tokenizer-file.ts';
+
 /** Names of tokens that end a turn, whatever end token a model's files state; llama.cpp uses these names, too. */
 export const END_NAMES = ['<|eot_id|>', '<|eom_id|>', '<|im_end|>', '<|end|>', '<|endoftext|>', '<|end_of_text|>'];
 /** Names of other tokens that mark turns, of the formats ChatML, Llama 3, Gemma and Zephyr. */
@@ -11,12 +13,6 @@ export const TURN_NAMES = [
   '<|user|>',
   '<|assistant|>',
 ];
-
-interface AddedToken {
-  readonly id: number;
-  readonly content: string;
-  readonly special: boolean;
-}
 
 /**
  * Added tokens of a tokenizer.json, with control tokens as special ones. Fine-tunes add `<|im_start|>` and `<|im_end|>` as ordinary tokens; a

@@ -10,6 +10,7 @@ import { readJson, readOptionalJson, readOptionalText } from './load.ts';
 import { createLongWordMerger, LONG_WORD } from './long-words.ts';
 import { asInRust } from './pre-tokenizer.ts';
 import { createTokenStream, type TokenStream } from './token-stream.ts';
+import { tokenizerFileSchema } from './tokenizer-file.ts';
 import { splitLlava } from './vision/llava.ts';
 
 export type { TemplateVariables } from './chat-template.ts';
@@ -64,13 +65,8 @@ export interface SpecialTokens {
   readonly unknown: number | null;
 }
 
-const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
-const tokenizerSchema = z.looseObject({
-  added_tokens: z.array(addedToken).default([]),
-  model: z.looseObject({}),
+const tokenizerSchema = tokenizerFileSchema.extend({
   normalizer: z.unknown().default(null),
-  pre_tokenizer: z.unknown().default(null),
-  post_processor: z.unknown().default(null),
   decoder: z.unknown().default(null),
 });
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;

@@ -6,7 +6,14 @@ import type { EncoderSummary, ModelSummary } from './host.ts';
 import { sendPixels } from './image-pixels.ts';
 import type { InferletOptions } from './inferlet-options.ts';
 import { Issuer, type LinkOrDown, TOO_LARGE } from './issuer.ts';
-import { type AnswerOf, type AskedOperation, answerOf, type Operation, type SentOperation } from './operations.ts';
+import {
+  type AnswerOf,
+  type AskedOperation,
+  answerOf,
+  type ImportOperation,
+  type Operation,
+  type SentOperation,
+} from './operations.ts';
 import { PageBudget, type SharedPages } from './page-budget.ts';
 import { type ClientQueue, ClientQueues } from './queues.ts';
 import type { DecodedResult, DeviceUsage } from './results.ts';
@@ -14,8 +21,6 @@ import { failedRun, RemoteRun, type RunHandle } from './run.ts';
 import { MAX_ADDRESSES, MAX_EMBEDS, MAX_IMPORT_PAGES, MAX_LIST } from './wire.ts';
 
 type List = Uint32Array;
-/** The operations that map pages. */
-type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
 
 /** Addresses of one model that the client has handed out. */
 interface Space {

@@ -335,6 +335,9 @@ export type QueuedOperation = Operation<
   Exclude<OperationName, WithoutQueue | 'close-queue' | 'set-priority' | 'set-depth' | 'stop-queue'>
 >;
 
+/** Maps pages from the address `first` on. */
+export type ImportOperation = Operation<'import-pages' | 'file-open' | 'copy-map'>;
+
 /** Reads or changes the place of an export's pages. */
 export type ExportControl = Operation<
   'export-residency' | 'pin-export' | 'unpin-export' | 'retain-export' | 'prefetch-export' | 'demote-export'

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { causeText, issueText, ModelError } from '../errors.ts';
 import { readJson } from '../load.ts';
 import { asInRust } from '../pre-tokenizer.ts';
+import { tokenizerFileSchema } from '../tokenizer-file.ts';
 import type { EncoderConfig } from './config.ts';
 
 /** A text, or a pair of texts, as an encoder takes it. */
@@ -39,16 +40,12 @@ const MAX_NESTED_SEQUENCES = 8;
 /** An element of a template: special tokens, or the tokens of the first or second text. `type` is the segment. */
 type Piece = { readonly type: number } & ({ readonly ids: readonly number[] } | { readonly text: 0 | 1 });
 
-const addedToken = z.looseObject({ id: z.int().min(0), content: z.string(), special: z.boolean().default(false) });
-const tokenizerSchema = z.looseObject({
-  added_tokens: z.array(addedToken).default([]),
+const tokenizerSchema = tokenizerFileSchema.extend({
   model: z.looseObject({
     type: z.string().nullish(),
     unk_token: z.string().nullish(),
     unk_id: z.int().min(0).nullish(),
   }),
-  pre_tokenizer: z.unknown().default(null),
-  post_processor: z.unknown().default(null),
 });
 
 const pieceSchema = z.union([
