@@ -1,4 +1,5 @@
 import type { CheckedFunction } from '#scheduler/functions/input-check.ts';
+import type { StartData } from '#scheduler/invocations/event-data.ts';
 import type { OpenFeed } from '#scheduler/invocations/feed.ts';
 import {
   EVENT_NAMES,
@@ -125,7 +126,16 @@ export type {
   WebhookDelivery,
 } from './schemas/invocations.ts';
 export type { Health, ModelInfo, ModelKind } from './schemas/platform.ts';
-export { EVENT_NAMES, type EventName, type InvocationEvent, type InvocationStatus, SCOPES, type Scope, STATUSES };
+export {
+  EVENT_NAMES,
+  type EventName,
+  type InvocationEvent,
+  type InvocationStatus,
+  SCOPES,
+  type Scope,
+  STATUSES,
+  type StartData,
+};
 
 /** The tenant and key that a request acts for. */
 export type Principal = KeyHolder;

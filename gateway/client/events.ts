@@ -1,4 +1,4 @@
-import { EVENT_NAMES, type EventName, type Json } from '../app/control.ts';
+import { EVENT_NAMES, type EventName, type Json, type StartData } from '../app/control.ts';
 import type { LogEntry, MessageData, Question, Usage } from '../app/schemas/invocations.ts';
 import { PieError } from './errors.ts';
 import type { Frame } from './event-source.ts';
@@ -6,17 +6,7 @@ import type { Frame } from './event-source.ts';
 export type { MessageData, Usage };
 
 interface EventData {
-  readonly start: {
-    readonly invocation: string;
-    readonly function: string;
-    readonly version: string;
-    readonly queuedMs: number;
-    readonly coldStart: boolean;
-    /** Set from the second attempt on. It takes back earlier attempts' messages, but not those before a `question`. */
-    readonly attempt?: number;
-    /** The invocation that launched this one. */
-    readonly parent?: string;
-  };
+  readonly start: StartData;
   readonly message: MessageData;
   readonly log: Pick<LogEntry, 'level' | 'message'>;
   /** Times of the attempt in ms, and in `spans` the parts of its work that the inferlet recorded. */

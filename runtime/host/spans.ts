@@ -1,20 +1,5 @@
+import type { Span, SpanReport } from '#scheduler/invocations/event-data.ts';
 import { type Redact, redactNothing } from './environment/redact.ts';
-
-/** A part of an inferlet's work, in the event `metric` of its attempt. */
-export interface Span {
-  readonly name: string;
-  readonly kind: string;
-  /** Milliseconds after the start of the inferlet. */
-  readonly fromMs: number;
-  readonly toMs: number;
-  readonly failed?: true;
-}
-
-/** The kept spans in the order of their beginnings, and the number of dropped spans. */
-export interface SpanReport {
-  readonly spans?: readonly Span[];
-  readonly moreSpans?: number;
-}
 
 const MAX_SPANS = 64;
 const MAX_NAME_CHARACTERS = 80;

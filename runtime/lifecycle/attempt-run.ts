@@ -1,6 +1,7 @@
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { within } from '#gpu-host/protocol/within.ts';
 import type { Grants } from '#scheduler/functions/grants.ts';
+import type { LaunchTimings, MetricData, StartData } from '#scheduler/invocations/event-data.ts';
 import type { Files } from '#scheduler/invocations/files.ts';
 import type { Inbox } from '#scheduler/invocations/inbox.ts';
 import type { AskedQuestion } from '#scheduler/invocations/questions.ts';
@@ -156,7 +157,13 @@ export class AttemptRun {
     const firstCall = end.firstCallMs === null ? {} : { firstCallMs: rounded(end.firstCallMs) };
     const preempted = this.#usage.preemptedMs > 0 ? { preemptedMs: this.#usage.preemptedMs } : {};
     const spans = this.#inferlet.spans.report(family.redactor.redact);
-    const metric = { queuedMs: this.#queuedMs, ...preempted, ...roundedTimings(timings), ...firstCall, ...spans };
+    const metric: MetricData = {
+      queuedMs: this.#queuedMs,
+      ...preempted,
+      ...roundedTimings(timings),
+      ...firstCall,
+      ...spans,
+    };
     outbox.addLast('metric', JSON.stringify(metric));
     const [fault] = await Promise.all([
       resultFault(this.#runServices.services.texts, end.ending, job.tenant, this.#cpu.charge),
@@ -242,7 +249,7 @@ export class AttemptRun {
 
   #addStartEvent(): void {
     const { job, number, outbox } = this.#attempt;
-    const start = {
+    const start: StartData = {
       invocation: job.id,
       function: job.function,
       version: job.version,
@@ -264,6 +271,6 @@ export class AttemptRun {
   }
 }
 
-function roundedTimings(timings: Launched['timings']): Record<string, number> {
-  return Object.fromEntries(Object.entries(timings).map(([name, value]) => [name, rounded(value)]));
+function roundedTimings({ buildMs, compileMs, instantiateMs }: LaunchTimings): LaunchTimings {
+  return { buildMs: rounded(buildMs), compileMs: rounded(compileMs), instantiateMs: rounded(instantiateMs) };
 }

@@ -1,17 +1,8 @@
 import type { HandlerError } from '#gpu-host/protocol/errors.ts';
+import type { LaunchTimings } from '#scheduler/invocations/event-data.ts';
 import type { FailureCode } from '#scheduler/invocations/types.ts';
 import type { Inferlet } from '../host/inferlet.ts';
 import type { GuestTrap } from '../lowering/trap.ts';
-
-/** How long the steps before an inferlet's first instruction took, in milliseconds. */
-export interface LaunchTimings {
-  /** Fetching the component and building its artifact; 0 when the artifact was in memory or on disk. */
-  readonly buildMs: number;
-  /** Waiting until the sandbox has compiled the core modules; 0 when its pool has the program. */
-  readonly compileMs: number;
-  /** Making the instance; 0 when the sandbox had a ready instance, made in advance. */
-  readonly instantiateMs: number;
-}
 
 /** The value that a guest returned, or the reason that it returned none. */
 export type GuestEnding =

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { FunctionVersion } from '#scheduler/functions/types.ts';
+import type { Span } from '#scheduler/invocations/event-data.ts';
 import { eventually } from '#scheduler/testing/fixture.ts';
-import type { Span } from '../host/spans.ts';
 import { TestPlatform } from '../testing/platform.ts';
 
 /** Records spans: ordinary ones, too many, with long names, with odd times, before a failure, or before a busy loop. */

@@ -3,6 +3,7 @@ import type { Logger } from '../policies/logger.ts';
 import { StoreError } from '../store/errors.ts';
 import { loadScript } from '../store/lua-script.ts';
 import { REPLY_MS, type Store } from '../store/store.ts';
+import { AUDIT_CURSOR } from './rules.ts';
 
 const SCRIPT = loadScript(new URL('./scripts/record-act.lua', import.meta.url));
 
@@ -19,9 +20,6 @@ const MAX_AUDIT_LIMIT = 1000;
 
 /** Actor of acts without a key. */
 export const PLATFORM_ACTOR = 'platform';
-
-/** An entry's cursor, as `read` returns it. */
-const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
 /** An administrative act. */
 export interface Act {

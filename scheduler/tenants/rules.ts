@@ -1,4 +1,4 @@
-/** Rules for tenants and keys; nothing here touches Redis. */
+/** Rules for tenants, keys and the audit log; nothing here touches Redis. */
 
 /** A tenant's name appears in URLs, commands and Redis keys. */
 export const TENANT_NAME = /^[a-z][a-z0-9-]{0,62}$/;
@@ -6,6 +6,9 @@ export const TENANT_NAME = /^[a-z][a-z0-9-]{0,62}$/;
 export const KEY_NAME = /^[^\p{C}\p{Zl}\p{Zp}]{1,64}$/u;
 /** Identifies a key without revealing it: the first 12 digits of its hash. */
 export const KEY_ID = /^key_[0-9a-f]{12}$/;
+
+/** Cursor of an entry of the audit log. */
+export const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
 /** A tenant's weight in the fair share between waiting tenants. */
 export const WEIGHT = { least: 1, most: 1000, usual: 100 } as const;

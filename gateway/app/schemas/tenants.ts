@@ -1,14 +1,12 @@
 import { z } from '@hono/zod-openapi';
 import { LATENCY_BOUNDS } from '#scheduler/quotas/latency.ts';
-import { KEY_NAME, MAX_LIFETIME_MS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
+import { AUDIT_CURSOR, KEY_NAME, MAX_LIFETIME_MS, TENANT_NAME, WEIGHT } from '#scheduler/tenants/rules.ts';
 import { SCOPES } from '#scheduler/tenants/scopes.ts';
 import { timestamp } from './timestamp.ts';
 
 export const tenantName = z.string().regex(TENANT_NAME, {
   error: 'must begin with a lower-case letter and hold lower-case letters, digits and "-", 63 at most',
 });
-
-const AUDIT_CURSOR = /^\d{1,15}-\d{1,19}$/;
 
 const latencyTarget = ([least, most]: readonly [number, number]) => z.int().min(least).max(most);
 const latencyTargets = {

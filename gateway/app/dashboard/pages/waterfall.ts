@@ -1,3 +1,4 @@
+import type { MetricData, SpanReport, StartData } from '#scheduler/invocations/event-data.ts';
 import type { HeldInvocation, InvocationEvent } from '../../control.ts';
 import { duration, number } from '../html/format.ts';
 import { type Html, html, NONE } from '../html/html.ts';
@@ -15,28 +16,6 @@ export interface Step {
   readonly isSum?: true;
 }
 
-/** Times of the metric event that an attempt ends with, ms. */
-interface Metric {
-  readonly queuedMs?: number;
-  readonly preemptedMs?: number;
-  readonly buildMs?: number;
-  readonly compileMs?: number;
-  readonly instantiateMs?: number;
-  readonly firstCallMs?: number;
-  readonly spans?: readonly Span[];
-  /** Number of spans that were not kept. */
-  readonly moreSpans?: number;
-}
-
-/** A part of the program's work, such as a node of a workflow. Times are those since the program's start. */
-interface Span {
-  readonly name: string;
-  readonly kind: string;
-  readonly fromMs: number;
-  readonly toMs: number;
-  readonly failed?: boolean;
-}
-
 /**
  * The steps of an ended invocation: the wait in the queue, the instance, the program with the parts that it recorded, and what it used. Empty
  * while the invocation runs, and for one that never began. Of several attempts, the last one is shown in steps; one step before them stands for
@@ -46,9 +25,9 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
   const { createdAt, startedAt, endedAt } = state;
   const lastMetric = events.findLast(({ event }) => event === 'metric');
   if (lastMetric === undefined || startedAt === undefined || endedAt === undefined) return [];
-  const metric = JSON.parse(lastMetric.data) as Metric;
+  const metric = JSON.parse(lastMetric.data) as Partial<MetricData>;
   const start = events.findLast(({ event }) => event === 'start');
-  const coldStart = start !== undefined && (JSON.parse(start.data) as { coldStart?: boolean }).coldStart === true;
+  const coldStart = start !== undefined && (JSON.parse(start.data) as Partial<StartData>).coldStart === true;
   const usage = (name: string) => (typeof state.usage?.[name] === 'number' ? Number(state.usage[name]) : 0);
 
   const endMs = Date.parse(endedAt) - Date.parse(createdAt);
@@ -91,7 +70,7 @@ export function stepsOf(state: HeldInvocation, events: readonly InvocationEvent[
 }
 
 /** The spans of the program, moved into its step, and a row for the number of those that were not kept. */
-function partsOf({ spans = [], moreSpans = 0 }: Metric, fromMs: number, endMs: number): readonly Step[] {
+function partsOf({ spans = [], moreSpans = 0 }: SpanReport, fromMs: number, endMs: number): readonly Step[] {
   const axisMs = (ms: number) => Math.min(endMs, fromMs + ms);
   const parts = spans.map(({ name, kind, failed, ...span }): Step => {
     const note = [...(kind === '' ? [] : [kind]), ...(failed ? ['failed'] : [])].join(', ');
